@@ -1,0 +1,148 @@
+//! The seam: [`BlockDevice`] and [`IoChannel`].
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qpair_memory::Arena;
+
+use crate::error::Result;
+use crate::request::{Completion, Request};
+use crate::wake::WakeEvent;
+
+/// What a device is and can do; read once, when it is opened.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The specifier that names it, as given.
+    pub name: String,
+    /// The interface and mode really in use, in one word for tables: `io_uring`, `libaio`, `posix`, `ram`.
+    pub interface: String,
+    /// Details of the mode, for reports: "SINGLE_ISSUER|DEFER_TASKRUN, registered buffers".
+    pub mode: String,
+    /// Smallest unit of addressing, bytes. Offsets and lengths are multiples of it.
+    pub logical_block_bytes: u32,
+    /// Alignment of memory, bytes.
+    pub memory_alignment_bytes: u32,
+    /// Largest request, bytes.
+    pub transfer_bytes_max: u32,
+    /// Bytes that a power cut leaves either old or new, never mixed. 0 where nothing is promised.
+    pub atomic_write_bytes: u32,
+    /// Whether completed writes need a flush to survive power loss.
+    pub volatile_write_cache: bool,
+    /// Whether it can be written.
+    pub read_only: bool,
+    /// Whether [`BlockDevice::grow`] can work.
+    pub growable: bool,
+    /// Requests one channel can have in flight.
+    pub depth_max: u32,
+}
+
+/// The control plane of a device. Usable from any thread; calls may block.
+pub trait BlockDevice: Send + Sync + fmt::Debug {
+    /// What it is and can do.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Its size in bytes now.
+    fn size_bytes(&self) -> u64;
+
+    /// Makes it at least `size_bytes` large, with the space really reserved: writes below the new size do not
+    /// run out of space later. On an error nothing changed.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is none, or the device has a fixed size.
+    fn grow(&self, size_bytes: u64) -> Result<()>;
+
+    /// Opens a channel. Call it on the thread that will use it: a channel belongs to one thread.
+    ///
+    /// # Errors
+    /// `Limit` if memory cannot be registered or the depth is over [`DeviceInfo::depth_max`], and what the
+    /// interface itself says.
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>>;
+}
+
+/// How to open a channel.
+#[derive(Clone, Debug)]
+pub struct ChannelOptions {
+    /// Requests that may be in flight at once; at least 1.
+    pub depth: u32,
+    /// Memory that requests will use; registered with the device where it has registration. Requests with a
+    /// buffer of another arena still work, but more slowly.
+    pub arenas: Vec<Arc<Arena>>,
+    /// Event that ends [`IoChannel::wait`] early.
+    pub wake: Option<Arc<WakeEvent>>,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self { depth: 128, arenas: Vec::new(), wake: None }
+    }
+}
+
+/// How long and for how much to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitOptions {
+    /// Completions to wait for; at least 1. Capped by what is in flight.
+    pub want: u32,
+    /// Once this long has passed, one completion is enough (0: one is enough at once). It lets a
+    /// busy worker take completions in batches, and pay one sleep for many.
+    pub linger: Duration,
+    /// Give up after this long; `None`: never.
+    pub timeout: Option<Duration>,
+}
+
+/// Counters of a channel since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelStatistics {
+    /// Reads completed without error.
+    pub reads: u64,
+    /// Writes completed without error.
+    pub writes: u64,
+    /// Flushes completed without error.
+    pub flushes: u64,
+    /// Requests completed with an error.
+    pub errors: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// System calls made, all kinds.
+    pub system_calls: u64,
+}
+
+/// The data plane: one worker's own queue on one device.
+///
+/// `submit`, `kick` and `poll` never block and never allocate per request; `wait` sleeps in the interface's own way.
+/// Completions come in any order. Dropping a channel waits for what is in flight, so that no device writes to
+/// memory that is gone.
+pub trait IoChannel {
+    /// Takes one request, or gives it back if the queue is full (`Err`): poll, then try again. What is wrong
+    /// with a request (off the grid, past the end, a verb the device lacks) comes back in its completion.
+    ///
+    /// A request may stay in the channel until [`IoChannel::kick`] or [`IoChannel::wait`].
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request>;
+
+    /// Rings the doorbell: hands all that was submitted to the device.
+    fn kick(&mut self);
+
+    /// Appends completions that are there, without sleeping; how many. Rings the doorbell if that comes for free.
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
+
+    /// Rings the doorbell, sleeps until enough completions are there (see [`WaitOptions`]), the wake event is
+    /// signalled, or time is up; appends completions; how many. With nothing in flight it sleeps for
+    /// the event or the time-out alone.
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize;
+
+    /// Requests taken and not yet returned by `poll` or `wait`.
+    fn in_flight(&self) -> u32;
+
+    /// Counters since the channel was opened.
+    fn statistics(&self) -> ChannelStatistics;
+
+    /// A descriptor that polls readable when completions may be there, so that a channel made of several can
+    /// sleep for all of them. Call it before the first request. `None` if completions never need waiting for.
+    ///
+    /// # Errors
+    /// What the interface says when asked for one.
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
+}

@@ -1,0 +1,156 @@
+//! Errors: a small stable kind, context for people, the cause, and the way out.
+
+use std::fmt;
+
+/// Result of control-plane calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's words make no sense: a bad specifier, an offset off the grid.
+    Invalid,
+    /// The file or device is not there.
+    NotFound,
+    /// The file or device is there already.
+    Exists,
+    /// Permission denied.
+    Denied,
+    /// Somebody else has it open.
+    Busy,
+    /// No space left.
+    NoSpace,
+    /// The machine, file system or kernel does not offer what was asked.
+    Unsupported,
+    /// A limit of the process or machine is too small.
+    Limit,
+    /// The device cannot be written.
+    ReadOnly,
+    /// The medium or the transport failed (EIO and its kin).
+    Io,
+    /// The device is gone.
+    Gone,
+}
+
+impl ErrorKind {
+    /// The kind an errno of the kernel stands for.
+    #[must_use]
+    pub fn from_errno(errno: i32) -> Self {
+        use rustix::io::Errno;
+        match Errno::from_raw_os_error(errno) {
+            Errno::INVAL | Errno::ISDIR => Self::Invalid,
+            Errno::NOENT => Self::NotFound,
+            Errno::EXIST => Self::Exists,
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            Errno::BUSY | Errno::AGAIN | Errno::TXTBSY => Self::Busy,
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::NoSpace,
+            Errno::NOSYS | Errno::OPNOTSUPP => Self::Unsupported,
+            Errno::NOMEM | Errno::MFILE | Errno::NFILE => Self::Limit,
+            Errno::ROFS => Self::ReadOnly,
+            Errno::NODEV | Errno::NXIO => Self::Gone,
+            _ => Self::Io,
+        }
+    }
+}
+
+/// An error of the control plane.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with what was being done, to what.
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), hint: None, source: None }
+    }
+
+    /// An error of the operating system: kind and cause from `cause`.
+    #[must_use]
+    pub fn os(cause: std::io::Error, context: impl Into<String>) -> Self {
+        let kind = cause.raw_os_error().map_or(ErrorKind::Io, ErrorKind::from_errno);
+        Self { kind, context: context.into(), hint: None, source: Some(Box::new(cause)) }
+    }
+
+    /// Adds the way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// The kind, for programs.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The way out, if one is known.
+    #[must_use]
+    pub fn way_out(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// An error of the data plane: small, copied into completions. People get context further up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind:?} (errno {errno})")]
+pub struct IoError {
+    /// What went wrong, for programs.
+    pub kind: ErrorKind,
+    /// The kernel's number, or the nearest one for devices without a kernel.
+    pub errno: i32,
+}
+
+impl IoError {
+    /// The medium or transport failed: EIO.
+    pub const IO: Self = Self { kind: ErrorKind::Io, errno: 5 };
+    /// No space left: ENOSPC.
+    pub const NO_SPACE: Self = Self { kind: ErrorKind::NoSpace, errno: 28 };
+    /// The request is off the device's grid or past its end: EINVAL.
+    pub const INVALID: Self = Self { kind: ErrorKind::Invalid, errno: 22 };
+    /// The device does not know the verb: EOPNOTSUPP.
+    pub const UNSUPPORTED: Self = Self { kind: ErrorKind::Unsupported, errno: 95 };
+    /// The device cannot be written: EROFS.
+    pub const READ_ONLY: Self = Self { kind: ErrorKind::ReadOnly, errno: 30 };
+
+    /// From a (positive) errno.
+    #[must_use]
+    pub fn from_errno(errno: i32) -> Self {
+        Self { kind: ErrorKind::from_errno(errno), errno }
+    }
+}

@@ -1,0 +1,26 @@
+//! The block layer: the one seam between what stores data and what drives devices.
+//!
+//! - [`BlockDevice`]: the control plane of a device, usable from any thread.
+//! - [`IoChannel`]: the data plane, one per worker and device; never blocks, never allocates per request.
+//! - [`Request`] and [`Completion`]: a request goes down once and comes up once, its [`Buffer`] with it.
+//! - Devices made of software live here: [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and
+//!   [`StripeDevice`].
+//! - [`DeviceSpec`]: how people name devices.
+//!
+//! Nothing here knows of an engine above or a kernel below.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod device;
+mod error;
+mod request;
+mod wake;
+
+pub use device::{
+    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+};
+pub use error::{Error, ErrorKind, IoError, Result};
+pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};
+pub use request::{Completion, Op, Request};
+pub use wake::WakeEvent;

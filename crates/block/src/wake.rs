@@ -1,0 +1,92 @@
+//! The event by which other threads end a worker's sleep.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An eventfd that a channel's wait listens to.
+///
+/// Protocol: the worker calls [`WakeEvent::prepare`], looks once more for work, and only then
+/// waits; others put the work first and then call [`WakeEvent::wake`]. A wake is never lost, and costs a system call only
+/// when the worker sleeps or is about to.
+#[derive(Debug)]
+pub struct WakeEvent {
+    fd: OwnedFd,
+    sleeping: AtomicBool,
+}
+
+impl WakeEvent {
+    /// A new event, not signalled.
+    ///
+    /// # Errors
+    /// What eventfd(2) said (no descriptors left).
+    pub fn new() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { fd, sleeping: AtomicBool::new(false) })
+    }
+
+    /// Announces that the worker is about to wait.
+    pub fn prepare(&self) {
+        // SeqCst: ordered before the worker's last look for work; pairs with the one in `wake`.
+        self.sleeping.store(true, Ordering::SeqCst);
+    }
+
+    /// Announces that the worker is awake, and clears the signal.
+    pub fn awake(&self) {
+        if !self.sleeping.swap(false, Ordering::SeqCst) {
+            // Somebody woke us: the signal is set, or about to be; what is left of it only costs a turn.
+            self.clear();
+        }
+    }
+
+    /// Clears the signal.
+    pub fn clear(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.fd, &mut count);
+    }
+
+    /// Ends the worker's wait, if it waits. Call it after the work was put where the worker looks.
+    pub fn wake(&self) {
+        // SeqCst: ordered after the caller's work was published; pairs with `prepare`.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+            self.signal();
+        }
+    }
+
+    /// Sets the signal whether or not the worker sleeps.
+    pub fn signal(&self) {
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for WakeEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_set(event: &WakeEvent) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(event, &mut count).is_ok()
+    }
+
+    #[test]
+    fn wakes_only_a_sleeper() {
+        let event = WakeEvent::new().unwrap();
+        event.wake();
+        assert!(!is_set(&event));
+        event.prepare();
+        event.wake();
+        event.wake();
+        assert!(is_set(&event));
+        event.awake();
+        assert!(!is_set(&event));
+    }
+}

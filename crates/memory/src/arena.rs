@@ -1,0 +1,299 @@
+//! One mapping cut into equal blocks, and the leases on them.
+
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::racy::{RacyBytes, RacyBytesMut};
+
+/// Size and alignment of a huge page, bytes.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Number of a block in its arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockIndex(pub u32);
+
+/// What kind of pages the kernel gave for an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Reserved huge pages (`vm.nr_hugepages`).
+    HugePages,
+    /// Ordinary memory, with transparent huge pages asked for by madvise.
+    Transparent,
+}
+
+/// How to map an arena.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArenaOptions {
+    /// Do not try reserved huge pages.
+    pub no_huge_pages: bool,
+}
+
+/// One mapping of `block_count` blocks of `block_size` bytes; registered once with each channel.
+pub struct Arena {
+    base: NonNull<u8>,
+    mapped_bytes: usize,
+    block_size: usize,
+    block_count: u32,
+    id: u32,
+    backing: Backing,
+    /// Blocks not leased. Taken on the control path only; hot paths keep their leases.
+    free: Mutex<Vec<u32>>,
+}
+
+// SAFETY: `base` points to memory owned by this value alone (mapped in `new`, unmapped in `drop`), which
+// is reached only as the crate's safety argument allows, from any thread.
+unsafe impl Send for Arena {}
+// SAFETY: as above; shared access hands out leases through the mutex and racy reads.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps an arena; memory is zeroed, and touched only on use.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `block_size` is not a power of two of at least 512 or `block_count` is 0;
+    /// otherwise what mmap said.
+    pub fn new(
+        block_size: usize,
+        block_count: u32,
+        options: ArenaOptions,
+    ) -> io::Result<Arc<Self>> {
+        if !block_size.is_power_of_two() || block_size < 512 || block_count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "an arena of {block_count} blocks of {block_size} bytes: blocks are powers of two of at least 512 bytes, and at least one"
+                ),
+            ));
+        }
+        let wanted = block_size
+            .checked_mul(block_count as usize)
+            .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE))
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let (base, backing) = match options.no_huge_pages {
+            false => match map(wanted, MapFlags::PRIVATE | MapFlags::HUGETLB) {
+                Ok(base) => (base, Backing::HugePages),
+                Err(_) => (map_aligned(wanted)?, Backing::Transparent),
+            },
+            true => (map_aligned(wanted)?, Backing::Transparent),
+        };
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        Ok(Arc::new(Self {
+            base,
+            mapped_bytes: wanted,
+            block_size,
+            block_count,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            backing,
+            free: Mutex::new((0..block_count).rev().collect()),
+        }))
+    }
+
+    /// Bytes a block has.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Blocks in the arena.
+    #[must_use]
+    pub fn block_count(&self) -> u32 {
+        self.block_count
+    }
+
+    /// A number no other arena of this process has.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// What the kernel gave.
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    /// Address and length in bytes of the whole mapping, to register it with a device.
+    #[must_use]
+    pub fn region(&self) -> (*mut u8, usize) {
+        (self.base.as_ptr(), self.block_size * self.block_count as usize)
+    }
+
+    /// Leases a block, or `None` when all are out.
+    #[must_use]
+    pub fn lease(self: &Arc<Self>) -> Option<Buffer> {
+        let block = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Buffer { arena: self.clone(), block })
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(&self, block: u32) -> *mut u8 {
+        assert!(block < self.block_count);
+        // SAFETY: inside the mapping: `block < block_count` and the mapping holds them all.
+        unsafe { self.base.as_ptr().add(block as usize * self.block_size) }
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Arena #{} of {} x {} bytes, {:?}",
+            self.id, self.block_count, self.block_size, self.backing
+        )
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: every lease holds an `Arc` of this arena, so none is left, and nobody else has the address.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+fn map(len: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+    let address = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )
+    }?;
+    NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Maps ordinary memory aligned to a huge page, and asks for transparent huge pages.
+fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
+    let base = map(len + HUGE_PAGE, MapFlags::PRIVATE)?;
+    let skip = base.as_ptr().align_offset(HUGE_PAGE);
+    // SAFETY: `skip < HUGE_PAGE`, so `aligned .. aligned + len` lies in the mapping just made; head and tail
+    // around it are ours and unused.
+    unsafe {
+        let aligned = base.as_ptr().add(skip);
+        if skip > 0 {
+            let _ = rustix::mm::munmap(base.as_ptr().cast(), skip);
+        }
+        if skip < HUGE_PAGE {
+            let _ = rustix::mm::munmap(aligned.add(len).cast(), HUGE_PAGE - skip);
+        }
+        // Refusal costs speed only.
+        let _ = rustix::mm::madvise(aligned.cast(), len, Advice::LinuxHugepage);
+        Ok(NonNull::new_unchecked(aligned))
+    }
+}
+
+/// The lease on one block: whoever holds it owns the bytes.
+///
+/// It goes down with a request and comes back with the completion, on errors also.
+/// Dropped, the block returns to its arena.
+pub struct Buffer {
+    arena: Arc<Arena>,
+    block: u32,
+}
+
+impl Buffer {
+    /// The block's number.
+    #[inline(always)]
+    #[must_use]
+    pub fn block(&self) -> BlockIndex {
+        BlockIndex(self.block)
+    }
+
+    /// The arena this is a block of.
+    #[inline(always)]
+    #[must_use]
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Length in bytes: the arena's block size.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
+    pub fn len(&self) -> usize {
+        self.arena.block_size
+    }
+
+    /// Address of the first byte, for system calls and DMA. Good while the buffer lives; what writes through
+    /// it must have been handed the buffer by value.
+    #[inline(always)]
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.arena.address(self.block)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: in the mapping; the lease excludes other writers (points 2 and 4).
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.arena.block_size) }
+    }
+
+    /// The bytes for reading word by word.
+    #[must_use]
+    pub fn bytes(&self) -> RacyBytes<'_> {
+        // SAFETY: in the mapping, aligned to at least 512.
+        unsafe { RacyBytes::new(self.as_ptr(), self.arena.block_size) }
+    }
+
+    /// The bytes for writing.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
+        // SAFETY: in the mapping, aligned to at least 512; `&mut self` is the block's only writer (point 2).
+        unsafe { RacyBytesMut::new(self.as_ptr(), self.arena.block_size) }
+    }
+
+    /// Copies `source` to `offset` in bytes; dropped whole if it does not fit.
+    pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
+        self.bytes_mut().copy_from(offset, source);
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer {} of arena #{}", self.block, self.arena.id)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.arena.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.block);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_every_block_once() {
+        let arena = Arena::new(4096, 3, ArenaOptions::default()).unwrap();
+        let leases: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
+        assert_eq!(leases.iter().map(|b| b.block().0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(leases.iter().all(|b| (b.as_ptr() as usize).is_multiple_of(4096)));
+        drop(leases);
+        assert!(arena.lease().is_some());
+    }
+
+    #[test]
+    fn a_lease_outlives_its_arena() {
+        let arena = Arena::new(512, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+        let mut buffer = arena.lease().unwrap();
+        drop(arena);
+        buffer.copy_from(500, b"still mapped");
+        assert_eq!(&buffer.as_slice()[500..], b"still mapped");
+    }
+
+    #[test]
+    fn refuses_odd_sizes() {
+        for (size, count) in [(0, 1), (100, 1), (4097, 1), (4096, 0), (1 << 62, u32::MAX)] {
+            assert!(Arena::new(size, count, ArenaOptions::default()).is_err());
+        }
+    }
+}

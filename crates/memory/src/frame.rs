@@ -1,0 +1,414 @@
+//! Frames: the blocks of one arena, each under its latch.
+//!
+//! The lease ([`Buffer`]) of a frame's block rests in the frame. It leaves only with
+//! [`ExclusiveFrame::begin_read`] and [`ExclusiveFrame::begin_write`], which leave the latch in flight, and it
+//! returns with [`FrameTable::end_read`] and [`FrameTable::end_write`]. So an exclusive guard and the buffer are
+//! never in two hands.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::arena::{Arena, ArenaOptions, Buffer};
+use crate::latch::{Blocked, Latch, Version};
+use crate::racy::{RacyBytes, RacyBytesMut, prefetch};
+
+/// Number of a frame in its table; always valid for the table that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameIndex(pub u32);
+
+/// One frame's words, on a cache line of its own.
+#[repr(align(64))]
+struct Header {
+    latch: Latch,
+    page_id: AtomicU64,
+    parent: AtomicU32,
+    state: AtomicU8,
+    dirty: AtomicBool,
+    buffer: UnsafeCell<Option<Buffer>>,
+}
+
+const _: () = assert!(cfg!(loom) || size_of::<Header>() == 64);
+
+/// All frames of a pool.
+pub struct FrameTable {
+    arena: Arc<Arena>,
+    headers: Box<[Header]>,
+}
+
+// SAFETY: the only field that is not `Sync` by itself is `Header::buffer`, which is touched only by the holder
+// of the frame's exclusive latch, or by the one who returns the buffer that is missing from it: each is one
+// thread at a time, ordered by the latch's acquire and release.
+unsafe impl Sync for FrameTable {}
+
+impl FrameTable {
+    /// Maps `count` frames of `page_size` bytes.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub fn new(page_size: usize, count: u32, options: ArenaOptions) -> io::Result<Self> {
+        let arena = Arena::new(page_size, count, options)?;
+        let headers = (0..count)
+            .map(|_| Header {
+                latch: Latch::new(),
+                page_id: AtomicU64::new(u64::MAX),
+                parent: AtomicU32::new(u32::MAX),
+                state: AtomicU8::new(0),
+                dirty: AtomicBool::new(false),
+                buffer: UnsafeCell::new(arena.lease()),
+            })
+            .collect();
+        Ok(Self { arena, headers })
+    }
+
+    /// The arena, to be registered with channels.
+    #[must_use]
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Frames in the table.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a table is never empty")]
+    pub fn len(&self) -> u32 {
+        self.headers.len() as u32
+    }
+
+    /// Whether `frame` names a frame of this table (a torn reference may not).
+    #[inline(always)]
+    #[must_use]
+    pub fn contains(&self, frame: FrameIndex) -> bool {
+        (frame.0 as usize) < self.headers.len()
+    }
+
+    #[inline(always)]
+    fn header(&self, frame: FrameIndex) -> &Header {
+        &self.headers[frame.0 as usize]
+    }
+
+    /// Id of the page in the frame. Stable only under a latch.
+    #[inline(always)]
+    #[must_use]
+    pub fn page_id(&self, frame: FrameIndex) -> u64 {
+        self.header(frame).page_id.load(Relaxed)
+    }
+
+    /// Names the page in the frame; by the holder of the exclusive latch.
+    pub fn set_page_id(&self, frame: FrameIndex, page_id: u64) {
+        self.header(frame).page_id.store(page_id, Relaxed);
+    }
+
+    /// The replacement state byte; its meaning is the pool's.
+    #[inline(always)]
+    #[must_use]
+    pub fn state(&self, frame: FrameIndex) -> u8 {
+        self.header(frame).state.load(Relaxed)
+    }
+
+    /// Sets the replacement state byte.
+    #[inline(always)]
+    pub fn set_state(&self, frame: FrameIndex, state: u8) {
+        self.header(frame).state.store(state, Relaxed);
+    }
+
+    /// Whether the page differs from its copy on the device.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_dirty(&self, frame: FrameIndex) -> bool {
+        self.header(frame).dirty.load(Relaxed)
+    }
+
+    /// Marks the page as (not) differing from its copy on the device.
+    #[inline(always)]
+    pub fn set_dirty(&self, frame: FrameIndex, dirty: bool) {
+        self.header(frame).dirty.store(dirty, Relaxed);
+    }
+
+    /// The frame that held the reference to this one when last seen: a hint, may be stale.
+    #[inline(always)]
+    #[must_use]
+    pub fn parent_hint(&self, frame: FrameIndex) -> Option<FrameIndex> {
+        let parent = FrameIndex(self.header(frame).parent.load(Relaxed));
+        self.contains(parent).then_some(parent)
+    }
+
+    /// Sets the parent hint.
+    #[inline(always)]
+    pub fn set_parent_hint(&self, frame: FrameIndex, parent: Option<FrameIndex>) {
+        let parent = parent.map_or(u32::MAX, |p| p.0);
+        if self.header(frame).parent.load(Relaxed) != parent {
+            self.header(frame).parent.store(parent, Relaxed);
+        }
+    }
+
+    /// Fetches the frame's latch and the first `lines` cache lines of its page.
+    #[inline(always)]
+    pub fn prefetch(&self, frame: FrameIndex, lines: usize) {
+        prefetch(std::ptr::from_ref(self.header(frame)).cast());
+        let bytes = self.bytes(frame);
+        for line in 0..lines {
+            bytes.prefetch(line * 64);
+        }
+    }
+
+    /// Begins an optimistic read of the frame's page.
+    ///
+    /// # Errors
+    /// [`Blocked`] while a writer or a filling device has it.
+    #[inline(always)]
+    pub fn optimistic(&self, frame: FrameIndex) -> Result<OptimisticFrame<'_>, Blocked> {
+        let version = self.header(frame).latch.optimistic()?;
+        Ok(OptimisticFrame { table: self, frame, version })
+    }
+
+    /// Resumes an optimistic read that began earlier; it will validate only if nothing changed since.
+    #[inline(always)]
+    #[must_use]
+    pub fn resume(&self, frame: FrameIndex, version: Version) -> OptimisticFrame<'_> {
+        OptimisticFrame { table: self, frame, version }
+    }
+
+    /// Takes the exclusive latch.
+    ///
+    /// # Errors
+    /// [`Blocked`] if somebody or a device has it.
+    pub fn try_exclusive(&self, frame: FrameIndex) -> Result<ExclusiveFrame<'_>, Blocked> {
+        self.header(frame).latch.try_exclusive()?;
+        Ok(ExclusiveFrame { table: self, frame })
+    }
+
+    /// Announces a waiter for the end of the frame's I/O: [`Latch::add_waiter`].
+    #[must_use]
+    pub fn add_waiter(&self, frame: FrameIndex) -> bool {
+        self.header(frame).latch.add_waiter()
+    }
+
+    /// Whether a device is at work on the frame.
+    #[must_use]
+    pub fn is_in_flight(&self, frame: FrameIndex) -> bool {
+        self.header(frame).latch.is_in_flight()
+    }
+
+    /// Takes back the buffer of a read that was begun with [`ExclusiveFrame::begin_read`]: the frame is
+    /// exclusive again, and is opened with [`ExclusiveFrame::end_read`].
+    ///
+    /// # Panics
+    /// If the buffer is of another arena, or the frame is not being filled: a bug of the caller.
+    #[must_use]
+    pub fn end_read(&self, buffer: Buffer) -> ExclusiveFrame<'_> {
+        let latch = &self.header(FrameIndex(buffer.block().0)).latch;
+        assert!(latch.optimistic() == Err(Blocked::InFlight), "the frame is not being filled");
+        ExclusiveFrame { table: self, frame: self.take_back(buffer) }
+    }
+
+    /// Takes back the buffer of a write-back; the frame is open again. Whether somebody waits for it.
+    ///
+    /// # Panics
+    /// If the buffer is of another arena: a bug of the caller.
+    #[must_use]
+    pub fn end_write(&self, buffer: Buffer) -> (FrameIndex, bool) {
+        let frame = self.take_back(buffer);
+        (frame, self.header(frame).latch.end_write_back())
+    }
+
+    fn take_back(&self, buffer: Buffer) -> FrameIndex {
+        assert!(Arc::ptr_eq(buffer.arena(), &self.arena), "a buffer of another arena");
+        let frame = FrameIndex(buffer.block().0);
+        // SAFETY: a block has one lease; it is in our hand, so the cell is empty and the latch in flight, which
+        // keeps every guard away until `end_fill` or `end_write_back`.
+        unsafe { *self.header(frame).buffer.get() = Some(buffer) };
+        frame
+    }
+
+    #[inline(always)]
+    fn bytes(&self, frame: FrameIndex) -> RacyBytes<'_> {
+        // SAFETY: mapped while `self.arena` lives, aligned to at least 512; frame memory is written by atomic
+        // stores and devices only.
+        unsafe { RacyBytes::new(self.arena.address(frame.0), self.arena.block_size()) }
+    }
+}
+
+/// An optimistic read in progress: bytes mean something only once [`OptimisticFrame::validate`] says so.
+#[derive(Clone, Copy)]
+pub struct OptimisticFrame<'a> {
+    table: &'a FrameTable,
+    frame: FrameIndex,
+    version: Version,
+}
+
+impl<'a> OptimisticFrame<'a> {
+    /// Which frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn index(&self) -> FrameIndex {
+        self.frame
+    }
+
+    /// The version this read began at.
+    #[inline(always)]
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The page's bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> RacyBytes<'a> {
+        self.table.bytes(self.frame)
+    }
+
+    /// Whether everything read so far was stable.
+    #[inline(always)]
+    #[must_use]
+    pub fn validate(&self) -> bool {
+        self.table.header(self.frame).latch.validate(self.version)
+    }
+
+    /// Takes the exclusive latch if nothing changed since the read began.
+    ///
+    /// # Errors
+    /// [`Blocked`] if it did, or somebody or a device has it.
+    pub fn upgrade(self) -> Result<ExclusiveFrame<'a>, Blocked> {
+        self.table.header(self.frame).latch.try_upgrade(self.version)?;
+        Ok(ExclusiveFrame { table: self.table, frame: self.frame })
+    }
+}
+
+/// The exclusive latch on a frame; released when dropped.
+///
+/// It must not be held across anything that waits: tree operations take it, change bytes, and drop it.
+pub struct ExclusiveFrame<'a> {
+    table: &'a FrameTable,
+    frame: FrameIndex,
+}
+
+impl<'a> ExclusiveFrame<'a> {
+    /// Which frame.
+    #[must_use]
+    pub fn index(&self) -> FrameIndex {
+        self.frame
+    }
+
+    /// The page's bytes for reading.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> RacyBytes<'_> {
+        self.table.bytes(self.frame)
+    }
+
+    /// The page as a slice.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: writers are excluded: the latch is ours, the buffer is in the frame (points 2 and 4).
+        unsafe {
+            std::slice::from_raw_parts(
+                self.table.arena.address(self.frame.0),
+                self.table.arena.block_size(),
+            )
+        }
+    }
+
+    /// The page's bytes for writing.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
+        // SAFETY: mapped and aligned; the exclusive latch makes `&mut self` the only writer.
+        unsafe {
+            RacyBytesMut::new(self.table.arena.address(self.frame.0), self.table.arena.block_size())
+        }
+    }
+
+    /// Hands the page's memory to a device that will fill it. The frame stays closed to all until
+    /// [`FrameTable::end_read`].
+    ///
+    /// # Panics
+    /// Never, while the invariants of this module hold.
+    #[must_use]
+    pub fn begin_read(self) -> Buffer {
+        let guard = ManuallyDrop::new(self);
+        let header = guard.table.header(guard.frame);
+        // SAFETY: the exclusive latch is ours, so the cell is ours.
+        let buffer = unsafe { (*header.buffer.get()).take() };
+        header.latch.begin_fill();
+        buffer.expect("an exclusive frame holds its buffer")
+    }
+
+    /// Opens a frame that [`FrameTable::end_read`] returned; whether somebody waits for it.
+    #[must_use]
+    pub fn end_read(self) -> bool {
+        let guard = ManuallyDrop::new(self);
+        guard.table.header(guard.frame).latch.end_fill()
+    }
+
+    /// Hands the page's memory to a device that will read it; optimistic readers go on. Ends with
+    /// [`FrameTable::end_write`].
+    ///
+    /// # Panics
+    /// Never, while the invariants of this module hold.
+    #[must_use]
+    pub fn begin_write(self) -> Buffer {
+        let guard = ManuallyDrop::new(self);
+        let header = guard.table.header(guard.frame);
+        // SAFETY: the exclusive latch is ours, so the cell is ours.
+        let buffer = unsafe { (*header.buffer.get()).take() };
+        header.latch.begin_write_back();
+        buffer.expect("an exclusive frame holds its buffer")
+    }
+}
+
+impl Drop for ExclusiveFrame<'_> {
+    fn drop(&mut self) {
+        self.table.header(self.frame).latch.release_exclusive();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn table() -> FrameTable {
+        FrameTable::new(512, 4, ArenaOptions { no_huge_pages: true }).unwrap()
+    }
+
+    #[test]
+    fn a_read_fills_behind_a_closed_latch() {
+        let table = table();
+        let frame = FrameIndex(2);
+        let mut buffer = table.try_exclusive(frame).unwrap().begin_read();
+        assert_eq!(table.optimistic(frame).err(), Some(Blocked::InFlight));
+        buffer.copy_from(0, b"from the device");
+        let guard = table.end_read(buffer);
+        assert_eq!(&guard.as_slice()[..15], b"from the device");
+        assert!(!guard.end_read());
+        let page = table.optimistic(frame).unwrap();
+        assert_eq!(page.bytes().load_u8(0), b'f');
+        assert!(page.validate());
+    }
+
+    #[test]
+    fn a_write_back_lets_readers_in_and_writers_wait() {
+        let table = table();
+        let frame = FrameIndex(0);
+        let mut guard = table.try_exclusive(frame).unwrap();
+        guard.bytes_mut().store_u64(8, 42);
+        let buffer = guard.begin_write();
+        let page = table.optimistic(frame).unwrap();
+        assert_eq!(page.bytes().load_u64(8), 42);
+        assert_eq!(page.upgrade().err(), Some(Blocked::InFlight));
+        assert!(table.add_waiter(frame));
+        assert_eq!(table.end_write(buffer), (frame, true));
+        assert!(page.validate());
+        drop(page.upgrade().unwrap());
+        assert!(!page.validate());
+    }
+
+    #[test]
+    #[should_panic(expected = "another arena")]
+    fn a_foreign_buffer_is_refused() {
+        let other = Arena::new(512, 1, ArenaOptions::default()).unwrap();
+        let _ = table().end_read(other.lease().unwrap());
+    }
+}

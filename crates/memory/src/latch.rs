@@ -1,0 +1,352 @@
+//! The optimistic latch, and its state in which a device owns the bytes.
+//!
+//! One 64-bit word: `version << 3 | WAITERS | IN_FLIGHT | EXCLUSIVE`.
+//!
+//! | EXCLUSIVE | IN_FLIGHT | state | readers | writers |
+//! |---|---|---|---|---|
+//! | 0 | 0 | open | optimistic | may latch |
+//! | 1 | 0 | latched by one writer, briefly | refused | refused |
+//! | 1 | 1 | a device is filling the bytes | park | park |
+//! | 0 | 1 | a device is reading the bytes (write-back) | optimistic | park |
+//!
+//! The version moves whenever bytes may have changed. WAITERS is set only while IN_FLIGHT, so
+//! the brief latch is released by a plain store; only the end of an I/O pays a read-modify-write.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+const EXCLUSIVE: u64 = 1;
+const IN_FLIGHT: u64 = 2;
+const WAITERS: u64 = 4;
+const FLAGS: u64 = EXCLUSIVE | IN_FLIGHT | WAITERS;
+const STEP: u64 = 8;
+
+/// What an optimistic reader saw: the word without its I/O flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(u64);
+
+/// Why a latch was not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// Somebody holds it for a few instructions, or the version moved: try again soon.
+    Contended,
+    /// A device is at work on the bytes: park until it is done ([`Latch::add_waiter`]).
+    InFlight,
+}
+
+/// The latch; see the module for its states.
+#[derive(Debug)]
+pub struct Latch {
+    word: AtomicU64,
+}
+
+impl Default for Latch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Latch {
+    /// An open latch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { word: AtomicU64::new(0) }
+    }
+
+    /// Begins an optimistic read.
+    ///
+    /// # Errors
+    /// [`Blocked`] while a writer or a filling device has the bytes.
+    #[inline(always)]
+    pub fn optimistic(&self) -> Result<Version, Blocked> {
+        // Acquire: pairs with the Release of `release_exclusive`, so that the bytes read next are at least
+        // as new as this version.
+        let word = self.word.load(Ordering::Acquire);
+        if word & EXCLUSIVE == 0 {
+            Ok(Version(word & !FLAGS))
+        } else if word & IN_FLIGHT != 0 {
+            Err(Blocked::InFlight)
+        } else {
+            Err(Blocked::Contended)
+        }
+    }
+
+    /// Whether everything read since `version` was taken was stable.
+    #[inline(always)]
+    #[must_use]
+    pub fn validate(&self, version: Version) -> bool {
+        // Acquire fence: pairs with the Release fence of `lock`; if a reader saw any byte a writer stored
+        // after latching, the load below sees that writer's EXCLUSIVE or something later.
+        fence(Ordering::Acquire);
+        let word = self.word.load(Ordering::Relaxed);
+        word & !(IN_FLIGHT | WAITERS) == version.0
+    }
+
+    /// Turns an optimistic read into the exclusive latch, if nothing changed since.
+    ///
+    /// # Errors
+    /// [`Blocked`] if the version moved, or somebody or a device has it.
+    #[inline]
+    pub fn try_upgrade(&self, version: Version) -> Result<(), Blocked> {
+        self.lock(version.0)
+    }
+
+    /// Takes the exclusive latch if it is open.
+    ///
+    /// # Errors
+    /// [`Blocked`] if somebody or a device has it.
+    #[inline]
+    pub fn try_exclusive(&self) -> Result<(), Blocked> {
+        self.lock(self.word.load(Ordering::Relaxed) & !FLAGS)
+    }
+
+    fn lock(&self, open: u64) -> Result<(), Blocked> {
+        match self.word.compare_exchange(
+            open,
+            open | EXCLUSIVE,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => {
+                // Release fence: pairs with the Acquire fence of `validate`.
+                fence(Ordering::Release);
+                Ok(())
+            }
+            Err(word) if word & IN_FLIGHT != 0 => Err(Blocked::InFlight),
+            Err(_) => Err(Blocked::Contended),
+        }
+    }
+
+    /// Releases the brief exclusive latch; the version moves.
+    #[inline]
+    pub fn release_exclusive(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word & FLAGS, EXCLUSIVE);
+        self.word.store((word & !FLAGS).wrapping_add(STEP), Ordering::Release);
+    }
+
+    /// Exclusive to *being filled*: the device may write, readers and writers park.
+    pub fn begin_fill(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word & FLAGS, EXCLUSIVE);
+        self.word.store(word | IN_FLIGHT, Ordering::Release);
+    }
+
+    /// *Being filled* to open, the version moved; whether somebody waits.
+    #[must_use]
+    pub fn end_fill(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word & (EXCLUSIVE | IN_FLIGHT), EXCLUSIVE | IN_FLIGHT);
+        let open = (word & !FLAGS).wrapping_add(STEP);
+        // AcqRel: publishes the bytes, and sees what a waiter did before it set WAITERS.
+        self.word.swap(open, Ordering::AcqRel) & WAITERS != 0
+    }
+
+    /// Exclusive to *being written back*: readers go on, writers park. The version moves.
+    pub fn begin_write_back(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word & FLAGS, EXCLUSIVE);
+        self.word.store((word & !FLAGS).wrapping_add(STEP) | IN_FLIGHT, Ordering::Release);
+    }
+
+    /// *Being written back* to open; the version stays; whether somebody waits.
+    #[must_use]
+    pub fn end_write_back(&self) -> bool {
+        let word = self.word.fetch_and(!(IN_FLIGHT | WAITERS), Ordering::AcqRel);
+        debug_assert_eq!(word & (EXCLUSIVE | IN_FLIGHT), IN_FLIGHT);
+        word & WAITERS != 0
+    }
+
+    /// Announces a waiter for the end of the I/O.
+    ///
+    /// `false` if no I/O is in flight (any more): nobody will wake the caller, who must try again.
+    /// Call it under the lock that guards the list of waiters, which the one who ends the I/O takes
+    /// after [`Latch::end_fill`] or [`Latch::end_write_back`]: then no waiter is missed.
+    #[must_use]
+    pub fn add_waiter(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & IN_FLIGHT == 0 {
+                return false;
+            }
+            match self.word.compare_exchange_weak(
+                word,
+                word | WAITERS,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether a device is at work on the bytes.
+    #[must_use]
+    pub fn is_in_flight(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & IN_FLIGHT != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writer_moves_the_version() {
+        let latch = Latch::new();
+        let before = latch.optimistic().unwrap();
+        assert!(latch.validate(before));
+        latch.try_upgrade(before).unwrap();
+        assert_eq!(latch.optimistic(), Err(Blocked::Contended));
+        assert!(!latch.validate(before));
+        latch.release_exclusive();
+        assert!(!latch.validate(before));
+        assert_eq!(latch.try_upgrade(before), Err(Blocked::Contended));
+        assert!(latch.optimistic().is_ok());
+    }
+
+    #[test]
+    fn a_filling_device_parks_everybody() {
+        let latch = Latch::new();
+        assert!(!latch.add_waiter());
+        latch.try_exclusive().unwrap();
+        latch.begin_fill();
+        assert_eq!(latch.optimistic(), Err(Blocked::InFlight));
+        assert_eq!(latch.try_exclusive(), Err(Blocked::InFlight));
+        assert!(latch.add_waiter());
+        assert!(latch.end_fill());
+        assert!(!latch.add_waiter());
+    }
+
+    #[test]
+    fn write_back_lets_readers_through() {
+        let latch = Latch::new();
+        latch.try_exclusive().unwrap();
+        latch.begin_write_back();
+        let version = latch.optimistic().unwrap();
+        assert_eq!(latch.try_upgrade(version), Err(Blocked::InFlight));
+        assert!(latch.validate(version));
+        assert!(!latch.end_write_back());
+        assert!(latch.validate(version));
+        latch.try_upgrade(version).unwrap();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    /// Two words that a writer keeps equal: a validated reader must never see them differ.
+    #[test]
+    fn validated_reads_are_consistent() {
+        loom::model(|| {
+            let shared = Arc::new((Latch::new(), AtomicU64::new(0), AtomicU64::new(0)));
+            let writer = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    if shared.0.try_exclusive().is_ok() {
+                        shared.1.store(1, Ordering::Relaxed);
+                        shared.2.store(1, Ordering::Relaxed);
+                        shared.0.release_exclusive();
+                    }
+                })
+            };
+            if let Ok(version) = shared.0.optimistic() {
+                let a = shared.1.load(Ordering::Relaxed);
+                let b = shared.2.load(Ordering::Relaxed);
+                if shared.0.validate(version) {
+                    assert_eq!(a, b);
+                }
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_writers_exclude_each_other() {
+        loom::model(|| {
+            let shared = Arc::new((Latch::new(), AtomicU64::new(0)));
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = shared.clone();
+                    thread::spawn(move || {
+                        if shared.0.try_exclusive().is_err() {
+                            return 0;
+                        }
+                        let seen = shared.1.load(Ordering::Relaxed);
+                        shared.1.store(seen + 1, Ordering::Relaxed);
+                        shared.0.release_exclusive();
+                        1
+                    })
+                })
+                .collect();
+            let done: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+            assert_eq!(shared.1.load(Ordering::Relaxed), done);
+        });
+    }
+
+    /// The fault path: whoever parks on a page in flight is woken, whatever the interleaving.
+    fn no_waiter_is_missed(write_back: bool) {
+        loom::model(move || {
+            let shared = Arc::new((Latch::new(), Mutex::new(Vec::<u32>::new())));
+            shared.0.try_exclusive().unwrap();
+            if write_back {
+                shared.0.begin_write_back()
+            } else {
+                shared.0.begin_fill()
+            }
+            let device = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let waited =
+                        if write_back { shared.0.end_write_back() } else { shared.0.end_fill() };
+                    if waited { shared.1.lock().unwrap().drain(..).count() } else { 0 }
+                })
+            };
+            let parked = {
+                let mut waiters = shared.1.lock().unwrap();
+                let parked = shared.0.add_waiter();
+                if parked {
+                    waiters.push(1);
+                }
+                parked
+            };
+            let woken = device.join().unwrap();
+            assert_eq!(woken, usize::from(parked), "a task would sleep for ever");
+        });
+    }
+
+    #[test]
+    fn no_waiter_on_a_load_is_missed() {
+        no_waiter_is_missed(false);
+    }
+
+    #[test]
+    fn no_waiter_on_a_write_back_is_missed() {
+        no_waiter_is_missed(true);
+    }
+
+    #[test]
+    fn a_reader_sees_what_was_loaded() {
+        loom::model(|| {
+            let shared = Arc::new((Latch::new(), AtomicU64::new(0)));
+            shared.0.try_exclusive().unwrap();
+            shared.0.begin_fill();
+            let device = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.1.store(7, Ordering::Relaxed);
+                    let _ = shared.0.end_fill();
+                })
+            };
+            if let Ok(version) = shared.0.optimistic() {
+                let seen = shared.1.load(Ordering::Relaxed);
+                assert!(shared.0.validate(version));
+                assert_eq!(seen, 7);
+            }
+            device.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,40 @@
+//! I/O memory: where every byte that meets a device lives.
+//!
+//! - [`Arena`]: one mapping cut into equal blocks, registered once with every channel.
+//! - [`Buffer`]: the lease on one block; it travels with a request and comes back with the completion.
+//! - [`RacyBytes`]: the one primitive through which memory is read that somebody may be writing.
+//! - [`Latch`]: the optimistic latch with an in-flight state.
+//! - [`FrameTable`]: an arena whose blocks are guarded by latches: the buffer pool's frames.
+//!
+//! # Safety argument
+//!
+//! This crate is one of the few that contain `unsafe`; what is above it forbids it.
+//!
+//! 1. *Lifetime.* A [`Buffer`] holds an `Arc` of its [`Arena`], so a mapping outlives every lease on
+//!    it, and a device that keeps the `Buffer` while a request is in flight keeps the mapping.
+//! 2. *One writer.* A block is leased at most once at a time. Block memory is written only by the
+//!    holder of its `Buffer` (`&mut`), by a device to which the `Buffer` was handed by value, or, for
+//!    blocks of a [`FrameTable`], by the holder of the frame's exclusive latch, who by the latch's state
+//!    machine is never alive while the `Buffer` is out of the frame.
+//! 3. *Many racing readers.* Readers that hold no latch go through [`RacyBytes`], which reads with
+//!    relaxed atomic loads, and writers that such readers can race with store with relaxed atomic
+//!    stores; no `&mut [u8]` to block memory is ever formed. What a device or the kernel
+//!    writes is outside the abstract machine and arrives like the stores of another process. Loads of
+//!    different width may overlap racing stores; the language does not define the value then, the
+//!    machines qpair runs on do (some mix of old and new bytes), and every such value is thrown
+//!    away when the latch's version has moved.
+//! 4. *Plain slices* (`as_slice`) are handed out only by those who exclude writers: the holder of a
+//!    `Buffer` and the holder of an exclusive latch, for as long as they are borrowed.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+
+mod arena;
+mod frame;
+mod latch;
+mod racy;
+mod sync;
+
+pub use arena::{Arena, ArenaOptions, Backing, BlockIndex, Buffer};
+pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};
+pub use latch::{Blocked, Latch, Version};
+pub use racy::{RacyBytes, RacyBytesMut};

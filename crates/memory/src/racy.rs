@@ -1,0 +1,382 @@
+//! Reads that race with writers, and the writes they may race with.
+//!
+//! An optimistic reader reads first and asks afterwards whether what it read was stable. Until then any
+//! value may come out, so nothing here panics or trusts an offset: what lies outside reads as zero, and
+//! stores outside are dropped. See the crate's safety argument, point 3.
+
+use std::cmp::Ordering as Cmp;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Bytes that others may be writing; every value read may be torn.
+///
+/// Offsets are in bytes. Loads must be naturally aligned and in bounds; others read as 0.
+#[derive(Clone, Copy)]
+pub struct RacyBytes<'a> {
+    base: *const u8,
+    len: usize,
+    lifetime: PhantomData<&'a [u8]>,
+}
+
+/// [`RacyBytes`] for the one who may write them; its stores may be raced by readers only.
+pub struct RacyBytesMut<'a> {
+    base: *mut u8,
+    len: usize,
+    lifetime: PhantomData<&'a mut [u8]>,
+}
+
+macro_rules! load {
+    ($name:ident, $int:ty, $atomic:ty) => {
+        /// Loads one little-endian integer at `offset`; 0 if it is misaligned or out of bounds.
+        #[inline(always)]
+        #[must_use]
+        pub fn $name(self, offset: usize) -> $int {
+            const SIZE: usize = size_of::<$int>();
+            if self.len < SIZE || offset > self.len - SIZE || !offset.is_multiple_of(SIZE) {
+                return 0;
+            }
+            // SAFETY: in bounds and aligned by the check above (`base` is 8-byte aligned by the
+            // constructors' contract); the memory is live for 'a; racing stores are atomic (point 3).
+            let value = unsafe { (*self.base.add(offset).cast::<$atomic>()).load(Relaxed) };
+            <$int>::from_le(value)
+        }
+    };
+}
+
+macro_rules! store {
+    ($name:ident, $int:ty, $atomic:ty) => {
+        /// Stores one little-endian integer at `offset`; dropped if misaligned or out of bounds.
+        #[inline(always)]
+        pub fn $name(&mut self, offset: usize, value: $int) {
+            const SIZE: usize = size_of::<$int>();
+            let inside =
+                self.len >= SIZE && offset <= self.len - SIZE && offset.is_multiple_of(SIZE);
+            debug_assert!(inside, "store of {SIZE} bytes at {offset} of {}", self.len);
+            if inside {
+                // SAFETY: as for the load; `&mut self` is the only writer (point 2).
+                unsafe { (*self.base.add(offset).cast::<$atomic>()).store(value.to_le(), Relaxed) }
+            }
+        }
+    };
+}
+
+impl<'a> RacyBytes<'a> {
+    /// # Safety
+    /// `base` is aligned to 8 and points to `len` bytes that stay mapped for `'a` and that, during
+    /// `'a`, are written only by atomic stores or from outside the program.
+    #[inline(always)]
+    pub(crate) unsafe fn new(base: *const u8, len: usize) -> Self {
+        debug_assert!((base as usize).is_multiple_of(8));
+        Self { base, len, lifetime: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a block of memory is never empty")]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    load!(load_u8, u8, AtomicU8);
+    load!(load_u16, u16, AtomicU16);
+    load!(load_u32, u32, AtomicU32);
+    load!(load_u64, u64, AtomicU64);
+
+    /// Loads two bytes at any alignment.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_u16_unaligned(self, offset: usize) -> u16 {
+        if offset.is_multiple_of(2) {
+            self.load_u16(offset)
+        } else {
+            u16::from_le_bytes([self.load_u8(offset), self.load_u8(offset.wrapping_add(1))])
+        }
+    }
+
+    /// Loads eight bytes at any alignment as a little-endian integer.
+    #[inline(always)]
+    fn load_u64_unaligned(self, offset: usize) -> u64 {
+        let shift = offset % 8;
+        let low = self.load_u64(offset - shift);
+        if shift == 0 {
+            return low;
+        }
+        let high = self.load_u64(offset - shift + 8);
+        (low >> (8 * shift)) | (high << (64 - 8 * shift))
+    }
+
+    /// Copies bytes from `offset` on into `target`; bytes out of bounds read as 0.
+    #[inline]
+    pub fn copy_to(self, offset: usize, target: &mut [u8]) {
+        if offset > self.len || target.len() > self.len - offset {
+            target.fill(0);
+            return;
+        }
+        let mut at = offset;
+        let mut words = target.chunks_exact_mut(8);
+        if offset.is_multiple_of(8) {
+            for word in &mut words {
+                word.copy_from_slice(&self.load_u64(at).to_le_bytes());
+                at += 8;
+            }
+        } else {
+            // One load a word: the high half of one is the low half of the next.
+            let shift = offset % 8;
+            let mut low = self.load_u64(at - shift);
+            for word in &mut words {
+                let high = self.load_u64(at - shift + 8);
+                let value = (low >> (8 * shift)) | (high << (64 - 8 * shift));
+                word.copy_from_slice(&value.to_le_bytes());
+                low = high;
+                at += 8;
+            }
+        }
+        for byte in words.into_remainder() {
+            *byte = self.load_u8(at);
+            at += 1;
+        }
+    }
+
+    /// Appends `len` bytes from `offset` on to `target`. `len` is capped by the block's own length.
+    #[inline]
+    pub fn append_to(self, offset: usize, len: usize, target: &mut Vec<u8>) {
+        let len = len.min(self.len);
+        let start = target.len();
+        target.resize(start + len, 0);
+        self.copy_to(offset, &mut target[start..]);
+    }
+
+    /// Compares `len` bytes at `offset` with `other`, lexicographically, as slices compare.
+    #[inline]
+    #[must_use]
+    pub fn compare(self, offset: usize, len: usize, other: &[u8]) -> Cmp {
+        let len = len.min(self.len.saturating_sub(offset));
+        let common = len.min(other.len());
+        let mut at = 0;
+        while at + 8 <= common && offset + at + 16 <= self.len {
+            let ours = self.load_u64_unaligned(offset + at).swap_bytes();
+            let mut word = [0; 8];
+            word.copy_from_slice(&other[at..at + 8]);
+            let theirs = u64::from_be_bytes(word);
+            if ours != theirs {
+                return ours.cmp(&theirs);
+            }
+            at += 8;
+        }
+        while at < common {
+            let ours = self.load_u8(offset + at);
+            if ours != other[at] {
+                return ours.cmp(&other[at]);
+            }
+            at += 1;
+        }
+        len.cmp(&other.len())
+    }
+
+    /// Asks the processor to fetch the cache line at `offset`; a hint without effect on values.
+    #[inline(always)]
+    pub fn prefetch(self, offset: usize) {
+        if offset < self.len {
+            // SAFETY: in bounds; a prefetch reads nothing that the program can see.
+            prefetch(unsafe { self.base.add(offset) });
+        }
+    }
+}
+
+impl<'a> From<&'a [u64]> for RacyBytes<'a> {
+    /// Views memory at rest (a page image in a tool) as racy bytes.
+    fn from(words: &'a [u64]) -> Self {
+        // SAFETY: aligned to 8 by the type, shared and unwritten for 'a.
+        unsafe { Self::new(words.as_ptr().cast(), size_of_val(words)) }
+    }
+}
+
+impl<'a> RacyBytesMut<'a> {
+    /// # Safety
+    /// As [`RacyBytes::new`], and the caller is the only writer for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Self {
+        debug_assert!((base as usize).is_multiple_of(8));
+        Self { base, len, lifetime: PhantomData }
+    }
+
+    /// The same bytes for reading.
+    #[inline(always)]
+    #[must_use]
+    pub fn read(&self) -> RacyBytes<'_> {
+        // SAFETY: the same memory; for the borrow of `self` nobody writes.
+        unsafe { RacyBytes::new(self.base, self.len) }
+    }
+
+    store!(store_u8, u8, AtomicU8);
+    store!(store_u16, u16, AtomicU16);
+    store!(store_u32, u32, AtomicU32);
+    store!(store_u64, u64, AtomicU64);
+
+    /// Stores two bytes at any alignment.
+    #[inline(always)]
+    pub fn store_u16_unaligned(&mut self, offset: usize, value: u16) {
+        if offset.is_multiple_of(2) {
+            self.store_u16(offset, value);
+        } else {
+            let [low, high] = value.to_le_bytes();
+            self.store_u8(offset, low);
+            self.store_u8(offset + 1, high);
+        }
+    }
+
+    /// Copies `source` to `offset`. Dropped whole if it does not fit.
+    #[inline]
+    pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
+        let fits = offset <= self.len && source.len() <= self.len - offset;
+        debug_assert!(fits, "{} bytes at {offset} of {}", source.len(), self.len);
+        if !fits {
+            return;
+        }
+        let head = (offset.wrapping_neg() % 8).min(source.len());
+        for (i, byte) in source[..head].iter().enumerate() {
+            self.store_u8(offset + i, *byte);
+        }
+        let mut at = offset + head;
+        let mut words = source[head..].chunks_exact(8);
+        for chunk in &mut words {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            self.store_u64(at, u64::from_le_bytes(word));
+            at += 8;
+        }
+        for byte in words.remainder() {
+            self.store_u8(at, *byte);
+            at += 1;
+        }
+    }
+
+    /// Fills `len` bytes from `offset` on with zeroes.
+    pub fn zero(&mut self, offset: usize, len: usize) {
+        let end = offset.saturating_add(len).min(self.len);
+        let mut at = offset;
+        while at < end {
+            if at.is_multiple_of(8) && at + 8 <= end {
+                self.store_u64(at, 0);
+                at += 8;
+            } else {
+                self.store_u8(at, 0);
+                at += 1;
+            }
+        }
+    }
+
+    /// Moves `len` bytes from `source` to `target`; the ranges may overlap. Both are multiples of 8,
+    /// as is `len`.
+    pub fn move_words(&mut self, source: usize, target: usize, len: usize) {
+        debug_assert!(
+            source.is_multiple_of(8) && target.is_multiple_of(8) && len.is_multiple_of(8)
+        );
+        if source > target {
+            for i in (0..len).step_by(8) {
+                let word = self.read().load_u64(source + i);
+                self.store_u64(target + i, word);
+            }
+        } else {
+            for i in (0..len).step_by(8).rev() {
+                let word = self.read().load_u64(source + i);
+                self.store_u64(target + i, word);
+            }
+        }
+    }
+}
+
+/// Fetches the cache line of `address` into all levels.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is defined and faults never.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn memory() -> Vec<u64> {
+        (0..8u64)
+            .map(|i| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|b| b + 8 * i as u8)))
+            .collect()
+    }
+
+    #[test]
+    fn copies_at_every_offset_and_length() {
+        let words = memory();
+        let bytes = RacyBytes::from(&words[..]);
+        for offset in 0..=64 {
+            for len in 0..=64 - offset {
+                let mut out = vec![0xff; len];
+                bytes.copy_to(offset, &mut out);
+                let expected: Vec<u8> = (offset..offset + len).map(|b| b as u8).collect();
+                assert_eq!(out, expected, "offset {offset} len {len}");
+                assert_eq!(bytes.compare(offset, len, &expected), Cmp::Equal);
+            }
+        }
+    }
+
+    #[test]
+    fn stores_at_every_offset_and_length() {
+        for offset in 0..=64usize {
+            for len in 0..=64 - offset {
+                let mut words = memory();
+                // SAFETY: `words` is ours alone, aligned to 8, and outlives the view.
+                let mut bytes = unsafe { RacyBytesMut::new(words.as_mut_ptr().cast(), 64) };
+                bytes.copy_from(offset, &vec![0xaa; len]);
+                for at in 0..64 {
+                    let inside = at >= offset && at < offset + len;
+                    assert_eq!(bytes.read().load_u8(at), if inside { 0xaa } else { at as u8 });
+                }
+                bytes.zero(offset, len);
+                for at in offset..offset + len {
+                    assert_eq!(bytes.read().load_u8(at), 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn compares_as_slices_do() {
+        let words = memory();
+        let bytes = RacyBytes::from(&words[..]);
+        let plain: Vec<u8> = (0..64).collect();
+        for offset in 0..40 {
+            for len in 0..20 {
+                for other in [
+                    &[][..],
+                    &[0],
+                    &plain[offset..offset + 3],
+                    &plain[offset..offset + 19],
+                    &[255; 30],
+                ] {
+                    let expected = plain[offset..offset + len].cmp(other);
+                    assert_eq!(bytes.compare(offset, len, other), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn outside_reads_as_zero() {
+        let words = memory();
+        let bytes = RacyBytes::from(&words[..]);
+        assert_eq!(bytes.load_u64(64), 0);
+        assert_eq!(bytes.load_u32(usize::MAX), 0);
+        assert_eq!(bytes.load_u16(63), 0);
+        let mut out = [7; 4];
+        bytes.copy_to(62, &mut out);
+        assert_eq!(out, [0; 4]);
+        let mut grown = vec![];
+        bytes.append_to(60, usize::MAX, &mut grown);
+        assert_eq!(grown.len(), 64);
+    }
+}
