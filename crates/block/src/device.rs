@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use qpair_memory::Arena;
 
-use crate::error::Result;
-use crate::request::{Completion, Request};
+use crate::error::{Error, ErrorKind, IoError, Result};
+use crate::request::{Completion, Op, Request};
 use crate::wake::WakeEvent;
 
 /// What a device is and can do; read once, when it is opened.
@@ -36,6 +36,61 @@ pub struct DeviceInfo {
     pub growable: bool,
     /// Requests one channel can have in flight.
     pub depth_max: u32,
+}
+
+impl DeviceInfo {
+    /// Whether a device of `size_bytes` can take `request`: what every device asks first, so that all answer alike.
+    ///
+    /// # Errors
+    /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is missing, misaligned
+    /// or too short; `ReadOnly` for anything that changes a device that cannot be written.
+    #[inline]
+    pub fn check(&self, request: &Request, size_bytes: u64) -> std::result::Result<(), IoError> {
+        if request.op == Op::Flush {
+            return Ok(());
+        }
+        let block_mask = u64::from(self.logical_block_bytes) - 1;
+        let len_bytes = u64::from(request.len_bytes);
+        let on_grid = len_bytes > 0 && (request.offset_bytes | len_bytes) & block_mask == 0;
+        let inside = len_bytes <= size_bytes && request.offset_bytes <= size_bytes - len_bytes;
+        if !on_grid || !inside {
+            return Err(IoError::INVALID);
+        }
+        if matches!(request.op, Op::Read | Op::Write) {
+            let Some(buffer) = &request.buffer else { return Err(IoError::INVALID) };
+            let aligned =
+                request.buffer_offset_bytes & (self.memory_alignment_bytes.max(1) - 1) == 0;
+            let end_bytes = u64::from(request.buffer_offset_bytes) + len_bytes;
+            if !aligned
+                || end_bytes > buffer.len() as u64
+                || request.len_bytes > self.transfer_bytes_max
+            {
+                return Err(IoError::INVALID);
+            }
+        }
+        if self.read_only && request.op != Op::Read {
+            return Err(IoError::READ_ONLY);
+        }
+        Ok(())
+    }
+
+    /// Whether a channel can be opened with `options`.
+    ///
+    /// # Errors
+    /// `Invalid` if the depth is 0, `Limit` if it is over [`DeviceInfo::depth_max`].
+    pub fn check_channel(&self, options: &ChannelOptions) -> Result<()> {
+        let (depth, depth_max) = (options.depth, self.depth_max);
+        if depth == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a channel of depth 0"));
+        }
+        if depth > depth_max {
+            let context = format!("a channel of depth {depth} on {}", self.name);
+            return Err(
+                Error::new(ErrorKind::Limit, context).hint(format!("its limit is {depth_max}"))
+            );
+        }
+        Ok(())
+    }
 }
 
 /// The control plane of a device. Usable from any thread; calls may block.
@@ -108,6 +163,26 @@ pub struct ChannelStatistics {
     pub written_bytes: u64,
     /// System calls made, all kinds.
     pub system_calls: u64,
+}
+
+impl ChannelStatistics {
+    /// Counts the end of one request of `len_bytes`.
+    #[inline]
+    pub fn count(&mut self, op: Op, len_bytes: u32, result: std::result::Result<(), IoError>) {
+        match (result, op) {
+            (Err(_), _) => self.errors += 1,
+            (Ok(()), Op::Read) => {
+                self.reads += 1;
+                self.read_bytes += u64::from(len_bytes);
+            }
+            (Ok(()), Op::Write) => {
+                self.writes += 1;
+                self.written_bytes += u64::from(len_bytes);
+            }
+            (Ok(()), Op::Flush) => self.flushes += 1,
+            (Ok(()), Op::Discard | Op::WriteZeroes) => {}
+        }
+    }
 }
 
 /// The data plane: one worker's own queue on one device.

@@ -14,13 +14,21 @@
 
 mod device;
 mod error;
+mod null;
+mod ram;
+mod ready;
 mod request;
+mod size;
+mod sleep;
 mod wake;
 
 pub use device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 pub use error::{Error, ErrorKind, IoError, Result};
+pub use null::{NullDevice, NullOptions};
 pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};
+pub use ram::{RamDevice, RamOptions};
 pub use request::{Completion, Op, Request};
+pub use size::{format_bytes, parse_bytes};
 pub use wake::WakeEvent;

@@ -1,0 +1,70 @@
+//! The queue of a channel whose requests complete while they are submitted.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::device::{ChannelOptions, ChannelStatistics, WaitOptions};
+use crate::error::IoError;
+use crate::request::{Completion, Request};
+use crate::sleep::sleep;
+use crate::wake::WakeEvent;
+
+/// Completions waiting to be polled; allocated once, at the channel's depth.
+pub(crate) struct ReadyQueue {
+    depth: usize,
+    ring: VecDeque<Completion>,
+    statistics: ChannelStatistics,
+    wake: Option<Arc<WakeEvent>>,
+}
+
+impl ReadyQueue {
+    pub(crate) fn new(options: &ChannelOptions) -> Self {
+        let depth = options.depth as usize;
+        Self {
+            depth,
+            ring: VecDeque::with_capacity(depth),
+            statistics: ChannelStatistics::default(),
+            wake: options.wake.clone(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.ring.len() >= self.depth
+    }
+
+    /// Ends `request`. The caller has asked [`ReadyQueue::is_full`].
+    #[inline]
+    pub(crate) fn push(&mut self, request: Request, result: Result<(), IoError>) {
+        self.statistics.count(request.op, request.len_bytes, result);
+        self.ring.push_back(request.complete(result));
+    }
+
+    #[inline]
+    pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let count = self.ring.len();
+        completions.extend(self.ring.drain(..));
+        count
+    }
+
+    /// All that is in flight is here already, so only an empty queue sleeps.
+    pub(crate) fn wait(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        options: WaitOptions,
+    ) -> usize {
+        if self.ring.is_empty() {
+            self.statistics.system_calls += 1;
+            sleep(None, self.wake.as_deref(), options.timeout);
+        }
+        self.poll(completions)
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.ring.len() as u32
+    }
+
+    pub(crate) fn statistics(&self) -> ChannelStatistics {
+        self.statistics
+    }
+}

@@ -1,0 +1,84 @@
+//! How channels made of software sleep.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::device::WaitOptions;
+use crate::wake::WakeEvent;
+
+/// Sleeps until `completion_fd` or `wake` polls readable, or `timeout` is over; whether `wake` does.
+///
+/// A signal of the process ends the sleep too: callers look at their queues and at the clock again. With nothing to
+/// sleep for it returns at once, as it would never return otherwise.
+pub(crate) fn sleep(
+    completion_fd: Option<BorrowedFd<'_>>,
+    wake: Option<&WakeEvent>,
+    timeout: Option<Duration>,
+) -> bool {
+    if completion_fd.is_none() && wake.is_none() && timeout.is_none() {
+        return false;
+    }
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+    let awaited = match (wake.map(|wake| wake.as_fd()), completion_fd) {
+        (Some(wake), Some(completion)) => {
+            let mut fds = [on(wake), on(completion)];
+            rustix::event::poll(&mut fds, timeout.as_ref()).is_ok() && !fds[0].revents().is_empty()
+        }
+        (Some(wake), None) => {
+            let mut fds = [on(wake)];
+            rustix::event::poll(&mut fds, timeout.as_ref()).is_ok() && !fds[0].revents().is_empty()
+        }
+        (None, Some(completion)) => {
+            let _ = rustix::event::poll(&mut [on(completion)], timeout.as_ref());
+            false
+        }
+        (None, None) => {
+            let _ = rustix::event::poll(&mut [], timeout.as_ref());
+            false
+        }
+    };
+    awaited
+}
+
+/// The clock of one wait: when it must end, given what has come so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitClock {
+    want: usize,
+    linger_end: Option<Instant>,
+    deadline: Option<Instant>,
+}
+
+impl WaitClock {
+    /// Starts the clock of a wait on a channel that has `in_flight` requests.
+    pub(crate) fn start(options: WaitOptions, in_flight: u32) -> Self {
+        let now = Instant::now();
+        Self {
+            want: options.want.min(in_flight).max(1) as usize,
+            // An instant past the end of time is no instant: wait without that limit.
+            linger_end: now.checked_add(options.linger),
+            deadline: options.timeout.and_then(|timeout| now.checked_add(timeout)),
+        }
+    }
+
+    /// Completions still wanted after `taken`.
+    pub(crate) fn still_wanted(&self, taken: usize) -> usize {
+        self.want.saturating_sub(taken)
+    }
+
+    /// When a wait that has taken `taken` completions ends at the latest; `None`: never.
+    pub(crate) fn end(&self, taken: usize) -> Option<Instant> {
+        match (self.linger_end, self.deadline) {
+            (Some(linger_end), Some(deadline)) if taken > 0 => Some(linger_end.min(deadline)),
+            (Some(linger_end), None) if taken > 0 => Some(linger_end),
+            (_, deadline) => deadline,
+        }
+    }
+
+    /// Whether a wait that has taken `taken` completions is over at `now`.
+    pub(crate) fn is_over(&self, taken: usize, now: Instant) -> bool {
+        taken >= self.want || self.end(taken).is_some_and(|end| end <= now)
+    }
+}
