@@ -321,6 +321,13 @@ impl<'a> ExclusiveFrame<'a> {
         }
     }
 
+    /// Releases the latch; the version an optimistic reader would now see, for those who mean to go on.
+    #[must_use]
+    pub fn release(self) -> Version {
+        let guard = ManuallyDrop::new(self);
+        guard.table.header(guard.frame).latch.release_exclusive()
+    }
+
     /// Hands the page's memory to a device that will fill it. The frame stays closed to all until
     /// [`FrameTable::end_read`].
     ///
@@ -361,7 +368,7 @@ impl<'a> ExclusiveFrame<'a> {
 
 impl Drop for ExclusiveFrame<'_> {
     fn drop(&mut self) {
-        self.table.header(self.frame).latch.release_exclusive();
+        let _ = self.table.header(self.frame).latch.release_exclusive();
     }
 }
 

@@ -116,12 +116,14 @@ impl Latch {
         }
     }
 
-    /// Releases the brief exclusive latch; the version moves.
+    /// Releases the brief exclusive latch; the version moves, and the new one is returned.
     #[inline]
-    pub fn release_exclusive(&self) {
+    pub fn release_exclusive(&self) -> Version {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & FLAGS, EXCLUSIVE);
-        self.word.store((word & !FLAGS).wrapping_add(STEP), Ordering::Release);
+        let open = (word & !FLAGS).wrapping_add(STEP);
+        self.word.store(open, Ordering::Release);
+        Version(open)
     }
 
     /// Exclusive to *being filled*: the device may write, readers and writers park.
@@ -199,7 +201,7 @@ mod tests {
         latch.try_upgrade(before).unwrap();
         assert_eq!(latch.optimistic(), Err(Blocked::Contended));
         assert!(!latch.validate(before));
-        latch.release_exclusive();
+        let _ = latch.release_exclusive();
         assert!(!latch.validate(before));
         assert_eq!(latch.try_upgrade(before), Err(Blocked::Contended));
         assert!(latch.optimistic().is_ok());
@@ -249,7 +251,7 @@ mod loom_tests {
                     if shared.0.try_exclusive().is_ok() {
                         shared.1.store(1, Ordering::Relaxed);
                         shared.2.store(1, Ordering::Relaxed);
-                        shared.0.release_exclusive();
+                        let _ = shared.0.release_exclusive();
                     }
                 })
             };
@@ -277,7 +279,7 @@ mod loom_tests {
                         }
                         let seen = shared.1.load(Ordering::Relaxed);
                         shared.1.store(seen + 1, Ordering::Relaxed);
-                        shared.0.release_exclusive();
+                        let _ = shared.0.release_exclusive();
                         1
                     })
                 })

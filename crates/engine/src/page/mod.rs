@@ -1,0 +1,115 @@
+//! Pages: the byte layout of everything the engine keeps, see docs/design/page-format.md.
+//!
+//! All integers are little-endian. A page begins with a 64-byte header; slots grow up behind it, the heap with
+//! keys and values grows down from the fence keys at the page's end.
+
+mod build;
+mod node;
+mod node_mut;
+
+pub(crate) use build::{separator_len, shared_prefix_len};
+pub(crate) use node::{LeafValue, Node};
+pub(crate) use node_mut::{NodeInit, NodeMut};
+
+/// Bytes of every page's header.
+pub(crate) const HEADER_BYTES: usize = 64;
+
+/// Offsets of the header's fields, bytes.
+pub(crate) mod field {
+    /// u32: CRC-32C of the rest of the page.
+    pub(crate) const CHECKSUM: usize = 0;
+    /// u8: [`super::PageKind`].
+    pub(crate) const KIND: usize = 4;
+    /// u8: 0 for leaves, one more for each level above.
+    pub(crate) const LEVEL: usize = 5;
+    /// u16: slots.
+    pub(crate) const COUNT: usize = 6;
+    /// u64: the page's own id, to tell misdirected reads and writes.
+    pub(crate) const PAGE_ID: usize = 8;
+    /// u64: reserved for the log's sequence number; zero.
+    pub(crate) const LSN: usize = 16;
+    /// u32: the tree the page belongs to.
+    pub(crate) const TREE_ID: usize = 24;
+    /// u32: lowest byte of the heap.
+    pub(crate) const HEAP_START: usize = 28;
+    /// u32: bytes in the heap that nothing refers to.
+    pub(crate) const DEAD_BYTES: usize = 32;
+    /// u16: bytes all keys of the page share, cut off.
+    pub(crate) const PREFIX_LEN: usize = 36;
+    /// u16: length of the lower fence.
+    pub(crate) const LOWER_LEN: usize = 38;
+    /// u16: length of the upper fence.
+    pub(crate) const UPPER_LEN: usize = 40;
+    /// u16: bit 0: there is an upper fence (otherwise it is infinite).
+    pub(crate) const FLAGS: usize = 42;
+    /// u64, inner pages: the child right of the last slot.
+    pub(crate) const LAST_CHILD: usize = 48;
+
+    /// Overflow pages, u64 at the place of LAST_CHILD: the value's stamp.
+    pub(crate) const STAMP: usize = 48;
+    /// Overflow pages, u32: which page of the value, from 0.
+    pub(crate) const PART: usize = 56;
+    /// Overflow pages, u32: bytes of the value in this page.
+    pub(crate) const PART_BYTES: usize = 60;
+}
+
+/// What a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum PageKind {
+    /// Keys and child references.
+    Inner = 1,
+    /// Keys and values.
+    Leaf = 2,
+    /// A part of a value that is too large for a leaf.
+    Overflow = 3,
+    /// A part of the list of free pages of a closed store.
+    FreeList = 4,
+}
+
+/// Bytes of a leaf's slot: head u32, record offset u16, key length u16.
+pub(crate) const LEAF_SLOT_BYTES: usize = 8;
+/// Bytes of an inner page's slot: as a leaf's, then the child, u64.
+pub(crate) const INNER_SLOT_BYTES: usize = 16;
+/// Key bytes that live in the slot itself.
+pub(crate) const HEAD_BYTES: usize = 4;
+/// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow descriptor.
+pub(crate) const RECORD_HEAD_BYTES: usize = 2;
+/// Bit 15 of a record's value length.
+pub(crate) const OVERFLOW_FLAG: u16 = 1 << 15;
+
+/// Smallest page, bytes.
+pub const PAGE_SIZE_MIN: usize = 512;
+/// Largest page, bytes.
+pub const PAGE_SIZE_MAX: usize = 64 << 10;
+/// Longest key of any store, bytes; small pages have a lower limit ([`key_len_max`]).
+pub const KEY_LEN_MAX: usize = 1024;
+/// Longest value, bytes.
+pub const VALUE_LEN_MAX: usize = 16 << 20;
+
+/// Longest key of a store with pages of this size: one record and both fences always fit into a page.
+#[must_use]
+pub fn key_len_max(page_size: usize) -> usize {
+    ((page_size - 2 * HEADER_BYTES) / 3).min(KEY_LEN_MAX)
+}
+
+/// Longest key and value together that are kept in the leaf; the value of a longer record goes to overflow pages.
+pub(crate) fn inline_len_max(page_size: usize) -> usize {
+    (page_size - HEADER_BYTES) / 4
+}
+
+/// CRC-32C of a page, all but the checksum itself.
+pub(crate) fn checksum(page: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(&page[4..])
+}
+
+/// The first four bytes of a key suffix as an integer that sorts as the bytes do.
+#[inline(always)]
+pub(crate) fn head_of(suffix: &[u8]) -> u32 {
+    if let Some(head) = suffix.first_chunk::<HEAD_BYTES>() {
+        return u32::from_be_bytes(*head);
+    }
+    let mut head = [0; HEAD_BYTES];
+    head[..suffix.len()].copy_from_slice(suffix);
+    u32::from_be_bytes(head)
+}

@@ -1,0 +1,311 @@
+//! Reading a node: optimistic, so every value may be torn until the latch was validated.
+
+use std::cmp::Ordering;
+
+use qpair_memory::RacyBytes;
+
+use super::{
+    HEAD_BYTES, HEADER_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field,
+    head_of,
+};
+
+/// A leaf or inner page, for reading.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a> {
+    pub(crate) bytes: RacyBytes<'a>,
+}
+
+/// Where a record's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeafValue {
+    /// First byte in the page.
+    pub(crate) offset: usize,
+    /// Bytes in the page.
+    pub(crate) len: usize,
+    /// The bytes are an overflow descriptor.
+    pub(crate) overflow: bool,
+}
+
+impl<'a> Node<'a> {
+    #[inline(always)]
+    pub(crate) fn new(bytes: RacyBytes<'a>) -> Self {
+        Self { bytes }
+    }
+
+    #[inline(always)]
+    pub(crate) fn level(self) -> u8 {
+        self.bytes.load_u8(field::LEVEL)
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind_byte(self) -> u8 {
+        self.bytes.load_u8(field::KIND)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_leaf(self) -> bool {
+        self.level() == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(self) -> usize {
+        usize::from(self.bytes.load_u16(field::COUNT))
+    }
+
+    pub(crate) fn page_id(self) -> u64 {
+        self.bytes.load_u64(field::PAGE_ID)
+    }
+
+    pub(crate) fn tree_id(self) -> u32 {
+        self.bytes.load_u32(field::TREE_ID)
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefix_len(self) -> usize {
+        usize::from(self.bytes.load_u16(field::PREFIX_LEN))
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot_bytes(self) -> usize {
+        if self.is_leaf() { LEAF_SLOT_BYTES } else { INNER_SLOT_BYTES }
+    }
+
+    pub(crate) fn heap_start(self) -> usize {
+        self.bytes.load_u32(field::HEAP_START) as usize
+    }
+
+    pub(crate) fn dead_bytes(self) -> usize {
+        self.bytes.load_u32(field::DEAD_BYTES) as usize
+    }
+
+    /// Bytes between slots and heap.
+    pub(crate) fn gap_bytes(self) -> usize {
+        self.heap_start().saturating_sub(HEADER_BYTES + self.count() * self.slot_bytes())
+    }
+
+    /// Bytes that a compacted copy would have free.
+    pub(crate) fn free_bytes(self) -> usize {
+        self.gap_bytes() + self.dead_bytes()
+    }
+
+    /// Bytes that slots, records and fences need.
+    pub(crate) fn used_bytes(self) -> usize {
+        (self.bytes.len() - HEADER_BYTES).saturating_sub(self.free_bytes())
+    }
+
+    /// Appends the lower fence: every key of the page is at or above it. Empty at the left edge.
+    pub(crate) fn lower_fence(self, target: &mut Vec<u8>) {
+        let len = usize::from(self.bytes.load_u16(field::LOWER_LEN));
+        self.bytes.append_to(self.bytes.len().saturating_sub(len), len, target);
+    }
+
+    /// Whether there is an upper fence; `false` at the right edge.
+    pub(crate) fn has_upper_fence(self) -> bool {
+        self.bytes.load_u16(field::FLAGS) & 1 != 0
+    }
+
+    /// Appends the upper fence: every key of the page is below it.
+    pub(crate) fn upper_fence(self, target: &mut Vec<u8>) {
+        let lower = usize::from(self.bytes.load_u16(field::LOWER_LEN));
+        let len = usize::from(self.bytes.load_u16(field::UPPER_LEN));
+        self.bytes.append_to(self.bytes.len().saturating_sub(lower + len), len, target);
+    }
+
+    #[inline(always)]
+    fn slot(self, position: usize) -> usize {
+        HEADER_BYTES + position * self.slot_bytes()
+    }
+
+    /// Length of the key of a slot behind the prefix, and where its record starts.
+    #[inline(always)]
+    fn suffix_len_and_record(self, position: usize) -> (usize, usize) {
+        let slot = self.slot(position);
+        let record = usize::from(self.bytes.load_u16(slot + 4));
+        (usize::from(self.bytes.load_u16(slot + 6)), record)
+    }
+
+    /// Where the key's bytes beyond the head are.
+    #[inline(always)]
+    fn tail_offset(self, record: usize) -> usize {
+        if self.is_leaf() { record + RECORD_HEAD_BYTES } else { record }
+    }
+
+    /// Compares the key at `position` with a suffix.
+    #[inline]
+    fn compare(self, position: usize, suffix: &[u8], head: u32) -> Ordering {
+        let ours = self.bytes.load_u32(self.slot(position));
+        if ours != head {
+            return ours.cmp(&head);
+        }
+        let (len, record) = self.suffix_len_and_record(position);
+        let tail = suffix.get(HEAD_BYTES..).unwrap_or_default();
+        let order = match (len > HEAD_BYTES, tail.is_empty()) {
+            (false, true) => Ordering::Equal,
+            (false, false) => Ordering::Less,
+            (true, _) => self.bytes.compare(self.tail_offset(record), len - HEAD_BYTES, tail),
+        };
+        order.then(len.cmp(&suffix.len()))
+    }
+
+    /// First position whose key is at or above the key with this suffix; whether it is equal.
+    #[inline]
+    pub(crate) fn lower_bound_suffix(self, suffix: &[u8]) -> (usize, bool) {
+        let stride = self.slot_bytes();
+        let head = head_of(suffix);
+        let mut size = self.count().min((self.bytes.len() - HEADER_BYTES) / stride);
+        if size == 0 {
+            return (0, false);
+        }
+        let count = size;
+        // Branch-free binary search on the heads: the first slot whose head is at or above ours.
+        let mut base = 0;
+        while size > 1 {
+            let half = size / 2;
+            let middle = self.bytes.load_u32(HEADER_BYTES + (base + half - 1) * stride);
+            base = if middle < head { base + half } else { base };
+            size -= half;
+        }
+        base += usize::from(self.bytes.load_u32(HEADER_BYTES + base * stride) < head);
+        // Keys with the same head are few, unless they are alike for long: then halve again.
+        let mut end = base;
+        while end < count && end - base < 4 {
+            match self.compare(end, suffix, head) {
+                Ordering::Less => end += 1,
+                Ordering::Equal => return (end, true),
+                Ordering::Greater => return (end, false),
+            }
+        }
+        let (mut low, mut high) = (end, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.compare(middle, suffix, head) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return (middle, true),
+                Ordering::Greater => high = middle,
+            }
+        }
+        (low, false)
+    }
+
+    /// First position whose key is at or above `key`, which lies between the fences; whether it is equal.
+    #[inline]
+    pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
+        self.lower_bound_suffix(key.get(self.prefix_len()..).unwrap_or_default())
+    }
+
+    /// Position of the child that covers `key`: as many as there are slots names the last child.
+    #[inline]
+    pub(crate) fn child_position(self, key: &[u8]) -> usize {
+        let (position, equal) = self.lower_bound(key);
+        position + usize::from(equal)
+    }
+
+    /// Offset of a child's reference in the page.
+    #[inline(always)]
+    pub(crate) fn child_offset(self, position: usize) -> usize {
+        if position >= self.count() { field::LAST_CHILD } else { self.slot(position) + 8 }
+    }
+
+    /// A child's reference.
+    #[inline(always)]
+    pub(crate) fn child(self, position: usize) -> u64 {
+        self.bytes.load_u64(self.child_offset(position))
+    }
+
+    /// Appends a slot's key behind the prefix.
+    pub(crate) fn suffix(self, position: usize, target: &mut Vec<u8>) {
+        let (len, record) = self.suffix_len_and_record(position);
+        let head = self.bytes.load_u32(self.slot(position)).to_be_bytes();
+        target.extend_from_slice(&head[..len.min(HEAD_BYTES)]);
+        if len > HEAD_BYTES {
+            self.bytes.append_to(self.tail_offset(record), len - HEAD_BYTES, target);
+        }
+    }
+
+    /// Appends the bytes all keys share. They are the lower fence's first.
+    pub(crate) fn prefix(self, target: &mut Vec<u8>) {
+        let lower = usize::from(self.bytes.load_u16(field::LOWER_LEN));
+        self.bytes.append_to(self.bytes.len().saturating_sub(lower), self.prefix_len().min(lower), target);
+    }
+
+    /// Appends a slot's whole key.
+    pub(crate) fn key(self, position: usize, target: &mut Vec<u8>) {
+        self.prefix(target);
+        self.suffix(position, target);
+    }
+
+    /// Where a slot's value is.
+    #[inline]
+    pub(crate) fn value(self, position: usize) -> LeafValue {
+        let (len, record) = self.suffix_len_and_record(position);
+        let value_len = self.bytes.load_u16_unaligned(record);
+        LeafValue {
+            offset: record + RECORD_HEAD_BYTES + len.saturating_sub(HEAD_BYTES),
+            len: usize::from(value_len & !OVERFLOW_FLAG),
+            overflow: value_len & OVERFLOW_FLAG != 0,
+        }
+    }
+
+    /// Asks for a record's cache lines: the first two, the others follow by themselves.
+    #[inline]
+    pub(crate) fn prefetch_record(self, position: usize) {
+        let (_, record) = self.suffix_len_and_record(position);
+        self.bytes.prefetch(record);
+        self.bytes.prefetch(record + 64);
+        self.bytes.prefetch(record + 128);
+    }
+
+    /// Bytes that a record or child with this suffix and value takes, slot included.
+    pub(crate) fn entry_bytes(leaf: bool, suffix_len: usize, value_len: usize) -> usize {
+        let tail = suffix_len.saturating_sub(HEAD_BYTES);
+        if leaf { LEAF_SLOT_BYTES + RECORD_HEAD_BYTES + tail + value_len } else { INNER_SLOT_BYTES + tail }
+    }
+
+    /// Bytes that the entry at `position` takes, slot included.
+    pub(crate) fn entry_bytes_at(self, position: usize) -> usize {
+        let (len, _) = self.suffix_len_and_record(position);
+        let leaf = self.is_leaf();
+        Self::entry_bytes(leaf, len, if leaf { self.value(position).len } else { 0 })
+    }
+
+    /// What is wrong with the page by itself, if anything: for pages from a device, and for `check`.
+    pub(crate) fn fault(self) -> Option<String> {
+        let size = self.bytes.len();
+        let leaf = self.is_leaf();
+        if self.kind_byte() != if leaf { PageKind::Leaf as u8 } else { PageKind::Inner as u8 } {
+            return Some(format!("kind {} at level {}", self.kind_byte(), self.level()));
+        }
+        let fences = usize::from(self.bytes.load_u16(field::LOWER_LEN)) + usize::from(self.bytes.load_u16(field::UPPER_LEN));
+        let slots_end = HEADER_BYTES + self.count() * self.slot_bytes();
+        if self.heap_start() > size || fences > size - HEADER_BYTES || slots_end > self.heap_start() {
+            return Some(format!("{} slots, heap from {}, fences of {fences} bytes", self.count(), self.heap_start()));
+        }
+        let (mut lower, mut upper, mut prefix) = (vec![], vec![], vec![]);
+        self.lower_fence(&mut lower);
+        self.upper_fence(&mut upper);
+        self.prefix(&mut prefix);
+        let shared = if self.has_upper_fence() { super::shared_prefix_len(&lower, &upper) } else { 0 };
+        if self.prefix_len() != shared {
+            return Some(format!("prefix of {} bytes between fences that share {shared}", self.prefix_len()));
+        }
+        let (mut previous, mut key) = (vec![], vec![]);
+        for position in 0..self.count() {
+            let (len, record) = self.suffix_len_and_record(position);
+            let tail_end = self.tail_offset(record) + len.saturating_sub(HEAD_BYTES);
+            let end = if leaf { self.value(position).offset + self.value(position).len } else { tail_end };
+            if (leaf || len > HEAD_BYTES) && (record < self.heap_start() || end > size - fences) {
+                return Some(format!("record {position} at {record}..{end} lies outside the heap"));
+            }
+            key.clear();
+            self.key(position, &mut key);
+            if key < lower || (self.has_upper_fence() && if leaf { key >= upper } else { key > upper }) {
+                return Some(format!("key {position} lies outside the fences"));
+            }
+            if position > 0 && previous >= key {
+                return Some(format!("key {position} is not above the one before it"));
+            }
+            std::mem::swap(&mut previous, &mut key);
+        }
+        None
+    }
+}
