@@ -1,1 +1,38 @@
-//! Placeholder.
+//! Files and block devices through the kernel's interfaces.
+//!
+//! - [`FileOptions`]: what to open, and how: a regular file or a whole block device.
+//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here.
+//! - [`open`]: gives a [`KernelDevice`]; [`Choice`] says which interface it runs on and why not an earlier one.
+//! - [`probe`]: which interfaces this machine offers, and what is in the way of the others.
+//!
+//! The mode asked for is the mode run, or an error says what is missing and how to get it.
+//!
+//! # Safety argument
+//!
+//! The kernel reads and writes memory while a request is in flight, and the compiler does not know.
+//!
+//! 1. *Memory in flight.* A request is owned by its channel from `submit` until its completion has been seen
+//!    (`in_flight::InFlight` keeps it in a slot, and with it the [`Buffer`](qpair_block::Buffer) and, through
+//!    that, the mapping). The address given to the kernel is that buffer's, its length is checked
+//!    against the buffer's before (`request::verify`), and nobody else can write to it meanwhile.
+//! 2. *Drop.* Each channel's `Drop` waits until the kernel has let go of every slot. If the kernel refuses
+//!    to be waited for, the slots are leaked, never freed.
+//! 3. *One thread.* A channel belongs to the thread that opened it (`IoChannel` is not `Send`), so rings have one
+//!    producer and one consumer here; the other end of each is the kernel, with acquire and release as its
+//!    interface demands.
+//! 4. *Descriptors.* Every descriptor number passed to the kernel is of an `OwnedFd` in the same
+//!    structure or in an `Arc` that it holds.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+
+mod device;
+mod file;
+mod in_flight;
+mod interface;
+mod io_uring;
+mod pace;
+mod request;
+
+pub use device::{KernelDevice, open};
+pub use file::FileOptions;
+pub use interface::{Choice, Interface, probe};

@@ -1,0 +1,388 @@
+//! Opening a regular file or a whole block device, its geometry, and its growth.
+//!
+//! Invariants:
+//! - `size_bytes` is a multiple of the logical block and only grows while the file is open;
+//! - a file that grew has its space reserved up to `size_bytes`; one that could not grow has its old size.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
+use rustix::io::Errno;
+
+use crate::request::TRANSFER_BYTES_MAX;
+
+/// Logical block of a file system that does not tell, bytes.
+const LOGICAL_BLOCK_DEFAULT: u32 = 512;
+/// Requests one channel can have in flight.
+const DEPTH_MAX: u32 = 16384;
+/// Memory alignment that every device can do, bytes.
+const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
+
+/// What to open, and how.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// A regular file or a block device.
+    pub path: PathBuf,
+    /// Make a new file of this many bytes, reserved; the path must be free.
+    pub create: Option<u64>,
+    /// Open for reading only.
+    pub read_only: bool,
+    /// Take the advisory lock: exclusive, or shared if read-only. One who has it keeps others who ask out.
+    pub exclusive_lock: bool,
+    /// Go around the page cache (O_DIRECT). Without it, writes rest in the cache until a flush.
+    pub direct: bool,
+}
+
+impl FileOptions {
+    /// An existing file or device, for reading and writing, locked, around the page cache.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            create: None,
+            read_only: false,
+            exclusive_lock: true,
+            direct: true,
+        }
+    }
+}
+
+/// Grid and size of a file.
+struct Geometry {
+    logical_block_bytes: u32,
+    memory_alignment_bytes: u32,
+    size_bytes: u64,
+}
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Regular,
+    BlockDevice,
+}
+
+/// An open file or block device, shared by its channels.
+#[derive(Debug)]
+pub(crate) struct File {
+    fd: OwnedFd,
+    pub(crate) kind: Kind,
+    pub(crate) direct: bool,
+    /// What it can do on any interface; the interface and mode are left empty here.
+    pub(crate) limits: DeviceInfo,
+    size_bytes: AtomicU64,
+    /// Space known to be reserved, bytes; also keeps growers apart.
+    reserved_bytes: Mutex<u64>,
+}
+
+impl File {
+    pub(crate) fn open(options: &FileOptions) -> Result<Self> {
+        let name = options.path.display().to_string();
+        if options.create.is_some() && options.read_only {
+            return Err(Error::new(ErrorKind::Invalid, format!("cannot make {name} read-only")));
+        }
+        let kind = match options.create {
+            Some(_) => Kind::Regular,
+            None => kind_of(&options.path, &name)?,
+        };
+        let fd = open_fd(options, kind, &name)?;
+        if options.exclusive_lock {
+            lock(&fd, options.read_only, &name)?;
+        }
+        let handle = std::fs::File::from(fd);
+        let geometry = geometry(&handle, kind, options, &name)?;
+        let limits = DeviceInfo {
+            name,
+            interface: String::new(),
+            mode: String::new(),
+            logical_block_bytes: geometry.logical_block_bytes,
+            memory_alignment_bytes: geometry.memory_alignment_bytes,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            // The kernel promises nothing without RWF_ATOMIC.
+            atomic_write_bytes: 0,
+            // A file's is more than its drive's: extents that are not marked as written yet.
+            volatile_write_cache: kind == Kind::Regular || has_volatile_cache(&handle),
+            read_only: options.read_only,
+            growable: kind == Kind::Regular && !options.read_only,
+            depth_max: DEPTH_MAX,
+        };
+        let file = Self {
+            fd: handle.into(),
+            kind,
+            direct: options.direct,
+            limits,
+            size_bytes: AtomicU64::new(geometry.size_bytes),
+            reserved_bytes: Mutex::new(0),
+        };
+        if let Some(bytes) = options.create {
+            file.fill_new(bytes, &options.path).inspect_err(|_| {
+                let _ = std::fs::remove_file(&options.path);
+            })?;
+        }
+        Ok(file)
+    }
+
+    /// Gives a new file its size, and makes its directory entry durable.
+    fn fill_new(&self, bytes: u64, path: &Path) -> Result<()> {
+        self.grow(bytes)?;
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        rustix::fs::fsync(&self.fd)
+            .map_err(io::Error::from)
+            .and_then(|()| std::fs::File::open(parent)?.sync_all())
+            .map_err(|cause| Error::os(cause, format!("syncing the new file {}", self.name())))
+    }
+
+    /// The descriptor's number, good while `self` lives.
+    #[inline]
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.limits.name
+    }
+
+    /// Size in bytes now.
+    #[inline]
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Makes the file at least `wanted` bytes large, with its space reserved from the first byte on.
+    pub(crate) fn grow(&self, wanted: u64) -> Result<()> {
+        let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.size_bytes();
+        if wanted <= old {
+            return Ok(());
+        }
+        if self.kind == Kind::BlockDevice {
+            let what = format!("{} has {old} bytes and cannot have {wanted}", self.name());
+            return Err(
+                Error::new(ErrorKind::NoSpace, what).hint("a block device has a fixed size")
+            );
+        }
+        if self.limits.read_only {
+            let what = format!("growing {}, which is open for reading only", self.name());
+            return Err(Error::new(ErrorKind::ReadOnly, what));
+        }
+        let new = wanted
+            .checked_next_multiple_of(u64::from(self.limits.logical_block_bytes))
+            .filter(|&new| i64::try_from(new).is_ok())
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NoSpace,
+                    format!("{} cannot have {wanted} bytes", self.name()),
+                )
+            })?;
+        loop {
+            match fallocate(&self.fd, FallocateFlags::empty(), *reserved, new - *reserved) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(cause) => {
+                    // Part of it may have been reserved, and the size moved along with it.
+                    let _ = ftruncate(&self.fd, old);
+                    return Err(grow_error(cause, self.name(), old, new));
+                }
+            }
+        }
+        *reserved = new;
+        self.size_bytes.store(new, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // Explicitly, as the kernel may hold on to the open file for a while after the descriptor is closed.
+        let _ = flock(&self.fd, FlockOperation::Unlock);
+    }
+}
+
+fn grow_error(cause: Errno, name: &str, old: u64, new: u64) -> Error {
+    let error = Error::os(cause.into(), format!("growing {name} from {old} to {new} bytes"));
+    match cause {
+        Errno::NOSPC | Errno::DQUOT => {
+            error.hint("free space on the file system, or raise the quota")
+        }
+        Errno::OPNOTSUPP => {
+            error.hint("this file system cannot reserve space (fallocate); use ext4 or xfs")
+        }
+        _ => error,
+    }
+}
+
+fn kind_of(path: &Path, name: &str) -> Result<Kind> {
+    let metadata = std::fs::metadata(path).map_err(|cause| {
+        let missing = cause.kind() == io::ErrorKind::NotFound;
+        let error = Error::os(cause, format!("opening {name}"));
+        if missing { error.hint("create it first, or check the path") } else { error }
+    })?;
+    let file_type = metadata.file_type();
+    let other = if file_type.is_file() {
+        return Ok(Kind::Regular);
+    } else if file_type.is_block_device() {
+        return Ok(Kind::BlockDevice);
+    } else if file_type.is_dir() {
+        "a directory"
+    } else if file_type.is_char_device() {
+        "a character device"
+    } else {
+        "a pipe or socket"
+    };
+    Err(Error::new(ErrorKind::Invalid, format!("{name} is {other}"))
+        .hint("give a regular file or a block device"))
+}
+
+fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
+    let mut flags = libc::O_CLOEXEC;
+    if options.direct {
+        flags |= libc::O_DIRECT;
+    }
+    if kind == Kind::BlockDevice {
+        // Without O_CREAT: refuse a device that is mounted or held.
+        flags |= libc::O_EXCL;
+    }
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .create_new(options.create.is_some())
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(&options.path);
+    opened.map(OwnedFd::from).map_err(|cause| {
+        let errno = cause.raw_os_error();
+        if errno == Some(libc::EINVAL) && options.direct {
+            if options.create.is_some() {
+                // The kernel made the entry before it found out.
+                let _ = std::fs::remove_file(&options.path);
+            }
+            let what = format!("the file system of {name} has no direct I/O (O_DIRECT)");
+            return Error::new(ErrorKind::Unsupported, what)
+                .caused_by(cause)
+                .hint("use a file system on a drive, such as ext4 or xfs, or open it buffered");
+        }
+        let error = Error::os(cause, format!("opening {name}"));
+        match errno {
+            Some(libc::EBUSY) => error.hint("it is mounted, or another program holds it"),
+            Some(libc::EROFS) => error.hint("open it read-only"),
+            Some(libc::EACCES | libc::EPERM) => error.hint("check the permissions of the file"),
+            _ => error,
+        }
+    })
+}
+
+fn lock(fd: &OwnedFd, shared: bool, name: &str) -> Result<()> {
+    let operation = if shared {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    flock(fd, operation).map_err(|cause| match cause {
+        Errno::WOULDBLOCK => {
+            Error::new(ErrorKind::Busy, format!("{name} is already open elsewhere"))
+                .hint("close it there, or open it read-only in both places")
+        }
+        _ => Error::os(cause.into(), format!("locking {name}")),
+    })
+}
+
+/// The grid of a file and its size.
+fn geometry(
+    file: &std::fs::File,
+    kind: Kind,
+    options: &FileOptions,
+    name: &str,
+) -> Result<Geometry> {
+    let failed = |cause| Error::os(cause, format!("asking {name} for its geometry"));
+    let (logical, memory, size) = match kind {
+        Kind::BlockDevice => {
+            let (logical, size) = block_geometry(file).map_err(failed)?;
+            let memory = direct_alignment(file).map_or(logical, |(memory, _)| memory.max(1));
+            (logical, memory, size)
+        }
+        Kind::Regular => {
+            let size = file.metadata().map_err(failed)?.size();
+            match direct_alignment(file) {
+                _ if !options.direct => (LOGICAL_BLOCK_DEFAULT, 1, size),
+                Some((0, _)) => {
+                    let what = format!("{name} cannot do direct I/O (statx says so)");
+                    return Err(Error::new(ErrorKind::Unsupported, what).hint(
+                        "encrypted or verified files cannot; use another, or open it buffered",
+                    ));
+                }
+                Some((memory, logical)) => (logical.max(LOGICAL_BLOCK_DEFAULT), memory, size),
+                None => (LOGICAL_BLOCK_DEFAULT, MEMORY_ALIGNMENT_DEFAULT, size),
+            }
+        }
+    };
+    if !logical.is_power_of_two() || !memory.is_power_of_two() {
+        let what = format!("{name} says its blocks are {logical} and its alignment {memory} bytes");
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    Ok(Geometry {
+        logical_block_bytes: logical,
+        memory_alignment_bytes: memory,
+        size_bytes: size - size % u64::from(logical),
+    })
+}
+
+/// Alignment of memory and of offsets for direct I/O, bytes; `None` if the kernel (before 6.1) or the file system
+/// does not tell.
+fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
+    let empty = CString::default();
+    // SAFETY: all-zero is a value of this plain structure.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: `empty` is a C string and `statx` a structure of the kernel's size, both alive for the call;
+    // the descriptor is `file`'s.
+    let failed = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            empty.as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut statx,
+        )
+    };
+    let told = failed == 0 && statx.stx_mask & libc::STATX_DIOALIGN != 0;
+    told.then_some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
+}
+
+/// Logical block and size of a block device, bytes.
+fn block_geometry(file: &std::fs::File) -> io::Result<(u32, u64)> {
+    let mut logical: libc::c_int = 0;
+    let mut size: u64 = 0;
+    // SAFETY: BLKSSZGET writes one int, BLKGETSIZE64 one u64; the descriptor is `file`'s.
+    let failed = unsafe {
+        libc::ioctl(file.as_raw_fd(), libc::BLKSSZGET as _, &raw mut logical) != 0
+            || libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut size) != 0
+    };
+    if failed {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((u32::try_from(logical).unwrap_or(0), size))
+}
+
+/// `_IOR(0x12, 114, size_t)`, linux/fs.h.
+const BLKGETSIZE64: libc::Ioctl =
+    (2 << 30 | (size_of::<usize>() as u64) << 16 | 0x12 << 8 | 114) as libc::Ioctl;
+
+/// Whether the device's completed writes can be lost; yes if it does not tell.
+fn has_volatile_cache(file: &std::fs::File) -> bool {
+    let Ok(metadata) = file.metadata() else { return true };
+    let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    // A partition's queue is its disk's.
+    ["queue/write_cache", "../queue/write_cache"]
+        .iter()
+        .find_map(|leaf| std::fs::read(format!("/sys/dev/block/{major}:{minor}/{leaf}")).ok())
+        .is_none_or(|text| !text.trim_ascii_start().starts_with(b"write through"))
+}

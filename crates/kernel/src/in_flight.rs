@@ -1,0 +1,225 @@
+//! The requests a channel has taken and not yet returned.
+//!
+//! Invariants:
+//! - a slot holds its request, and so its buffer, from [`InFlight::insert`] until [`InFlight::finish`] says
+//!   [`Step::Done`]; the slot's number is what the kernel carries;
+//! - all memory is allocated when the channel is opened: at most `depth` requests are in slots or refused.
+
+use qpair_block::{ChannelStatistics, Completion, IoError, Op, Request};
+
+/// Times a request is sent again after EINTR or EAGAIN before that becomes its result.
+const ATTEMPTS_MAX: u8 = 100;
+
+/// One request on its way.
+pub(crate) struct Slot {
+    request: Request,
+    /// Bytes of it that have been moved: a short transfer is continued from here.
+    moved_bytes: u32,
+    attempts: u8,
+}
+
+/// What of a request is still to be done, in the kernel's terms.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer {
+    pub(crate) op: Op,
+    pub(crate) force_unit_access: bool,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u32,
+    /// Null where the verb moves no data. Valid for `len_bytes` while the slot is occupied.
+    pub(crate) address: *mut u8,
+    /// Number of the arena the address is in; only meaningful with an address.
+    pub(crate) arena_id: u32,
+}
+
+impl Slot {
+    /// The rest of the transfer.
+    #[inline]
+    fn transfer(&self) -> Transfer {
+        let request = &self.request;
+        let (address, arena_id) = match &request.buffer {
+            // `request::verify` has found `buffer_offset_bytes + len_bytes` to lie in the buffer.
+            Some(buffer) => (
+                buffer
+                    .as_ptr()
+                    .wrapping_add((request.buffer_offset_bytes + self.moved_bytes) as usize),
+                buffer.arena().id(),
+            ),
+            None => (std::ptr::null_mut(), u32::MAX),
+        };
+        Transfer {
+            op: request.op,
+            force_unit_access: request.force_unit_access,
+            offset_bytes: request.offset_bytes + u64::from(self.moved_bytes),
+            len_bytes: request.len_bytes - self.moved_bytes,
+            address,
+            arena_id,
+        }
+    }
+
+    /// Takes the kernel's word on the last attempt; `None` if the rest has to be sent (again).
+    #[inline]
+    fn advance(&mut self, result: i64) -> Option<Result<(), IoError>> {
+        if result < 0 {
+            let errno = i32::try_from(-result).unwrap_or(libc::EIO);
+            let again = matches!(errno, libc::EINTR | libc::EAGAIN);
+            if again && self.attempts < ATTEMPTS_MAX {
+                self.attempts += 1;
+                return None;
+            }
+            return Some(Err(IoError::from_errno(errno)));
+        }
+        if !matches!(self.request.op, Op::Read | Op::Write) {
+            return Some(Ok(()));
+        }
+        let rest = self.request.len_bytes - self.moved_bytes;
+        let moved = u32::try_from(result).map_or(rest, |moved| moved.min(rest));
+        self.moved_bytes += moved;
+        if moved == rest {
+            Some(Ok(()))
+        } else if moved == 0 {
+            // The file ends before its recorded size (somebody cut it), or a write makes no way.
+            Some(Err(IoError::IO))
+        } else {
+            None
+        }
+    }
+}
+
+/// What to do after the kernel's word on a slot.
+pub(crate) enum Step {
+    /// The request is over.
+    Done(Completion),
+    /// Send the rest.
+    Again(Transfer),
+    /// No request is in that slot.
+    Stray,
+}
+
+/// The slab of requests in flight, with the refused ones that wait to be told so.
+pub(crate) struct InFlight {
+    slots: Box<[Option<Slot>]>,
+    free: Vec<u32>,
+    refused: Vec<Completion>,
+    depth: usize,
+    pub(crate) statistics: ChannelStatistics,
+}
+
+impl InFlight {
+    pub(crate) fn new(depth: u32) -> Self {
+        Self {
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            refused: Vec::with_capacity(depth as usize),
+            depth: depth as usize,
+            statistics: ChannelStatistics::default(),
+        }
+    }
+
+    /// Whether no request can be taken.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.count() as usize >= self.depth
+    }
+
+    /// Requests taken and not returned.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.occupied() + self.refused.len() as u32
+    }
+
+    /// Requests in slots.
+    #[inline]
+    pub(crate) fn occupied(&self) -> u32 {
+        (self.depth - self.free.len()) as u32
+    }
+
+    /// Takes a request into a slot. Check [`Self::is_full`] before.
+    #[inline]
+    pub(crate) fn insert(&mut self, request: Request) -> Result<(u32, Transfer), Request> {
+        let Some(index) = self.free.pop() else { return Err(request) };
+        let slot = self.slots[index as usize].insert(Slot { request, moved_bytes: 0, attempts: 0 });
+        Ok((index, slot.transfer()))
+    }
+
+    /// Keeps a request that the device never sees, to return it with `error`.
+    pub(crate) fn refuse(&mut self, request: Request, error: IoError) {
+        self.statistics.count(request.op, request.len_bytes, Err(error));
+        self.keep(request.complete(Err(error)));
+    }
+
+    /// Keeps a completion for the next [`Self::take_refused`].
+    pub(crate) fn keep(&mut self, completion: Completion) {
+        self.refused.push(completion);
+    }
+
+    /// Takes the kernel's result (bytes moved, or a negative errno) for a slot.
+    #[inline]
+    pub(crate) fn finish(&mut self, index: u32, result: i64) -> Step {
+        let Some(entry) = self.slots.get_mut(index as usize) else { return Step::Stray };
+        let Some(slot) = entry else { return Step::Stray };
+        let Some(result) = slot.advance(result) else { return Step::Again(slot.transfer()) };
+        let Some(slot) = entry.take() else { return Step::Stray };
+        self.free.push(index);
+        self.statistics.count(slot.request.op, slot.request.len_bytes, result);
+        Step::Done(slot.request.complete(result))
+    }
+
+    /// Hands out the refused ones.
+    #[inline]
+    pub(crate) fn take_refused(&mut self, completions: &mut Vec<Completion>) {
+        if !self.refused.is_empty() {
+            completions.append(&mut self.refused);
+        }
+    }
+
+    /// Gives up on what is in the slots without freeing it: the kernel may still write there.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.slots));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qpair_block::{Arena, ArenaOptions, ErrorKind};
+
+    fn one_read() -> (InFlight, u32, Transfer) {
+        let arena = Arena::new(4096, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+        let mut in_flight = InFlight::new(1);
+        let (slot, whole) =
+            in_flight.insert(Request::read(8192, 4096, arena.lease().unwrap(), 7)).unwrap();
+        (in_flight, slot, whole)
+    }
+
+    #[test]
+    fn continues_a_short_transfer() {
+        let (mut in_flight, slot, whole) = one_read();
+        let Step::Again(rest) = in_flight.finish(slot, 512) else { panic!("not continued") };
+        assert_eq!((rest.offset_bytes, rest.len_bytes), (8192 + 512, 4096 - 512));
+        assert_eq!(rest.address, whole.address.wrapping_add(512));
+        let Step::Done(done) = in_flight.finish(slot, 4096 - 512) else { panic!("not done") };
+        assert_eq!((done.tag, done.result), (7, Ok(())));
+        assert_eq!(in_flight.statistics.read_bytes, 4096);
+        assert!(matches!(in_flight.finish(slot, 0), Step::Stray));
+        assert!(matches!(in_flight.finish(99, 0), Step::Stray));
+    }
+
+    #[test]
+    fn end_of_file_is_an_error() {
+        let (mut in_flight, slot, _) = one_read();
+        let Step::Done(done) = in_flight.finish(slot, 0) else { panic!("not done") };
+        assert_eq!(done.result.unwrap_err().kind, ErrorKind::Io);
+        assert!(done.buffer.is_some());
+    }
+
+    #[test]
+    fn tries_again_but_not_for_ever() {
+        let (mut in_flight, slot, _) = one_read();
+        let mut attempts = 0;
+        while let Step::Again(_) = in_flight.finish(slot, -i64::from(libc::EAGAIN)) {
+            attempts += 1;
+        }
+        assert_eq!(attempts, u32::from(ATTEMPTS_MAX));
+        assert_eq!((in_flight.count(), in_flight.statistics.errors), (0, 1));
+    }
+}

@@ -1,0 +1,92 @@
+//! The kernel's interfaces by name, which of them work here, and how one is chosen.
+
+use std::fmt;
+use std::str::FromStr;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use crate::io_uring;
+
+/// An interface of the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Interface {
+    /// The first of the others that works, in the order they are listed here.
+    #[default]
+    Auto,
+    /// `io_uring(7)`.
+    IoUring,
+    /// Linux asynchronous I/O: `io_submit(2)`.
+    Libaio,
+    /// `pread(2)` and `pwrite(2)` on a few threads.
+    Posix,
+}
+
+impl Interface {
+    /// Those that [`Interface::Auto`] tries, in order.
+    pub const CONCRETE: [Self; 3] = [Self::IoUring, Self::Libaio, Self::Posix];
+
+    /// The name, as people write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::IoUring => "io_uring",
+            Self::Libaio => "libaio",
+            Self::Posix => "posix",
+        }
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Interface {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        [Self::Auto, Self::IoUring, Self::Libaio, Self::Posix]
+            .into_iter()
+            .find(|interface| interface.name() == name)
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, format!("no interface is called \"{name}\""))
+                    .hint("known: auto, io_uring, libaio, posix")
+            })
+    }
+}
+
+/// The interface a device runs on, and why not an earlier one.
+#[derive(Debug)]
+pub struct Choice {
+    /// The interface in use; never [`Interface::Auto`].
+    pub interface: Interface,
+    /// Those that [`Interface::Auto`] passed over, each with its reason, in order. Empty if one was asked for by name.
+    pub reasons: Vec<(Interface, Error)>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.interface.fmt(f)?;
+        for (interface, reason) in &self.reasons {
+            write!(f, "; not {interface}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Tries each interface without a file: what it said.
+#[must_use]
+pub fn probe() -> Vec<(Interface, Result<()>)> {
+    Interface::CONCRETE
+        .into_iter()
+        .map(|interface| {
+            let outcome = match interface {
+                Interface::IoUring => io_uring::check().map(drop),
+                _ => Ok(()),
+            };
+            (interface, outcome)
+        })
+        .collect()
+}

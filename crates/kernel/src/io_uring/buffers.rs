@@ -1,0 +1,71 @@
+//! Memory registered with a ring: the kernel pins and maps it once, not on every transfer.
+
+use std::io;
+use std::sync::Arc;
+
+use qpair_block::{Arena, Error, ErrorKind, Result};
+
+use super::ring::Ring;
+
+/// log2 of the bytes one registered buffer covers: the kernel takes 1 GiB each.
+const ENTRY_SHIFT: u32 = 30;
+
+/// One arena of those registered.
+struct Entry {
+    arena: Arc<Arena>,
+    base: usize,
+    /// Index of the registered buffer that holds the arena's first byte.
+    first: u16,
+}
+
+/// The registered arenas. Holding them keeps their memory mapped as long as the ring can name it.
+pub(crate) struct Buffers {
+    entries: Vec<Entry>,
+}
+
+impl Buffers {
+    /// Registers `arenas` with `ring`.
+    pub(crate) fn register(ring: &Ring, arenas: &[Arc<Arena>]) -> Result<Self> {
+        let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
+        let mut pieces = Vec::new();
+        for arena in arenas {
+            // A block larger than an entry would not lie in one.
+            let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
+            if known || arena.block_size() > 1 << ENTRY_SHIFT {
+                continue;
+            }
+            let (base, len) = arena.region();
+            let Ok(first) = u16::try_from(pieces.len()) else { break };
+            entries.push(Entry { arena: arena.clone(), base: base as usize, first });
+            pieces.extend((0..len).step_by(1 << ENTRY_SHIFT).map(|start| libc::iovec {
+                iov_base: base.wrapping_add(start).cast(),
+                iov_len: (len - start).min(1 << ENTRY_SHIFT),
+            }));
+        }
+        if !pieces.is_empty() {
+            let bytes = entries.iter().map(|entry| entry.arena.region().1).sum();
+            // SAFETY: each piece lies in an arena that `entries` keeps mapped, and the channel drops them only
+            // after the ring's registration (`Channel::drop`).
+            unsafe { ring.register_buffers(&pieces) }.map_err(|cause| failed(cause, bytes))?;
+        }
+        Ok(Self { entries })
+    }
+
+    /// Index of the registered buffer that `address` of the arena `arena_id` lies in.
+    #[inline]
+    pub(crate) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
+        let entry = self.entries.iter().find(|entry| entry.arena.id() == arena_id)?;
+        Some(entry.first + ((address as usize - entry.base) >> ENTRY_SHIFT) as u16)
+    }
+}
+
+fn failed(cause: io::Error, bytes: usize) -> Error {
+    let errno = cause.raw_os_error();
+    let what = format!("registering {bytes} bytes of memory with io_uring");
+    match errno {
+        Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, what).caused_by(cause).hint(
+            "raise the limit on locked memory (ulimit -l, LimitMEMLOCK= in a systemd unit), or use libaio",
+        ),
+        _ => Error::os(cause, what),
+    }
+}

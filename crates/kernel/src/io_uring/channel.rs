@@ -1,0 +1,292 @@
+//! The channel: requests to entries, completions back to requests.
+//!
+//! Invariants:
+//! - every entry in the ring that names memory has an occupied slot, whose number is its user data;
+//! - after each public call every pushed entry is either in the kernel or counted by `Ring::unsubmitted`;
+//! - `armed` is true from the push of the poll on the wake event until its completion was taken.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{opcode, squeue};
+use qpair_block::{
+    ChannelOptions, ChannelStatistics, Completion, IoChannel, Op, Request, Result, WaitOptions,
+    WakeEvent,
+};
+
+use super::buffers::Buffers;
+use super::ring::{Enter, Ring};
+use crate::file::File;
+use crate::in_flight::{InFlight, Step, Transfer};
+use crate::pace::Pace;
+use crate::request::verify;
+
+/// User data of the poll on the wake event.
+const WAKE: u64 = u64::MAX;
+/// User data of entries whose completion means nothing.
+const NOTHING: u64 = u64::MAX - 1;
+
+/// Entries besides the requests': the poll on the wake event, and a spare.
+const EXTRA_ENTRIES: u32 = 2;
+
+pub(crate) struct Channel {
+    // The order matters: the ring, which names memory, goes before the slots and arenas that own it.
+    ring: Ring,
+    in_flight: InFlight,
+    buffers: Buffers,
+    target: Target,
+    file: Arc<File>,
+    wake: Option<Arc<WakeEvent>>,
+    armed: bool,
+    /// The rest of a transfer was pushed and waits to be submitted.
+    unfinished: bool,
+    /// Somebody polls the ring's descriptor.
+    watched: bool,
+    /// The ring is registered with its thread.
+    one_thread: PhantomData<*const ()>,
+}
+
+/// The file as entries name it: by its place among the registered files, or by its descriptor.
+#[derive(Clone, Copy)]
+struct Target {
+    fd: Fd,
+    flags: squeue::Flags,
+}
+
+impl Channel {
+    pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
+        let ring = Ring::new(options.depth + EXTRA_ENTRIES)?;
+        let buffers = Buffers::register(&ring, &options.arenas)?;
+        let target = match ring.register_file(file.raw_fd()) {
+            Ok(()) => Target { fd: Fd(0), flags: squeue::Flags::FIXED_FILE },
+            Err(_) => Target { fd: Fd(file.raw_fd()), flags: squeue::Flags::empty() },
+        };
+        Ok(Self {
+            ring,
+            in_flight: InFlight::new(options.depth),
+            buffers,
+            target,
+            file,
+            wake: options.wake.clone(),
+            armed: false,
+            unfinished: false,
+            watched: false,
+            one_thread: PhantomData,
+        })
+    }
+
+    /// Takes what is in the completion queue; whether the wake event was signalled.
+    #[inline]
+    fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let mut woken = false;
+        let (_, mut submission, queue) = self.ring.queues().split();
+        for entry in queue {
+            match entry.user_data() {
+                WAKE => {
+                    self.armed = false;
+                    woken = true;
+                }
+                NOTHING => {}
+                slot => match self.in_flight.finish(slot as u32, i64::from(entry.result())) {
+                    Step::Done(completion) => completions.push(completion),
+                    Step::Again(rest) => {
+                        let entry = encode(rest, slot, self.target, &self.buffers);
+                        self.unfinished = true;
+                        // There is room: the queue has an entry for each slot, and this slot's is done.
+                        // SAFETY: `rest` names memory that the slot owns until it is finished.
+                        let _ = unsafe { submission.push(&entry) };
+                    }
+                    Step::Stray => {}
+                },
+            }
+        }
+        self.in_flight.take_refused(completions);
+        woken
+    }
+
+    /// Submits, waits and collects.
+    #[inline]
+    fn enter(&mut self, enter: Enter) -> std::io::Result<()> {
+        self.in_flight.statistics.system_calls += 1;
+        self.unfinished = false;
+        self.ring.enter(enter)
+    }
+
+    /// Has the wake event complete an entry.
+    fn arm(&mut self) {
+        let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
+        let fd = Fd(wake.as_fd().as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
+        // SAFETY: names no memory.
+        self.armed = unsafe { self.ring.push(&entry) }.is_ok();
+    }
+}
+
+/// The entry for (the rest of) a transfer.
+#[inline]
+fn encode(transfer: Transfer, slot: u64, target: Target, buffers: &Buffers) -> squeue::Entry {
+    let Transfer { op, offset_bytes, len_bytes, address, .. } = transfer;
+    let fd = target.fd;
+    let entry = match op {
+        Op::Read => match buffers.index(transfer.arena_id, address) {
+            Some(index) => {
+                opcode::ReadFixed::new(fd, address, len_bytes, index).offset(offset_bytes).build()
+            }
+            None => opcode::Read::new(fd, address, len_bytes).offset(offset_bytes).build(),
+        },
+        Op::Write => {
+            let flags = if transfer.force_unit_access { libc::RWF_DSYNC } else { 0 };
+            match buffers.index(transfer.arena_id, address) {
+                Some(index) => opcode::WriteFixed::new(fd, address, len_bytes, index)
+                    .offset(offset_bytes)
+                    .rw_flags(flags)
+                    .build(),
+                None => opcode::Write::new(fd, address, len_bytes)
+                    .offset(offset_bytes)
+                    .rw_flags(flags)
+                    .build(),
+            }
+        }
+        Op::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+        Op::Discard | Op::WriteZeroes => {
+            let mode = if op == Op::Discard {
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE
+            } else {
+                libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE
+            };
+            opcode::Fallocate::new(fd, u64::from(len_bytes)).offset(offset_bytes).mode(mode).build()
+        }
+    };
+    entry.flags(target.flags).user_data(slot)
+}
+
+impl IoChannel for Channel {
+    #[inline]
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.in_flight.is_full() {
+            return Err(request);
+        }
+        if let Err(error) = verify(&request, &self.file.limits, self.file.size_bytes()) {
+            self.in_flight.refuse(request, error);
+            if self.watched {
+                // Whoever sleeps on the descriptor must see that there is something to take.
+                let entry = opcode::Nop::new().build().user_data(NOTHING);
+                // SAFETY: names no memory.
+                let _ = unsafe { self.ring.push(&entry) };
+            }
+            return Ok(());
+        }
+        let (slot, transfer) = self.in_flight.insert(request)?;
+        let entry = encode(transfer, u64::from(slot), self.target, &self.buffers);
+        // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
+        if let Err(cause) = unsafe { self.ring.push(&entry) } {
+            let errno = cause.raw_os_error().unwrap_or(libc::EIO);
+            if let Step::Done(completion) = self.in_flight.finish(slot, -i64::from(errno)) {
+                self.in_flight.keep(completion);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn kick(&mut self) {
+        if self.ring.unsubmitted() > 0 {
+            // What the kernel could not take stays in the queue for the next call.
+            let collect = self.ring.has_hidden_work();
+            let _ = self.enter(Enter { collect, ..Enter::default() });
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.reap(completions);
+        if self.unfinished || (completions.len() == before && self.ring.has_hidden_work()) {
+            let _ = self.enter(Enter { collect: true, ..Enter::default() });
+            self.reap(completions);
+        }
+        completions.len() - before
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        let before = completions.len();
+        // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
+        self.reap(completions);
+        let mut pace = Pace::new(options, self.wake.is_some());
+        let mut called = false;
+        loop {
+            let got = (completions.len() - before) as u32;
+            let Some(sleep) = pace.next(got, self.in_flight.occupied()) else { break };
+            self.arm();
+            let mut enter = Enter {
+                want: sleep.want,
+                collect: true,
+                min_wait: sleep.linger,
+                timeout: sleep.timeout,
+            };
+            if !self.ring.has_min_wait() && !sleep.linger.is_zero() {
+                enter.min_wait = std::time::Duration::ZERO;
+                enter.timeout = Some(sleep.timeout.map_or(sleep.linger, |t| t.min(sleep.linger)));
+            }
+            called = true;
+            let outcome = self.enter(enter);
+            let woken = self.reap(completions);
+            if woken {
+                if let Some(wake) = &self.wake {
+                    wake.clear();
+                    self.in_flight.statistics.system_calls += 1;
+                }
+                break;
+            }
+            match outcome.map_err(|cause| cause.raw_os_error()) {
+                Ok(()) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                // The ring itself is broken: better to return than to spin.
+                Err(_) => break,
+            }
+        }
+        if !called || self.unfinished {
+            self.kick();
+            if completions.len() == before {
+                self.poll(completions);
+            }
+        }
+        completions.len() - before
+    }
+
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        self.in_flight.count()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        self.in_flight.statistics
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        self.watched = true;
+        Ok(Some(self.ring.fd()))
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // What was taken is finished, not cancelled: the kernel cannot take back what a drive has, and half a
+        // batch of writes would be no better than a whole one.
+        let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
+        while self.in_flight.occupied() > 0 {
+            let outcome = self.enter(Enter { want: 1, collect: true, ..Enter::default() });
+            self.reap(&mut discarded);
+            discarded.clear();
+            match outcome.map_err(|cause| cause.raw_os_error()) {
+                Ok(()) | Err(Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(_) => {
+                    self.in_flight.leak();
+                    return;
+                }
+            }
+        }
+        self.ring.unregister();
+    }
+}

@@ -1,0 +1,123 @@
+//! How long a wait sleeps, and for what: [`WaitOptions`] turned into one sleep after the other.
+
+use std::time::{Duration, Instant};
+
+use qpair_block::WaitOptions;
+
+/// While a wait lingers for more than one completion, a signal alone does not end the kernel's sleep. Where there is an
+/// event to listen to, each sleep for several is at most this long, so that this bounds how late a wake is seen.
+pub(crate) const WAKE_DELAY_MAX: Duration = Duration::from_millis(1);
+
+/// One sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sleep {
+    /// Completions to wait for.
+    pub(crate) want: u32,
+    /// After this long one completion is enough; zero: `want` it is, until the time-out.
+    pub(crate) linger: Duration,
+    /// Give up after this long.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// The progress of one wait.
+pub(crate) struct Pace {
+    options: WaitOptions,
+    can_wake: bool,
+    /// When the wait began; read only if time matters.
+    started: Option<Instant>,
+    rounds: u32,
+}
+
+impl Pace {
+    /// Begins a wait; `can_wake` if an event may end it.
+    #[inline]
+    pub(crate) fn new(options: WaitOptions, can_wake: bool) -> Self {
+        let timed = options.timeout.is_some() || (options.want > 1 && !options.linger.is_zero());
+        Self { options, can_wake, started: timed.then(Instant::now), rounds: 0 }
+    }
+
+    /// The next sleep, with `got` completions in hand and `pending` at the device; `None`: it is over.
+    #[inline]
+    pub(crate) fn next(&mut self, got: u32, pending: u32) -> Option<Sleep> {
+        let elapsed = match (self.rounds, self.started) {
+            (0, _) | (_, None) => Duration::ZERO,
+            (_, Some(started)) => started.elapsed(),
+        };
+        self.rounds += 1;
+        self.next_at(elapsed, got, pending)
+    }
+
+    fn next_at(&self, elapsed: Duration, got: u32, pending: u32) -> Option<Sleep> {
+        let want = self.options.want.min(got.saturating_add(pending)).max(1);
+        let linger = self.options.linger.saturating_sub(elapsed);
+        if got >= want || (got > 0 && linger.is_zero()) {
+            return None;
+        }
+        let timeout = match self.options.timeout {
+            Some(timeout) if timeout <= elapsed => return None,
+            Some(timeout) => Some(timeout - elapsed),
+            // Nothing could ever end this sleep.
+            None if pending == 0 && !self.can_wake => return None,
+            None => None,
+        };
+        let slice = if self.can_wake { linger.min(WAKE_DELAY_MAX) } else { linger };
+        Some(if got > 0 {
+            // One is in hand: what is left of the linger is all the time there is for the others.
+            let timeout = timeout.map_or(slice, |timeout| timeout.min(slice));
+            Sleep { want: want - got, linger: Duration::ZERO, timeout: Some(timeout) }
+        } else if want > 1 && !linger.is_zero() {
+            Sleep { want, linger: slice, timeout }
+        } else {
+            Sleep { want: 1, linger: Duration::ZERO, timeout }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn pace(want: u32, linger: Duration, timeout: Option<Duration>, can_wake: bool) -> Pace {
+        Pace::new(WaitOptions { want, linger, timeout }, can_wake)
+    }
+
+    fn sleep(want: u32, linger: Duration, timeout: Option<Duration>) -> Option<Sleep> {
+        Some(Sleep { want, linger, timeout })
+    }
+
+    #[test]
+    fn without_linger_one_is_enough() {
+        let pace = pace(8, Duration::ZERO, None, false);
+        assert_eq!(pace.next_at(Duration::ZERO, 0, 9), sleep(1, Duration::ZERO, None));
+        assert_eq!(pace.next_at(Duration::ZERO, 1, 8), None);
+    }
+
+    #[test]
+    fn lingers_for_a_batch() {
+        let pace = pace(8, 5 * MS, Some(20 * MS), false);
+        assert_eq!(pace.next_at(Duration::ZERO, 0, 99), sleep(8, 5 * MS, Some(20 * MS)));
+        assert_eq!(pace.next_at(2 * MS, 3, 96), sleep(5, Duration::ZERO, Some(3 * MS)));
+        assert_eq!(pace.next_at(5 * MS, 3, 96), None);
+        assert_eq!(pace.next_at(6 * MS, 0, 99), sleep(1, Duration::ZERO, Some(14 * MS)));
+        assert_eq!(pace.next_at(20 * MS, 0, 99), None);
+        // Capped by what is in flight.
+        assert_eq!(pace.next_at(Duration::ZERO, 0, 3), sleep(3, 5 * MS, Some(20 * MS)));
+        assert_eq!(pace.next_at(Duration::ZERO, 3, 0), None);
+    }
+
+    #[test]
+    fn never_sleeps_for_nothing() {
+        assert_eq!(pace(1, Duration::ZERO, None, false).next_at(Duration::ZERO, 0, 0), None);
+        let idle = pace(1, Duration::ZERO, None, true);
+        assert_eq!(idle.next_at(Duration::ZERO, 0, 0), sleep(1, Duration::ZERO, None));
+    }
+
+    #[test]
+    fn a_wake_is_seen_in_time() {
+        let pace = pace(8, 50 * MS, None, true);
+        assert_eq!(pace.next_at(Duration::ZERO, 0, 9), sleep(8, WAKE_DELAY_MAX, None));
+        assert_eq!(pace.next_at(3 * MS, 1, 8), sleep(7, Duration::ZERO, Some(WAKE_DELAY_MAX)));
+    }
+}

@@ -1,0 +1,26 @@
+//! What a request must look like before the kernel sees it.
+
+use qpair_block::{DeviceInfo, IoError, Op, Request};
+
+/// Largest request: the size of one registered buffer, and below the kernel's own limit on one transfer.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 30;
+
+/// Checks a request against the device's limits and its size.
+///
+/// The limits' own check says what every device says. The second look, at the buffer, is what the `unsafe` code of this
+/// crate stands on, so it is made here: a read or write that passes has a buffer that holds all of it.
+#[inline]
+pub(crate) fn verify(
+    request: &Request,
+    limits: &DeviceInfo,
+    size_bytes: u64,
+) -> Result<(), IoError> {
+    limits.check(request, size_bytes)?;
+    if matches!(request.op, Op::Read | Op::Write) {
+        let end = u64::from(request.buffer_offset_bytes) + u64::from(request.len_bytes);
+        if request.buffer.as_ref().is_none_or(|buffer| end > buffer.len() as u64) {
+            return Err(IoError::INVALID);
+        }
+    }
+    Ok(())
+}
