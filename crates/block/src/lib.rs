@@ -12,16 +12,22 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod delay;
 mod device;
 mod error;
 mod null;
+mod poller;
 mod ram;
 mod ready;
 mod request;
 mod size;
 mod sleep;
+mod slots;
+mod stripe;
+mod stripe_channel;
 mod wake;
 
+pub use delay::{DelayDevice, DelayOptions};
 pub use device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
@@ -31,4 +37,5 @@ pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};
 pub use ram::{RamDevice, RamOptions};
 pub use request::{Completion, Op, Request};
 pub use size::{format_bytes, parse_bytes};
+pub use stripe::{Member, StripeDevice};
 pub use wake::WakeEvent;

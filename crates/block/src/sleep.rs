@@ -63,11 +63,6 @@ impl WaitClock {
         }
     }
 
-    /// Completions still wanted after `taken`.
-    pub(crate) fn still_wanted(&self, taken: usize) -> usize {
-        self.want.saturating_sub(taken)
-    }
-
     /// When a wait that has taken `taken` completions ends at the latest; `None`: never.
     pub(crate) fn end(&self, taken: usize) -> Option<Instant> {
         match (self.linger_end, self.deadline) {
@@ -80,5 +75,15 @@ impl WaitClock {
     /// Whether a wait that has taken `taken` completions is over at `now`.
     pub(crate) fn is_over(&self, taken: usize, now: Instant) -> bool {
         taken >= self.want || self.end(taken).is_some_and(|end| end <= now)
+    }
+
+    /// What is left of the wait at `now`, for a channel below that sleeps in its place, but not past `until`.
+    pub(crate) fn rest(&self, taken: usize, until: Option<Instant>, now: Instant) -> WaitOptions {
+        let from_now = |instant: Instant| instant.saturating_duration_since(now);
+        WaitOptions {
+            want: self.want.saturating_sub(taken).max(1) as u32,
+            linger: self.linger_end.map_or(Duration::MAX, from_now),
+            timeout: until.map(from_now),
+        }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use qpair_block::{BlockDevice, NullDevice, NullOptions, RamDevice, RamOptions};
+use qpair_block::{
+    BlockDevice, DelayDevice, DelayOptions, Member, NullDevice, NullOptions, RamDevice, RamOptions,
+    StripeDevice,
+};
 use qpair_conformance::{Options, Report, run};
 
 fn ram(options: RamOptions) -> Arc<dyn BlockDevice> {
@@ -62,4 +65,78 @@ fn null_device() {
     println!("{report}");
     report.assert_passed();
     assert!(report.passed().any(|name| name == "every_tag_once"));
+}
+
+fn delay(inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    let options = DelayOptions { read_us: 30, write_us: 20, flush_us: 50 };
+    Arc::new(DelayDevice::new(inner, options).unwrap())
+}
+
+#[test]
+fn delay_device() {
+    let make = || delay(ram(RamOptions::default()));
+    pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn delay_of_a_delay_device() {
+    let make = || delay(delay(ram(RamOptions::default())));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+fn stripe(
+    unit_bytes: u64,
+    members: u64,
+    make: impl Fn(RamOptions) -> Arc<dyn BlockDevice>,
+) -> Arc<dyn BlockDevice> {
+    let members = (0..members)
+        .map(|number| {
+            let size_bytes = (2 << 20) + number * 4096;
+            let device = make(RamOptions { size_bytes, ..RamOptions::default() });
+            Member { device, start_bytes: number * 512 }
+        })
+        .collect();
+    Arc::new(StripeDevice::new(unit_bytes, members).unwrap())
+}
+
+#[test]
+fn stripe_of_one() {
+    pass(
+        || stripe(4096, 1, ram),
+        Options::default(),
+        &["read_only_refuses_writes", "completion_fd"],
+    );
+}
+
+#[test]
+fn stripe_of_one_delayed() {
+    let make = || stripe(4096, 1, |options| delay(ram(options)));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn stripe_of_odd_units() {
+    pass(
+        || stripe(1536, 3, ram),
+        Options::default(),
+        &["read_only_refuses_writes", "completion_fd"],
+    );
+}
+
+#[test]
+fn stripe_of_delayed_members() {
+    let make = || stripe(16384, 2, |options| delay(ram(options)));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn stripe_of_stripes() {
+    let make = || {
+        let members = vec![
+            Member { device: stripe(4096, 2, |options| delay(ram(options))), start_bytes: 4096 },
+            Member { device: stripe(65536, 2, ram), start_bytes: 0 },
+        ];
+        Arc::new(StripeDevice::new(8192, members).unwrap()) as Arc<dyn BlockDevice>
+    };
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
 }

@@ -1,0 +1,234 @@
+//! The delay device: another device, later.
+//!
+//! A request is held for its latency and only then passed on, so its whole time is the latency plus that of the device
+//! below. Any number of requests are held at once, as in a drive without a limit on parallelism. Latencies are per
+//! verb, so each verb's requests fall due in the order they came: three queues, no sorting.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::device::{
+    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::poller::{PollSet, Timer};
+use crate::request::{Completion, Op, Request};
+use crate::sleep::WaitClock;
+
+/// Largest latency, so that a mistyped unit is noticed: one minute.
+const LATENCY_US_MAX: u64 = 60_000_000;
+
+/// Latencies that a [`DelayDevice`] adds, microseconds; 0 adds none.
+///
+/// A sleep is as exact as the kernel's timer slack, 50 us unless the thread has asked for less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelayOptions {
+    /// Added to reads.
+    pub read_us: u64,
+    /// Added to writes, discards and write-zeroes.
+    pub write_us: u64,
+    /// Added to flushes.
+    pub flush_us: u64,
+}
+
+/// A device that takes longer.
+#[derive(Debug)]
+pub struct DelayDevice {
+    info: DeviceInfo,
+    options: DelayOptions,
+    inner: Arc<dyn BlockDevice>,
+}
+
+impl DelayDevice {
+    /// Puts latencies before `inner`.
+    ///
+    /// # Errors
+    /// `Invalid` if a latency is over a minute.
+    pub fn new(inner: Arc<dyn BlockDevice>, options: DelayOptions) -> Result<Self> {
+        let DelayOptions { read_us, write_us, flush_us } = options;
+        let longest_us = read_us.max(write_us).max(flush_us);
+        if longest_us > LATENCY_US_MAX {
+            let context = format!("a delay of {longest_us} us");
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint("latencies are in microseconds, at most a minute"));
+        }
+        let below = inner.info();
+        let info = DeviceInfo {
+            name: format!(
+                "delay:read_us={read_us},write_us={write_us},flush_us={flush_us}:{}",
+                below.name
+            ),
+            interface: format!("delay+{}", below.interface),
+            mode: format!(
+                "reads +{read_us} us, writes +{write_us} us, flushes +{flush_us} us; {}",
+                below.mode
+            ),
+            ..below.clone()
+        };
+        Ok(Self { info, options, inner })
+    }
+}
+
+impl BlockDevice for DelayDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        self.inner.grow(size_bytes)
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        let lane = |latency_us| Lane {
+            latency: Duration::from_micros(latency_us),
+            held: VecDeque::with_capacity(options.depth as usize),
+        };
+        let DelayOptions { read_us, write_us, flush_us } = self.options;
+        Ok(Box::new(DelayChannel {
+            inner: self.inner.open_channel(options)?,
+            depth: options.depth,
+            lanes: [lane(read_us), lane(write_us), lane(flush_us)],
+            has_wake: options.wake.is_some(),
+            timer: None,
+            set: None,
+            system_calls: 0,
+        }))
+    }
+}
+
+/// Requests of one latency, in the order they fall due.
+struct Lane {
+    latency: Duration,
+    held: VecDeque<(Instant, Request)>,
+}
+
+struct DelayChannel {
+    inner: Box<dyn IoChannel>,
+    depth: u32,
+    lanes: [Lane; 3],
+    has_wake: bool,
+    /// Only once somebody sleeps on the descriptor.
+    timer: Option<Timer>,
+    /// The timer and the descriptor of the channel below, if it has one.
+    set: Option<PollSet>,
+    system_calls: u64,
+}
+
+impl DelayChannel {
+    /// Passes on what is due.
+    fn release(&mut self) {
+        let now = Instant::now();
+        let mut released = false;
+        for lane in &mut self.lanes {
+            while lane.held.front().is_some_and(|(due, _)| *due <= now) {
+                let Some((due, request)) = lane.held.pop_front() else { break };
+                if let Err(request) = self.inner.submit(request) {
+                    lane.held.push_front((due, request));
+                    break;
+                }
+                released = true;
+            }
+        }
+        if released {
+            self.inner.kick();
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.lanes.iter().filter_map(|lane| lane.held.front()).map(|(due, _)| *due).min()
+    }
+
+    fn arm(&mut self) {
+        let due = self.next_due();
+        if let Some(timer) = &mut self.timer
+            && timer.set(due)
+        {
+            self.system_calls += 1;
+        }
+    }
+}
+
+impl IoChannel for DelayChannel {
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        let [reads, writes, flushes] = &mut self.lanes;
+        let lane = match request.op {
+            Op::Read => reads,
+            Op::Write | Op::Discard | Op::WriteZeroes => writes,
+            Op::Flush => flushes,
+        };
+        lane.held.push_back((Instant::now() + lane.latency, request));
+        Ok(())
+    }
+
+    fn kick(&mut self) {
+        self.release();
+        self.arm();
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.release();
+        let count = self.inner.poll(completions);
+        self.arm();
+        count
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        let in_flight = self.in_flight();
+        let clock = WaitClock::start(options, in_flight);
+        let mut taken = 0;
+        loop {
+            taken += self.poll(completions);
+            let now = Instant::now();
+            let nothing_to_come = in_flight == 0 && options.timeout.is_none() && !self.has_wake;
+            if clock.is_over(taken, now) || nothing_to_come {
+                return taken;
+            }
+            // The channel below does the sleeping: it knows the wake event, and its own completions.
+            let until = [self.next_due(), clock.end(taken)].into_iter().flatten().min();
+            let count = self.inner.wait(completions, clock.rest(taken, until, now));
+            taken += count;
+            // Nothing came and it is not time: somebody wants the worker.
+            let early = until.is_none_or(|until| Instant::now() < until);
+            if count == 0 && self.has_wake && early {
+                return taken;
+            }
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        let held: usize = self.lanes.iter().map(|lane| lane.held.len()).sum();
+        self.inner.in_flight() + held as u32
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        let mut statistics = self.inner.statistics();
+        statistics.system_calls += self.system_calls;
+        statistics
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        if self.timer.is_none() {
+            let timer = Timer::new()?;
+            if let Some(below) = self.inner.completion_fd()? {
+                let set = PollSet::new()?;
+                set.add(below)?;
+                set.add(timer.as_fd())?;
+                self.set = Some(set);
+            }
+            self.timer = Some(timer);
+            self.arm();
+        }
+        let set = self.set.as_ref().map(AsFd::as_fd);
+        Ok(set.or_else(|| self.timer.as_ref().map(AsFd::as_fd)))
+    }
+}

@@ -1,0 +1,136 @@
+//! Descriptors that stand for several: what a channel made of channels hands out as its `completion_fd`.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::error::{Error, Result};
+use crate::request::Completion;
+
+/// An epoll set; it polls readable while one of its descriptors does.
+pub(crate) struct PollSet {
+    epoll: OwnedFd,
+}
+
+impl PollSet {
+    pub(crate) fn new() -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| Error::os(e.into(), "epoll_create"))?;
+        Ok(Self { epoll })
+    }
+
+    /// Adds a descriptor. The kernel holds it by itself: it leaves the set when its owner closes it.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
+            .map_err(|e| Error::os(e.into(), "epoll_ctl of a completion descriptor"))
+    }
+}
+
+impl AsFd for PollSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// Completions a channel made by itself, without asking the one below, and the event that tells of them.
+///
+/// The event exists only once somebody wants to sleep for it, so that others pay no system call.
+pub(crate) struct EarlyQueue {
+    ring: VecDeque<Completion>,
+    event: Option<OwnedFd>,
+    pub(crate) system_calls: u64,
+}
+
+impl EarlyQueue {
+    pub(crate) fn new(depth: u32) -> Self {
+        Self { ring: VecDeque::with_capacity(depth as usize), event: None, system_calls: 0 }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.ring.len() as u32
+    }
+
+    pub(crate) fn push(&mut self, completion: Completion) {
+        self.ring.push_back(completion);
+        if let Some(event) = &self.event {
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            self.system_calls += 1;
+        }
+    }
+
+    pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let count = self.ring.len();
+        if count > 0 {
+            completions.extend(self.ring.drain(..));
+            if let Some(event) = &self.event {
+                let _ = rustix::io::read(event, &mut [0; 8]);
+                self.system_calls += 1;
+            }
+        }
+        count
+    }
+
+    pub(crate) fn has_no_event(&self) -> bool {
+        self.event.is_none()
+    }
+
+    /// The event that is set while there are completions.
+    pub(crate) fn event(&mut self) -> Result<BorrowedFd<'_>> {
+        let event = match self.event.take() {
+            Some(event) => event,
+            None => eventfd(self.len(), EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+                .map_err(|e| Error::os(e.into(), "eventfd"))?,
+        };
+        let event: &OwnedFd = self.event.insert(event);
+        Ok(event.as_fd())
+    }
+}
+
+/// A timer that polls readable from an instant on.
+pub(crate) struct Timer {
+    fd: OwnedFd,
+    armed: Option<Instant>,
+}
+
+impl Timer {
+    pub(crate) fn new() -> Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|e| Error::os(e.into(), "timerfd_create"))?;
+        Ok(Self { fd, armed: None })
+    }
+
+    /// Sets the instant, or none; whether that took a system call. Setting it clears what has fired.
+    pub(crate) fn set(&mut self, due: Option<Instant>) -> bool {
+        if due == self.armed {
+            return false;
+        }
+        self.armed = due;
+        let value = match due {
+            // Zero would disarm it.
+            Some(due) => due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)),
+            None => Duration::ZERO,
+        };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec::try_from(value).unwrap_or(zero);
+        let _ = timerfd_settime(
+            &self.fd,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: zero, it_value },
+        );
+        true
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

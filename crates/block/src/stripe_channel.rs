@@ -1,0 +1,306 @@
+//! The data plane of a stripe.
+//!
+//! Invariants: a request owns one slot from submit to completion, and the slot's number is the tag of its parts; a
+//! request has at most one part at a member at a time (a flush: one at each), so members of the same depth are never
+//! full because of us; a part a member does not take all the same is parked and tried again.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::device::{ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions};
+use crate::error::{IoError, Result};
+use crate::poller::{EarlyQueue, PollSet};
+use crate::request::{Completion, Op, Request};
+use crate::sleep::{WaitClock, sleep};
+use crate::slots::Slots;
+use crate::stripe::Layout;
+use crate::wake::WakeEvent;
+
+/// How long to sleep at most while a part is parked, as nothing tells when a member has room again.
+const PARKED_RETRY: Duration = Duration::from_millis(1);
+
+/// What is left to do for one request.
+struct Parent {
+    tag: u64,
+    op: Op,
+    len_bytes: u32,
+    force_unit_access: bool,
+    result: std::result::Result<(), IoError>,
+    /// Parts at members now.
+    outstanding: u32,
+    /// The part after the ones started: where on the stripe, where in the buffer, how much is left.
+    next_offset_bytes: u64,
+    next_buffer_bytes: u32,
+    left_bytes: u32,
+}
+
+struct MemberChannel {
+    channel: Box<dyn IoChannel>,
+    /// Submitted to since the doorbell last rang.
+    dirty: bool,
+}
+
+pub(crate) struct StripeChannel {
+    info: DeviceInfo,
+    layout: Layout,
+    size_bytes: Arc<AtomicU64>,
+    depth: u32,
+    members: Vec<MemberChannel>,
+    parents: Slots<Parent>,
+    parked: VecDeque<(usize, Request)>,
+    /// Requests refused without asking a member.
+    early: EarlyQueue,
+    /// Completions of parts; kept so that polling does not allocate.
+    parts: Vec<Completion>,
+    /// All members' completions as one descriptor. `None` with one member, and where none has a descriptor.
+    set: Option<PollSet>,
+    wake: Option<Arc<WakeEvent>>,
+    statistics: ChannelStatistics,
+}
+
+impl StripeChannel {
+    pub(crate) fn new(
+        info: DeviceInfo,
+        layout: Layout,
+        size_bytes: Arc<AtomicU64>,
+        mut channels: Vec<Box<dyn IoChannel>>,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
+        let mut set = None;
+        if channels.len() > 1 {
+            for channel in &mut channels {
+                if let Some(fd) = channel.completion_fd()? {
+                    let set = match &mut set {
+                        Some(set) => set,
+                        none => none.insert(PollSet::new()?),
+                    };
+                    set.add(fd)?;
+                }
+            }
+        }
+        let depth = options.depth;
+        Ok(Self {
+            info,
+            layout,
+            size_bytes,
+            depth,
+            parked: VecDeque::with_capacity(depth as usize * channels.len()),
+            parts: Vec::with_capacity(depth as usize),
+            members: channels
+                .into_iter()
+                .map(|channel| MemberChannel { channel, dirty: false })
+                .collect(),
+            parents: Slots::new(depth),
+            early: EarlyQueue::new(depth),
+            set,
+            wake: options.wake.clone(),
+            statistics: ChannelStatistics::default(),
+        })
+    }
+
+    fn give(&mut self, member: usize, part: Request) {
+        let target = &mut self.members[member];
+        match target.channel.submit(part) {
+            Ok(()) => target.dirty = true,
+            Err(part) => self.parked.push_back((member, part)),
+        }
+    }
+
+    /// Starts the next part of the request in `slot`, with its buffer.
+    fn start_part(&mut self, slot: u64, buffer: Option<crate::Buffer>) {
+        let Some(parent) = self.parents.get_mut(slot) else { return };
+        let place = self.layout.place(parent.next_offset_bytes);
+        // The smaller of the two is at most `left_bytes`, so it fits.
+        let len_bytes = place.contiguous_bytes.min(u64::from(parent.left_bytes)) as u32;
+        let part = Request {
+            op: parent.op,
+            force_unit_access: parent.force_unit_access,
+            offset_bytes: place.offset_bytes,
+            len_bytes,
+            buffer_offset_bytes: parent.next_buffer_bytes,
+            buffer,
+            tag: slot,
+        };
+        parent.outstanding = 1;
+        parent.next_offset_bytes += u64::from(len_bytes);
+        parent.left_bytes -= len_bytes;
+        if part.buffer.is_some() {
+            parent.next_buffer_bytes += len_bytes;
+        }
+        self.give(place.member, part);
+    }
+
+    /// Takes in the end of one part; whether another part was started for it.
+    fn end_part(&mut self, part: Completion, completions: &mut Vec<Completion>) -> bool {
+        let slot = part.tag;
+        let Some(parent) = self.parents.get_mut(slot) else { return false };
+        parent.outstanding -= 1;
+        parent.result = parent.result.and(part.result);
+        if parent.outstanding > 0 {
+            return false;
+        }
+        if parent.left_bytes > 0 && parent.result.is_ok() {
+            self.start_part(slot, part.buffer);
+            return true;
+        }
+        if let Some(parent) = self.parents.take(slot) {
+            let Parent { tag, op, len_bytes, result, .. } = parent;
+            self.statistics.count(op, len_bytes, result);
+            completions.push(Completion { tag, op, buffer: part.buffer, result });
+        }
+        false
+    }
+
+    fn retry_parked(&mut self) {
+        for _ in 0..self.parked.len() {
+            if let Some((member, part)) = self.parked.pop_front() {
+                self.give(member, part);
+            }
+        }
+    }
+
+    /// Takes in what came from `parts`; whether another part was started.
+    fn take_parts(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let mut parts = std::mem::take(&mut self.parts);
+        let mut started = false;
+        for part in parts.drain(..) {
+            started |= self.end_part(part, completions);
+        }
+        self.parts = parts;
+        started
+    }
+}
+
+impl IoChannel for StripeChannel {
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        let checked = self.info.check(&request, self.size_bytes.load(Ordering::Acquire));
+        if let Err(error) = checked {
+            self.statistics.count(request.op, request.len_bytes, Err(error));
+            self.early.push(request.complete(Err(error)));
+            return Ok(());
+        }
+        let is_flush = request.op == Op::Flush;
+        let parent = Parent {
+            tag: request.tag,
+            op: request.op,
+            len_bytes: request.len_bytes,
+            force_unit_access: request.force_unit_access,
+            result: Ok(()),
+            outstanding: self.members.len() as u32,
+            next_offset_bytes: request.offset_bytes,
+            next_buffer_bytes: request.buffer_offset_bytes,
+            left_bytes: if is_flush { 0 } else { request.len_bytes },
+        };
+        let Some(slot) = self.parents.insert(parent) else { return Err(request) };
+        if is_flush {
+            for member in 0..self.members.len() {
+                self.give(member, Request::flush(slot));
+            }
+        } else {
+            self.start_part(slot, request.buffer);
+        }
+        Ok(())
+    }
+
+    fn kick(&mut self) {
+        if !self.parked.is_empty() {
+            self.retry_parked();
+        }
+        for member in &mut self.members {
+            if std::mem::take(&mut member.dirty) {
+                member.channel.kick();
+            }
+        }
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.early.poll(completions);
+        loop {
+            let mut started = false;
+            for member in 0..self.members.len() {
+                let target = &mut self.members[member].channel;
+                if target.in_flight() > 0 {
+                    target.poll(&mut self.parts);
+                    started |= self.take_parts(completions);
+                }
+            }
+            if !started && self.parked.is_empty() {
+                break;
+            }
+            // What follows from a completion is on its way before anybody sleeps.
+            self.kick();
+            if !started {
+                break;
+            }
+        }
+        completions.len() - before
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        let in_flight = self.in_flight();
+        let clock = WaitClock::start(options, in_flight);
+        let mut taken = 0;
+        loop {
+            self.kick();
+            taken += self.poll(completions);
+            let now = Instant::now();
+            let woken_by_none = options.timeout.is_none() && self.wake.is_none();
+            if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
+                return taken;
+            }
+            let retry = (!self.parked.is_empty()).then(|| now + PARKED_RETRY);
+            let until = [clock.end(taken), retry].into_iter().flatten().min();
+            let woken = if let [only] = self.members.as_mut_slice() {
+                // One member sleeps in its own way, and knows the wake event.
+                let count = only.channel.wait(&mut self.parts, clock.rest(taken, until, now));
+                let before = completions.len();
+                self.take_parts(completions);
+                taken += completions.len() - before;
+                let early = until.is_none_or(|until| Instant::now() < until);
+                count == 0 && self.wake.is_some() && early
+            } else {
+                self.statistics.system_calls += 1;
+                let set = self.set.as_ref().map(AsFd::as_fd);
+                let timeout = until.map(|until| until.saturating_duration_since(now));
+                sleep(set, self.wake.as_deref(), timeout)
+            };
+            if woken {
+                return taken + self.poll(completions);
+            }
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.parents.used() + self.early.len()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        let below: u64 = self.members.iter().map(|m| m.channel.statistics().system_calls).sum();
+        let system_calls = self.statistics.system_calls + self.early.system_calls + below;
+        ChannelStatistics { system_calls, ..self.statistics }
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        if self.set.is_none()
+            && let [only] = self.members.as_mut_slice()
+            && let Some(fd) = only.channel.completion_fd()?
+        {
+            let set = PollSet::new()?;
+            set.add(fd)?;
+            self.set = Some(set);
+        }
+        // Where no member needs waiting for, neither does the stripe.
+        let Some(set) = &self.set else { return Ok(None) };
+        if self.early.has_no_event() {
+            set.add(self.early.event()?)?;
+        }
+        Ok(Some(set.as_fd()))
+    }
+}
