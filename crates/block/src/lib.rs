@@ -15,6 +15,8 @@
 mod delay;
 mod device;
 mod error;
+mod fault;
+mod fault_control;
 mod null;
 mod poller;
 mod ram;
@@ -32,6 +34,8 @@ pub use device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 pub use error::{Error, ErrorKind, IoError, Result};
+pub use fault::{FaultDevice, FaultOptions};
+pub use fault_control::{FaultControl, FaultCounts};
 pub use null::{NullDevice, NullOptions};
 pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};
 pub use ram::{RamDevice, RamOptions};

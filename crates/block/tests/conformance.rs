@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use qpair_block::{
-    BlockDevice, DelayDevice, DelayOptions, Member, NullDevice, NullOptions, RamDevice, RamOptions,
-    StripeDevice,
+    BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, IoError, Member, NullDevice,
+    NullOptions, Op, RamDevice, RamOptions, StripeDevice,
 };
 use qpair_conformance::{Options, Report, run};
 
@@ -139,4 +139,42 @@ fn stripe_of_stripes() {
         Arc::new(StripeDevice::new(8192, members).unwrap()) as Arc<dyn BlockDevice>
     };
     pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn fault_device_without_faults() {
+    for delayed in [false, true] {
+        let make = || {
+            let inner = ram(RamOptions::default());
+            let inner = if delayed { delay(inner) } else { inner };
+            Arc::new(FaultDevice::new(inner, FaultOptions::default()).unwrap())
+                as Arc<dyn BlockDevice>
+        };
+        let report = run(make, Options { rounds: 40, ..Options::default() });
+        println!("{report}");
+        report.assert_passed();
+    }
+}
+
+/// The canary: a suite that sees no fault in a faulty device proves nothing.
+#[test]
+fn the_suite_sees_faults() {
+    let failures = |breakage: fn(&FaultDevice)| {
+        let make = || {
+            let device =
+                FaultDevice::new(ram(RamOptions::default()), FaultOptions::default()).unwrap();
+            breakage(&device);
+            Arc::new(device) as Arc<dyn BlockDevice>
+        };
+        let report = run(make, Options { rounds: 40, ..Options::default() });
+        report.failed().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert!(failures(|d| d.control().fail_flushes(true)).contains(&"flush"));
+    assert!(failures(|d| d.control().corrupt_nth_read(1)).contains(&"last_block"));
+    assert!(failures(|d| d.control().fail_grow(true)).contains(&"grow"));
+    let wrong_answer = failures(|d| {
+        d.control().set_error(IoError::IO);
+        d.control().set_error_rate(Op::Read, 1.0);
+    });
+    assert!(wrong_answer.contains(&"invalid_requests"));
 }

@@ -1,0 +1,261 @@
+//! The fault device: another device that fails on command, or by chance.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::device::{
+    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+};
+use crate::error::{Error, ErrorKind, IoError, Result};
+use crate::fault_control::{Fault, FaultControl};
+use crate::poller::{EarlyQueue, PollSet};
+use crate::request::{Completion, Op, Request};
+use crate::sleep::WaitClock;
+use crate::slots::Slots;
+
+/// A sector for tearing, bytes: what drives write whole since drives exist.
+const SECTOR_BYTES: u64 = 512;
+
+/// How a [`FaultDevice`] starts. Rates are probabilities per request, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultOptions {
+    /// Seed of all chance; channels draw from seeds of their own, in the order they are opened.
+    pub seed: u64,
+    /// Share of reads that fail.
+    pub read_error_rate: f64,
+    /// Share of writes (and discards and write-zeroes) that fail, writing nothing.
+    pub write_error_rate: f64,
+    /// Share of flushes that fail.
+    pub flush_error_rate: f64,
+    /// Share of reads that succeed with one bit flipped.
+    pub corrupt_read_rate: f64,
+}
+
+/// A device that fails as its [`FaultControl`] says.
+///
+/// A request that fails never reaches the device below; a torn write reaches it cut short; a corrupt read comes back from it
+/// with one bit flipped in the buffer.
+#[derive(Debug)]
+pub struct FaultDevice {
+    info: DeviceInfo,
+    inner: Arc<dyn BlockDevice>,
+    control: FaultControl,
+    seed: u64,
+    channels: AtomicU64,
+}
+
+impl FaultDevice {
+    /// Puts faults before `inner`.
+    ///
+    /// # Errors
+    /// `Invalid` if a rate is not from 0 to 1.
+    pub fn new(inner: Arc<dyn BlockDevice>, options: FaultOptions) -> Result<Self> {
+        let FaultOptions {
+            seed,
+            read_error_rate,
+            write_error_rate,
+            flush_error_rate,
+            corrupt_read_rate,
+        } = options;
+        let rates = [read_error_rate, write_error_rate, flush_error_rate, corrupt_read_rate];
+        if let Some(rate) = rates.iter().find(|rate| !(0.0..=1.0).contains(*rate)) {
+            let context = format!("a fault rate of {rate}");
+            return Err(Error::new(ErrorKind::Invalid, context).hint("rates are from 0 to 1"));
+        }
+        let control = FaultControl::new();
+        control.set_error_rate(Op::Read, read_error_rate);
+        control.set_error_rate(Op::Write, write_error_rate);
+        control.set_error_rate(Op::Flush, flush_error_rate);
+        control.set_corrupt_read_rate(corrupt_read_rate);
+        let below = inner.info();
+        let info = DeviceInfo {
+            name: format!("fault:seed={seed}:{}", below.name),
+            interface: format!("fault+{}", below.interface),
+            mode: format!("faults from seed {seed}; {}", below.mode),
+            ..below.clone()
+        };
+        Ok(Self { info, inner, control, seed, channels: AtomicU64::new(0) })
+    }
+
+    /// The handle that says what fails; it can be cloned and used from any thread at any time.
+    #[must_use]
+    pub fn control(&self) -> FaultControl {
+        self.control.clone()
+    }
+}
+
+impl BlockDevice for FaultDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        if self.control.growing_fails() && size_bytes > self.inner.size_bytes() {
+            let context = format!("{} cannot grow to {size_bytes} bytes", self.info.name);
+            return Err(Error::new(ErrorKind::NoSpace, context).hint("a fault was asked for"));
+        }
+        self.inner.grow(size_bytes)
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        let number = self.channels.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(FaultChannel {
+            inner: self.inner.open_channel(options)?,
+            control: self.control.clone(),
+            // Spread by an odd number, so that channels of neighbouring seeds do not repeat each other.
+            rng: fastrand::Rng::with_seed(
+                self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            ),
+            sector_grid: u64::from(self.info.logical_block_bytes).max(SECTOR_BYTES),
+            depth: options.depth,
+            passed: Slots::new(options.depth),
+            failed: EarlyQueue::new(options.depth),
+            results: Vec::with_capacity(options.depth as usize),
+            set: None,
+            statistics: ChannelStatistics::default(),
+        }))
+    }
+}
+
+/// A request at the device below, as its owner knows it.
+struct Passed {
+    tag: u64,
+    len_bytes: u32,
+    buffer_offset_bytes: u32,
+    fault: Fault,
+}
+
+struct FaultChannel {
+    inner: Box<dyn IoChannel>,
+    control: FaultControl,
+    rng: fastrand::Rng,
+    /// Torn writes end on a multiple of this, bytes.
+    sector_grid: u64,
+    depth: u32,
+    passed: Slots<Passed>,
+    failed: EarlyQueue,
+    /// Completions of the device below; kept so that polling does not allocate.
+    results: Vec<Completion>,
+    set: Option<PollSet>,
+    statistics: ChannelStatistics,
+}
+
+impl FaultChannel {
+    fn fail(&mut self, request: Request, error: IoError) {
+        self.statistics.count(request.op, request.len_bytes, Err(error));
+        self.failed.push(request.complete(Err(error)));
+    }
+
+    fn finish(&mut self, mut completion: Completion) -> Option<Completion> {
+        let passed = self.passed.take(completion.tag)?;
+        completion.tag = passed.tag;
+        match passed.fault {
+            Fault::Tear { error, .. } => completion.result = Err(error),
+            Fault::Corrupt if completion.result.is_ok() => {
+                if let Some(buffer) = &mut completion.buffer {
+                    let at =
+                        (passed.buffer_offset_bytes + self.rng.u32(0..passed.len_bytes)) as usize;
+                    let flipped = buffer.bytes().load_u8(at) ^ (1 << self.rng.u32(0..8));
+                    buffer.bytes_mut().store_u8(at, flipped);
+                }
+            }
+            Fault::None | Fault::Corrupt | Fault::Fail(_) => {}
+        }
+        self.statistics.count(completion.op, passed.len_bytes, completion.result);
+        Some(completion)
+    }
+
+    fn finish_all(&mut self, completions: &mut Vec<Completion>) {
+        let mut results = std::mem::take(&mut self.results);
+        for result in results.drain(..) {
+            completions.extend(self.finish(result));
+        }
+        self.results = results;
+    }
+}
+
+impl IoChannel for FaultChannel {
+    fn submit(&mut self, mut request: Request) -> std::result::Result<(), Request> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        let fault = self.control.decide(&request, &mut self.rng);
+        let (tag, len_bytes) = (request.tag, request.len_bytes);
+        match fault {
+            Fault::Fail(error) => {
+                self.fail(request, error);
+                return Ok(());
+            }
+            Fault::Tear { sectors, error } => {
+                let kept = sectors.saturating_mul(SECTOR_BYTES).min(u64::from(len_bytes));
+                request.len_bytes = (kept / self.sector_grid * self.sector_grid) as u32;
+                if request.len_bytes == 0 {
+                    self.fail(request, error);
+                    return Ok(());
+                }
+            }
+            Fault::None | Fault::Corrupt => {}
+        }
+        let buffer_offset_bytes = request.buffer_offset_bytes;
+        let passed = Passed { tag, len_bytes, buffer_offset_bytes, fault };
+        let Some(slot) = self.passed.insert(passed) else { return Err(request) };
+        request.tag = slot;
+        self.inner.submit(request).map_err(|mut request| {
+            self.passed.take(slot);
+            (request.tag, request.len_bytes) = (tag, len_bytes);
+            request
+        })
+    }
+
+    fn kick(&mut self) {
+        self.inner.kick();
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.failed.poll(completions);
+        self.inner.poll(&mut self.results);
+        self.finish_all(completions);
+        completions.len() - before
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        let clock = WaitClock::start(options, self.in_flight());
+        self.kick();
+        let mut taken = self.poll(completions);
+        let now = std::time::Instant::now();
+        if !clock.is_over(taken, now) {
+            let before = completions.len();
+            self.inner.wait(&mut self.results, clock.rest(taken, clock.end(taken), now));
+            self.finish_all(completions);
+            taken += completions.len() - before;
+        }
+        taken
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.passed.used() + self.failed.len()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        let system_calls = self.inner.statistics().system_calls + self.failed.system_calls;
+        ChannelStatistics { system_calls, ..self.statistics }
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        if self.set.is_none() {
+            // Where the device below needs no waiting, neither do its faults.
+            let Some(below) = self.inner.completion_fd()? else { return Ok(None) };
+            let set = PollSet::new()?;
+            set.add(below)?;
+            set.add(self.failed.event()?)?;
+            self.set = Some(set);
+        }
+        Ok(self.set.as_ref().map(AsFd::as_fd))
+    }
+}

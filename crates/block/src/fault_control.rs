@@ -1,0 +1,260 @@
+//! The handle that says what fails.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::IoError;
+use crate::request::{Op, Request};
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// It fails without reaching the device.
+    Fail(IoError),
+    /// A write fails after its first sectors are written.
+    Tear { sectors: u64, error: IoError },
+    /// A read comes back with a bit flipped.
+    Corrupt,
+}
+
+/// Faults of one verb. Discard and write-zeroes count as writes.
+#[derive(Default)]
+struct Verb {
+    /// Probability, as the bits of an f64.
+    error_rate: AtomicU64,
+    failing: AtomicBool,
+    /// Requests until the one that fails; 0: none will.
+    countdown: AtomicU64,
+    seen: AtomicU64,
+    ranges: Mutex<Vec<Range<u64>>>,
+    has_ranges: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    reads: Verb,
+    writes: Verb,
+    flushes: Verb,
+    errno: AtomicI32,
+    /// Writes until the torn one; 0: none will be.
+    tear_countdown: AtomicU64,
+    tear_sectors: AtomicU64,
+    /// After the torn write everything fails.
+    tear_crashes: AtomicBool,
+    corrupt_rate: AtomicU64,
+    corrupt_countdown: AtomicU64,
+    growing_fails: AtomicBool,
+    errors: AtomicU64,
+    torn_writes: AtomicU64,
+    corrupt_reads: AtomicU64,
+}
+
+/// Faults injected so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Requests failed, torn writes among them.
+    pub errors: u64,
+    /// Writes torn.
+    pub torn_writes: u64,
+    /// Reads with a flipped bit.
+    pub corrupt_reads: u64,
+}
+
+/// Says what a [`crate::FaultDevice`] does wrong; clones steer the same device, from any thread. What is
+/// said holds for requests submitted afterwards, on every channel.
+#[derive(Clone)]
+pub struct FaultControl {
+    state: Arc<State>,
+}
+
+impl FaultControl {
+    pub(crate) fn new() -> Self {
+        let control = Self { state: Arc::default() };
+        control.set_error(IoError::IO);
+        control
+    }
+
+    fn verb(&self, op: Op) -> &Verb {
+        match op {
+            Op::Read => &self.state.reads,
+            Op::Write | Op::Discard | Op::WriteZeroes => &self.state.writes,
+            Op::Flush => &self.state.flushes,
+        }
+    }
+
+    /// The error that failing requests get from now on; EIO at the start.
+    pub fn set_error(&self, error: IoError) {
+        self.state.errno.store(error.errno, SeqCst);
+    }
+
+    /// Lets a share of the requests of a verb fail: 0 none, 1 all.
+    pub fn set_error_rate(&self, op: Op, rate: f64) {
+        self.verb(op).error_rate.store(rate.to_bits(), SeqCst);
+    }
+
+    /// Lets every read fail, or no longer.
+    pub fn fail_reads(&self, fail: bool) {
+        self.state.reads.failing.store(fail, SeqCst);
+    }
+
+    /// Lets every write, discard and write-zeroes fail, or no longer.
+    pub fn fail_writes(&self, fail: bool) {
+        self.state.writes.failing.store(fail, SeqCst);
+    }
+
+    /// Lets every flush fail, or no longer.
+    pub fn fail_flushes(&self, fail: bool) {
+        self.state.flushes.failing.store(fail, SeqCst);
+    }
+
+    /// Lets everything fail from this moment on, or no longer: a device that is gone.
+    pub fn fail_all(&self, fail: bool) {
+        self.fail_reads(fail);
+        self.fail_writes(fail);
+        self.fail_flushes(fail);
+    }
+
+    /// Lets growing fail for want of space, or no longer.
+    pub fn fail_grow(&self, fail: bool) {
+        self.state.growing_fails.store(fail, SeqCst);
+    }
+
+    /// Lets the `nth` request of a verb from now fail, once: 1 is the next one, 0 takes it back.
+    pub fn fail_nth(&self, op: Op, nth: u64) {
+        self.verb(op).countdown.store(nth, SeqCst);
+    }
+
+    /// Lets every request of a verb that touches a range of bytes on the device fail: a bad spot.
+    pub fn fail_range(&self, op: Op, range: Range<u64>) {
+        let verb = self.verb(op);
+        verb.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+        verb.has_ranges.store(true, SeqCst);
+    }
+
+    /// Tears the `nth` write from now, once: its first `sectors` sectors of 512 bytes (rounded down to the logical block)
+    /// reach the device, and it fails. 1 is the next write, 0 takes it back.
+    pub fn tear_nth_write(&self, nth: u64, sectors: u64) {
+        self.set_tear(nth, sectors, false);
+    }
+
+    /// The power fails in the `nth` write from now: it is torn after `sectors` sectors, and everything after it fails.
+    pub fn crash_at_write(&self, nth: u64, sectors: u64) {
+        self.set_tear(nth, sectors, true);
+    }
+
+    fn set_tear(&self, nth: u64, sectors: u64, crash: bool) {
+        // Off while it changes, so that no write sees half of it.
+        self.state.tear_countdown.store(0, SeqCst);
+        self.state.tear_sectors.store(sectors, SeqCst);
+        self.state.tear_crashes.store(crash, SeqCst);
+        self.state.tear_countdown.store(nth, SeqCst);
+    }
+
+    /// Lets a share of the reads come back with one bit flipped: 0 none, 1 all.
+    pub fn set_corrupt_read_rate(&self, rate: f64) {
+        self.state.corrupt_rate.store(rate.to_bits(), SeqCst);
+    }
+
+    /// Lets the `nth` read from now come back with one bit flipped, once: 1 is the next one, 0 takes it back.
+    pub fn corrupt_nth_read(&self, nth: u64) {
+        self.state.corrupt_countdown.store(nth, SeqCst);
+    }
+
+    /// Takes back every fault: the device is well from now on.
+    pub fn heal(&self) {
+        for op in [Op::Read, Op::Write, Op::Flush] {
+            self.set_error_rate(op, 0.0);
+            self.fail_nth(op, 0);
+            let verb = self.verb(op);
+            verb.has_ranges.store(false, SeqCst);
+            verb.ranges.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        self.tear_nth_write(0, 0);
+        self.set_corrupt_read_rate(0.0);
+        self.corrupt_nth_read(0);
+        self.fail_all(false);
+        self.fail_grow(false);
+    }
+
+    /// Requests of a verb so far, failed ones among them: run once without faults to learn where they can strike.
+    #[must_use]
+    pub fn seen(&self, op: Op) -> u64 {
+        self.verb(op).seen.load(SeqCst)
+    }
+
+    /// Faults injected so far.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        FaultCounts {
+            errors: self.state.errors.load(SeqCst),
+            torn_writes: self.state.torn_writes.load(SeqCst),
+            corrupt_reads: self.state.corrupt_reads.load(SeqCst),
+        }
+    }
+
+    pub(crate) fn growing_fails(&self) -> bool {
+        self.state.growing_fails.load(SeqCst)
+    }
+
+    /// What happens to `request`; every request is asked about once, as counting is part of the answer.
+    pub(crate) fn decide(&self, request: &Request, rng: &mut fastrand::Rng) -> Fault {
+        let state = &*self.state;
+        let verb = self.verb(request.op);
+        verb.seen.fetch_add(1, SeqCst);
+        let error = IoError::from_errno(state.errno.load(SeqCst));
+        // Both count every request, whichever strikes.
+        let is_nth = count_down(&verb.countdown);
+        let torn = request.op == Op::Write && count_down(&state.tear_countdown);
+        let fails = verb.failing.load(SeqCst)
+            || is_nth
+            || happens(&verb.error_rate, rng)
+            || (verb.has_ranges.load(SeqCst) && touches(&verb.ranges, request));
+        if fails {
+            state.errors.fetch_add(1, SeqCst);
+            return Fault::Fail(error);
+        }
+        if torn {
+            state.errors.fetch_add(1, SeqCst);
+            state.torn_writes.fetch_add(1, SeqCst);
+            if state.tear_crashes.load(SeqCst) {
+                self.fail_all(true);
+            }
+            return Fault::Tear { sectors: state.tear_sectors.load(SeqCst), error };
+        }
+        let is_read = request.op == Op::Read;
+        if is_read && (count_down(&state.corrupt_countdown) || happens(&state.corrupt_rate, rng)) {
+            state.corrupt_reads.fetch_add(1, SeqCst);
+            return Fault::Corrupt;
+        }
+        Fault::None
+    }
+}
+
+impl fmt::Debug for FaultControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultControl with {:?}", self.counts())
+    }
+}
+
+/// Counts one request; whether it is the one.
+fn count_down(countdown: &AtomicU64) -> bool {
+    let before = countdown.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+    before == Ok(1)
+}
+
+/// Draws only where there is a chance, so that one verb's rate does not shift another's luck.
+fn happens(rate: &AtomicU64, rng: &mut fastrand::Rng) -> bool {
+    let rate = f64::from_bits(rate.load(SeqCst));
+    rate > 0.0 && rng.f64() < rate
+}
+
+fn touches(ranges: &Mutex<Vec<Range<u64>>>, request: &Request) -> bool {
+    let start = request.offset_bytes;
+    let end = start.saturating_add(u64::from(request.len_bytes));
+    let ranges = ranges.lock().unwrap_or_else(PoisonError::into_inner);
+    ranges.iter().any(|range| range.start < end && start < range.end)
+}
