@@ -1,0 +1,294 @@
+//! How people name devices: one text for command line, configuration, RPC and code.
+//!
+//! ```text
+//! PATH                                             a file or block device
+//! file:PATH                                        the same, for a path that looks like something else
+//! ram:size=64MiB                                   also block=, growable=, read_only=
+//! null:size=1TiB
+//! delay:read_us=100,write_us=50,flush_us=0:DEVICE
+//! fault:seed=1,read_error_rate=0.01:DEVICE         also write_error_rate=, flush_error_rate=, corrupt_read_rate=
+//! stripe:unit=64KiB:DEVICE+DEVICE+...
+//! ```
+//!
+//! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so
+//! paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`, `]` or `\` goes in brackets, with
+//! these characters of a path (and only of a path) after a backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`.
+//! What starts like `word:` but names no device is an error rather than a file.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::delay::{DelayDevice, DelayOptions};
+use crate::device::BlockDevice;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fault::{FaultDevice, FaultOptions};
+use crate::null::{NullDevice, NullOptions};
+use crate::ram::{RamDevice, RamOptions};
+use crate::size::format_bytes;
+use crate::spec_text::{
+    Options, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
+};
+use crate::stripe::{Member, StripeDevice};
+
+/// Unit of a stripe if none is given, bytes.
+const STRIPE_UNIT_BYTES: u64 = 64 << 10;
+
+/// The name of a device. `Display` writes it so that [`DeviceSpec::parse`] reads the same device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeviceSpec {
+    /// A file or block device; opened by whoever knows the kernel.
+    File(PathBuf),
+    /// A [`RamDevice`].
+    Ram(RamOptions),
+    /// A [`NullDevice`].
+    Null(NullOptions),
+    /// A [`DelayDevice`].
+    Delay {
+        /// Its latencies.
+        options: DelayOptions,
+        /// The device below.
+        inner: Box<DeviceSpec>,
+    },
+    /// A [`FaultDevice`].
+    Fault {
+        /// Its rates and seed.
+        options: FaultOptions,
+        /// The device below.
+        inner: Box<DeviceSpec>,
+    },
+    /// A [`StripeDevice`].
+    Stripe {
+        /// Bytes of a stripe unit.
+        unit_bytes: u64,
+        /// The devices, in order.
+        members: Vec<DeviceSpec>,
+    },
+}
+
+/// Opens files and block devices: the block layer itself knows no kernel.
+pub trait FileOpener {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// What the interface says.
+    fn open(&self, path: &Path) -> Result<Arc<dyn BlockDevice>>;
+}
+
+impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> FileOpener for F {
+    fn open(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        self(path)
+    }
+}
+
+impl DeviceSpec {
+    /// Reads a specifier.
+    ///
+    /// # Errors
+    /// `Invalid`, with what is wrong and what is known.
+    pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_at(text, false, 0)
+    }
+
+    /// Every file or block device named in it.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::File(path) => vec![path],
+            Self::Ram(_) | Self::Null(_) => Vec::new(),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.paths(),
+            Self::Stripe { members, .. } => members.iter().flat_map(Self::paths).collect(),
+        }
+    }
+
+    /// Opens the device, and all below it.
+    ///
+    /// # Errors
+    /// What the devices say.
+    pub fn open(&self, files: &dyn FileOpener) -> Result<Arc<dyn BlockDevice>> {
+        Ok(match self {
+            Self::File(path) => files.open(path)?,
+            Self::Ram(options) => Arc::new(RamDevice::new(*options)?),
+            Self::Null(options) => Arc::new(NullDevice::new(*options)?),
+            Self::Delay { options, inner } => {
+                Arc::new(DelayDevice::new(inner.open(files)?, *options)?)
+            }
+            Self::Fault { options, inner } => {
+                Arc::new(FaultDevice::new(inner.open(files)?, *options)?)
+            }
+            Self::Stripe { unit_bytes, members } => {
+                let open = |spec: &Self| Ok(Member { device: spec.open(files)?, start_bytes: 0 });
+                let members = members.iter().map(open).collect::<Result<_>>()?;
+                Arc::new(StripeDevice::new(*unit_bytes, members)?)
+            }
+        })
+    }
+
+    /// `quoted`: inside brackets, where paths have backslashes.
+    fn parse_at(text: &str, quoted: bool, nesting: u32) -> Result<Self> {
+        // Every level takes stack, when parsed and when used.
+        if nesting > 16 {
+            return Err(Error::new(ErrorKind::Invalid, "devices nested more than 16 deep"));
+        }
+        let path = |text: &str| {
+            if text.is_empty() {
+                return Err(Error::new(ErrorKind::Invalid, "an empty device name")
+                    .hint("name a path, or ram:, null:, delay:, fault:, stripe:"));
+            }
+            let text = if quoted { unquote(text)? } else { text.to_owned() };
+            if text.contains('\0') {
+                return Err(Error::new(ErrorKind::Invalid, "a path with a NUL byte"));
+            }
+            Ok(Self::File(text.into()))
+        };
+        let Some((scheme, rest)) = split_scheme(text) else { return path(text) };
+        let inner = |rest| Ok(Box::new(Self::parse_at(rest, quoted, nesting + 1)?));
+        match scheme {
+            "file" => path(rest),
+            "ram" => {
+                let mut ram = RamOptions::default();
+                let mut options = Options::parse("ram", rest)?;
+                options.bytes("size", &mut ram.size_bytes)?;
+                options.block("block", &mut ram.logical_block_bytes)?;
+                options.value("growable", "true or false", &mut ram.growable)?;
+                options.value("read_only", "true or false", &mut ram.read_only)?;
+                options.finish()?;
+                Ok(Self::Ram(ram))
+            }
+            "null" => {
+                let mut null = NullOptions::default();
+                let mut options = Options::parse("null", rest)?;
+                options.bytes("size", &mut null.size_bytes)?;
+                options.finish()?;
+                Ok(Self::Null(null))
+            }
+            "delay" => {
+                let mut delay = DelayOptions::default();
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("delay", head)?;
+                options.value("read_us", "whole microseconds", &mut delay.read_us)?;
+                options.value("write_us", "whole microseconds", &mut delay.write_us)?;
+                options.value("flush_us", "whole microseconds", &mut delay.flush_us)?;
+                options.finish()?;
+                Ok(Self::Delay { options: delay, inner: inner(rest)? })
+            }
+            "fault" => {
+                let mut fault = FaultOptions::default();
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("fault", head)?;
+                options.value("seed", "a whole number", &mut fault.seed)?;
+                options.rate("read_error_rate", &mut fault.read_error_rate)?;
+                options.rate("write_error_rate", &mut fault.write_error_rate)?;
+                options.rate("flush_error_rate", &mut fault.flush_error_rate)?;
+                options.rate("corrupt_read_rate", &mut fault.corrupt_read_rate)?;
+                options.finish()?;
+                Ok(Self::Fault { options: fault, inner: inner(rest)? })
+            }
+            "stripe" => {
+                let mut unit_bytes = STRIPE_UNIT_BYTES;
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("stripe", head)?;
+                options.bytes("unit", &mut unit_bytes)?;
+                options.finish()?;
+                let members = split_members(rest)?
+                    .into_iter()
+                    .map(|(text, bracketed)| Self::parse_at(text, quoted || bracketed, nesting + 1))
+                    .collect::<Result<_>>()?;
+                Ok(Self::Stripe { unit_bytes, members })
+            }
+            _ => {
+                let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
+                Err(Error::new(ErrorKind::Invalid, context).hint(format!(
+                    "known are file:, ram:, null:, delay:, fault: and stripe:; a file of that name is file:{text}"
+                )))
+            }
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, quoted: bool) -> fmt::Result {
+        match self {
+            Self::File(path) => {
+                let path = path.to_string_lossy();
+                let scheme = if is_plain_path(&path) { "" } else { "file:" };
+                let path = if quoted { quote(&path) } else { path };
+                write!(f, "{scheme}{path}")
+            }
+            Self::Ram(ram) => {
+                write!(f, "ram:size={}", format_bytes(ram.size_bytes))?;
+                let usual = RamOptions::default();
+                if ram.logical_block_bytes != usual.logical_block_bytes {
+                    write!(f, ",block={}", format_bytes(ram.logical_block_bytes.into()))?;
+                }
+                if ram.growable != usual.growable {
+                    write!(f, ",growable={}", ram.growable)?;
+                }
+                if ram.read_only != usual.read_only {
+                    write!(f, ",read_only={}", ram.read_only)?;
+                }
+                Ok(())
+            }
+            Self::Null(null) => write!(f, "null:size={}", format_bytes(null.size_bytes)),
+            Self::Delay { options, inner } => {
+                let DelayOptions { read_us, write_us, flush_us } = options;
+                write!(f, "delay:read_us={read_us},write_us={write_us},flush_us={flush_us}:")?;
+                inner.write(f, quoted)
+            }
+            Self::Fault { options, inner } => {
+                write!(f, "fault:seed={}", options.seed)?;
+                for (key, rate) in [
+                    ("read_error_rate", options.read_error_rate),
+                    ("write_error_rate", options.write_error_rate),
+                    ("flush_error_rate", options.flush_error_rate),
+                    ("corrupt_read_rate", options.corrupt_read_rate),
+                ] {
+                    if rate != 0.0 {
+                        write!(f, ",{key}={rate}")?;
+                    }
+                }
+                write!(f, ":")?;
+                inner.write(f, quoted)
+            }
+            Self::Stripe { unit_bytes, members } => {
+                write!(f, "stripe:unit={}:", format_bytes(*unit_bytes))?;
+                for (number, member) in members.iter().enumerate() {
+                    if number > 0 {
+                        write!(f, "+")?;
+                    }
+                    // Written bare first, to see whether it needs brackets.
+                    let bare = Bare(member).to_string();
+                    if bare.contains(['+', '[', ']', '\\']) {
+                        write!(f, "[")?;
+                        member.write(f, true)?;
+                        write!(f, "]")?;
+                    } else {
+                        write!(f, "{bare}")?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A specifier outside brackets.
+struct Bare<'a>(&'a DeviceSpec);
+
+impl fmt::Display for Bare<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, false)
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, false)
+    }
+}
+
+impl std::str::FromStr for DeviceSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(text)
+    }
+}
