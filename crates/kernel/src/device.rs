@@ -6,7 +6,7 @@ use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoC
 
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
-use crate::io_uring;
+use crate::{io_uring, libaio, posix};
 
 /// A file or block device on one of the kernel's interfaces.
 #[derive(Debug)]
@@ -26,6 +26,14 @@ pub struct KernelDevice {
 /// the file; `Unsupported`, `Denied` or `Limit` about the interface or direct I/O, with the way out.
 pub fn open(options: &FileOptions, interface: Interface) -> Result<KernelDevice> {
     let file = Arc::new(File::open(options)?);
+    on_interface(file, interface).inspect_err(|_| {
+        if options.create.is_some() {
+            let _ = std::fs::remove_file(&options.path);
+        }
+    })
+}
+
+fn on_interface(file: Arc<File>, interface: Interface) -> Result<KernelDevice> {
     let mut reasons = Vec::new();
     let candidates = match interface {
         Interface::Auto => &Interface::CONCRETE[..],
@@ -55,10 +63,10 @@ pub fn open(options: &FileOptions, interface: Interface) -> Result<KernelDevice>
 /// Opens a channel and drops it; the mode in words.
 fn try_interface(file: &Arc<File>, interface: Interface) -> Result<String> {
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
-    open_channel(file, interface, &options)?;
     match interface {
-        Interface::IoUring => io_uring::check(),
-        _ => Ok(String::new()),
+        Interface::IoUring | Interface::Auto => io_uring::try_open(file.clone(), &options),
+        Interface::Libaio => libaio::try_open(file.clone(), &options),
+        Interface::Posix => posix::try_open(file.clone(), &options),
     }
 }
 
@@ -70,7 +78,8 @@ fn open_channel(
     file.limits.check_channel(options)?;
     match interface {
         Interface::IoUring | Interface::Auto => io_uring::open(file.clone(), options),
-        _ => Err(Error::new(ErrorKind::Unsupported, "not yet")),
+        Interface::Libaio => libaio::open(file.clone(), options),
+        Interface::Posix => posix::open(file.clone(), options),
     }
 }
 

@@ -32,9 +32,18 @@ pub(crate) struct Transfer {
 }
 
 impl Slot {
+    pub(crate) fn new(request: Request) -> Self {
+        Self { request, moved_bytes: 0, attempts: 0 }
+    }
+
+    /// Ends the request.
+    pub(crate) fn complete(self, result: Result<(), IoError>) -> Completion {
+        self.request.complete(result)
+    }
+
     /// The rest of the transfer.
     #[inline]
-    fn transfer(&self) -> Transfer {
+    pub(crate) fn transfer(&self) -> Transfer {
         let request = &self.request;
         let (address, arena_id) = match &request.buffer {
             // `request::verify` has found `buffer_offset_bytes + len_bytes` to lie in the buffer.
@@ -58,7 +67,7 @@ impl Slot {
 
     /// Takes the kernel's word on the last attempt; `None` if the rest has to be sent (again).
     #[inline]
-    fn advance(&mut self, result: i64) -> Option<Result<(), IoError>> {
+    pub(crate) fn advance(&mut self, result: i64) -> Option<Result<(), IoError>> {
         if result < 0 {
             let errno = i32::try_from(-result).unwrap_or(libc::EIO);
             let again = matches!(errno, libc::EINTR | libc::EAGAIN);
@@ -137,7 +146,7 @@ impl InFlight {
     #[inline]
     pub(crate) fn insert(&mut self, request: Request) -> Result<(u32, Transfer), Request> {
         let Some(index) = self.free.pop() else { return Err(request) };
-        let slot = self.slots[index as usize].insert(Slot { request, moved_bytes: 0, attempts: 0 });
+        let slot = self.slots[index as usize].insert(Slot::new(request));
         Ok((index, slot.transfer()))
     }
 
@@ -161,7 +170,7 @@ impl InFlight {
         let Some(slot) = entry.take() else { return Step::Stray };
         self.free.push(index);
         self.statistics.count(slot.request.op, slot.request.len_bytes, result);
-        Step::Done(slot.request.complete(result))
+        Step::Done(slot.complete(result))
     }
 
     /// Hands out the refused ones.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind, Result};
 
-use crate::io_uring;
+use crate::{io_uring, libaio};
 
 /// An interface of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,8 +83,10 @@ pub fn probe() -> Vec<(Interface, Result<()>)> {
         .into_iter()
         .map(|interface| {
             let outcome = match interface {
-                Interface::IoUring => io_uring::check().map(drop),
-                _ => Ok(()),
+                Interface::IoUring => io_uring::check(),
+                Interface::Libaio => libaio::check(),
+                // Every kernel has it.
+                Interface::Auto | Interface::Posix => Ok(()),
             };
             (interface, outcome)
         })

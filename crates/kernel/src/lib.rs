@@ -30,7 +30,9 @@ mod file;
 mod in_flight;
 mod interface;
 mod io_uring;
+mod libaio;
 mod pace;
+mod posix;
 mod request;
 
 pub use device::{KernelDevice, open};

@@ -73,3 +73,40 @@ fn io_uring_read_only() {
     let report = suite("io_uring-read-only", Interface::IoUring, true, true);
     assert!(report.passed().any(|name| name == "read_only_refuses_writes"), "{report}");
 }
+
+#[test]
+fn libaio() {
+    let report = suite("libaio", Interface::Libaio, true, false);
+    // Linux asynchronous I/O has no such commands.
+    assert_eq!(
+        skipped(&report),
+        ["discard", "write_zeroes", "read_only_refuses_writes"],
+        "{report}"
+    );
+}
+
+#[test]
+fn libaio_through_the_page_cache() {
+    suite("libaio-cached", Interface::Libaio, false, false);
+}
+
+#[test]
+fn libaio_read_only() {
+    suite("libaio-read-only", Interface::Libaio, true, true);
+}
+
+#[test]
+fn posix() {
+    let report = suite("posix", Interface::Posix, true, false);
+    assert_eq!(skipped(&report), ["read_only_refuses_writes"], "{report}");
+}
+
+#[test]
+fn posix_through_the_page_cache() {
+    suite("posix-cached", Interface::Posix, false, false);
+}
+
+#[test]
+fn posix_read_only() {
+    suite("posix-read-only", Interface::Posix, true, true);
+}

@@ -8,6 +8,7 @@
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
@@ -27,6 +28,9 @@ use crate::request::verify;
 const WAKE: u64 = u64::MAX;
 /// User data of entries whose completion means nothing.
 const NOTHING: u64 = u64::MAX - 1;
+
+/// As good as none.
+const TIMEOUT_LONG: Duration = Duration::from_secs(3600);
 
 /// Entries besides the requests': the poll on the wake event, and a spare.
 const EXTRA_ENTRIES: u32 = 2;
@@ -75,6 +79,13 @@ impl Channel {
             watched: false,
             one_thread: PhantomData,
         })
+    }
+
+    /// The mode, in words for reports.
+    pub(crate) fn mode(&self) -> String {
+        let fixed = self.target.flags.contains(squeue::Flags::FIXED_FILE);
+        let file = if fixed { "registered file" } else { "no registered file" };
+        format!("{}, {file}, registered buffers", self.ring.mode())
     }
 
     /// Takes what is in the completion queue; whether the wake event was signalled.
@@ -226,9 +237,15 @@ impl IoChannel for Channel {
                 min_wait: sleep.linger,
                 timeout: sleep.timeout,
             };
-            if !self.ring.has_min_wait() && !sleep.linger.is_zero() {
-                enter.min_wait = std::time::Duration::ZERO;
-                enter.timeout = Some(sleep.timeout.map_or(sleep.linger, |t| t.min(sleep.linger)));
+            if !sleep.linger.is_zero() {
+                enter.timeout = if self.ring.has_min_wait() {
+                    // Without a time-out the kernel would give up when nothing has come by the end of the linger.
+                    sleep.timeout.or(Some(TIMEOUT_LONG))
+                } else {
+                    // What is left after that is the next round's.
+                    enter.min_wait = Duration::ZERO;
+                    Some(sleep.timeout.map_or(sleep.linger, |timeout| timeout.min(sleep.linger)))
+                };
             }
             called = true;
             let outcome = self.enter(enter);

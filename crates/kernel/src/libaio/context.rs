@@ -1,0 +1,174 @@
+//! The kernel's context for asynchronous I/O: four system calls, and the ring of completions that it maps into the
+//! process.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+/// `struct io_event`, linux/aio_abi.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Event {
+    /// The control block's `aio_data`.
+    pub(crate) data: u64,
+    object: u64,
+    /// Bytes moved, or a negative errno.
+    pub(crate) result: i64,
+    result2: i64,
+}
+
+/// `struct aio_ring`, fs/aio.c: the head of the mapping whose address `io_setup` gives as the context's name.
+#[repr(C)]
+struct RingHeader {
+    id: u32,
+    events: u32,
+    head: AtomicU32,
+    tail: AtomicU32,
+    magic: u32,
+    compat_features: u32,
+    incompat_features: u32,
+    header_bytes: u32,
+}
+
+const RING_MAGIC: u32 = 0xa10a_10a1;
+const RING_COMPAT_FEATURES: u32 = 1;
+
+const _: () = assert!(size_of::<Event>() == 32 && size_of::<RingHeader>() == 32);
+
+/// A context of one thread.
+pub(crate) struct Context {
+    id: libc::c_ulong,
+    /// The completion ring, if it is of the layout known here.
+    ring: Option<NonNull<RingHeader>>,
+}
+
+impl Context {
+    /// Sets up a context for `events` requests in flight.
+    pub(crate) fn new(events: u32) -> Result<Self> {
+        let mut id: libc::c_ulong = 0;
+        // SAFETY: the kernel writes one word to `id`.
+        let failed = unsafe { libc::syscall(libc::SYS_io_setup, events, &raw mut id) };
+        if failed != 0 {
+            return Err(unavailable(io::Error::last_os_error()));
+        }
+        let ring = NonNull::new(std::ptr::with_exposed_provenance_mut::<RingHeader>(id as usize));
+        // SAFETY: since Linux 2.5.32 a context's name is the address of its ring, which is mapped until `io_destroy`
+        // in `drop`.
+        let ring = ring.filter(|ring| unsafe {
+            let ring = ring.as_ref();
+            ring.magic == RING_MAGIC
+                && ring.compat_features == RING_COMPAT_FEATURES
+                && ring.incompat_features == 0
+                && ring.header_bytes as usize == size_of::<RingHeader>()
+                && ring.events > 0
+        });
+        Ok(Self { id, ring })
+    }
+
+    /// How completions are taken, in words.
+    pub(crate) fn reaping(&self) -> &'static str {
+        if self.ring.is_some() { "from the mapped ring" } else { "by io_getevents" }
+    }
+
+    /// Hands control blocks to the kernel; how many it took, from the first on.
+    ///
+    /// # Safety
+    /// Each points to a control block that is nobody else's for the call; the memory these name must stay
+    /// valid, and the kernel's, until their completions were taken.
+    pub(crate) unsafe fn submit(&mut self, blocks: &mut [*mut libc::iocb]) -> io::Result<usize> {
+        // SAFETY: the caller's promise.
+        let taken = unsafe {
+            libc::syscall(libc::SYS_io_submit, self.id, blocks.len(), blocks.as_mut_ptr())
+        };
+        usize::try_from(taken).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Waits for at least `want` completions, until `timeout` has passed; `None`: for ever.
+    pub(crate) fn wait(
+        &mut self,
+        want: u32,
+        events: &mut [Event],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let want = (want as usize).min(events.len());
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let time = match timeout {
+            Some(timeout) => {
+                time.tv_sec =
+                    libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX);
+                time.tv_nsec = timeout.subsec_nanos().into();
+                &raw mut time
+            }
+            None => std::ptr::null_mut(),
+        };
+        // SAFETY: `events` holds as many as are asked for; `time` is null or points to a structure that lives
+        // past the call.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.id,
+                want,
+                events.len(),
+                events.as_mut_ptr(),
+                time,
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Takes the completions that are there; how many. A system call only where the ring is of unknown layout.
+    #[inline]
+    pub(crate) fn take(&mut self, events: &mut [Event]) -> (usize, bool) {
+        let Some(ring) = self.ring else {
+            return (self.wait(0, events, Some(Duration::ZERO)).unwrap_or(0), true);
+        };
+        // SAFETY: mapped until `drop`, of the layout checked in `new`; the two ends are atomics.
+        let header = unsafe { ring.as_ref() };
+        let mut head = header.head.load(Ordering::Relaxed);
+        // Acquire: the events before it were written by the kernel before it moved the tail.
+        let tail = header.tail.load(Ordering::Acquire);
+        let mut count = 0;
+        while head != tail && count < events.len() && head < header.events {
+            // SAFETY: the header is followed by `header.events` events, and `head` is below that; the kernel does not
+            // write those between head and tail.
+            events[count] = unsafe { ring.add(1).cast::<Event>().add(head as usize).read() };
+            count += 1;
+            head = if head + 1 == header.events { 0 } else { head + 1 };
+        }
+        if count > 0 {
+            // Release: the kernel may write there only now that the events were read.
+            header.head.store(head, Ordering::Release);
+        }
+        (count, false)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Waits for what is still in flight, and takes polls back.
+        // SAFETY: the context is this value's; nothing uses the ring afterwards.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+    }
+}
+
+fn unavailable(cause: io::Error) -> Error {
+    match cause.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            Error::new(ErrorKind::Limit, "no room for another asynchronous I/O context")
+                .caused_by(cause)
+                .hint("raise sysctl fs.aio-max-nr, or use fewer or shallower channels")
+        }
+        Some(libc::ENOSYS) => Error::new(ErrorKind::Unsupported, "this kernel offers no libaio")
+            .caused_by(cause)
+            .hint("it is not built in (CONFIG_AIO), or a container hides it; use posix"),
+        Some(libc::EPERM | libc::EACCES) => {
+            Error::new(ErrorKind::Denied, "libaio is forbidden to this process")
+                .caused_by(cause)
+                .hint("a container's seccomp profile does that: allow io_setup, io_submit, io_getevents and io_destroy there, or use posix")
+        }
+        _ => Error::os(cause, "setting up asynchronous I/O"),
+    }
+}

@@ -1,0 +1,201 @@
+//! The threads of a channel and the two queues between them and it.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use qpair_block::{ChannelStatistics, Completion, Error, ErrorKind, Op, Request, Result};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::file::File;
+use crate::in_flight::Slot;
+
+/// Bytes of a thread's stack: it calls the kernel and little else.
+const STACK_BYTES: usize = 128 << 10;
+
+/// What is to be done.
+struct Jobs {
+    requests: VecDeque<Request>,
+    closed: bool,
+}
+
+/// What was done.
+pub(super) struct Done {
+    pub(super) completions: Vec<Completion>,
+    /// The channel sleeps until there are so many; 0: it does not sleep.
+    pub(super) wanted: u32,
+    /// Signal the event for every completion.
+    pub(super) watched: bool,
+    pub(super) statistics: ChannelStatistics,
+}
+
+struct Shared {
+    file: Arc<File>,
+    jobs: Mutex<Jobs>,
+    work: Condvar,
+    done: Mutex<Done>,
+    /// Signalled when the channel should look at `done`.
+    event: OwnedFd,
+}
+
+/// The threads; dropped, they finish what they were given and end.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    pub(super) fn new(file: Arc<File>, depth: u32, threads: u32) -> Result<Self> {
+        let failed = |cause: std::io::Error, what: &str| {
+            Error::new(ErrorKind::Limit, what).caused_by(cause).hint("raise ulimit -n or ulimit -u")
+        };
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|cause| failed(cause.into(), "an event for completions"))?;
+        let capacity = depth as usize;
+        let shared = Arc::new(Shared {
+            file,
+            jobs: Mutex::new(Jobs { requests: VecDeque::with_capacity(capacity), closed: false }),
+            work: Condvar::new(),
+            done: Mutex::new(Done {
+                completions: Vec::with_capacity(capacity),
+                wanted: 0,
+                watched: false,
+                statistics: ChannelStatistics::default(),
+            }),
+            event,
+        });
+        let mut pool = Self { shared, threads: Vec::with_capacity(threads as usize) };
+        for _ in 0..threads {
+            let shared = pool.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name("qpair-posix".into())
+                .stack_size(STACK_BYTES)
+                .spawn(move || shared.work())
+                .map_err(|cause| failed(cause, "a thread for synchronous calls"))?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Gives `requests` to the threads, and empties it.
+    pub(super) fn push(&self, requests: &mut Vec<Request>) {
+        let count = requests.len();
+        locked(&self.shared.jobs).requests.extend(requests.drain(..));
+        if count > 1 {
+            self.shared.work.notify_all();
+        } else {
+            self.shared.work.notify_one();
+        }
+    }
+
+    /// What was done so far.
+    pub(super) fn done(&self) -> MutexGuard<'_, Done> {
+        locked(&self.shared.done)
+    }
+
+    /// Polls readable when `wanted` completions are there.
+    pub(super) fn event(&self) -> &OwnedFd {
+        &self.shared.event
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        locked(&self.shared.jobs).closed = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// A thread's life.
+    fn work(&self) {
+        while let Some(request) = self.next() {
+            let (op, len_bytes) = (request.op, request.len_bytes);
+            let (completion, calls) = perform(&self.file, request);
+            let mut done = locked(&self.done);
+            done.statistics.count(op, len_bytes, completion.result);
+            done.statistics.system_calls += calls;
+            done.completions.push(completion);
+            let enough = done.wanted > 0 && done.completions.len() >= done.wanted as usize;
+            if enough || done.watched {
+                done.wanted = 0;
+                done.statistics.system_calls += 1;
+                drop(done);
+                let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
+    /// The next request, or `None` when there will be no more.
+    fn next(&self) -> Option<Request> {
+        let mut jobs = locked(&self.jobs);
+        loop {
+            if let Some(request) = jobs.requests.pop_front() {
+                return Some(request);
+            }
+            if jobs.closed {
+                return None;
+            }
+            jobs = self.work.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Does one request to its end; how many system calls that took.
+fn perform(file: &File, request: Request) -> (Completion, u64) {
+    let mut slot = Slot::new(request);
+    let mut calls = 0;
+    loop {
+        let rest = slot.transfer();
+        calls += 1;
+        let fd = file.raw_fd();
+        let len = i64::from(rest.len_bytes);
+        let Ok(offset) = i64::try_from(rest.offset_bytes) else {
+            return (slot.complete(Err(qpair_block::IoError::INVALID)), calls);
+        };
+        // SAFETY: `rest` names memory of the buffer in `slot`, which this thread owns throughout the call, and
+        // `request::verify` has found it to hold `len_bytes`; the descriptor is `file`'s.
+        let result = unsafe {
+            match rest.op {
+                Op::Read => libc::pread64(fd, rest.address.cast(), len as usize, offset) as i64,
+                Op::Write if rest.force_unit_access => {
+                    let piece =
+                        libc::iovec { iov_base: rest.address.cast(), iov_len: len as usize };
+                    libc::pwritev2(fd, &raw const piece, 1, offset, libc::RWF_DSYNC) as i64
+                }
+                Op::Write => libc::pwrite64(fd, rest.address.cast(), len as usize, offset) as i64,
+                Op::Flush => libc::fdatasync(fd).into(),
+                Op::Discard => libc::fallocate64(
+                    fd,
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    offset,
+                    len,
+                )
+                .into(),
+                Op::WriteZeroes => libc::fallocate64(
+                    fd,
+                    libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+                    offset,
+                    len,
+                )
+                .into(),
+            }
+        };
+        let result = if result < 0 {
+            -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+        } else {
+            result
+        };
+        if let Some(result) = slot.advance(result) {
+            return (slot.complete(result), calls);
+        }
+    }
+}
