@@ -1,6 +1,5 @@
 //! Descriptors that stand for several: what a channel made of channels hands out as its `completion_fd`.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -43,22 +42,22 @@ impl AsFd for PollSet {
 ///
 /// The event exists only once somebody wants to sleep for it, so that others pay no system call.
 pub(crate) struct EarlyQueue {
-    ring: VecDeque<Completion>,
+    ended: Vec<Completion>,
     event: Option<OwnedFd>,
     pub(crate) system_calls: u64,
 }
 
 impl EarlyQueue {
     pub(crate) fn new(depth: u32) -> Self {
-        Self { ring: VecDeque::with_capacity(depth as usize), event: None, system_calls: 0 }
+        Self { ended: Vec::with_capacity(depth as usize), event: None, system_calls: 0 }
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.ring.len() as u32
+        self.ended.len() as u32
     }
 
     pub(crate) fn push(&mut self, completion: Completion) {
-        self.ring.push_back(completion);
+        self.ended.push(completion);
         if let Some(event) = &self.event {
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             self.system_calls += 1;
@@ -66,9 +65,9 @@ impl EarlyQueue {
     }
 
     pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let count = self.ring.len();
+        let count = self.ended.len();
         if count > 0 {
-            completions.extend(self.ring.drain(..));
+            completions.append(&mut self.ended);
             if let Some(event) = &self.event {
                 let _ = rustix::io::read(event, &mut [0; 8]);
                 self.system_calls += 1;

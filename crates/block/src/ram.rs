@@ -105,7 +105,7 @@ impl RamDevice {
 /// The allocator would abort the process, or the kernel would kill it later: refuse what cannot be.
 fn check_memory(name: &str, size_bytes: u64) -> Result<()> {
     let system = rustix::system::sysinfo();
-    let machine_bytes = u64::from(system.totalram).saturating_mul(system.mem_unit.into());
+    let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
     if size_bytes > machine_bytes {
         let machine = format_bytes(machine_bytes >> 20 << 20);
         return Err(Error::new(ErrorKind::NoSpace, format!("{name} of {size_bytes} bytes"))

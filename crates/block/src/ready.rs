@@ -1,6 +1,5 @@
 //! The queue of a channel whose requests complete while they are submitted.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::device::{ChannelOptions, ChannelStatistics, WaitOptions};
@@ -12,7 +11,7 @@ use crate::wake::WakeEvent;
 /// Completions waiting to be polled; allocated once, at the channel's depth.
 pub(crate) struct ReadyQueue {
     depth: usize,
-    ring: VecDeque<Completion>,
+    ended: Vec<Completion>,
     statistics: ChannelStatistics,
     wake: Option<Arc<WakeEvent>>,
 }
@@ -22,7 +21,7 @@ impl ReadyQueue {
         let depth = options.depth as usize;
         Self {
             depth,
-            ring: VecDeque::with_capacity(depth),
+            ended: Vec::with_capacity(depth),
             statistics: ChannelStatistics::default(),
             wake: options.wake.clone(),
         }
@@ -30,20 +29,20 @@ impl ReadyQueue {
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.ring.len() >= self.depth
+        self.ended.len() >= self.depth
     }
 
     /// Ends `request`. The caller has asked [`ReadyQueue::is_full`].
     #[inline]
     pub(crate) fn push(&mut self, request: Request, result: Result<(), IoError>) {
         self.statistics.count(request.op, request.len_bytes, result);
-        self.ring.push_back(request.complete(result));
+        self.ended.push(request.complete(result));
     }
 
     #[inline]
     pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let count = self.ring.len();
-        completions.extend(self.ring.drain(..));
+        let count = self.ended.len();
+        completions.append(&mut self.ended);
         count
     }
 
@@ -53,7 +52,7 @@ impl ReadyQueue {
         completions: &mut Vec<Completion>,
         options: WaitOptions,
     ) -> usize {
-        if self.ring.is_empty() {
+        if self.ended.is_empty() {
             self.statistics.system_calls += 1;
             sleep(None, self.wake.as_deref(), options.timeout);
         }
@@ -61,7 +60,7 @@ impl ReadyQueue {
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
-        self.ring.len() as u32
+        self.ended.len() as u32
     }
 
     pub(crate) fn statistics(&self) -> ChannelStatistics {

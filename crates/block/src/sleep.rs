@@ -22,7 +22,7 @@ pub(crate) fn sleep(
     }
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-    let awaited = match (wake.map(|wake| wake.as_fd()), completion_fd) {
+    match (wake.map(|wake| wake.as_fd()), completion_fd) {
         (Some(wake), Some(completion)) => {
             let mut fds = [on(wake), on(completion)];
             rustix::event::poll(&mut fds, timeout.as_ref()).is_ok() && !fds[0].revents().is_empty()
@@ -39,8 +39,7 @@ pub(crate) fn sleep(
             let _ = rustix::event::poll(&mut [], timeout.as_ref());
             false
         }
-    };
-    awaited
+    }
 }
 
 /// The clock of one wait: when it must end, given what has come so far.

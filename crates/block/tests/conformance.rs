@@ -1,5 +1,8 @@
 //! Every device of this crate passes the one suite.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+#![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
+
 use std::sync::Arc;
 
 use qpair_block::{

@@ -1,5 +1,7 @@
 //! The fault device does what its control says, and nothing else.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

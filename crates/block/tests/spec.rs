@@ -1,5 +1,7 @@
 //! Specifiers: what is read, what is written, what is refused.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
 use std::path::Path;
 use std::sync::Arc;
 
