@@ -146,10 +146,12 @@ impl DelayChannel {
     }
 
     fn arm(&mut self) {
-        let due = self.next_due();
-        if let Some(timer) = &mut self.timer
-            && timer.set(due)
-        {
+        let Some(timer) = &mut self.timer else { return };
+        // Without a descriptor of its own, the device below has completions as soon as it has requests.
+        let ready = self.set.is_none() && self.inner.in_flight() > 0;
+        let held = self.lanes.iter().filter_map(|lane| lane.held.front()).map(|(due, _)| *due);
+        let due = if ready { Some(timer.past()) } else { held.min() };
+        if timer.set(due) {
             self.system_calls += 1;
         }
     }

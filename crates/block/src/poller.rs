@@ -44,12 +44,19 @@ impl AsFd for PollSet {
 pub(crate) struct EarlyQueue {
     ended: Vec<Completion>,
     event: Option<OwnedFd>,
+    /// Whether the event is set.
+    told: bool,
     pub(crate) system_calls: u64,
 }
 
 impl EarlyQueue {
     pub(crate) fn new(depth: u32) -> Self {
-        Self { ended: Vec::with_capacity(depth as usize), event: None, system_calls: 0 }
+        Self {
+            ended: Vec::with_capacity(depth as usize),
+            event: None,
+            told: false,
+            system_calls: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -58,21 +65,30 @@ impl EarlyQueue {
 
     pub(crate) fn push(&mut self, completion: Completion) {
         self.ended.push(completion);
-        if let Some(event) = &self.event {
+        self.tell();
+    }
+
+    /// Sets the event, if there is one, until the next poll.
+    pub(crate) fn tell(&mut self) {
+        if let Some(event) = &self.event
+            && !self.told
+        {
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            self.told = true;
             self.system_calls += 1;
         }
     }
 
     pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let count = self.ended.len();
-        if count > 0 {
-            completions.append(&mut self.ended);
-            if let Some(event) = &self.event {
-                let _ = rustix::io::read(event, &mut [0; 8]);
-                self.system_calls += 1;
-            }
+        if let Some(event) = &self.event
+            && self.told
+        {
+            let _ = rustix::io::read(event, &mut [0; 8]);
+            self.told = false;
+            self.system_calls += 1;
         }
+        let count = self.ended.len();
+        completions.append(&mut self.ended);
         count
     }
 
@@ -84,8 +100,11 @@ impl EarlyQueue {
     pub(crate) fn event(&mut self) -> Result<BorrowedFd<'_>> {
         let event = match self.event.take() {
             Some(event) => event,
-            None => eventfd(self.len(), EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-                .map_err(|e| Error::os(e.into(), "eventfd"))?,
+            None => {
+                self.told = !self.ended.is_empty();
+                let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+                eventfd(u32::from(self.told), flags).map_err(|e| Error::os(e.into(), "eventfd"))?
+            }
         };
         let event: &OwnedFd = self.event.insert(event);
         Ok(event.as_fd())
@@ -96,6 +115,7 @@ impl EarlyQueue {
 pub(crate) struct Timer {
     fd: OwnedFd,
     armed: Option<Instant>,
+    made: Instant,
 }
 
 impl Timer {
@@ -103,7 +123,12 @@ impl Timer {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|e| Error::os(e.into(), "timerfd_create"))?;
-        Ok(Self { fd, armed: None })
+        Ok(Self { fd, armed: None, made: Instant::now() })
+    }
+
+    /// An instant that has passed: set to it, the timer is readable at once.
+    pub(crate) fn past(&self) -> Instant {
+        self.made
     }
 
     /// Sets the instant, or none; whether that took a system call. Setting it clears what has fired.

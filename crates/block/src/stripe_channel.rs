@@ -39,6 +39,8 @@ struct Parent {
 
 struct MemberChannel {
     channel: Box<dyn IoChannel>,
+    /// Has no descriptor, as its completions are there once it has requests.
+    prompt: bool,
     /// Submitted to since the doorbell last rang.
     dirty: bool,
 }
@@ -66,20 +68,27 @@ impl StripeChannel {
         info: DeviceInfo,
         layout: Layout,
         size_bytes: Arc<AtomicU64>,
-        mut channels: Vec<Box<dyn IoChannel>>,
+        channels: Vec<Box<dyn IoChannel>>,
         options: &ChannelOptions,
     ) -> Result<Self> {
         let mut set = None;
-        if channels.len() > 1 {
-            for channel in &mut channels {
-                if let Some(fd) = channel.completion_fd()? {
-                    let set = match &mut set {
-                        Some(set) => set,
-                        none => none.insert(PollSet::new()?),
-                    };
-                    set.add(fd)?;
+        let alone = channels.len() == 1;
+        let mut members = Vec::with_capacity(channels.len());
+        for mut channel in channels {
+            let mut prompt = false;
+            if !alone {
+                match channel.completion_fd()? {
+                    Some(fd) => {
+                        let set = match &mut set {
+                            Some(set) => set,
+                            none => none.insert(PollSet::new()?),
+                        };
+                        set.add(fd)?;
+                    }
+                    None => prompt = true,
                 }
             }
+            members.push(MemberChannel { channel, prompt, dirty: false });
         }
         let depth = options.depth;
         Ok(Self {
@@ -87,12 +96,9 @@ impl StripeChannel {
             layout,
             size_bytes,
             depth,
-            parked: VecDeque::with_capacity(depth as usize * channels.len()),
+            parked: VecDeque::with_capacity(depth as usize * members.len()),
             parts: Vec::with_capacity(depth as usize),
-            members: channels
-                .into_iter()
-                .map(|channel| MemberChannel { channel, dirty: false })
-                .collect(),
+            members,
             parents: Slots::new(depth),
             early: EarlyQueue::new(depth),
             set,
@@ -154,6 +160,18 @@ impl StripeChannel {
         false
     }
 
+    /// Rings the doorbells of members that were submitted to.
+    fn ring(&mut self) {
+        if !self.parked.is_empty() {
+            self.retry_parked();
+        }
+        for member in &mut self.members {
+            if std::mem::take(&mut member.dirty) {
+                member.channel.kick();
+            }
+        }
+    }
+
     fn retry_parked(&mut self) {
         for _ in 0..self.parked.len() {
             if let Some((member, part)) = self.parked.pop_front() {
@@ -209,13 +227,12 @@ impl IoChannel for StripeChannel {
     }
 
     fn kick(&mut self) {
-        if !self.parked.is_empty() {
-            self.retry_parked();
-        }
-        for member in &mut self.members {
-            if std::mem::take(&mut member.dirty) {
-                member.channel.kick();
-            }
+        self.ring();
+        // Nobody else tells those who sleep on the descriptor of members that have none, and of parked parts.
+        if !self.parked.is_empty()
+            || self.members.iter().any(|m| m.prompt && m.channel.in_flight() > 0)
+        {
+            self.early.tell();
         }
     }
 
@@ -235,10 +252,13 @@ impl IoChannel for StripeChannel {
                 break;
             }
             // What follows from a completion is on its way before anybody sleeps.
-            self.kick();
+            self.ring();
             if !started {
                 break;
             }
+        }
+        if !self.parked.is_empty() {
+            self.early.tell();
         }
         completions.len() - before
     }
@@ -248,7 +268,7 @@ impl IoChannel for StripeChannel {
         let clock = WaitClock::start(options, in_flight);
         let mut taken = 0;
         loop {
-            self.kick();
+            self.ring();
             taken += self.poll(completions);
             let now = Instant::now();
             let woken_by_none = options.timeout.is_none() && self.wake.is_none();

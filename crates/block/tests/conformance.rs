@@ -81,6 +81,17 @@ fn delay_device() {
     pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
 }
 
+/// The story: a request that was due by the time the doorbell rang went to the RAM device and completed there, and as
+/// nothing was held any more the timer was disarmed: whoever slept on the descriptor slept on.
+#[test]
+fn delay_of_nothing() {
+    let make = || {
+        let inner = ram(RamOptions::default());
+        Arc::new(DelayDevice::new(inner, DelayOptions::default()).unwrap()) as Arc<dyn BlockDevice>
+    };
+    pass(make, Options::default(), &["read_only_refuses_writes"]);
+}
+
 #[test]
 fn delay_of_a_delay_device() {
     let make = || delay(delay(ram(RamOptions::default())));
@@ -130,6 +141,20 @@ fn stripe_of_odd_units() {
 fn stripe_of_delayed_members() {
     let make = || stripe(16384, 2, |options| delay(ram(options)));
     pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+/// The story: the RAM member has no descriptor, as its completions need no waiting for; the stripe has one because of
+/// the other member, and it did not tell of the first one's completions.
+#[test]
+fn stripe_of_unlike_members() {
+    let make = || {
+        let members = vec![
+            Member { device: delay(ram(RamOptions::default())), start_bytes: 0 },
+            Member { device: ram(RamOptions::default()), start_bytes: 0 },
+        ];
+        Arc::new(StripeDevice::new(65536, members).unwrap()) as Arc<dyn BlockDevice>
+    };
+    pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
 }
 
 #[test]
