@@ -130,3 +130,65 @@ impl BlockDevice for KernelDevice {
         open_channel(&self.file, self.choice.interface, options)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! Channels as older kernels would have them, under the same suite as all others.
+
+    use super::*;
+
+    type OpenChannel =
+        dyn Fn(Arc<File>, &ChannelOptions) -> Result<Box<dyn IoChannel>> + Send + Sync;
+
+    /// A device whose channels are opened by a function.
+    struct With {
+        device: KernelDevice,
+        open_channel: Arc<OpenChannel>,
+    }
+
+    impl std::fmt::Debug for With {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.device.fmt(f)
+        }
+    }
+
+    impl BlockDevice for With {
+        fn info(&self) -> &DeviceInfo {
+            self.device.info()
+        }
+
+        fn size_bytes(&self) -> u64 {
+            self.device.size_bytes()
+        }
+
+        fn grow(&self, size_bytes: u64) -> Result<()> {
+            self.device.grow(size_bytes)
+        }
+
+        fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+            self.info().check_channel(options)?;
+            (self.open_channel)(self.device.file.clone(), options)
+        }
+    }
+
+    /// Runs the conformance suite over channels opened by `open_channel`.
+    pub(crate) fn conform(
+        open_channel: impl Fn(Arc<File>, &ChannelOptions) -> Result<Box<dyn IoChannel>>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        // Next to the build, which is on a file system with direct I/O where /tmp may not be.
+        let program = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let open_channel: Arc<OpenChannel> = Arc::new(open_channel);
+        let make = || -> Arc<dyn BlockDevice> {
+            let path = directory.path().join("file");
+            let options = FileOptions { create: Some(4 << 20), ..FileOptions::new(&path) };
+            let device = open(&options, Interface::Posix).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            Arc::new(With { device, open_channel: open_channel.clone() })
+        };
+        qpair_conformance::run(make, qpair_conformance::Options::default()).assert_passed();
+    }
+}

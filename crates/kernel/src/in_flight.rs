@@ -150,6 +150,13 @@ impl InFlight {
         Ok((index, slot.transfer()))
     }
 
+    /// Takes a request out of its slot again, unseen by the device.
+    pub(crate) fn give_back(&mut self, index: u32) -> Option<Request> {
+        let slot = self.slots.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(slot.request)
+    }
+
     /// Keeps a request that the device never sees, to return it with `error`.
     pub(crate) fn refuse(&mut self, request: Request, error: IoError) {
         self.statistics.count(request.op, request.len_bytes, Err(error));

@@ -19,13 +19,13 @@ struct Entry {
 }
 
 /// The registered arenas. Holding them keeps their memory mapped as long as the ring can name it.
-pub(crate) struct Buffers {
+pub(super) struct Buffers {
     entries: Vec<Entry>,
 }
 
 impl Buffers {
     /// Registers `arenas` with `ring`.
-    pub(crate) fn register(ring: &Ring, arenas: &[Arc<Arena>]) -> Result<Self> {
+    pub(super) fn register(ring: &Ring, arenas: &[Arc<Arena>]) -> Result<Self> {
         let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
         let mut pieces = Vec::new();
         for arena in arenas {
@@ -53,7 +53,7 @@ impl Buffers {
 
     /// Index of the registered buffer that `address` of the arena `arena_id` lies in.
     #[inline]
-    pub(crate) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
+    pub(super) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
         let entry = self.entries.iter().find(|entry| entry.arena.id() == arena_id)?;
         Some(entry.first + ((address as usize - entry.base) >> ENTRY_SHIFT) as u16)
     }

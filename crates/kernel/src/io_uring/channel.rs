@@ -32,10 +32,10 @@ const NOTHING: u64 = u64::MAX - 1;
 /// As good as none.
 const TIMEOUT_LONG: Duration = Duration::from_secs(3600);
 
-/// Entries besides the requests': the poll on the wake event, and a spare.
+/// Entries besides the requests': the poll on the wake event, and a no-operation.
 const EXTRA_ENTRIES: u32 = 2;
 
-pub(crate) struct Channel {
+pub(super) struct Channel {
     // The order matters: the ring, which names memory, goes before the slots and arenas that own it.
     ring: Ring,
     in_flight: InFlight,
@@ -48,6 +48,8 @@ pub(crate) struct Channel {
     unfinished: bool,
     /// Somebody polls the ring's descriptor.
     watched: bool,
+    /// A no-operation is under way that makes the ring's descriptor readable.
+    told: bool,
     /// The ring is registered with its thread.
     one_thread: PhantomData<*const ()>,
 }
@@ -60,8 +62,17 @@ struct Target {
 }
 
 impl Channel {
-    pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
-        let ring = Ring::new(options.depth + EXTRA_ENTRIES)?;
+    pub(super) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
+        Self::on(Ring::new(Self::entries(options))?, file, options)
+    }
+
+    /// Entries that the ring of such a channel must have: then it is never full.
+    pub(super) fn entries(options: &ChannelOptions) -> u32 {
+        options.depth + EXTRA_ENTRIES
+    }
+
+    /// Makes a channel of a ring.
+    pub(super) fn on(ring: Ring, file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
         let buffers = Buffers::register(&ring, &options.arenas)?;
         let target = match ring.register_file(file.raw_fd()) {
             Ok(()) => Target { fd: Fd(0), flags: squeue::Flags::FIXED_FILE },
@@ -77,12 +88,13 @@ impl Channel {
             armed: false,
             unfinished: false,
             watched: false,
+            told: false,
             one_thread: PhantomData,
         })
     }
 
     /// The mode, in words for reports.
-    pub(crate) fn mode(&self) -> String {
+    pub(super) fn mode(&self) -> String {
         let fixed = self.target.flags.contains(squeue::Flags::FIXED_FILE);
         let file = if fixed { "registered file" } else { "no registered file" };
         format!("{}, {file}, registered buffers", self.ring.mode())
@@ -99,13 +111,13 @@ impl Channel {
                     self.armed = false;
                     woken = true;
                 }
-                NOTHING => {}
+                NOTHING => self.told = false,
                 slot => match self.in_flight.finish(slot as u32, i64::from(entry.result())) {
                     Step::Done(completion) => completions.push(completion),
                     Step::Again(rest) => {
                         let entry = encode(rest, slot, self.target, &self.buffers);
                         self.unfinished = true;
-                        // There is room: the queue has an entry for each slot, and this slot's is done.
+                        // There is room: the ring has an entry for each slot, and this slot's is done.
                         // SAFETY: `rest` names memory that the slot owns until it is finished.
                         let _ = unsafe { submission.push(&entry) };
                     }
@@ -181,24 +193,22 @@ impl IoChannel for Channel {
         }
         if let Err(error) = verify(&request, &self.file.limits, self.file.size_bytes()) {
             self.in_flight.refuse(request, error);
-            if self.watched {
+            if self.watched && !self.told {
                 // Whoever sleeps on the descriptor must see that there is something to take.
                 let entry = opcode::Nop::new().build().user_data(NOTHING);
                 // SAFETY: names no memory.
-                let _ = unsafe { self.ring.push(&entry) };
+                self.told = unsafe { self.ring.push(&entry) }.is_ok();
             }
             return Ok(());
         }
         let (slot, transfer) = self.in_flight.insert(request)?;
         let entry = encode(transfer, u64::from(slot), self.target, &self.buffers);
         // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
-        if let Err(cause) = unsafe { self.ring.push(&entry) } {
-            let errno = cause.raw_os_error().unwrap_or(libc::EIO);
-            if let Step::Done(completion) = self.in_flight.finish(slot, -i64::from(errno)) {
-                self.in_flight.keep(completion);
-            }
+        match unsafe { self.ring.push(&entry) } {
+            Ok(()) => Ok(()),
+            // Not reached while the ring has `entries`; if it were, the answer is that the queue is full.
+            Err(_) => self.in_flight.give_back(slot).map_or(Ok(()), Err),
         }
-        Ok(())
     }
 
     #[inline]

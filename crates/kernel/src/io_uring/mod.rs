@@ -24,3 +24,22 @@ pub(crate) fn try_open(file: Arc<File>, options: &ChannelOptions) -> Result<Stri
 pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
     Ok(Box::new(channel::Channel::open(file, options)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::channel::Channel;
+    use super::ring::{Ring, SetUp};
+    use crate::device::tests::conform;
+
+    #[test]
+    fn every_set_up_conforms() {
+        for set_up in SetUp::ALL {
+            for min_wait in [true, false] {
+                conform(move |file, options| {
+                    let ring = Ring::with(Channel::entries(options), &[*set_up], min_wait)?;
+                    Ok(Box::new(Channel::on(ring, file, options)?))
+                });
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, squeue};
+use io_uring::{Builder, EnterFlags, IoUring, squeue};
 use qpair_block::{Error, ErrorKind, Result};
 
 /// `IORING_REGISTER_RING_FDS` and its undoing, linux/io_uring.h.
@@ -22,19 +22,19 @@ struct RingFdUpdate {
 
 /// One `io_uring_enter`.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Enter {
+pub(super) struct Enter {
     /// Completions to wait for.
-    pub(crate) want: u32,
+    pub(super) want: u32,
     /// Run the kernel's deferred work and collect completions, also without waiting.
-    pub(crate) collect: bool,
+    pub(super) collect: bool,
     /// After this long one completion is enough. Only where [`Ring::has_min_wait`].
-    pub(crate) min_wait: Duration,
+    pub(super) min_wait: Duration,
     /// Give up after this long.
-    pub(crate) timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
 }
 
 /// A ring of one thread.
-pub(crate) struct Ring {
+pub(super) struct Ring {
     ring: IoUring,
     /// What `io_uring_enter` is given: the ring's number among this thread's registered rings, or its descriptor.
     enter_fd: RawFd,
@@ -45,13 +45,18 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Sets up a ring of at least `entries`.
-    pub(crate) fn new(entries: u32) -> Result<Self> {
-        let (ring, flags) = set_up(entries).map_err(unavailable)?;
+    pub(super) fn new(entries: u32) -> Result<Self> {
+        Self::with(entries, SetUp::ALL, true)
+    }
+
+    /// Sets up a ring with the first of `set_ups` that the kernel takes, and min-wait only if wanted.
+    pub(super) fn with(entries: u32, set_ups: &[SetUp], min_wait: bool) -> Result<Self> {
+        let (ring, flags) = set_up(entries, set_ups).map_err(unavailable)?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old")
                 .hint("Linux 5.11 or later is needed; use libaio"));
         }
-        let has_min_wait = ring.params().is_feature_min_timeout();
+        let has_min_wait = min_wait && ring.params().is_feature_min_timeout();
         let fd = ring.as_raw_fd();
         let mut ring =
             Self { ring, enter_fd: fd, registered: false, has_min_wait, mode: flags.to_owned() };
@@ -79,31 +84,31 @@ impl Ring {
     }
 
     /// The set-up, in words for reports.
-    pub(crate) fn mode(&self) -> &str {
+    pub(super) fn mode(&self) -> &str {
         &self.mode
     }
 
     /// Whether the kernel (6.12) can wait for several for a while and then for one.
     #[inline]
-    pub(crate) fn has_min_wait(&self) -> bool {
+    pub(super) fn has_min_wait(&self) -> bool {
         self.has_min_wait
     }
 
     /// The ring's queues, for the channel.
     #[inline]
-    pub(crate) fn queues(&mut self) -> &mut IoUring {
+    pub(super) fn queues(&mut self) -> &mut IoUring {
         &mut self.ring
     }
 
     /// Entries pushed that the kernel has not taken.
     #[inline]
-    pub(crate) fn unsubmitted(&mut self) -> u32 {
+    pub(super) fn unsubmitted(&mut self) -> u32 {
         self.ring.submission().len() as u32
     }
 
     /// Whether a system call would bring completions that are not in the queue yet.
     #[inline]
-    pub(crate) fn has_hidden_work(&mut self) -> bool {
+    pub(super) fn has_hidden_work(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
     }
@@ -113,7 +118,7 @@ impl Ring {
     /// # Safety
     /// The memory that `entry` names must stay valid, and the kernel's, until its completion has been taken.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
             // SAFETY: the caller's promise.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
@@ -125,7 +130,7 @@ impl Ring {
 
     /// Submits all that was pushed, and waits and collects as `enter` says: one system call.
     #[inline]
-    pub(crate) fn enter(&mut self, enter: Enter) -> io::Result<()> {
+    pub(super) fn enter(&mut self, enter: Enter) -> io::Result<()> {
         let timespec;
         let mut args = SubmitArgs::new();
         let mut flags = EnterFlags::empty();
@@ -170,7 +175,7 @@ impl Ring {
     }
 
     /// Registers one file, to be named `Fixed(0)`.
-    pub(crate) fn register_file(&self, fd: RawFd) -> io::Result<()> {
+    pub(super) fn register_file(&self, fd: RawFd) -> io::Result<()> {
         self.ring.submitter().register_files(&[fd])
     }
 
@@ -178,20 +183,20 @@ impl Ring {
     ///
     /// # Safety
     /// The memory must stay mapped until [`Self::unregister`] or the end of the ring.
-    pub(crate) unsafe fn register_buffers(&self, pieces: &[libc::iovec]) -> io::Result<()> {
+    pub(super) unsafe fn register_buffers(&self, pieces: &[libc::iovec]) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.ring.submitter().register_buffers(pieces) }
     }
 
     /// Lets go of registered memory and files now. The kernel takes a ring down some time after it was closed; until
     /// then the memory would count against the limit, and the file stay open, with its lock.
-    pub(crate) fn unregister(&self) {
+    pub(super) fn unregister(&self) {
         let _ = self.ring.submitter().unregister_buffers();
         let _ = self.ring.submitter().unregister_files();
     }
 
     /// The ring's descriptor; it polls readable when completions are there.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as `self.ring`, which is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
@@ -216,35 +221,52 @@ impl Drop for Ring {
     }
 }
 
-/// Tries one set of flags after the other, the newest kernels' first.
-fn set_up(entries: u32) -> io::Result<(IoUring, &'static str)> {
-    let defer = |builder: &mut io_uring::Builder| {
-        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-    };
-    type Prepare<'a> = &'a dyn Fn(&mut io_uring::Builder);
-    let attempts: [(&'static str, Prepare); 4] = [
-        ("SINGLE_ISSUER|DEFER_TASKRUN|NO_SQARRAY", &|builder| {
-            defer(builder);
-            builder.setup_no_sqarray();
-        }),
-        ("SINGLE_ISSUER|DEFER_TASKRUN", &defer),
-        ("COOP_TASKRUN", &|builder| {
-            builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
-        }),
-        ("no set-up flags (old kernel)", &|_| {}),
+/// A set of flags to set a ring up with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetUp {
+    words: &'static str,
+    prepare: fn(&mut Builder),
+}
+
+impl SetUp {
+    /// All of them, the newest kernels' first.
+    pub(super) const ALL: &[Self] = &[
+        Self {
+            words: "SINGLE_ISSUER|DEFER_TASKRUN|NO_SQARRAY",
+            prepare: |builder| {
+                defer_task_work(builder);
+                builder.setup_no_sqarray();
+            },
+        },
+        Self { words: "SINGLE_ISSUER|DEFER_TASKRUN", prepare: defer_task_work },
+        Self {
+            words: "COOP_TASKRUN",
+            prepare: |builder| {
+                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+            },
+        },
+        Self { words: "no set-up flags (old kernel)", prepare: |_| {} },
     ];
-    let mut refused = None;
-    for (flags, prepare) in attempts {
+}
+
+/// Completions are made when this thread asks for them, not when an interrupt finds it.
+fn defer_task_work(builder: &mut Builder) {
+    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+}
+
+fn set_up(entries: u32, set_ups: &[SetUp]) -> io::Result<(IoUring, &'static str)> {
+    let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
+    for set_up in set_ups {
         let mut builder = IoUring::builder();
-        prepare(&mut builder);
+        (set_up.prepare)(&mut builder);
         // A forked child must not touch the queues.
         match builder.dontfork().build(entries) {
-            Ok(ring) => return Ok((ring, flags)),
-            Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => refused = Some(cause),
+            Ok(ring) => return Ok((ring, set_up.words)),
+            Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => refused = cause,
             Err(cause) => return Err(cause),
         }
     }
-    Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
+    Err(refused)
 }
 
 /// Why there is no io_uring, and the way out.

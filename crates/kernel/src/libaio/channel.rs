@@ -32,7 +32,7 @@ const FLAG_RESFD: u32 = 1;
 /// How long to sleep before offering the kernel again what it had no room for.
 const RETRY: Duration = Duration::from_millis(1);
 
-pub(crate) struct Channel {
+pub(super) struct Channel {
     // The order matters: the context, whose drop waits for the kernel, goes before the slots that own memory.
     context: Context,
     in_flight: InFlight,
@@ -49,7 +49,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
+    pub(super) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
         let count = options.depth as usize + 1;
         // SAFETY: all-zero is a value of this plain structure.
         let block: libc::iocb = unsafe { std::mem::zeroed() };
@@ -75,8 +75,13 @@ impl Channel {
         Ok(channel)
     }
 
+    #[cfg(test)]
+    pub(super) fn ignore_ring(&mut self) {
+        self.context.ignore_ring();
+    }
+
     /// The mode, in words for reports.
-    pub(crate) fn mode(&self) -> String {
+    pub(super) fn mode(&self) -> String {
         format!("io_submit, completions {}", self.context.reaping())
     }
 

@@ -11,12 +11,12 @@ use qpair_block::{Error, ErrorKind, Result};
 /// `struct io_event`, linux/aio_abi.h.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Event {
+pub(super) struct Event {
     /// The control block's `aio_data`.
-    pub(crate) data: u64,
+    pub(super) data: u64,
     object: u64,
     /// Bytes moved, or a negative errno.
-    pub(crate) result: i64,
+    pub(super) result: i64,
     result2: i64,
 }
 
@@ -39,7 +39,7 @@ const RING_COMPAT_FEATURES: u32 = 1;
 const _: () = assert!(size_of::<Event>() == 32 && size_of::<RingHeader>() == 32);
 
 /// A context of one thread.
-pub(crate) struct Context {
+pub(super) struct Context {
     id: libc::c_ulong,
     /// The completion ring, if it is of the layout known here.
     ring: Option<NonNull<RingHeader>>,
@@ -47,7 +47,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// Sets up a context for `events` requests in flight.
-    pub(crate) fn new(events: u32) -> Result<Self> {
+    pub(super) fn new(events: u32) -> Result<Self> {
         let mut id: libc::c_ulong = 0;
         // SAFETY: the kernel writes one word to `id`.
         let failed = unsafe { libc::syscall(libc::SYS_io_setup, events, &raw mut id) };
@@ -68,8 +68,14 @@ impl Context {
         Ok(Self { id, ring })
     }
 
+    /// From now on completions are taken by system calls, as if the ring's layout were unknown.
+    #[cfg(test)]
+    pub(super) fn ignore_ring(&mut self) {
+        self.ring = None;
+    }
+
     /// How completions are taken, in words.
-    pub(crate) fn reaping(&self) -> &'static str {
+    pub(super) fn reaping(&self) -> &'static str {
         if self.ring.is_some() { "from the mapped ring" } else { "by io_getevents" }
     }
 
@@ -78,7 +84,7 @@ impl Context {
     /// # Safety
     /// Each points to a control block that is nobody else's for the call; the memory these name must stay
     /// valid, and the kernel's, until their completions were taken.
-    pub(crate) unsafe fn submit(&mut self, blocks: &mut [*mut libc::iocb]) -> io::Result<usize> {
+    pub(super) unsafe fn submit(&mut self, blocks: &mut [*mut libc::iocb]) -> io::Result<usize> {
         // SAFETY: the caller's promise.
         let taken = unsafe {
             libc::syscall(libc::SYS_io_submit, self.id, blocks.len(), blocks.as_mut_ptr())
@@ -87,7 +93,7 @@ impl Context {
     }
 
     /// Waits for at least `want` completions, until `timeout` has passed; `None`: for ever.
-    pub(crate) fn wait(
+    pub(super) fn wait(
         &mut self,
         want: u32,
         events: &mut [Event],
@@ -121,7 +127,7 @@ impl Context {
 
     /// Takes the completions that are there; how many. A system call only where the ring is of unknown layout.
     #[inline]
-    pub(crate) fn take(&mut self, events: &mut [Event]) -> (usize, bool) {
+    pub(super) fn take(&mut self, events: &mut [Event]) -> (usize, bool) {
         let Some(ring) = self.ring else {
             return (self.wait(0, events, Some(Duration::ZERO)).unwrap_or(0), true);
         };

@@ -23,3 +23,18 @@ pub(crate) fn try_open(file: Arc<File>, options: &ChannelOptions) -> Result<Stri
 pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
     Ok(Box::new(channel::Channel::open(file, options)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::channel::Channel;
+    use crate::device::tests::conform;
+
+    #[test]
+    fn conforms_without_the_mapped_ring() {
+        conform(|file, options| {
+            let mut channel = Channel::open(file, options)?;
+            channel.ignore_ring();
+            Ok(Box::new(channel))
+        });
+    }
+}

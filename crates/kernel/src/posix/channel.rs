@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::pace::{Pace, Sleep};
 use crate::request::verify;
 
-pub(crate) struct Channel {
+pub(super) struct Channel {
     pool: Pool,
     file: Arc<File>,
     depth: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
+    pub(super) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
         let depth = options.depth;
         Ok(Self {
             pool: Pool::new(file.clone(), depth, depth.min(THREADS_MAX))?,
