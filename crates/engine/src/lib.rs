@@ -1,4 +1,31 @@
-//! The storage engine.
-#![forbid(unsafe_code)]
+//! The storage engine: a buffer pool, B+-trees and tasks on workers, over any block device.
+//!
+//! - [`Store`]: opens on one or several devices; named [`Table`]s in it.
+//! - [`Table`]: an ordered map of byte strings; blocking calls for any thread, [`TaskTable`] for tasks.
+//! - Tasks are futures that run on the store's workers ([`Store::spawn`]); one that waits for a page gives the
+//!   worker to the others.
+//!
+//! The engine knows the block layer's traits, and nothing of what is below them. Its design is in docs/design/: page-format.md,
+//! buffer-pool.md and tasks.md.
+
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod error;
+mod overflow;
 mod page;
+mod pool;
+mod shared;
+mod space;
+mod store;
+mod swip;
+mod task;
+mod tree;
+
+pub use error::{Error, ErrorKind, Result};
+pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
+pub use store::{
+    Range, Store, StoreOptions, StoreReport, StoreStatistics, Table, TaskRange, TaskTable,
+    yield_now,
+};
+pub use task::JoinHandle;

@@ -17,9 +17,13 @@ mod tests {
 
     #[test]
     fn separators_separate() {
-        for (left, right, separator) in
-            [("a", "b", "b"), ("abc", "abd", "abd"), ("ab", "abzzz", "abz"), ("", "x", "x"), ("hello", "help me", "help")]
-        {
+        for (left, right, separator) in [
+            ("a", "b", "b"),
+            ("abc", "abd", "abd"),
+            ("ab", "abzzz", "abz"),
+            ("", "x", "x"),
+            ("hello", "help me", "help"),
+        ] {
             let len = separator_len(left.as_bytes(), right.as_bytes());
             assert_eq!(&right[..len], separator);
             assert!(left < separator && separator <= right);

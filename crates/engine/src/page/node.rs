@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use qpair_memory::RacyBytes;
 
 use super::{
-    HEAD_BYTES, HEADER_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field,
-    head_of,
+    HEAD_BYTES, HEADER_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, OVERFLOW_FLAG, PageKind,
+    RECORD_HEAD_BYTES, field, head_of,
 };
 
 /// A leaf or inner page, for reading.
@@ -225,7 +225,11 @@ impl<'a> Node<'a> {
     /// Appends the bytes all keys share. They are the lower fence's first.
     pub(crate) fn prefix(self, target: &mut Vec<u8>) {
         let lower = usize::from(self.bytes.load_u16(field::LOWER_LEN));
-        self.bytes.append_to(self.bytes.len().saturating_sub(lower), self.prefix_len().min(lower), target);
+        self.bytes.append_to(
+            self.bytes.len().saturating_sub(lower),
+            self.prefix_len().min(lower),
+            target,
+        );
     }
 
     /// Appends a slot's whole key.
@@ -258,7 +262,11 @@ impl<'a> Node<'a> {
     /// Bytes that a record or child with this suffix and value takes, slot included.
     pub(crate) fn entry_bytes(leaf: bool, suffix_len: usize, value_len: usize) -> usize {
         let tail = suffix_len.saturating_sub(HEAD_BYTES);
-        if leaf { LEAF_SLOT_BYTES + RECORD_HEAD_BYTES + tail + value_len } else { INNER_SLOT_BYTES + tail }
+        if leaf {
+            LEAF_SLOT_BYTES + RECORD_HEAD_BYTES + tail + value_len
+        } else {
+            INNER_SLOT_BYTES + tail
+        }
     }
 
     /// Bytes that the entry at `position` takes, slot included.
@@ -275,30 +283,46 @@ impl<'a> Node<'a> {
         if self.kind_byte() != if leaf { PageKind::Leaf as u8 } else { PageKind::Inner as u8 } {
             return Some(format!("kind {} at level {}", self.kind_byte(), self.level()));
         }
-        let fences = usize::from(self.bytes.load_u16(field::LOWER_LEN)) + usize::from(self.bytes.load_u16(field::UPPER_LEN));
+        let fences = usize::from(self.bytes.load_u16(field::LOWER_LEN))
+            + usize::from(self.bytes.load_u16(field::UPPER_LEN));
         let slots_end = HEADER_BYTES + self.count() * self.slot_bytes();
-        if self.heap_start() > size || fences > size - HEADER_BYTES || slots_end > self.heap_start() {
-            return Some(format!("{} slots, heap from {}, fences of {fences} bytes", self.count(), self.heap_start()));
+        if self.heap_start() > size || fences > size - HEADER_BYTES || slots_end > self.heap_start()
+        {
+            return Some(format!(
+                "{} slots, heap from {}, fences of {fences} bytes",
+                self.count(),
+                self.heap_start()
+            ));
         }
         let (mut lower, mut upper, mut prefix) = (vec![], vec![], vec![]);
         self.lower_fence(&mut lower);
         self.upper_fence(&mut upper);
         self.prefix(&mut prefix);
-        let shared = if self.has_upper_fence() { super::shared_prefix_len(&lower, &upper) } else { 0 };
+        let shared =
+            if self.has_upper_fence() { super::shared_prefix_len(&lower, &upper) } else { 0 };
         if self.prefix_len() != shared {
-            return Some(format!("prefix of {} bytes between fences that share {shared}", self.prefix_len()));
+            return Some(format!(
+                "prefix of {} bytes between fences that share {shared}",
+                self.prefix_len()
+            ));
         }
         let (mut previous, mut key) = (vec![], vec![]);
         for position in 0..self.count() {
             let (len, record) = self.suffix_len_and_record(position);
             let tail_end = self.tail_offset(record) + len.saturating_sub(HEAD_BYTES);
-            let end = if leaf { self.value(position).offset + self.value(position).len } else { tail_end };
+            let end = if leaf {
+                self.value(position).offset + self.value(position).len
+            } else {
+                tail_end
+            };
             if (leaf || len > HEAD_BYTES) && (record < self.heap_start() || end > size - fences) {
                 return Some(format!("record {position} at {record}..{end} lies outside the heap"));
             }
             key.clear();
             self.key(position, &mut key);
-            if key < lower || (self.has_upper_fence() && if leaf { key >= upper } else { key > upper }) {
+            if key < lower
+                || (self.has_upper_fence() && if leaf { key >= upper } else { key > upper })
+            {
                 return Some(format!("key {position} lies outside the fences"));
             }
             if position > 0 && previous >= key {

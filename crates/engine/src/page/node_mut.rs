@@ -3,7 +3,8 @@
 use qpair_memory::RacyBytesMut;
 
 use super::{
-    HEAD_BYTES, HEADER_BYTES, Node, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, shared_prefix_len,
+    HEAD_BYTES, HEADER_BYTES, Node, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of,
+    shared_prefix_len,
 };
 
 /// A leaf or inner page, for changing.
@@ -55,8 +56,16 @@ impl<'a> NodeMut<'a> {
     }
 
     /// Inserts a record before `position`; `false` if there is no room even after compaction.
-    pub(crate) fn insert_record(&mut self, position: usize, suffix: &[u8], value: &[u8], overflow: bool) -> bool {
-        let Some(record) = self.make_room(position, suffix, RECORD_HEAD_BYTES + value.len()) else { return false };
+    pub(crate) fn insert_record(
+        &mut self,
+        position: usize,
+        suffix: &[u8],
+        value: &[u8],
+        overflow: bool,
+    ) -> bool {
+        let Some(record) = self.make_room(position, suffix, RECORD_HEAD_BYTES + value.len()) else {
+            return false;
+        };
         let flag = if overflow { OVERFLOW_FLAG } else { 0 };
         self.bytes.store_u16_unaligned(record, value.len() as u16 | flag);
         let tail = suffix.get(HEAD_BYTES..).unwrap_or_default();
@@ -98,7 +107,12 @@ impl<'a> NodeMut<'a> {
     }
 
     /// Writes over a value of the same length; `false` if the lengths differ.
-    pub(crate) fn overwrite_value(&mut self, position: usize, value: &[u8], overflow: bool) -> bool {
+    pub(crate) fn overwrite_value(
+        &mut self,
+        position: usize,
+        value: &[u8],
+        overflow: bool,
+    ) -> bool {
         let place = self.read().value(position);
         if place.len != value.len() || place.overflow != overflow {
             return false;
@@ -166,7 +180,8 @@ impl<'a> NodeMut<'a> {
         }
         let source = Node::new(copy.as_slice().into());
         let last_child = source.bytes.load_u64(field::LAST_CHILD);
-        let fences = usize::from(source.bytes.load_u16(field::LOWER_LEN)) + usize::from(source.bytes.load_u16(field::UPPER_LEN));
+        let fences = usize::from(source.bytes.load_u16(field::LOWER_LEN))
+            + usize::from(source.bytes.load_u16(field::UPPER_LEN));
         self.bytes.store_u16(field::COUNT, 0);
         self.bytes.store_u32(field::DEAD_BYTES, 0);
         self.bytes.store_u32(field::HEAP_START, (size - fences) as u32);
@@ -191,7 +206,13 @@ mod tests {
             let arena = Arena::new(size, 1, ArenaOptions { no_huge_pages: true }).unwrap();
             let mut buffer = arena.lease().unwrap();
             let mut node = NodeMut::new(buffer.bytes_mut());
-            node.init(NodeInit { level: 0, tree_id: 3, page_id: 9, lower: b"key/a", upper: Some(b"key/z") });
+            node.init(NodeInit {
+                level: 0,
+                tree_id: 3,
+                page_id: 9,
+                lower: b"key/a",
+                upper: Some(b"key/z"),
+            });
             assert_eq!(node.read().prefix_len(), 4);
             let mut model = BTreeMap::new();
             for _ in 0..20_000 {
@@ -241,9 +262,19 @@ mod tests {
         for (i, key) in ["b", "bb", "bbbbb", "bbbbbc", "d"].iter().enumerate() {
             assert!(node.insert_child(i, key.as_bytes(), i as u64));
         }
-        for (key, child) in
-            [("", 0), ("a", 0), ("b", 1), ("ba", 1), ("bb", 2), ("bbbbb", 3), ("bbbbbb", 3), ("bbbbbc", 4), ("c", 4), ("d", 100), ("z", 100)]
-        {
+        for (key, child) in [
+            ("", 0),
+            ("a", 0),
+            ("b", 1),
+            ("ba", 1),
+            ("bb", 2),
+            ("bbbbb", 3),
+            ("bbbbbb", 3),
+            ("bbbbbc", 4),
+            ("c", 4),
+            ("d", 100),
+            ("z", 100),
+        ] {
             let position = node.read().child_position(key.as_bytes());
             assert_eq!(node.read().child(position), child, "{key}");
         }

@@ -1,0 +1,149 @@
+//! What can go wrong with a store.
+
+use std::fmt;
+
+use qpair_block as block;
+
+/// Result of store operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's words make no sense: an option out of range, a call in the wrong place.
+    Invalid,
+    /// A key is longer than the store takes.
+    KeyTooLong,
+    /// A value is longer than the store takes.
+    ValueTooLong,
+    /// No such store or table.
+    NotFound,
+    /// There is a store already.
+    Exists,
+    /// Permission denied.
+    Denied,
+    /// The store is open elsewhere.
+    Busy,
+    /// What is there is not a store of this software.
+    NotAStore,
+    /// A store of a version or with features that this software does not know.
+    Version,
+    /// The store was not closed cleanly.
+    Unclean,
+    /// A member of the store is missing, or in another's place.
+    Member,
+    /// Bytes are not what was written.
+    Corrupt,
+    /// No space left on the device.
+    NoSpace,
+    /// The memory given is too small for what is asked of it.
+    NoMemory,
+    /// The machine does not offer what was asked.
+    Unsupported,
+    /// A limit of the process or machine is too small.
+    Limit,
+    /// The store was opened for reading only, or a failed write made it so.
+    ReadOnly,
+    /// The device failed.
+    Io,
+    /// The store is closed.
+    Closed,
+}
+
+/// An error: a kind for programs, context for people, the cause, and the way out.
+#[derive(Debug, Clone)]
+pub struct Error(std::sync::Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    context: String,
+    hint: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with what was being done, to what.
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self(Inner { kind, context: context.into(), hint: None, source: None }.into())
+    }
+
+    /// An error with a way out.
+    #[must_use]
+    pub fn with_hint(kind: ErrorKind, context: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self(Inner { kind, context: context.into(), hint: Some(hint.into()), source: None }.into())
+    }
+
+    /// An error of the block layer on the way of doing `context`.
+    #[must_use]
+    pub fn block(source: block::Error, context: impl Into<String>) -> Self {
+        let kind = kind_of(source.kind());
+        Self(
+            Inner { kind, context: context.into(), hint: None, source: Some(Box::new(source)) }
+                .into(),
+        )
+    }
+
+    /// An error of one request on the way of doing `context`.
+    #[must_use]
+    pub fn io(source: block::IoError, context: impl Into<String>) -> Self {
+        let cause = std::io::Error::from_raw_os_error(source.errno);
+        Self(
+            Inner {
+                kind: kind_of(source.kind),
+                context: context.into(),
+                hint: None,
+                source: Some(Box::new(cause)),
+            }
+            .into(),
+        )
+    }
+
+    /// The kind, for programs.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The way out, if one is known.
+    #[must_use]
+    pub fn way_out(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+fn kind_of(kind: block::ErrorKind) -> ErrorKind {
+    match kind {
+        block::ErrorKind::Invalid => ErrorKind::Invalid,
+        block::ErrorKind::NotFound => ErrorKind::NotFound,
+        block::ErrorKind::Exists => ErrorKind::Exists,
+        block::ErrorKind::Denied => ErrorKind::Denied,
+        block::ErrorKind::Busy => ErrorKind::Busy,
+        block::ErrorKind::NoSpace => ErrorKind::NoSpace,
+        block::ErrorKind::Unsupported => ErrorKind::Unsupported,
+        block::ErrorKind::Limit => ErrorKind::Limit,
+        block::ErrorKind::ReadOnly => ErrorKind::ReadOnly,
+        _ => ErrorKind::Io,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.context)?;
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(hint) = &self.0.hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,279 @@
+//! Values too large for a leaf: a run of pages of their own, see docs/design/page-format.md.
+//!
+//! They are read and written past the pool's replacement: free frames serve as memory for the transfer and are
+//! free again afterwards. Every page carries the value's stamp, so that a reader whose value was replaced and
+//! whose pages were used again notices, and looks the key up once more.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use qpair_block::{Completion, Request};
+use qpair_memory::FrameIndex;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::{HEADER_BYTES, PageKind, checksum, field};
+use crate::pool::state;
+use crate::shared::Shared;
+use crate::task::{corrupt, current, latch_free};
+
+/// Pages of one value in flight at once.
+const WINDOW: usize = 16;
+
+/// Where a large value is; kept in the leaf in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    /// First of the run of pages.
+    pub(crate) page_id: u64,
+    /// In every page of the value, and no other value's.
+    pub(crate) stamp: u64,
+    /// Length of the value, bytes.
+    pub(crate) len: u32,
+    /// Pages in the run.
+    pub(crate) pages: u32,
+}
+
+impl Descriptor {
+    /// Bytes of an encoded descriptor.
+    pub(crate) const BYTES: usize = 24;
+
+    pub(crate) fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.page_id.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.stamp.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.len.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.pages.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8], page_size: usize) -> Result<Self> {
+        let word = |from: usize| {
+            bytes.get(from..from + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
+        };
+        let half = |from: usize| {
+            bytes.get(from..from + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
+        };
+        let descriptor = (|| {
+            Some(Self { page_id: word(0)?, stamp: word(8)?, len: half(16)?, pages: half(20)? })
+        })();
+        descriptor
+            .filter(|d| {
+                bytes.len() == Self::BYTES
+                    && d.pages as usize == pages_of(d.len as usize, page_size)
+            })
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "an overflow descriptor makes no sense"))
+    }
+}
+
+fn part_bytes(page_size: usize) -> usize {
+    page_size - HEADER_BYTES
+}
+
+fn pages_of(len: usize, page_size: usize) -> usize {
+    len.div_ceil(part_bytes(page_size)).max(1)
+}
+
+/// Waits for a free frame, marked as memory for a transfer.
+pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
+    poll_fn(|_| {
+        current(|worker| match worker.take_frame() {
+            Some(frame) => {
+                worker.shared().pool.frames.set_state(frame, state::SCRATCH);
+                Poll::Ready(Ok(frame))
+            }
+            None => worker.wait_for_frame().map(Err),
+        })
+        .unwrap_or_else(|| Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))))
+    })
+    .await
+}
+
+/// A free frame for a transfer if one is at hand: who has transfers under way must not wait for memory that
+/// only they, and others like them, may free.
+pub(crate) fn scratch_frame_now() -> Option<FrameIndex> {
+    current(|worker| {
+        let frame = worker.take_frame()?;
+        worker.shared().pool.frames.set_state(frame, state::SCRATCH);
+        Some(frame)
+    })
+    .flatten()
+}
+
+/// The first frame of a group of transfers is waited for; for more, only what is at hand.
+async fn next_frame(first: bool) -> Result<Option<FrameIndex>> {
+    if first { scratch_frame().await.map(Some) } else { Ok(scratch_frame_now()) }
+}
+
+/// Frees a frame that [`scratch_frame`] gave.
+pub(crate) fn give_scratch(frame: FrameIndex) {
+    current(|worker| {
+        worker.shared().pool.frames.set_state(frame, state::FREE);
+        worker.give_frame(frame);
+    });
+}
+
+/// A request of a task's own, awaited.
+pub(crate) struct Transfer {
+    ticket: Option<usize>,
+}
+
+impl Transfer {
+    /// Submits a request; nothing on a thread that is no worker.
+    pub(crate) fn submit(request: Request) -> Self {
+        Self { ticket: current(|worker| worker.submit_own(request)) }
+    }
+
+    /// Waits for its completion.
+    pub(crate) async fn done(mut self) -> Result<Completion> {
+        let Some(ticket) = self.ticket else {
+            return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
+        };
+        let completion =
+            poll_fn(|_| current(|worker| worker.poll_own(ticket)).unwrap_or(Poll::Pending)).await;
+        self.ticket = None;
+        Ok(completion)
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            current(|worker| worker.abandon_own(ticket));
+        }
+    }
+}
+
+/// Writes a value to fresh pages; they are free again if that fails.
+pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<Descriptor> {
+    let pages = pages_of(value.len(), shared.page_size) as u64;
+    let page_id = shared.space.allocate(pages)?;
+    let descriptor = Descriptor {
+        page_id,
+        stamp: fastrand::u64(..),
+        len: value.len() as u32,
+        pages: pages as u32,
+    };
+    let written = write_parts(shared, descriptor, value).await;
+    if written.is_err() {
+        shared.space.free(page_id, pages);
+    }
+    written.map(|()| descriptor)
+}
+
+async fn write_parts(shared: &Shared, descriptor: Descriptor, value: &[u8]) -> Result<()> {
+    let frames = &shared.pool.frames;
+    let mut failed = Ok(());
+    let mut parts = value.chunks(part_bytes(shared.page_size)).enumerate().peekable();
+    if value.is_empty() {
+        return Err(Error::new(ErrorKind::Invalid, "an empty value needs no pages"));
+    }
+    while parts.peek().is_some() {
+        let mut transfers = Vec::with_capacity(WINDOW);
+        while transfers.len() < WINDOW && parts.peek().is_some() {
+            let Some(frame) = next_frame(transfers.is_empty()).await? else { break };
+            let Some((index, part)) = parts.next() else { break };
+            let page_id = descriptor.page_id + index as u64;
+            let mut page = latch_free(shared, frame);
+            frames.set_page_id(frame, page_id);
+            let mut bytes = page.bytes_mut();
+            bytes.zero(0, HEADER_BYTES);
+            bytes.store_u8(field::KIND, PageKind::Overflow as u8);
+            bytes.store_u64(field::PAGE_ID, page_id);
+            bytes.store_u64(field::STAMP, descriptor.stamp);
+            bytes.store_u32(field::PART, index as u32);
+            bytes.store_u32(field::PART_BYTES, part.len() as u32);
+            bytes.copy_from(HEADER_BYTES, part);
+            bytes.zero(HEADER_BYTES + part.len(), shared.page_size - HEADER_BYTES - part.len());
+            transfers.push(Transfer::submit(shared.pool.write_back(page, 0)));
+        }
+        for transfer in transfers {
+            let completion = transfer.done().await?;
+            if let Err(error) = completion.result {
+                let error = Error::io(error, "writing a large value");
+                shared.fail(error.clone());
+                failed = Err(error);
+            }
+            if let Some(buffer) = completion.buffer {
+                give_scratch(frames.end_write(buffer).0);
+            }
+        }
+        if failed.is_err() {
+            break;
+        }
+    }
+    failed
+}
+
+/// Appends a value to `output`; `false` if its pages are another value's by now.
+pub(crate) async fn read(
+    shared: &Shared,
+    descriptor: Descriptor,
+    output: &mut Vec<u8>,
+) -> Result<bool> {
+    if descriptor.page_id + u64::from(descriptor.pages) > shared.space.high_water() {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a large value at page {} past the store's end", descriptor.page_id),
+        ));
+    }
+    let frames = &shared.pool.frames;
+    let mut next = 0;
+    while next < descriptor.pages {
+        let mut transfers = Vec::with_capacity(WINDOW);
+        while transfers.len() < WINDOW && next < descriptor.pages {
+            let Some(frame) = next_frame(transfers.is_empty()).await? else { break };
+            let page = latch_free(shared, frame);
+            let page_id = descriptor.page_id + u64::from(next);
+            frames.set_page_id(frame, page_id);
+            let buffer = page.begin_read();
+            let request =
+                Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0);
+            transfers.push((next, Transfer::submit(request)));
+            next += 1;
+        }
+        let mut outcome = Ok(true);
+        for (part, transfer) in transfers {
+            let completion = transfer.done().await?;
+            let Some(buffer) = completion.buffer else { continue };
+            let page = frames.end_read(buffer);
+            let frame = page.index();
+            let page_id = descriptor.page_id + u64::from(part);
+            if let Err(error) = completion.result {
+                outcome = Err(Error::io(error, format!("reading page {page_id}")));
+            } else if matches!(outcome, Ok(true)) {
+                outcome = take_part(&page, descriptor, part, page_id, output);
+            }
+            let _ = page.end_read();
+            give_scratch(frame);
+        }
+        if !outcome? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn take_part(
+    page: &qpair_memory::ExclusiveFrame<'_>,
+    descriptor: Descriptor,
+    part: u32,
+    page_id: u64,
+    output: &mut Vec<u8>,
+) -> Result<bool> {
+    let bytes = page.bytes();
+    let (sum, stored) = (checksum(page.as_slice()), bytes.load_u32(field::CHECKSUM));
+    let stored_id = bytes.load_u64(field::PAGE_ID);
+    if sum != stored || stored_id != page_id {
+        return Err(corrupt(page.as_slice(), stored, sum, stored_id, page_id));
+    }
+    let capacity = bytes.len() - HEADER_BYTES;
+    let expected = (descriptor.len as usize - part as usize * capacity).min(capacity);
+    if bytes.load_u8(field::KIND) != PageKind::Overflow as u8
+        || bytes.load_u64(field::STAMP) != descriptor.stamp
+        || bytes.load_u32(field::PART) != part
+        || bytes.load_u32(field::PART_BYTES) as usize != expected
+    {
+        return Ok(false);
+    }
+    bytes.append_to(HEADER_BYTES, expected, output);
+    Ok(true)
+}

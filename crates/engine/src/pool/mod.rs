@@ -1,0 +1,127 @@
+//! The buffer pool: frames, who may have one, and which page leaves next. See docs/design/buffer-pool.md.
+//!
+//! A page in memory is reached only through the swizzled reference in its parent, so a page whose children
+//! are in memory stays. Replacement is a clock with two hands over all frames: the front hand turns hot frames cooling, the
+//! back hand, a quarter of the pool behind, takes those nobody has touched since. Touching a cooling page makes it hot again
+//! with one store; no list is kept.
+
+mod evict;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+
+use qpair_memory::{FrameIndex, FrameTable};
+
+/// Replacement states of a frame, kept in its state byte.
+pub(crate) mod state {
+    /// On a free list.
+    pub(crate) const FREE: u8 = 0;
+    /// A page in use.
+    pub(crate) const HOT: u8 = 1;
+    /// A page that leaves unless it is touched soon.
+    pub(crate) const COOLING: u8 = 2;
+    /// A page that never leaves: a root.
+    pub(crate) const PINNED: u8 = 3;
+    /// Memory for an I/O beside the trees.
+    pub(crate) const SCRATCH: u8 = 4;
+    /// A page that could not be read, or was not what it should be; leaves at once.
+    pub(crate) const BROKEN: u8 = 5;
+}
+
+/// Lists of waiters, by page id.
+const WAITER_PARTITIONS: usize = 64;
+
+/// Frames and their bookkeeping.
+pub(crate) struct Pool {
+    pub(crate) frames: FrameTable,
+    free: Mutex<Vec<FrameIndex>>,
+    free_count: AtomicUsize,
+    /// Position of the back hand, counted in frames, never reduced.
+    hand: AtomicU64,
+    /// Frames between the back hand and the front hand.
+    cooling_distance: u32,
+    /// Below this many free frames, workers evict.
+    pub(crate) free_low: usize,
+    /// Frames a worker keeps at hand.
+    pub(crate) local_max: usize,
+    /// Those who wait for the I/O of a page that somebody else began.
+    waiters: Box<[Mutex<Vec<(FrameIndex, Waker)>>]>,
+    pub(crate) evictions: AtomicU64,
+}
+
+impl Pool {
+    pub(crate) fn new(frames: FrameTable, workers: usize) -> Self {
+        let count = frames.len();
+        let local_max = (count as usize / (8 * workers)).clamp(4, 256);
+        Self {
+            free: Mutex::new((0..count).rev().map(FrameIndex).collect()),
+            free_count: AtomicUsize::new(count as usize),
+            hand: AtomicU64::new(0),
+            cooling_distance: (count / 4).max(1),
+            free_low: local_max,
+            local_max,
+            waiters: (0..WAITER_PARTITIONS).map(|_| Mutex::new(Vec::with_capacity(64))).collect(),
+            evictions: AtomicU64::new(0),
+            frames,
+        }
+    }
+
+    /// Free frames that no worker has at hand.
+    pub(crate) fn free_count(&self) -> usize {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Moves up to `count` free frames to `target`.
+    pub(crate) fn take_free(&self, count: usize, target: &mut Vec<FrameIndex>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let keep = free.len().saturating_sub(count);
+        target.extend(free.drain(keep..));
+        self.free_count.store(free.len(), Ordering::Relaxed);
+    }
+
+    /// Takes back free frames from `from` on.
+    pub(crate) fn give_free(&self, source: &mut Vec<FrameIndex>, from: usize) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(source.drain(from..));
+        self.free_count.store(free.len(), Ordering::Relaxed);
+    }
+
+    /// Notes that a page is in use: a cooling one is hot again.
+    #[inline(always)]
+    pub(crate) fn touch(&self, frame: FrameIndex) {
+        if self.frames.state(frame) == state::COOLING {
+            self.frames.set_state(frame, state::HOT);
+        }
+    }
+
+    fn partition(&self, page_id: u64) -> &Mutex<Vec<(FrameIndex, Waker)>> {
+        &self.waiters[page_id as usize % WAITER_PARTITIONS]
+    }
+
+    /// Registers a waiter for the end of the I/O on a frame; `false` if there is none (any more).
+    pub(crate) fn wait_for_io(&self, frame: FrameIndex, waker: &Waker) -> bool {
+        // A page's id does not change while its I/O is in flight, and if that ends before the latch is asked
+        // below, the answer is no and the wrong partition does no harm.
+        let page_id = self.frames.page_id(frame);
+        let mut waiters = self.partition(page_id).lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.frames.add_waiter(frame) || self.frames.page_id(frame) != page_id {
+            return false;
+        }
+        waiters.push((frame, waker.clone()));
+        true
+    }
+
+    /// Wakes all who wait for the I/O on a frame that has just ended.
+    pub(crate) fn wake_waiters(&self, frame: FrameIndex, page_id: u64) {
+        let mut waiters = self.partition(page_id).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut i = 0;
+        while i < waiters.len() {
+            if waiters[i].0 == frame {
+                waiters.swap_remove(i).1.wake();
+            } else {
+                i += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Tables by name: a tree of its own, whose records name the other trees' roots.
+
+use std::sync::PoisonError;
+
+use qpair_block::Request;
+
+use super::{Store, StoreInner, Table};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{Transfer, scratch_frame};
+use crate::page::{Node, NodeInit, NodeMut, checksum, field};
+use crate::pool::state;
+use crate::task::{corrupt, latch_free};
+use crate::tree::Tree;
+
+/// Longest table name, bytes.
+const TABLE_NAME_LEN_MAX: usize = 128;
+
+impl Store {
+    /// Opens a table, and makes it if there is none of this name.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty name or one over 128 bytes; `ReadOnly` if it would have to be made in a store that
+    /// refuses changes; and what the device says.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        match self.existing_table(name)? {
+            Some(table) => Ok(table),
+            None => self.make_table(name),
+        }
+    }
+
+    /// Opens a table if there is one of this name.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty name or one over 128 bytes, and what the device says.
+    pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
+        if name.is_empty() || name.len() > TABLE_NAME_LEN_MAX {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("a table name of {} bytes: it has 1 to 128", name.len()),
+            ));
+        }
+        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
+            return Ok(Some(Table::new(self.inner.clone(), *tree)));
+        }
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
+        let (id, root_page) = decode(&record)?;
+        let tree = self.inner.open_tree(id, root_page)?;
+        tables.push((name.to_owned(), tree));
+        Ok(Some(Table::new(self.inner.clone(), tree)))
+    }
+
+    /// Names of all tables, in order.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn table_names(&self) -> Result<Vec<String>> {
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        catalog
+            .range::<[u8], _>(..)?
+            .map(|entry| Ok(String::from_utf8_lossy(&entry?.0).into_owned()))
+            .collect()
+    }
+
+    fn make_table(&self, name: &str) -> Result<Table> {
+        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
+            return Ok(Table::new(self.inner.clone(), *tree));
+        }
+        let mut id = 1;
+        for entry in catalog.range::<[u8], _>(..)? {
+            id = id.max(decode(&entry?.1)?.0 + 1);
+        }
+        let (root_page, tree) = self.inner.make_tree(id)?;
+        let mut record = id.to_le_bytes().to_vec();
+        record.extend_from_slice(&root_page.to_le_bytes());
+        catalog.put(name.as_bytes(), &record)?;
+        tables.push((name.to_owned(), tree));
+        Ok(Table::new(self.inner.clone(), tree))
+    }
+
+    /// Name, id and root page of every tree, the catalog first.
+    pub(crate) fn trees(&self) -> Result<Vec<(String, u32, u64)>> {
+        let frames = &self.inner.shared.pool.frames;
+        let mut trees = vec![("(catalog)".to_owned(), 0, frames.page_id(self.inner.catalog.root))];
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        for entry in catalog.range::<[u8], _>(..)? {
+            let (name, record) = entry?;
+            let (id, root_page) = decode(&record)?;
+            trees.push((String::from_utf8_lossy(&name).into_owned(), id, root_page));
+        }
+        Ok(trees)
+    }
+}
+
+fn decode(record: &[u8]) -> Result<(u32, u64)> {
+    let id = record.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let root = record.get(4..12).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    id.zip(root)
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, "a record of the catalog makes no sense"))
+}
+
+impl StoreInner {
+    /// Makes an empty tree; its root's page, and the tree.
+    pub(crate) fn make_tree(&self, id: u32) -> Result<(u64, Tree)> {
+        self.begin_change()?;
+        let shared = self.shared.clone();
+        let page_id = shared.space.allocate(1)?;
+        self.block_on(move || async move {
+            let frame = scratch_frame().await?;
+            let mut page = latch_free(&shared, frame);
+            NodeMut::new(page.bytes_mut()).init(NodeInit {
+                level: 0,
+                tree_id: id,
+                page_id,
+                lower: &[],
+                upper: None,
+            });
+            shared.pool.frames.set_page_id(frame, page_id);
+            shared.pool.frames.set_dirty(frame, true);
+            shared.pool.frames.set_state(frame, state::PINNED);
+            Ok((page_id, Tree { id, root: frame }))
+        })
+    }
+
+    /// Loads the root of a tree and pins it.
+    pub(crate) fn open_tree(&self, id: u32, root_page: u64) -> Result<Tree> {
+        let shared = self.shared.clone();
+        if root_page >= shared.space.high_water() {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("a tree's root at page {root_page}, past the store's end"),
+            ));
+        }
+        self.block_on(move || async move {
+            let frame = scratch_frame().await?;
+            let frames = &shared.pool.frames;
+            let page = latch_free(&shared, frame);
+            frames.set_page_id(frame, root_page);
+            let buffer = page.begin_read();
+            let request =
+                Request::read(shared.offset_bytes(root_page), buffer.len() as u32, buffer, 0);
+            let completion = Transfer::submit(request).done().await?;
+            let Some(buffer) = completion.buffer else {
+                return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
+            };
+            let page = frames.end_read(buffer);
+            let node = Node::new(page.bytes());
+            let (sum, stored) = (checksum(page.as_slice()), node.bytes.load_u32(field::CHECKSUM));
+            let fault = match completion.result {
+                Err(error) => Some(Error::io(error, format!("reading page {root_page}"))),
+                Ok(()) if sum != stored || node.page_id() != root_page => {
+                    Some(corrupt(page.as_slice(), stored, sum, node.page_id(), root_page))
+                }
+                Ok(()) if node.tree_id() != id || node.fault().is_some() => Some(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("page {root_page} is not the root of tree {id}"),
+                )),
+                Ok(()) => None,
+            };
+            frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
+            let _ = page.end_read();
+            match fault {
+                None => Ok(Tree { id, root: frame }),
+                Some(error) => {
+                    crate::overflow::give_scratch(frame);
+                    Err(error)
+                }
+            }
+        })
+    }
+}

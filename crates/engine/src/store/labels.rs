@@ -1,0 +1,139 @@
+//! Reading and writing labels, outside of the workers: rare, small, and one at a time.
+
+use std::sync::Arc;
+
+use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, Request, WaitOptions};
+
+use super::superblock::{SLOT_BYTES, SLOT_OFFSETS, Superblock};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Runs one request on a channel of its own; the buffer's bytes afterwards.
+fn transfer(device: &dyn BlockDevice, requests: Vec<(u64, Option<&[u8]>)>) -> Result<Vec<Vec<u8>>> {
+    let context = |what: &str| format!("{what} of {}", device.info().name);
+    let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
+    let mut channel = device
+        .open_channel(&options)
+        .map_err(|error| Error::block(error, context("opening a channel")))?;
+    let arena =
+        Arena::new(SLOT_BYTES, 1, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+            Error::new(ErrorKind::NoMemory, format!("mapping memory for a label: {error}"))
+        })?;
+    let mut run = |request: Request| -> Result<Option<Vec<u8>>> {
+        if channel.submit(request).is_err() {
+            return Err(Error::new(ErrorKind::Io, context("submitting a request")));
+        }
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            channel.wait(
+                &mut completions,
+                WaitOptions { want: 1, linger: std::time::Duration::ZERO, timeout: None },
+            );
+        }
+        let Some(completion) = completions.pop() else { return Ok(None) };
+        completion.result.map_err(|error| Error::io(error, context("label transfer")))?;
+        Ok(completion.buffer.map(|buffer| buffer.as_slice().to_vec()))
+    };
+    let mut outputs = Vec::new();
+    let mut wrote = false;
+    for (offset_bytes, content) in requests {
+        let mut buffer = arena
+            .lease()
+            .ok_or_else(|| Error::new(ErrorKind::NoMemory, "no memory for a label"))?;
+        let request = match content {
+            Some(content) => {
+                wrote = true;
+                buffer.copy_from(0, content);
+                Request::write(offset_bytes, SLOT_BYTES as u32, buffer, 0)
+            }
+            None => Request::read(offset_bytes, SLOT_BYTES as u32, buffer, 0),
+        };
+        outputs.extend(run(request)?);
+    }
+    if wrote {
+        run(Request::flush(0))?;
+    }
+    Ok(outputs)
+}
+
+/// Reads a member's label.
+pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
+    let name = &device.info().name;
+    if device.size_bytes() < super::superblock::LABEL_BYTES {
+        return Err(Error::with_hint(
+            ErrorKind::NotAStore,
+            format!(
+                "{name} is not a qpair store: it has {} bytes, less than a label",
+                device.size_bytes()
+            ),
+            "check the path; qpair never overwrites what is there",
+        ));
+    }
+    let slots = transfer(device, SLOT_OFFSETS.iter().map(|offset| (*offset, None)).collect())?;
+    Superblock::choose(&slots, name)
+}
+
+/// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
+/// marked open, and last when it is marked clean.
+pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
+    use super::superblock::StoreState;
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    if superblock.state == StoreState::Clean {
+        order.reverse();
+    }
+    for index in order {
+        let label = Superblock { member_index: index as u32, ..superblock.clone() };
+        transfer(
+            members[index].as_ref(),
+            vec![(label.slot_offset(), Some(label.encode().as_slice()))],
+        )?;
+    }
+    Ok(())
+}
+
+/// Reads all members' labels, checks that they belong together, each in its place, and that the store was closed.
+pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
+    let first = read(members[0].as_ref())?;
+    let names =
+        || members.iter().map(|member| member.info().name.clone()).collect::<Vec<_>>().join(", ");
+    if first.member_count as usize != members.len() {
+        return Err(Error::with_hint(
+            ErrorKind::Member,
+            format!(
+                "the store has {} members, {} given: {}",
+                first.member_count,
+                members.len(),
+                names()
+            ),
+            "give all of them, in the order in which the store was made",
+        ));
+    }
+    for (index, member) in members.iter().enumerate() {
+        let label = if index == 0 { first.clone() } else { read(member.as_ref())? };
+        let name = &member.info().name;
+        if label.store_id != first.store_id {
+            return Err(Error::with_hint(
+                ErrorKind::Member,
+                format!("{name} belongs to another store than {}", members[0].info().name),
+                "give the members of one store, in the order in which it was made",
+            ));
+        }
+        if label.member_index as usize != index {
+            return Err(Error::with_hint(
+                ErrorKind::Member,
+                format!("{name} is member {} of the store, not member {index}", label.member_index),
+                "give the members in the order in which the store was made",
+            ));
+        }
+        if label.generation != first.generation || label.state != first.state {
+            return Err(Error::with_hint(
+                ErrorKind::Unclean,
+                format!(
+                    "{name} is of generation {}, member 0 of {}: the store was not closed cleanly, or a member was restored alone",
+                    label.generation, first.generation
+                ),
+                "restore the whole store from its source",
+            ));
+        }
+    }
+    Ok(first)
+}

@@ -1,0 +1,188 @@
+//! A store: members, workers, tables.
+
+mod catalog;
+mod close;
+mod labels;
+mod open;
+mod range;
+mod report;
+mod superblock;
+mod table;
+
+pub use open::StoreOptions;
+pub use range::{Range, TaskRange};
+pub use report::{StoreReport, StoreStatistics};
+pub use table::{Table, TaskTable};
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use qpair_block::{BlockDevice, ChannelStatistics};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::task::{JoinHandle, current, promise};
+use crate::tree::Tree;
+use superblock::{StoreState, Superblock};
+
+/// What an open store holds beside what its workers share.
+pub(crate) struct StoreInner {
+    pub(crate) shared: Arc<Shared>,
+    members: Vec<Arc<dyn BlockDevice>>,
+    /// The label as it is on the members now.
+    label: Mutex<Superblock>,
+    catalog: Tree,
+    tables: Mutex<Vec<(String, Tree)>>,
+    threads: Mutex<Vec<std::thread::JoinHandle<ChannelStatistics>>>,
+    next_worker: AtomicUsize,
+}
+
+/// An open store. Cheap to clone; the last clone closes it.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<StoreInner>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("device", &self.inner.shared.device.info().name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Starts a task on one of the workers, in turn. `make` runs on the worker, and so does its future, which
+    /// may therefore hold what must not change threads.
+    pub fn spawn<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> JoinHandle<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let worker = self.inner.next_worker.fetch_add(1, Ordering::Relaxed) % self.workers();
+        self.spawn_on(worker, make)
+    }
+
+    /// Starts a task on the worker with this number, from 0 to [`Store::workers`] exclusive.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    pub fn spawn_on<F, T>(
+        &self,
+        worker: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> JoinHandle<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        self.inner.spawn_on(worker, make)
+    }
+
+    /// Workers of the store.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.inner.shared.remotes.len()
+    }
+
+    /// Whether the store refuses changes: opened so, or made so by a failed write.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.inner.shared.check_writable().is_err()
+    }
+
+    /// Longest key this store takes, bytes.
+    #[must_use]
+    pub fn key_len_max(&self) -> usize {
+        crate::page::key_len_max(self.inner.shared.page_size)
+    }
+
+    /// What the device behind the store is, and the interface really in use.
+    #[must_use]
+    pub fn device_info(&self) -> qpair_block::DeviceInfo {
+        self.inner.shared.device.info().clone()
+    }
+}
+
+impl StoreInner {
+    pub(crate) fn spawn_on<F, T>(
+        &self,
+        worker: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> JoinHandle<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let (promise, handle) = promise();
+        // If the worker is gone, the promise is dropped unfilled, and says so.
+        let _ = self.shared.remotes[worker].spawn(Box::new(move || {
+            let future = make();
+            Box::pin(async move {
+                let value = future.await;
+                promise.fill(Ok(value));
+            })
+        }));
+        handle
+    }
+
+    /// Runs a task to its end, from a thread that is no worker.
+    pub(crate) fn block_on<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + 'static,
+        T: Send + 'static,
+    {
+        if current(|_| ()).is_some() {
+            return Err(Error::with_hint(
+                ErrorKind::Invalid,
+                "a blocking call on a worker",
+                "in a task use the table's task calls: table.task().get(key).await",
+            ));
+        }
+        let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len();
+        self.spawn_on(worker, make).join()?
+    }
+
+    /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
+    /// members, durably, so that a crash from here on shows.
+    pub(crate) fn begin_change(&self) -> Result<()> {
+        self.shared.check_writable()?;
+        if self.shared.is_marked_open() {
+            return Ok(());
+        }
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if label.state == StoreState::Clean {
+            let next = Superblock {
+                state: StoreState::Open,
+                generation: label.generation + 1,
+                ..label.clone()
+            };
+            if let Err(error) = labels::write_all(&self.members, &next) {
+                self.shared.fail(error.clone());
+                return Err(error);
+            }
+            *label = next;
+        }
+        self.shared.mark_open();
+        Ok(())
+    }
+}
+
+/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.
+pub async fn yield_now() {
+    struct Yield(bool);
+    impl Future for Yield {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            if std::mem::replace(&mut self.0, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+    Yield(false).await;
+}

@@ -1,0 +1,86 @@
+//! What a store says about itself.
+
+use qpair_block::ChannelStatistics;
+
+use super::Store;
+use crate::error::Result;
+use crate::task::current;
+
+/// Counters since the store was opened, over all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatistics {
+    /// Requests to the device, as its channels counted them.
+    pub device: ChannelStatistics,
+    /// Pages that left memory.
+    pub evictions: u64,
+}
+
+/// What a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreReport {
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Members it is striped over.
+    pub members: usize,
+    /// Stripe unit, bytes.
+    pub stripe_unit_bytes: u64,
+    /// Memory for pages, bytes.
+    pub memory_bytes: u64,
+    /// Pages ever used.
+    pub pages: u64,
+    /// Pages of those that are free.
+    pub free_pages: u64,
+    /// When it was made, seconds since 1970.
+    pub created_s: u64,
+    /// Identity, as hexadecimal digits.
+    pub id: String,
+    /// Whether it refuses changes.
+    pub read_only: bool,
+}
+
+impl Store {
+    /// Counters since the store was opened.
+    ///
+    /// # Errors
+    /// `Closed` if the store is.
+    pub fn statistics(&self) -> Result<StoreStatistics> {
+        let handles: Vec<_> = (0..self.workers())
+            .map(|worker| {
+                self.spawn_on(worker, || async {
+                    current(|worker| worker.statistics()).unwrap_or_default()
+                })
+            })
+            .collect();
+        let mut total =
+            StoreStatistics { evictions: self.inner.evictions(), ..StoreStatistics::default() };
+        for handle in handles {
+            let one = handle.join()?;
+            total.device.reads += one.reads;
+            total.device.writes += one.writes;
+            total.device.flushes += one.flushes;
+            total.device.errors += one.errors;
+            total.device.read_bytes += one.read_bytes;
+            total.device.written_bytes += one.written_bytes;
+            total.device.system_calls += one.system_calls;
+        }
+        Ok(total)
+    }
+
+    /// What the store is.
+    #[must_use]
+    pub fn report(&self) -> StoreReport {
+        let shared = &self.inner.shared;
+        let label = self.inner.label.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        StoreReport {
+            page_size: shared.page_size,
+            members: label.member_count as usize,
+            stripe_unit_bytes: label.stripe_unit_bytes,
+            memory_bytes: u64::from(shared.pool.frames.len()) * shared.page_size as u64,
+            pages: shared.space.high_water(),
+            free_pages: shared.space.free_pages(),
+            created_s: label.created_s,
+            id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            read_only: shared.check_writable().is_err(),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The label at the start of every member: what it is part of, and how the store was left. See
+//! docs/design/page-format.md.
+//!
+//! Two slots, written in turn by generation, so that a torn write leaves the other. Member 0 speaks for the
+//! store: it is marked open first and clean last.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes at the start of each member that hold labels; pages follow.
+pub(crate) const LABEL_BYTES: u64 = 64 << 10;
+/// Bytes of a label.
+pub(crate) const SLOT_BYTES: usize = 4096;
+/// Where the two slots are.
+pub(crate) const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
+
+const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
+/// Version of the format this software writes.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Features a reader must know to read; none exist yet.
+const INCOMPATIBLE_KNOWN: u64 = 0;
+
+/// How a store was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreState {
+    /// Being changed, or left so by a crash.
+    Open,
+    /// Everything is on the device.
+    Clean,
+}
+
+/// A label's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) store_id: [u8; 16],
+    pub(crate) member_index: u32,
+    pub(crate) member_count: u32,
+    pub(crate) stripe_unit_bytes: u64,
+    pub(crate) page_size: u32,
+    pub(crate) state: StoreState,
+    /// One more with every change of state.
+    pub(crate) generation: u64,
+    /// Pages at or above this were never used.
+    pub(crate) high_water: u64,
+    /// Run of pages with the list of free pages, and how many free runs it holds.
+    pub(crate) free_list_page: u64,
+    pub(crate) free_list_pages: u64,
+    pub(crate) free_runs: u64,
+    pub(crate) catalog_root: u64,
+    /// Seconds since 1970.
+    pub(crate) created_s: u64,
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SLOT_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
+        bytes.extend_from_slice(&0u64.to_le_bytes()); // incompatible features
+        bytes.extend_from_slice(&0u64.to_le_bytes()); // compatible features
+        bytes.extend_from_slice(&self.store_id);
+        bytes.extend_from_slice(&self.member_index.to_le_bytes());
+        bytes.extend_from_slice(&self.member_count.to_le_bytes());
+        bytes.extend_from_slice(&self.stripe_unit_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.page_size.to_le_bytes());
+        let state: u32 = match self.state {
+            StoreState::Open => 1,
+            StoreState::Clean => 2,
+        };
+        bytes.extend_from_slice(&state.to_le_bytes());
+        for word in [
+            self.generation,
+            self.high_water,
+            self.free_list_page,
+            self.free_list_pages,
+            self.free_runs,
+            self.catalog_root,
+            self.created_s,
+        ] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.resize(SLOT_BYTES, 0);
+        let sum = crc_fast::crc32_iscsi(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
+    fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
+        if bytes.len() != SLOT_BYTES || bytes[..8] != MAGIC {
+            return Ok(None);
+        }
+        let mut copy = bytes.to_vec();
+        copy[12..16].fill(0);
+        if crc_fast::crc32_iscsi(&copy) != half(12) {
+            return Ok(None);
+        }
+        let version = half(8);
+        if version != FORMAT_VERSION {
+            return Err(Error::with_hint(
+                ErrorKind::Version,
+                format!(
+                    "{name} is a store of format version {version}; this software knows version {FORMAT_VERSION}"
+                ),
+                "use the version of qpair that wrote it",
+            ));
+        }
+        let unknown = word(16) & !INCOMPATIBLE_KNOWN;
+        if unknown != 0 {
+            return Err(Error::with_hint(
+                ErrorKind::Version,
+                format!(
+                    "{name} uses features that this software does not know (bits {unknown:#x})"
+                ),
+                "use a newer version of qpair",
+            ));
+        }
+        let state = match half(68) {
+            1 => StoreState::Open,
+            2 => StoreState::Clean,
+            _ => return Ok(None),
+        };
+        let mut store_id = [0; 16];
+        store_id.copy_from_slice(&bytes[32..48]);
+        Ok(Some(Self {
+            store_id,
+            member_index: half(48),
+            member_count: half(52),
+            stripe_unit_bytes: word(56),
+            page_size: half(64),
+            state,
+            generation: word(72),
+            high_water: word(80),
+            free_list_page: word(88),
+            free_list_pages: word(96),
+            free_runs: word(104),
+            catalog_root: word(112),
+            created_s: word(120),
+        }))
+    }
+
+    /// The newer good slot of a member.
+    pub(crate) fn choose(slots: &[Vec<u8>], name: &str) -> Result<Self> {
+        let mut newest: Option<Self> = None;
+        for slot in slots {
+            if let Some(found) = Self::decode(slot, name)?
+                && newest.as_ref().is_none_or(|newest| newest.generation < found.generation)
+            {
+                newest = Some(found);
+            }
+        }
+        if let Some(newest) = newest {
+            return Ok(newest);
+        }
+        let zero = slots.iter().all(|slot| slot.iter().all(|byte| *byte == 0));
+        let marked = slots.iter().any(|slot| slot.starts_with(&MAGIC));
+        Err(match (zero, marked) {
+            (true, _) => Error::with_hint(
+                ErrorKind::NotAStore,
+                format!(
+                    "{name} is not a qpair store: where its label should be there are only zeroes"
+                ),
+                "if it was one, restore it from its source; to make a new store there, remove it first",
+            ),
+            (_, true) => Error::with_hint(
+                ErrorKind::Corrupt,
+                format!("both labels of {name} are damaged"),
+                "restore the store from its source",
+            ),
+            _ => Error::with_hint(
+                ErrorKind::NotAStore,
+                format!("{name} is not a qpair store"),
+                "check the path; qpair never overwrites what is there",
+            ),
+        })
+    }
+
+    /// Which slot a generation is written to.
+    pub(crate) fn slot_offset(&self) -> u64 {
+        SLOT_OFFSETS[(self.generation % 2) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(generation: u64) -> Superblock {
+        Superblock {
+            store_id: [7; 16],
+            member_index: 1,
+            member_count: 3,
+            stripe_unit_bytes: 65536,
+            page_size: 4096,
+            state: StoreState::Clean,
+            generation,
+            high_water: 99,
+            free_list_page: 5,
+            free_list_pages: 2,
+            free_runs: 300,
+            catalog_root: 0,
+            created_s: 1,
+        }
+    }
+
+    #[test]
+    fn the_newer_good_slot_wins() {
+        let slots = [label(4).encode(), label(5).encode()];
+        assert_eq!(Superblock::choose(&slots, "x").unwrap(), label(5));
+        let mut torn = slots.clone();
+        torn[1][2000] ^= 1;
+        assert_eq!(Superblock::choose(&torn, "x").unwrap(), label(4));
+        torn[0][70] ^= 1;
+        assert_eq!(Superblock::choose(&torn, "x").unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn says_what_it_is_not() {
+        let kind = |bytes: Vec<u8>| Superblock::choose(&[bytes], "x").unwrap_err().kind();
+        assert_eq!(kind(vec![0; SLOT_BYTES]), ErrorKind::NotAStore);
+        assert_eq!(kind(vec![9; SLOT_BYTES]), ErrorKind::NotAStore);
+        let mut newer = label(1).encode();
+        newer[8] = 2;
+        newer[12..16].fill(0);
+        let sum = crc_fast::crc32_iscsi(&newer);
+        newer[12..16].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(kind(newer), ErrorKind::Version);
+    }
+}

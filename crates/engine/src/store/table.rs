@@ -1,0 +1,336 @@
+//! Tables: records by key. Blocking calls for any thread, and the same calls for tasks.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::StoreInner;
+use super::range::{Range, TaskRange};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{self, Descriptor};
+use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
+use crate::shared::Shared;
+use crate::task::{run, run_inline};
+use crate::tree::{
+    Found, Get, Merge, Merged, Put, PutOutcome, Remove, Removed, Split, SplitOutcome, Tree,
+};
+
+/// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
+///
+/// These calls block, and may be made from any thread but a worker's; in a task, use [`Table::task`].
+#[derive(Clone)]
+pub struct Table {
+    inner: Arc<StoreInner>,
+    tree: Tree,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("id", &self.tree.id).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    pub(crate) fn new(inner: Arc<StoreInner>, tree: Tree) -> Self {
+        Self { inner, tree }
+    }
+
+    /// The calls for tasks.
+    #[must_use]
+    pub fn task(&self) -> TaskTable {
+        TaskTable { table: self.clone() }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<StoreInner> {
+        &self.inner
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        match run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value)) {
+            Some(Found::Value) => return Ok(Some(value)),
+            Some(Found::Nothing) => return Ok(None),
+            Some(Found::Overflow) | None => {}
+        }
+        let (table, key) = (self.task(), key.to_vec());
+        self.inner.block_on(move || async move { table.get(&key).await })
+    }
+
+    /// Inserts or replaces a record; whether one was replaced.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as
+    /// it was before.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_sizes(&self.inner.shared, key, value)?;
+        self.inner.begin_change()?;
+        if !needs_overflow(&self.inner.shared, key, value)
+            && let Some(PutOutcome::Done { replaced, overflow: None }) =
+                run_inline(&self.inner.shared, &mut Put::new(self.tree, key, value, false))
+        {
+            return Ok(replaced);
+        }
+        let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
+        self.inner.block_on(move || async move { table.put(&key, &value).await })
+    }
+
+    /// Removes a key's record; whether there was one.
+    ///
+    /// # Errors
+    /// `ReadOnly`, and what the device says.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.inner.begin_change()?;
+        let (table, key) = (self.task(), key.to_vec());
+        self.inner.block_on(move || async move { table.delete(&key).await })
+    }
+
+    /// The records of a range of keys, in order; [`Range::reverse`] turns it round. Each leaf is read as
+    /// it stands when the iteration gets there.
+    ///
+    /// # Errors
+    /// `Invalid` if the range ends before it begins.
+    pub fn range<K, R>(&self, range: R) -> Result<Range>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
+        let (from, to) = bounds(&range)?;
+        Ok(Range::new(self.clone(), from, to))
+    }
+}
+
+/// Owned bounds of a range of keys.
+fn bounds<K, R>(range: &R) -> Result<(Bound<Vec<u8>>, Bound<Vec<u8>>)>
+where
+    K: AsRef<[u8]> + ?Sized,
+    R: RangeBounds<K>,
+{
+    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    let (from, to) = (own(range.start_bound()), own(range.end_bound()));
+    if let (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) =
+        (&from, &to)
+        && a > b
+    {
+        return Err(Error::new(ErrorKind::Invalid, "a range that ends before it begins"));
+    }
+    Ok((from, to))
+}
+
+fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
+    let longest = key_len_max(shared.page_size);
+    if key.len() > longest {
+        return Err(Error::new(
+            ErrorKind::KeyTooLong,
+            format!(
+                "a key of {} bytes; with pages of {} bytes keys have up to {longest}",
+                key.len(),
+                shared.page_size
+            ),
+        ));
+    }
+    if value.len() > VALUE_LEN_MAX {
+        return Err(Error::new(
+            ErrorKind::ValueTooLong,
+            format!("a value of {} bytes; values have up to {VALUE_LEN_MAX}", value.len()),
+        ));
+    }
+    Ok(())
+}
+
+fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
+    // A value shorter than a descriptor gains nothing by moving out.
+    value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
+}
+
+/// A [`Table`]'s calls for tasks: they wait by giving the worker to others.
+#[derive(Clone, Debug)]
+pub struct TaskTable {
+    table: Table,
+}
+
+impl TaskTable {
+    fn shared(&self) -> &Shared {
+        &self.table.inner.shared
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value).await?.then_some(value))
+    }
+
+    /// Appends the value of a key to `value`; `false` if there is no such key. No memory is allocated for it if
+    /// `value` has room.
+    ///
+    /// # Errors
+    /// As [`TaskTable::get`]; `value` is then as it was.
+    pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        match run(self.shared(), Get::new(self.table.tree, key, value)).await? {
+            Found::Value => Ok(true),
+            Found::Nothing => Ok(false),
+            Found::Overflow => self.get_overflow(key, value).await,
+        }
+    }
+
+    /// Goes on with a lookup that found a descriptor, which it appended to `value`.
+    async fn get_overflow(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let start = value.len() - Descriptor::BYTES.min(value.len());
+        let mut previous = None;
+        loop {
+            let encoded = value.split_off(start);
+            let descriptor = Descriptor::decode(&encoded, self.shared().page_size)?;
+            match overflow::read(self.shared(), descriptor, value).await {
+                Ok(true) => return Ok(true),
+                // The value was replaced under our eyes, or is damaged: the second look at the same place tells.
+                outcome => {
+                    value.truncate(start);
+                    if previous == Some(descriptor) {
+                        outcome?;
+                        return Err(Error::new(
+                            ErrorKind::Corrupt,
+                            format!(
+                                "the pages of a large value from page {} on are another value's",
+                                descriptor.page_id
+                            ),
+                        ));
+                    }
+                    previous = Some(descriptor);
+                }
+            }
+            match run(self.shared(), Get::new(self.table.tree, key, value)).await? {
+                Found::Value => return Ok(true),
+                Found::Nothing => return Ok(false),
+                Found::Overflow => {}
+            }
+        }
+    }
+
+    /// Inserts or replaces a record; whether one was replaced.
+    ///
+    /// # Errors
+    /// As [`Table::put`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let shared = self.shared();
+        check_sizes(shared, key, value)?;
+        self.table.inner.begin_change()?;
+        if !needs_overflow(shared, key, value) {
+            return self.put_record(key, value, false).await;
+        }
+        let descriptor = overflow::write(shared, value).await?;
+        let outcome = self.put_record(key, &descriptor.encode(), true).await;
+        if outcome.is_err() {
+            shared.space.free(descriptor.page_id, u64::from(descriptor.pages));
+        }
+        outcome
+    }
+
+    async fn put_record(&self, key: &[u8], value: &[u8], is_overflow: bool) -> Result<bool> {
+        loop {
+            match run(self.shared(), Put::new(self.table.tree, key, value, is_overflow)).await? {
+                PutOutcome::Done { replaced, overflow } => {
+                    self.free_overflow(overflow.as_deref())?;
+                    return Ok(replaced);
+                }
+                PutOutcome::Full { needed_bytes } => self.split(key, 0, needed_bytes).await?,
+            }
+        }
+    }
+
+    /// Makes room on a level, and above it first where that is needed.
+    async fn split(&self, key: &[u8], level: u8, needed_bytes: usize) -> Result<()> {
+        let mut todo = vec![(level, needed_bytes)];
+        while let Some(&(level, needed_bytes)) = todo.last() {
+            let page = ReservedPage::new(&self.table.inner)?;
+            match run(
+                self.shared(),
+                Split::new(self.table.tree, key, level, needed_bytes, &page.id),
+            )
+            .await?
+            {
+                SplitOutcome::Done => {
+                    todo.pop();
+                }
+                SplitOutcome::ParentFull { level, needed_bytes } => {
+                    todo.push((level, needed_bytes))
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn free_overflow(&self, encoded: Option<&[u8]>) -> Result<()> {
+        if let Some(encoded) = encoded {
+            let descriptor = Descriptor::decode(encoded, self.shared().page_size)?;
+            self.shared().space.free(descriptor.page_id, u64::from(descriptor.pages));
+        }
+        Ok(())
+    }
+
+    /// Removes a key's record; whether there was one.
+    ///
+    /// # Errors
+    /// As [`Table::delete`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.table.inner.begin_change()?;
+        let Removed { found, overflow, sparse } =
+            run(self.shared(), Remove::new(self.table.tree, key)).await?;
+        self.free_overflow(overflow.as_deref())?;
+        let mut level = 0;
+        let mut merge = sparse;
+        while merge {
+            match run(self.shared(), Merge::new(self.table.tree, key, level)).await? {
+                Merged::Merged { parent_sparse } => merge = parent_sparse,
+                Merged::Nothing => merge = false,
+            }
+            level += 1;
+        }
+        Ok(found)
+    }
+
+    /// The records of a range of keys.
+    ///
+    /// # Errors
+    /// As [`Table::range`].
+    pub fn range<K, R>(&self, range: R) -> Result<TaskRange>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
+        let (from, to) = bounds(&range)?;
+        Ok(TaskRange::new(self.table.clone(), from, to))
+    }
+
+    pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.get_overflow(key, value).await
+    }
+}
+
+/// A page id that goes back to the free ones unless it was used.
+struct ReservedPage<'a> {
+    inner: &'a StoreInner,
+    id: std::cell::Cell<Option<u64>>,
+}
+
+impl<'a> ReservedPage<'a> {
+    fn new(inner: &'a StoreInner) -> Result<Self> {
+        Ok(Self { inner, id: std::cell::Cell::new(Some(inner.shared.space.allocate(1)?)) })
+    }
+}
+
+impl Drop for ReservedPage<'_> {
+    fn drop(&mut self) {
+        if let Some(page_id) = self.id.take() {
+            self.inner.shared.space.free(page_id, 1);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! References from a page to a child: swizzled to a frame while the child is in memory, a page id otherwise.
+
+use qpair_memory::FrameIndex;
+
+/// Bit 63: the reference is swizzled. Page ids stay below it.
+const HOT: u64 = 1 << 63;
+
+/// Where a reference leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swip {
+    /// To a frame: the child is in memory, or on its way.
+    Hot(FrameIndex),
+    /// To a page on the device.
+    Cold(u64),
+}
+
+impl Swip {
+    #[inline(always)]
+    pub(crate) fn decode(word: u64) -> Self {
+        if word & HOT != 0 { Self::Hot(FrameIndex(word as u32)) } else { Self::Cold(word) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn encode(self) -> u64 {
+        match self {
+            Self::Hot(frame) => HOT | u64::from(frame.0),
+            Self::Cold(page_id) => page_id,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The result of a task, for those outside.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::error::{Error, ErrorKind, Result};
+
+struct State<T> {
+    value: Option<Result<T>>,
+    waker: Option<Waker>,
+}
+
+struct Cell<T> {
+    state: Mutex<State<T>>,
+    filled: Condvar,
+}
+
+/// The result of a task to come: block on it with [`JoinHandle::join`], or await it.
+pub struct JoinHandle<T> {
+    cell: Arc<Cell<T>>,
+}
+
+/// The side that fills a [`JoinHandle`]; dropped unfilled, it reports that the task is gone.
+pub(crate) struct Promise<T> {
+    cell: Option<Arc<Cell<T>>>,
+}
+
+/// A result to come, and the side that brings it.
+pub(crate) fn promise<T>() -> (Promise<T>, JoinHandle<T>) {
+    let cell = Arc::new(Cell {
+        state: Mutex::new(State { value: None, waker: None }),
+        filled: Condvar::new(),
+    });
+    (Promise { cell: Some(cell.clone()) }, JoinHandle { cell })
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn fill(mut self, value: Result<T>) {
+        self.put(value);
+    }
+
+    fn put(&mut self, value: Result<T>) {
+        let Some(cell) = self.cell.take() else { return };
+        let mut state = cell.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.value = Some(value);
+        let waker = state.waker.take();
+        drop(state);
+        cell.filled.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.put(Err(Error::new(
+            ErrorKind::Closed,
+            "the task ended without a result: it panicked, or the store was closed",
+        )));
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Blocks until the task is done. Not for use in a task: await the handle there.
+    ///
+    /// # Errors
+    /// `Closed` if the task panicked or the store was closed before it was done.
+    pub fn join(self) -> Result<T> {
+        let mut state = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(value) = state.value.take() {
+                return value;
+            }
+            state = self.cell.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

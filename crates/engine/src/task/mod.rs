@@ -1,0 +1,17 @@
+//! Workers and tasks, see docs/design/tasks.md.
+//!
+//! A worker is a thread with a channel of its own. It runs light tasks (futures); a task that must wait for a page, a frame
+//! or a latch gives control back, and the worker goes on with the next. Eviction and write-back run in the worker's
+//! loop; there are no other threads.
+
+mod handle;
+mod operation;
+mod remote;
+mod tasks;
+mod worker;
+
+pub use handle::JoinHandle;
+pub(crate) use handle::promise;
+pub(crate) use operation::{Context, Descent, LoadPlan, Need, Operation, run, run_inline};
+pub(crate) use remote::Remote;
+pub(crate) use worker::{Worker, WorkerOptions, corrupt, current, latch_free};

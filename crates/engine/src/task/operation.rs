@@ -1,0 +1,183 @@
+//! Operations: plain functions over optimistic latches that finish, or say what they wait for.
+//!
+//! An operation never keeps a latch when it says what it needs, so nothing ever waits with a latch held. What it may
+//! keep is its place in the tree: a frame and the version it had, which is checked before it is used again.
+
+use std::future::poll_fn;
+use std::hint::spin_loop;
+use std::task::Poll;
+
+use qpair_memory::{Blocked, FrameIndex, Version};
+
+use super::worker::{Loading, Worker, current};
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+
+/// A page that must be loaded before an operation can go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadPlan {
+    /// Frame of the parent, and the version at which the reference was read.
+    pub(crate) parent: FrameIndex,
+    pub(crate) version: Version,
+    /// Which child of it.
+    pub(crate) position: usize,
+    pub(crate) page_id: u64,
+}
+
+/// What an operation waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Need {
+    /// A latch that is held for a few instructions, or another try because a version moved.
+    Retry,
+    /// Cache lines that were just asked for; going on at once is right too.
+    Prefetch,
+    /// The end of the I/O on a frame.
+    Io(FrameIndex),
+    /// A page.
+    Load(LoadPlan),
+    /// A free frame at the worker's hand.
+    Frame,
+    /// To be run on a worker, not on a caller's thread.
+    Worker,
+}
+
+impl From<Blocked> for Need {
+    fn from(blocked: Blocked) -> Self {
+        debug_assert_eq!(blocked, Blocked::Contended, "who waits for an I/O says for which frame");
+        Self::Retry
+    }
+}
+
+/// Where a descent has got to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Descent {
+    /// The page reached, and its version then; `None` is the root.
+    pub(crate) at: Option<(FrameIndex, Version)>,
+    /// The child to go to next, whose cache lines were asked for.
+    pub(crate) next: Option<FrameIndex>,
+}
+
+impl Descent {
+    pub(crate) fn restart(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What an operation may use while it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Shared,
+    /// The worker it runs on; none on a caller's thread.
+    pub(crate) worker: Option<&'a Worker>,
+    /// Whether there is other work to do while cache lines travel.
+    pub(crate) interleave: bool,
+}
+
+/// One operation on a tree.
+pub(crate) trait Operation {
+    type Output;
+
+    /// Goes on as far as it can.
+    fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need>;
+
+    /// Its place in the tree.
+    fn descent(&mut self) -> &mut Descent;
+}
+
+/// Tries before a contended operation lets others run.
+const SPINS: u32 = 8;
+
+/// Runs an operation as part of a task of a worker.
+pub(crate) async fn run<O: Operation>(shared: &Shared, mut operation: O) -> Result<O::Output> {
+    let mut fresh = true;
+    poll_fn(|context| {
+        current(|worker| {
+            // A task that finds all it needs in memory must still let others run, and completions in.
+            if std::mem::take(&mut fresh) && worker.charge() {
+                worker.requeue();
+                return Poll::Pending;
+            }
+            if !std::ptr::eq(worker.shared(), shared) {
+                return Poll::Ready(Err(elsewhere()));
+            }
+            turn(worker, &mut operation, context.waker())
+        })
+        .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
+    })
+    .await
+}
+
+fn elsewhere() -> Error {
+    Error::with_hint(
+        ErrorKind::Invalid,
+        "a task's call was awaited outside of the store's workers",
+        "start it with Store::spawn, or use the blocking calls",
+    )
+}
+
+fn turn<O: Operation>(
+    worker: &Worker,
+    operation: &mut O,
+    waker: &std::task::Waker,
+) -> Poll<Result<O::Output>> {
+    let mut spins = 0;
+    loop {
+        let interleave = worker.has_ready();
+        let context = Context { shared: worker.shared(), worker: Some(worker), interleave };
+        let need = match operation.step(context) {
+            Ok(output) => return Poll::Ready(Ok(output)),
+            Err(need) => need,
+        };
+        match need {
+            Need::Retry | Need::Worker => {
+                spins += 1;
+                if spins < SPINS {
+                    spin_loop();
+                    continue;
+                }
+                worker.requeue();
+                return Poll::Pending;
+            }
+            Need::Prefetch => {
+                worker.requeue();
+                return Poll::Pending;
+            }
+            Need::Io(frame) => {
+                if worker.shared().pool.wait_for_io(frame, waker) {
+                    return Poll::Pending;
+                }
+            }
+            Need::Frame => return worker.wait_for_frame().map(Err),
+            Need::Load(plan) => match worker.load(plan) {
+                Loading::Started(version) => {
+                    operation.descent().at = Some((plan.parent, version));
+                    operation.descent().next = None;
+                    return Poll::Pending;
+                }
+                Loading::Stale => operation.descent().restart(),
+                Loading::ParentInFlight => {
+                    if worker.shared().pool.wait_for_io(plan.parent, waker) {
+                        return Poll::Pending;
+                    }
+                }
+                Loading::NoFrame => return worker.wait_for_frame().map(Err),
+                Loading::Failed(error) => return Poll::Ready(Err(error)),
+            },
+        }
+    }
+}
+
+/// Runs an operation on a caller's thread as far as it goes without waiting; `None` if it must wait for more
+/// than a latch.
+pub(crate) fn run_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
+    let context = Context { shared, worker: None, interleave: false };
+    for spins in 0..1000u32 {
+        match operation.step(context) {
+            Ok(output) => return Some(output),
+            Err(Need::Retry | Need::Prefetch) if spins % 16 == 15 => std::thread::yield_now(),
+            Err(Need::Retry | Need::Prefetch) => spin_loop(),
+            Err(_) => return None,
+        }
+    }
+    None
+}

@@ -1,0 +1,82 @@
+//! The door to a worker for other threads: wake a task, start a task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qpair_block::WakeEvent;
+
+use super::tasks::TaskRef;
+
+/// A task's future; it never leaves its worker.
+pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Makes a task's future on the worker.
+pub(crate) type SpawnFn = Box<dyn FnOnce() -> LocalFuture + Send>;
+
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) woken: Vec<TaskRef>,
+    pub(crate) spawned: Vec<SpawnFn>,
+    pub(crate) stop: bool,
+    /// The worker is gone: nothing more is taken.
+    pub(crate) closed: bool,
+}
+
+/// What other threads hold of a worker.
+pub(crate) struct Remote {
+    inbox: Mutex<Inbox>,
+    /// Whether the inbox may hold something, so that the worker's loop need not lock to see that it does not.
+    pending: AtomicBool,
+    pub(crate) wake: Arc<WakeEvent>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remote")
+    }
+}
+
+impl Remote {
+    pub(crate) fn new(wake: Arc<WakeEvent>) -> Self {
+        Self { inbox: Mutex::default(), pending: AtomicBool::new(false), wake }
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        // Release: pairs with the swap in `take`; the inbox itself is under the lock.
+        self.pending.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// Makes a task of this worker ready.
+    pub(crate) fn wake_task(&self, task: TaskRef) {
+        self.put(|inbox| inbox.woken.push(task));
+    }
+
+    /// Starts a task on this worker; gives it back if the worker is gone.
+    pub(crate) fn spawn(&self, task: SpawnFn) -> Result<(), SpawnFn> {
+        let mut refused = None;
+        self.put(
+            |inbox| if inbox.closed { refused = Some(task) } else { inbox.spawned.push(task) },
+        );
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Tells the worker to end once it has no tasks.
+    pub(crate) fn stop(&self) {
+        self.put(|inbox| inbox.stop = true);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Takes what the inbox holds.
+    pub(crate) fn take(&self, take: impl FnOnce(&mut Inbox)) {
+        self.pending.swap(false, Ordering::AcqRel);
+        take(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,198 @@
+//! The way down.
+
+use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
+
+use super::Tree;
+use crate::page::Node;
+use crate::pool::state;
+use crate::swip::Swip;
+use crate::task::{Context, Descent, LoadPlan, Need};
+
+/// Which child to take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Route<'k> {
+    /// The one that covers the key.
+    To(&'k [u8]),
+    /// The one that covers the greatest keys below the key.
+    Before(&'k [u8]),
+    /// The rightmost.
+    Last,
+}
+
+impl Route<'_> {
+    #[inline(always)]
+    pub(crate) fn child_position(self, node: Node<'_>) -> usize {
+        match self {
+            Self::To(key) => node.child_position(key),
+            Self::Before(key) => node.lower_bound(key).0,
+            Self::Last => node.count(),
+        }
+    }
+}
+
+/// Begins an optimistic read of a frame that a page refers to.
+#[inline(always)]
+pub(crate) fn read<'a>(
+    context: Context<'a>,
+    frame: FrameIndex,
+) -> Result<OptimisticFrame<'a>, Need> {
+    let pool = &context.shared.pool;
+    let page = pool.frames.optimistic(frame).map_err(|blocked| match blocked {
+        Blocked::InFlight => Need::Io(frame),
+        Blocked::Contended => Need::Retry,
+    })?;
+    match pool.frames.state(frame) {
+        state::COOLING => pool.touch(frame),
+        // It leaves in a moment; then it can be loaded again.
+        state::BROKEN => return Err(Need::Retry),
+        _ => {}
+    }
+    Ok(page)
+}
+
+impl Descent {
+    /// Goes down to the leaf that a route leads to.
+    #[inline]
+    pub(crate) fn to_leaf<'a>(
+        &mut self,
+        context: Context<'a>,
+        tree: &Tree,
+        route: Route<'_>,
+    ) -> Result<OptimisticFrame<'a>, Need> {
+        let frames = &context.shared.pool.frames;
+        let mut page = match self.at {
+            Some((frame, version)) => frames.resume(frame, version),
+            None => read(context, tree.root)?,
+        };
+        loop {
+            let node = Node::new(page.bytes());
+            let child = match self.next.take() {
+                Some(child) => child,
+                None => {
+                    let level = node.level();
+                    if level == 0 {
+                        if !page.validate() {
+                            self.restart();
+                            return Err(Need::Retry);
+                        }
+                        self.at = Some((page.index(), page.version()));
+                        return Ok(page);
+                    }
+                    let position = route.child_position(node);
+                    let swip = Swip::decode(node.child(position));
+                    if !page.validate() {
+                        self.restart();
+                        return Err(Need::Retry);
+                    }
+                    self.at = Some((page.index(), page.version()));
+                    match swip {
+                        Swip::Cold(page_id) => {
+                            let (parent, version) = (page.index(), page.version());
+                            return Err(Need::Load(LoadPlan {
+                                parent,
+                                version,
+                                position,
+                                page_id,
+                            }));
+                        }
+                        Swip::Hot(child) => {
+                            if context.interleave && level <= 2 {
+                                frames.prefetch(child, if level == 1 { 5 } else { 1 });
+                                self.next = Some(child);
+                                return Err(Need::Prefetch);
+                            }
+                            child
+                        }
+                    }
+                }
+            };
+            if !frames.contains(child) {
+                self.restart();
+                return Err(Need::Retry);
+            }
+            let below = match read(context, child) {
+                Ok(below) => below,
+                // The reference may have been stale: only if the page above still stands is the wait for this child.
+                Err(_) if !page.validate() => {
+                    self.restart();
+                    return Err(Need::Retry);
+                }
+                Err(need) => return Err(need),
+            };
+            // The child's version was read while the parent still referred to it.
+            if !page.validate() {
+                self.restart();
+                return Err(Need::Retry);
+            }
+            page = below;
+            self.at = Some((page.index(), page.version()));
+        }
+    }
+}
+
+/// A page on a given level and the page above it.
+pub(crate) struct Place<'a> {
+    /// Parent and the child's position in it; none for the root.
+    pub(crate) parent: Option<(OptimisticFrame<'a>, usize)>,
+    pub(crate) page: OptimisticFrame<'a>,
+}
+
+/// Goes down from the root to the page of `level` that a route leads to; `None` if the tree is not that high.
+pub(crate) fn to_level<'a>(
+    context: Context<'a>,
+    tree: &Tree,
+    route: Route<'_>,
+    level: u8,
+) -> Result<Option<Place<'a>>, Need> {
+    let mut parent = None;
+    let mut page = read(context, tree.root)?;
+    loop {
+        let node = Node::new(page.bytes());
+        let here = node.level();
+        if here <= level {
+            return if !page.validate() {
+                Err(Need::Retry)
+            } else {
+                Ok((here == level).then_some(Place { parent, page }))
+            };
+        }
+        let position = route.child_position(node);
+        let below = child(context, page, position)?;
+        parent = Some((page, position));
+        page = below;
+    }
+}
+
+/// Begins an optimistic read of a page's child.
+pub(crate) fn child<'a>(
+    context: Context<'a>,
+    page: OptimisticFrame<'a>,
+    position: usize,
+) -> Result<OptimisticFrame<'a>, Need> {
+    let swip = Swip::decode(Node::new(page.bytes()).child(position));
+    if !page.validate() {
+        return Err(Need::Retry);
+    }
+    match swip {
+        Swip::Cold(page_id) => Err(Need::Load(LoadPlan {
+            parent: page.index(),
+            version: page.version(),
+            position,
+            page_id,
+        })),
+        Swip::Hot(frame) => {
+            let below = read(context, frame)?;
+            if page.validate() { Ok(below) } else { Err(Need::Retry) }
+        }
+    }
+}
+
+/// Turns an optimistic read into the exclusive latch, and says what to wait for if that fails.
+pub(crate) fn latch<'a>(
+    page: OptimisticFrame<'a>,
+) -> Result<qpair_memory::ExclusiveFrame<'a>, Need> {
+    page.upgrade().map_err(|blocked| match blocked {
+        Blocked::InFlight => Need::Io(page.index()),
+        Blocked::Contended => Need::Retry,
+    })
+}

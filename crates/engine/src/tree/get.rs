@@ -1,0 +1,75 @@
+//! Point lookup.
+
+use super::Tree;
+use super::descend::Route;
+use crate::page::{LeafValue, Node};
+use crate::task::{Context, Descent, Need, Operation};
+
+/// What a lookup found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The value was appended to the output.
+    Value,
+    /// The value's overflow descriptor was appended to the output.
+    Overflow,
+    /// There is no such key.
+    Nothing,
+}
+
+/// Looks a key up and appends its value.
+pub(crate) struct Get<'a> {
+    tree: Tree,
+    key: &'a [u8],
+    output: &'a mut Vec<u8>,
+    descent: Descent,
+    /// The record whose cache lines were asked for.
+    record: Option<LeafValue>,
+}
+
+impl<'a> Get<'a> {
+    pub(crate) fn new(tree: Tree, key: &'a [u8], output: &'a mut Vec<u8>) -> Self {
+        Self { tree, key, output, descent: Descent::default(), record: None }
+    }
+}
+
+impl Operation for Get<'_> {
+    type Output = Found;
+
+    #[inline]
+    fn step(&mut self, context: Context<'_>) -> Result<Found, Need> {
+        loop {
+            let (page, value) = match (self.record.take(), self.descent.at) {
+                (Some(value), Some((frame, version))) => {
+                    (context.shared.pool.frames.resume(frame, version), value)
+                }
+                _ => {
+                    let page = self.descent.to_leaf(context, &self.tree, Route::To(self.key))?;
+                    let node = Node::new(page.bytes());
+                    let (position, found) = node.lower_bound(self.key);
+                    if !found {
+                        if page.validate() {
+                            return Ok(Found::Nothing);
+                        }
+                        self.descent.restart();
+                        return Err(Need::Retry);
+                    }
+                    if context.interleave {
+                        node.prefetch_record(position);
+                    }
+                    (page, node.value(position))
+                }
+            };
+            let start = self.output.len();
+            page.bytes().append_to(value.offset, value.len, self.output);
+            if page.validate() {
+                return Ok(if value.overflow { Found::Overflow } else { Found::Value });
+            }
+            self.output.truncate(start);
+            self.descent.restart();
+        }
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}

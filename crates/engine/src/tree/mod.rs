@@ -1,0 +1,28 @@
+//! The B+-tree: operations on pages in frames, each one synchronous, each one able to say what it waits for.
+//!
+//! A page covers the keys from its lower fence up to, not including, its upper fence. Each page is referred to from one
+//! place, its parent. The root keeps its frame and its page id for ever; when it splits, its content moves down.
+
+mod descend;
+mod get;
+mod merge;
+mod put;
+mod remove;
+mod scan;
+mod split;
+
+pub(crate) use get::{Found, Get};
+pub(crate) use merge::{Merge, Merged};
+pub(crate) use put::{Put, PutOutcome};
+pub(crate) use remove::{Remove, Removed};
+pub(crate) use scan::{Batch, Direction, Scan};
+pub(crate) use split::{Split, SplitOutcome};
+
+use qpair_memory::FrameIndex;
+
+/// A tree that is open: its root is pinned in a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree {
+    pub(crate) id: u32,
+    pub(crate) root: FrameIndex,
+}

@@ -1,0 +1,195 @@
+//! Range scans: one leaf at a time, copied while it stood still.
+
+use std::ops::Bound;
+
+use super::Tree;
+use super::descend::Route;
+use crate::page::Node;
+use crate::task::{Context, Descent, Need, Operation};
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Reverse,
+}
+
+/// One record of a batch, as ends in its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key_end: u32,
+    value_end: u32,
+    overflow: bool,
+}
+
+/// Records of one leaf, in scan order.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    /// Where the scan goes on: the bound at which the next leaf begins; `None` at the end.
+    pub(crate) next: Option<Bound<Vec<u8>>>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.next = None;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Key, value, and whether the value is an overflow descriptor.
+    pub(crate) fn entry(&self, index: usize) -> (&[u8], &[u8], bool) {
+        let start =
+            index.checked_sub(1).map_or(0, |before| self.entries[before].value_end as usize);
+        let Entry { key_end, value_end, overflow } = self.entries[index];
+        (
+            &self.bytes[start..key_end as usize],
+            &self.bytes[key_end as usize..value_end as usize],
+            overflow,
+        )
+    }
+
+    fn push(&mut self, node: Node<'_>, position: usize) {
+        node.key(position, &mut self.bytes);
+        let key_end = self.bytes.len() as u32;
+        let value = node.value(position);
+        node.bytes.append_to(value.offset, value.len, &mut self.bytes);
+        self.entries.push(Entry {
+            key_end,
+            value_end: self.bytes.len() as u32,
+            overflow: value.overflow,
+        });
+    }
+}
+
+/// Copies the records of the first leaf of a range.
+pub(crate) struct Scan<'a> {
+    tree: Tree,
+    direction: Direction,
+    /// Where the scan is now, on the side it comes from.
+    from: &'a Bound<Vec<u8>>,
+    /// Where it ends.
+    to: &'a Bound<Vec<u8>>,
+    batch: &'a mut Batch,
+    descent: Descent,
+}
+
+impl<'a> Scan<'a> {
+    pub(crate) fn new(
+        tree: Tree,
+        direction: Direction,
+        from: &'a Bound<Vec<u8>>,
+        to: &'a Bound<Vec<u8>>,
+        batch: &'a mut Batch,
+    ) -> Self {
+        Self { tree, direction, from, to, batch, descent: Descent::default() }
+    }
+
+    /// Copies records upwards; whether the end of the range was met.
+    fn forward(&mut self, node: Node<'_>) {
+        let start = match self.from {
+            Bound::Included(key) => node.lower_bound(key).0,
+            Bound::Excluded(key) => {
+                let (position, found) = node.lower_bound(key);
+                position + usize::from(found)
+            }
+            Bound::Unbounded => 0,
+        };
+        let mut upper = Vec::new();
+        node.upper_fence(&mut upper);
+        let (end, last) = if !node.has_upper_fence() {
+            (self.end_position(node), true)
+        } else {
+            let last = match self.to {
+                Bound::Included(key) => *key < upper,
+                Bound::Excluded(key) => *key <= upper,
+                Bound::Unbounded => false,
+            };
+            (if last { self.end_position(node) } else { node.count() }, last)
+        };
+        for position in start..end {
+            self.batch.push(node, position);
+        }
+        self.batch.next = (!last).then_some(Bound::Included(upper));
+    }
+
+    /// First position past a forward scan's end, in the leaf where it ends.
+    fn end_position(&self, node: Node<'_>) -> usize {
+        match self.to {
+            Bound::Included(key) => {
+                let (position, found) = node.lower_bound(key);
+                position + usize::from(found)
+            }
+            Bound::Excluded(key) => node.lower_bound(key).0,
+            Bound::Unbounded => node.count(),
+        }
+    }
+
+    /// Copies records downwards.
+    fn reverse(&mut self, node: Node<'_>) {
+        let end = match self.from {
+            Bound::Included(key) => {
+                let (position, found) = node.lower_bound(key);
+                position + usize::from(found)
+            }
+            Bound::Excluded(key) => node.lower_bound(key).0,
+            Bound::Unbounded => node.count(),
+        };
+        let mut lower = Vec::new();
+        node.lower_fence(&mut lower);
+        let last = lower.is_empty()
+            || match self.to {
+                Bound::Included(key) | Bound::Excluded(key) => *key >= lower,
+                Bound::Unbounded => false,
+            };
+        let start = match self.to {
+            Bound::Included(key) if last => node.lower_bound(key).0,
+            Bound::Excluded(key) if last => {
+                let (position, found) = node.lower_bound(key);
+                position + usize::from(found)
+            }
+            _ => 0,
+        };
+        for position in (start..end).rev() {
+            self.batch.push(node, position);
+        }
+        self.batch.next = (!last).then_some(Bound::Excluded(lower));
+    }
+}
+
+impl Operation for Scan<'_> {
+    type Output = ();
+
+    fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
+        let route = match (self.direction, self.from) {
+            (_, Bound::Included(key)) | (Direction::Forward, Bound::Excluded(key)) => {
+                Route::To(key)
+            }
+            (Direction::Reverse, Bound::Excluded(key)) => Route::Before(key),
+            (Direction::Forward, Bound::Unbounded) => Route::To(&[]),
+            (Direction::Reverse, Bound::Unbounded) => Route::Last,
+        };
+        let page = self.descent.to_leaf(context, &self.tree, route)?;
+        self.batch.clear();
+        let node = Node::new(page.bytes());
+        match self.direction {
+            Direction::Forward => self.forward(node),
+            Direction::Reverse => self.reverse(node),
+        }
+        if page.validate() {
+            return Ok(());
+        }
+        self.batch.clear();
+        self.descent.restart();
+        Err(Need::Retry)
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
