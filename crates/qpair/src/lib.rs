@@ -1,1 +1,58 @@
-//! Placeholder.
+//! A key-value store for one program: byte-string keys in order, in named tables, on a file, several files or raw block
+//! devices, with as much memory as it is given and no more.
+//!
+//! ```
+//! use qpair::Options;
+//!
+//! # fn main() -> qpair::Result<()> {
+//! # let path = std::env::temp_dir().join(format!("qpair-doc-{}.qpair", std::process::id()));
+//! # let _ = std::fs::remove_file(&path);
+//! // Makes the store if there is none; `buffered` because /tmp may have no direct I/O.
+//! let store = Options::new(&path).memory_bytes(64 << 20).buffered(true).open()?;
+//! let users = store.table("users")?;
+//!
+//! // Blocking calls, from any thread.
+//! users.put(b"ada", b"1815")?;
+//! users.put(b"alan", b"1912")?;
+//! assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
+//! for record in users.range::<[u8], _>(..)?.reverse() {
+//!     let (key, value) = record?;
+//!     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//!
+//! // Tasks, on the store's workers: thousands of them wait for the drive at once.
+//! let task = users.task();
+//! let found = store.spawn(move || async move { task.get(b"alan").await }).join()??;
+//! assert_eq!(found.as_deref(), Some(&b"1912"[..]));
+//!
+//! // Until then nothing is promised to survive power loss; a store that was not closed is refused.
+//! store.close()?;
+//! # std::fs::remove_file(&path).ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Options`] opens a store: on which devices, over which [`Interface`], with how much memory.
+//! - [`Store`], [`Table`] and [`TaskTable`] are the engine's, [`block`] is the layer of devices below it.
+//! - [`Error`] has a kind for programs, and context and a way out for people.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod blank;
+mod interfaces;
+mod members;
+mod open;
+mod options;
+mod report;
+
+pub use options::Options;
+pub use qpair_block as block;
+pub use qpair_block::{format_bytes, parse_bytes};
+pub use qpair_engine::{
+    Error, ErrorKind, JoinHandle, KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Range, Result, Store,
+    StoreOptions, StoreReport, StoreStatistics, Table, TaskRange, TaskTable, VALUE_LEN_MAX,
+    key_len_max, yield_now,
+};
+pub use qpair_kernel::{Interface, probe};
+pub use report::{OpenReport, PassedOver};

@@ -1,0 +1,70 @@
+//! Which interface to try, and which next.
+
+use std::cell::RefCell;
+
+use qpair_engine::{Error, ErrorKind};
+use qpair_kernel::{Choice, Interface};
+
+use crate::report::PassedOver;
+
+/// The search for an interface that works, from opening the first file to a running worker.
+pub(crate) struct Interfaces {
+    asked: Interface,
+    /// What the next attempt uses.
+    pub(crate) current: Interface,
+    /// The earliest interface that the files of this attempt run on.
+    in_use: RefCell<Option<Interface>>,
+    passed_over: RefCell<Vec<PassedOver>>,
+}
+
+impl Interfaces {
+    pub(crate) fn new(asked: Interface) -> Self {
+        Self { asked, current: asked, in_use: RefCell::default(), passed_over: RefCell::default() }
+    }
+
+    /// Notes what a file was opened on.
+    pub(crate) fn note(&self, choice: &Choice) {
+        for (interface, reason) in &choice.reasons {
+            self.pass_over(*interface, reason.to_string());
+        }
+        let mut in_use = self.in_use.borrow_mut();
+        *in_use = match *in_use {
+            Some(other) if place(other) <= place(choice.interface) => Some(other),
+            _ => Some(choice.interface),
+        };
+    }
+
+    fn pass_over(&self, interface: Interface, reason: String) {
+        let mut passed_over = self.passed_over.borrow_mut();
+        if !passed_over.iter().any(|known| known.interface == interface) {
+            passed_over.push(PassedOver { interface, reason });
+        }
+    }
+
+    /// After a failed attempt: goes on to the next interface, if the choice is ours and the failure may be the
+    /// interface's; `false` if not.
+    pub(crate) fn next(&mut self, error: &Error) -> bool {
+        let may_be_its =
+            matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Limit | ErrorKind::Denied);
+        let failed = match self.current {
+            Interface::Auto => self.in_use.take(),
+            named => Some(named),
+        };
+        let (true, Some(failed)) = (may_be_its && self.asked == Interface::Auto, failed) else {
+            return false;
+        };
+        let Some(next) = Interface::CONCRETE.get(place(failed) + 1) else { return false };
+        self.pass_over(failed, error.to_string());
+        self.current = *next;
+        true
+    }
+
+    pub(crate) fn into_passed_over(self) -> Vec<PassedOver> {
+        self.passed_over.into_inner()
+    }
+}
+
+/// Where an interface comes in the order of trying.
+fn place(interface: Interface) -> usize {
+    Interface::CONCRETE.iter().position(|known| *known == interface).unwrap_or(0)
+}

@@ -1,0 +1,99 @@
+//! The members of a store by name, and which of their files are there.
+
+use std::path::{Path, PathBuf};
+
+use qpair_block::DeviceSpec;
+use qpair_engine::{Error, ErrorKind, Result};
+
+use crate::options::Options;
+
+/// Room for labels and the first pages in a new file, bytes.
+const NEW_FILE_BYTES: u64 = 2 << 20;
+
+/// Members, with a whole-store stripe taken apart.
+pub(crate) struct Members {
+    pub(crate) specs: Vec<DeviceSpec>,
+    /// Unit of the stripe that was taken apart, bytes.
+    pub(crate) unit_bytes: Option<u64>,
+}
+
+impl Members {
+    pub(crate) fn of(options: &Options) -> Result<Self> {
+        let mut specs = options.members.iter().cloned().collect::<Result<Vec<_>>>()?;
+        let mut unit = None;
+        if let [DeviceSpec::Stripe { unit_bytes, members }] = &specs[..] {
+            unit = Some(*unit_bytes);
+            specs = members.clone();
+        }
+        let members = Self { specs, unit_bytes: unit };
+        members.check_distinct()?;
+        Ok(members)
+    }
+
+    pub(crate) fn paths(&self) -> Vec<&Path> {
+        self.specs.iter().flat_map(DeviceSpec::paths).collect()
+    }
+
+    /// Files that are not there.
+    pub(crate) fn missing(&self) -> Vec<PathBuf> {
+        let is_missing = |path: &&Path| matches!(path.try_exists(), Ok(false));
+        self.paths().into_iter().filter(is_missing).map(Path::to_owned).collect()
+    }
+
+    /// The same file twice would lock itself out, with an error that tells little.
+    fn check_distinct(&self) -> Result<()> {
+        let mut paths = self.paths();
+        paths.sort_unstable();
+        match paths.windows(2).find(|pair| pair[0] == pair[1]) {
+            None => Ok(()),
+            Some(pair) => Err(Error::with_hint(
+                ErrorKind::Invalid,
+                format!("{} is named twice among the store's members", pair[0].display()),
+                "name each member once",
+            )),
+        }
+    }
+
+    /// Size of a new file: each member of a stripe inside holds at least one unit.
+    pub(crate) fn new_file_bytes(&self, stripe_unit_bytes: u64) -> u64 {
+        let units = self.specs.iter().map(unit_bytes_max).max().unwrap_or(0);
+        units.max(stripe_unit_bytes).saturating_add(NEW_FILE_BYTES)
+    }
+}
+
+fn unit_bytes_max(spec: &DeviceSpec) -> u64 {
+    match spec {
+        DeviceSpec::Stripe { unit_bytes, members } => {
+            members.iter().map(unit_bytes_max).max().unwrap_or(0).max(*unit_bytes)
+        }
+        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => unit_bytes_max(inner),
+        _ => 0,
+    }
+}
+
+/// Files made for a store: removed again unless the store came to be.
+#[derive(Default)]
+pub(crate) struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    pub(crate) fn add(&mut self, path: &Path) {
+        self.0.push(path.to_owned());
+    }
+
+    pub(crate) fn contains(&self, path: &Path) -> bool {
+        self.0.iter().any(|known| known == path)
+    }
+
+    pub(crate) fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Nothing better can be done about it; the error on its way up is the one to tell.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

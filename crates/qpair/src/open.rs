@@ -1,0 +1,146 @@
+//! Opening: names to devices, devices to a store.
+//!
+//! Invariants:
+//! - a file is formatted only if it was made here, or if formatting was asked for;
+//! - a file made here is gone again if the store did not come to be;
+//! - the interface asked for by name is the one that runs.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::sync::Arc;
+
+use qpair_block as block;
+use qpair_block::{BlockDevice, DeviceSpec};
+use qpair_engine::{Error, ErrorKind, Result, Store, StoreOptions};
+use qpair_kernel::FileOptions;
+
+use crate::blank::check_blank;
+use crate::interfaces::Interfaces;
+use crate::members::{Members, NewFiles};
+use crate::options::Options;
+use crate::report::OpenReport;
+
+pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
+    let members = Members::of(options)?;
+    let missing = members.missing();
+    let all_missing = missing.len() == members.paths().len();
+    if let Some(path) = missing.first() {
+        check_missing(options, path, all_missing)?;
+    }
+    let mut store = options.store.clone();
+    store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
+    // Of what is in memory alone there is nothing to be lost either.
+    store.format |= all_missing;
+    let attempt = Attempt {
+        new_file_bytes: members.new_file_bytes(store.stripe_unit_bytes),
+        must_be_blank: Cell::new(options.store.format && !options.force),
+        members: &members,
+        buffered: options.buffered,
+        store,
+    };
+    let mut new_files = NewFiles::default();
+    let mut interfaces = Interfaces::new(options.interface);
+    let outcome = attempt.run(&mut interfaces, &mut new_files);
+    let (opened, not_writable) = match outcome {
+        // Not where the store was to be made: that cannot be done read-only.
+        Err(error) if missing.is_empty() && !attempt.store.format && is_not_writable(&error) => {
+            let store = StoreOptions { read_only: true, ..attempt.store.clone() };
+            let attempt = Attempt { store, ..attempt };
+            // If that fails too, the first error says more.
+            interfaces = Interfaces::new(options.interface);
+            let second = attempt.run(&mut interfaces, &mut new_files);
+            (
+                second.map_err(
+                    |second| if is_not_writable(&second) { error.clone() } else { second },
+                )?,
+                Some(error),
+            )
+        }
+        outcome => (outcome?, None),
+    };
+    new_files.keep();
+    let info = opened.device_info();
+    let report = OpenReport {
+        interface: info.interface,
+        mode: info.mode,
+        passed_over: interfaces.into_passed_over(),
+        created: options.store.format || all_missing,
+        not_writable,
+    };
+    Ok((opened, report))
+}
+
+fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()> {
+    if !all_missing {
+        return Err(Error::with_hint(
+            ErrorKind::Member,
+            format!("{} is missing, while other members of the store are there", path.display()),
+            "give the members of one store, in the order in which it was made",
+        ));
+    }
+    if options.store.read_only || !options.create {
+        return Err(Error::with_hint(
+            ErrorKind::NotFound,
+            format!("there is no store {}", path.display()),
+            "check the path",
+        ));
+    }
+    Ok(())
+}
+
+fn is_not_writable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Denied | ErrorKind::ReadOnly)
+}
+
+/// One way of opening.
+struct Attempt<'a> {
+    members: &'a Members,
+    store: StoreOptions,
+    new_file_bytes: u64,
+    /// Whether what is there was not looked at yet. After that, what is there may be ours.
+    must_be_blank: Cell<bool>,
+    buffered: bool,
+}
+
+impl Attempt<'_> {
+    /// Opens over the first interface that works.
+    fn run(&self, interfaces: &mut Interfaces, new_files: &mut NewFiles) -> Result<Store> {
+        loop {
+            match self.run_on(interfaces, new_files) {
+                Err(error) if interfaces.next(&error) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn run_on(&self, interfaces: &Interfaces, new_files: &mut NewFiles) -> Result<Store> {
+        let new_files = RefCell::new(new_files);
+        let opener = |path: &Path| -> block::Result<Arc<dyn BlockDevice>> {
+            let mut new_files = new_files.borrow_mut();
+            let create = self.store.format
+                && !new_files.contains(path)
+                && matches!(path.try_exists(), Ok(false));
+            let options = FileOptions {
+                create: create.then_some(self.new_file_bytes),
+                read_only: self.store.read_only,
+                direct: !self.buffered,
+                ..FileOptions::new(path)
+            };
+            let device = qpair_kernel::open(&options, interfaces.current)?;
+            if create {
+                new_files.add(path);
+            }
+            interfaces.note(device.choice());
+            Ok(Arc::new(device))
+        };
+        let open = |spec: &DeviceSpec| {
+            spec.open(&opener).map_err(|error| Error::block(error, "opening the store"))
+        };
+        let devices = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        if self.must_be_blank.get() {
+            devices.iter().try_for_each(|device| check_blank(device.as_ref()))?;
+            self.must_be_blank.set(false);
+        }
+        Store::open(devices, &self.store)
+    }
+}

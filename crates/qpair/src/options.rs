@@ -1,0 +1,158 @@
+//! What to open, and how.
+
+use std::path::Path;
+
+use qpair_block::{DeviceSpec, parse_bytes};
+use qpair_engine::{Error, Result, Store, StoreOptions};
+use qpair_kernel::Interface;
+
+use crate::report::OpenReport;
+
+/// How to open a store, or make one.
+///
+/// A member is a path (a file or a block device) or a specifier as [`DeviceSpec`] reads it: `ram:size=64MiB`,
+/// `delay:read_us=100:PATH`, ... A single specifier `stripe:unit=64KiB:A+B` stands for the members A and B.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until they are opened"]
+pub struct Options {
+    pub(crate) members: Vec<Result<DeviceSpec>>,
+    pub(crate) store: StoreOptions,
+    pub(crate) interface: Interface,
+    pub(crate) create: bool,
+    pub(crate) force: bool,
+    pub(crate) buffered: bool,
+}
+
+impl Options {
+    /// The store on one file, block device or specifier.
+    pub fn new(member: impl AsRef<Path>) -> Self {
+        Self::striped([member])
+    }
+
+    /// The store striped over several; their order is part of the store.
+    pub fn striped<M: AsRef<Path>>(members: impl IntoIterator<Item = M>) -> Self {
+        Self {
+            members: members.into_iter().map(|member| parse(member.as_ref())).collect(),
+            store: StoreOptions::default(),
+            interface: Interface::Auto,
+            create: true,
+            force: false,
+            buffered: false,
+        }
+    }
+
+    /// Memory for pages, bytes; 256 MiB if not said.
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.store.memory_bytes = bytes;
+        self
+    }
+
+    /// Memory for pages, as people write it: "320MiB".
+    ///
+    /// # Errors
+    /// `Invalid` if it is no size.
+    pub fn memory(self, size: &str) -> Result<Self> {
+        let bytes = parse_bytes(size).map_err(|error| Error::block(error, "memory"))?;
+        Ok(self.memory_bytes(bytes))
+    }
+
+    /// Workers: threads, one to a core. 0, the default: as many as there are cores.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.store.workers = workers;
+        self
+    }
+
+    /// Interface to the kernel. [`Interface::Auto`], the default, takes the first that works; one asked for by
+    /// name is the one used, or opening fails and says why.
+    pub fn io(mut self, interface: Interface) -> Self {
+        self.interface = interface;
+        self
+    }
+
+    /// Whether to make the files and the store if they are missing; yes if not said.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Refuse changes, and share the files with other readers.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.store.read_only = read_only;
+        self
+    }
+
+    /// Make a new store on block devices or files that exist. Refused where there is anything but zeroes in the label's
+    /// place, unless [`Options::force`] is set too.
+    pub fn format(mut self, format: bool) -> Self {
+        self.store.format = format;
+        self
+    }
+
+    /// With [`Options::format`]: whatever is there, it is lost.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Page size of a new store, bytes: a power of two from 512 to 65,536; 4096 if not said.
+    pub fn page_size(mut self, bytes: usize) -> Self {
+        self.store.page_size = bytes;
+        self
+    }
+
+    /// Stripe unit of a new store, bytes: a multiple of the page size; 64 KiB if not said.
+    pub fn stripe_unit_bytes(mut self, bytes: u64) -> Self {
+        self.store.stripe_unit_bytes = bytes;
+        self
+    }
+
+    /// Requests a worker has in flight at most.
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.store.depth = depth;
+        self
+    }
+
+    /// Completions a busy worker likes to take at once, and how long it waits for so many, microseconds.
+    pub fn batch(mut self, completions: u32, linger_us: u32) -> Self {
+        self.store.batch = completions;
+        self.store.linger_us = linger_us;
+        self
+    }
+
+    /// Go through the page cache, for file systems without direct I/O (O_DIRECT). Pages are then in memory twice,
+    /// and the memory given is no longer the memory used.
+    pub fn buffered(mut self, buffered: bool) -> Self {
+        self.buffered = buffered;
+        self
+    }
+
+    /// Opens the store, or makes it.
+    ///
+    /// A file that exists is never overwritten. One that may not be written is opened for reading only, which
+    /// [`Store::is_read_only`] tells. Files made here are removed again if the store cannot be made on them.
+    ///
+    /// # Errors
+    /// `NotFound` if it is missing and not to be made; `Busy` if it is open elsewhere; `Unsupported` and `Limit` if the
+    /// machine does not offer what was asked; and as [`Store::open`].
+    pub fn open(self) -> Result<Store> {
+        Ok(self.open_with_report()?.0)
+    }
+
+    /// As [`Options::open`], and says what the machine was found to be.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open_with_report(self) -> Result<(Store, OpenReport)> {
+        crate::open::open(&self)
+    }
+}
+
+fn parse(member: &Path) -> Result<DeviceSpec> {
+    match member.to_str() {
+        Some(text) => {
+            DeviceSpec::parse(text).map_err(|error| Error::block(error, "naming a store's member"))
+        }
+        // No specifier has bytes outside of UTF-8.
+        None => Ok(DeviceSpec::File(member.to_owned())),
+    }
+}

@@ -1,0 +1,36 @@
+//! What became of an open.
+
+use std::fmt;
+
+use qpair_engine::Error;
+use qpair_kernel::Interface;
+
+/// How a store was opened: what [`crate::Options`] left to the machine.
+#[derive(Clone, Debug, Default)]
+pub struct OpenReport {
+    /// The interface in use: `io_uring`, `libaio`, `posix`, `ram`, ...; several joined by `+` if members differ.
+    pub interface: String,
+    /// Details of its mode.
+    pub mode: String,
+    /// Interfaces that [`Interface::Auto`] tried before, in order, and why each was left.
+    pub passed_over: Vec<PassedOver>,
+    /// A new store was made.
+    pub created: bool,
+    /// Why the store was opened for reading only though that was not asked.
+    pub not_writable: Option<Error>,
+}
+
+/// An interface that does not work here.
+#[derive(Clone, Debug)]
+pub struct PassedOver {
+    /// Which.
+    pub interface: Interface,
+    /// Why, and what would help.
+    pub reason: String,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not {}: {}", self.interface, self.reason)
+    }
+}
