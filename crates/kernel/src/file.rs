@@ -96,6 +96,15 @@ impl File {
         if options.exclusive_lock {
             lock(&fd, options.read_only, &name)?;
         }
+        Self::take(fd, options, kind, name).inspect_err(|_| {
+            if options.create.is_some() {
+                // Made and locked by this call, of no use to anybody.
+                let _ = std::fs::remove_file(&options.path);
+            }
+        })
+    }
+
+    fn take(fd: OwnedFd, options: &FileOptions, kind: Kind, name: String) -> Result<Self> {
         let handle = std::fs::File::from(fd);
         let geometry = geometry(&handle, kind, options, &name)?;
         let limits = DeviceInfo {
@@ -122,9 +131,7 @@ impl File {
             reserved_bytes: Mutex::new(0),
         };
         if let Some(bytes) = options.create {
-            file.fill_new(bytes, &options.path).inspect_err(|_| {
-                let _ = std::fs::remove_file(&options.path);
-            })?;
+            file.fill_new(bytes, &options.path)?;
         }
         Ok(file)
     }
