@@ -1,1 +1,22 @@
-//! Placeholder.
+//! Workloads over stores and devices, and what they cost.
+//!
+//! - [`run`]: one workload over one store: [`Workload::Lookup`], [`Workload::Update`], [`Workload::Scan`],
+//!   [`Workload::Insert`].
+//! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod ceiling;
+mod clock;
+mod dataset;
+mod progress;
+mod report;
+mod run;
+mod workload;
+
+pub use ceiling::{Ceiling, CeilingOptions, ceiling};
+pub use progress::{Progress, Silent};
+pub use report::{LatencyReport, Report};
+pub use run::{RunOptions, run};
+pub use workload::Workload;

@@ -1,0 +1,123 @@
+//! The device's own ceiling: random reads as fast as they come, with nothing above the channel.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair::{Error, ErrorKind, Interface, Result};
+use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, IoError, Request, WaitOptions};
+use qpair_kernel::FileOptions;
+
+use crate::clock::Stretch;
+use crate::progress::Progress;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct CeilingOptions {
+    /// File or block device.
+    pub path: PathBuf,
+    /// Interface.
+    pub io: Interface,
+    /// Bytes of a read.
+    pub block_bytes: u32,
+    /// Go through the page cache.
+    pub buffered: bool,
+    /// Seconds for each combination of threads and depth.
+    pub seconds: f64,
+    /// Numbers of threads to try.
+    pub threads: Vec<usize>,
+    /// Depths of each thread to try.
+    pub depths: Vec<u32>,
+}
+
+/// The best combination.
+#[derive(Clone, Copy, Debug)]
+pub struct Ceiling {
+    /// Reads per second.
+    pub reads_per_s: f64,
+    /// Processor time per read, microseconds.
+    pub cpu_us_per_read: f64,
+    /// Threads.
+    pub threads: usize,
+    /// Requests in flight of each thread.
+    pub depth: u32,
+}
+
+/// Tries every combination of threads and depths, and returns the best.
+///
+/// # Errors
+/// What opening the file or reading from it says.
+pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceiling> {
+    let file = FileOptions { read_only: true, direct: !options.buffered, ..FileOptions::new(&options.path) };
+    let device = qpair_kernel::open(&file, options.io).map_err(|error| Error::block(error, "measuring the device"))?;
+    let mut best: Option<Ceiling> = None;
+    for threads in &options.threads {
+        for depth in &options.depths {
+            if progress.stop() {
+                break;
+            }
+            let one = measure(&device, options, *threads, *depth)?;
+            if best.is_none_or(|best| best.reads_per_s < one.reads_per_s) {
+                best = Some(one);
+            }
+        }
+    }
+    best.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing was measured"))
+}
+
+fn measure(device: &dyn BlockDevice, options: &CeilingOptions, threads: usize, depth: u32) -> Result<Ceiling> {
+    let stop = AtomicBool::new(false);
+    let stretch = Stretch::begin();
+    let reads = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| read_randomly(device, options, depth, &stop))).collect();
+        let end = Instant::now() + Duration::from_secs_f64(options.seconds);
+        while Instant::now() < end && !running.iter().any(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Ordering::Relaxed);
+        running
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| Error::new(ErrorKind::Io, "a reading thread panicked"))?)
+            .sum::<Result<u64>>()
+    })?;
+    let (wall, cpu) = stretch.end();
+    Ok(Ceiling {
+        reads_per_s: reads as f64 / wall.as_secs_f64(),
+        cpu_us_per_read: cpu.as_secs_f64() * 1e6 / reads.max(1) as f64,
+        threads,
+        depth,
+    })
+}
+
+fn read_randomly(device: &dyn BlockDevice, options: &CeilingOptions, depth: u32, stop: &AtomicBool) -> Result<u64> {
+    let block = u64::from(options.block_bytes);
+    let blocks = device.size_bytes() / block;
+    let no_memory = |error: std::io::Error| Error::new(ErrorKind::NoMemory, format!("mapping memory to read into: {error}"));
+    let arena = Arena::new(options.block_bytes as usize, depth, ArenaOptions::default()).map_err(no_memory)?;
+    let channel_options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
+    let mut channel =
+        device.open_channel(&channel_options).map_err(|error| Error::block(error, "measuring the device"))?;
+    let failed = |error: IoError| Error::io(error, "measuring the device");
+    let mut random = fastrand::Rng::new();
+    let mut free: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
+    let mut completions = Vec::with_capacity(depth as usize);
+    let mut reads = 0;
+    let wait = WaitOptions { want: (depth / 4).clamp(1, 32), linger: Duration::from_micros(100), timeout: None };
+    while !stop.load(Ordering::Relaxed) {
+        while let Some(buffer) = free.pop() {
+            let request = Request::read(random.u64(0..blocks) * block, options.block_bytes, buffer, 0);
+            if let Err(request) = channel.submit(request) {
+                free.extend(request.buffer);
+                break;
+            }
+        }
+        channel.wait(&mut completions, wait);
+        for completion in completions.drain(..) {
+            completion.result.map_err(failed)?;
+            reads += 1;
+            free.extend(completion.buffer);
+        }
+    }
+    Ok(reads)
+}

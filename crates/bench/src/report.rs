@@ -1,0 +1,86 @@
+//! What a run found.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Latencies of operations, microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LatencyReport {
+    /// Median.
+    pub p50: f64,
+    /// 99 of 100 were at most this.
+    pub p99: f64,
+    /// 999 of 1000 were at most this.
+    pub p999: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl LatencyReport {
+    /// From a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        Self {
+            p50: us(histogram.value_at_quantile(0.5)),
+            p99: us(histogram.value_at_quantile(0.99)),
+            p999: us(histogram.value_at_quantile(0.999)),
+            max: us(histogram.max()),
+        }
+    }
+}
+
+/// One run: what ran, and what it cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The workload.
+    pub workload: String,
+    /// Interface really in use.
+    pub io: String,
+    /// Its details.
+    pub io_mode: String,
+    /// Workers.
+    pub workers: usize,
+    /// Tasks of each worker.
+    pub tasks: usize,
+    /// Records in the store.
+    pub records: u64,
+    /// Memory for pages, bytes.
+    pub memory_bytes: u64,
+    /// Pages of the store, bytes.
+    pub store_bytes: u64,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Operations done.
+    pub ops: u64,
+    /// Operations per second.
+    pub ops_per_s: f64,
+    /// Reads of the device per second.
+    pub device_reads_per_s: f64,
+    /// Writes of the device per second.
+    pub device_writes_per_s: f64,
+    /// Reads of the device per operation.
+    pub reads_per_op: f64,
+    /// System calls of the channels per operation.
+    pub system_calls_per_op: f64,
+    /// Processor time per operation, user and system, all threads, microseconds.
+    pub cpu_us_per_op: f64,
+    /// Latencies.
+    pub latency_us: LatencyReport,
+    /// Operations of each second of the run.
+    pub ops_by_second: Vec<u64>,
+    /// Random reads per second of the device alone, where they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling_reads_per_s: Option<f64>,
+    /// Seconds that filling the store took, and records per second, where it was filled by this run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill_records_per_s: Option<f64>,
+    /// The same configuration gives the same hash.
+    pub config_hash: String,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+/// Release of the running kernel.
+pub(crate) fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
