@@ -107,6 +107,12 @@ impl Error {
         self.0.kind
     }
 
+    /// What was being done, to what, and what came of it: the message without cause and way out.
+    #[must_use]
+    pub fn context(&self) -> &str {
+        &self.0.context
+    }
+
     /// The way out, if one is known.
     #[must_use]
     pub fn way_out(&self) -> Option<&str> {

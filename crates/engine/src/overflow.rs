@@ -72,6 +72,12 @@ fn pages_of(len: usize, page_size: usize) -> usize {
     len.div_ceil(part_bytes(page_size)).max(1)
 }
 
+/// Bytes of a value in the page with its part of this number.
+pub(crate) fn part_len(descriptor: Descriptor, part: u32, page_size: usize) -> usize {
+    let capacity = part_bytes(page_size);
+    (descriptor.len as usize).saturating_sub(part as usize * capacity).min(capacity)
+}
+
 /// Waits for a free frame, marked as memory for a transfer.
 pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
     poll_fn(|_| {
@@ -265,8 +271,7 @@ fn take_part(
     if sum != stored || stored_id != page_id {
         return Err(corrupt(page.as_slice(), stored, sum, stored_id, page_id));
     }
-    let capacity = bytes.len() - HEADER_BYTES;
-    let expected = (descriptor.len as usize - part as usize * capacity).min(capacity);
+    let expected = part_len(descriptor, part, bytes.len());
     if bytes.load_u8(field::KIND) != PageKind::Overflow as u8
         || bytes.load_u64(field::STAMP) != descriptor.stamp
         || bytes.load_u32(field::PART) != part

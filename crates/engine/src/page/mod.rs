@@ -103,6 +103,22 @@ pub(crate) fn checksum(page: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&page[4..])
 }
 
+/// What is wrong with a page that should be `page_id`, as far as its checksum and id tell.
+pub(crate) fn damage(page: &[u8], page_id: u64) -> Option<String> {
+    let word = |at: usize| page[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    let (stored, sum) = (word(field::CHECKSUM) as u32, checksum(page));
+    let stored_id = word(field::PAGE_ID);
+    if stored == sum && stored_id == page_id {
+        None
+    } else if page.iter().all(|byte| *byte == 0) {
+        Some("is all zeroes".to_owned())
+    } else if stored != sum {
+        Some(format!("has checksum {stored:08x}, its bytes give {sum:08x}"))
+    } else {
+        Some(format!("says it is page {stored_id}"))
+    }
+}
+
 /// The first four bytes of a key suffix as an integer that sorts as the bytes do.
 #[inline(always)]
 pub(crate) fn head_of(suffix: &[u8]) -> u32 {

@@ -43,7 +43,7 @@ impl Store {
         if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
             return Ok(Some(Table::new(self.inner.clone(), *tree)));
         }
-        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
         let (id, root_page) = decode(&record)?;
         let tree = self.inner.open_tree(id, root_page)?;
@@ -56,7 +56,7 @@ impl Store {
     /// # Errors
     /// What the device says.
     pub fn table_names(&self) -> Result<Vec<String>> {
-        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         catalog
             .range::<[u8], _>(..)?
             .map(|entry| Ok(String::from_utf8_lossy(&entry?.0).into_owned()))
@@ -65,7 +65,7 @@ impl Store {
 
     fn make_table(&self, name: &str) -> Result<Table> {
         let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
+        let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
             return Ok(Table::new(self.inner.clone(), *tree));
         }
@@ -80,22 +80,10 @@ impl Store {
         tables.push((name.to_owned(), tree));
         Ok(Table::new(self.inner.clone(), tree))
     }
-
-    /// Name, id and root page of every tree, the catalog first.
-    pub(crate) fn trees(&self) -> Result<Vec<(String, u32, u64)>> {
-        let frames = &self.inner.shared.pool.frames;
-        let mut trees = vec![("(catalog)".to_owned(), 0, frames.page_id(self.inner.catalog.root))];
-        let catalog = Table::new(self.inner.clone(), self.inner.catalog);
-        for entry in catalog.range::<[u8], _>(..)? {
-            let (name, record) = entry?;
-            let (id, root_page) = decode(&record)?;
-            trees.push((String::from_utf8_lossy(&name).into_owned(), id, root_page));
-        }
-        Ok(trees)
-    }
 }
 
-fn decode(record: &[u8]) -> Result<(u32, u64)> {
+/// Id and root page of the tree that a record of the catalog names.
+pub(super) fn decode(record: &[u8]) -> Result<(u32, u64)> {
     let id = record.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
     let root = record.get(4..12).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     id.zip(root)
@@ -103,6 +91,11 @@ fn decode(record: &[u8]) -> Result<(u32, u64)> {
 }
 
 impl StoreInner {
+    /// The catalog's tree; why not, if a store opened for reading has lost it.
+    pub(super) fn catalog(&self) -> Result<Tree> {
+        self.catalog.clone()
+    }
+
     /// Makes an empty tree; its root's page, and the tree.
     pub(crate) fn make_tree(&self, id: u32) -> Result<(u64, Tree)> {
         self.begin_change()?;

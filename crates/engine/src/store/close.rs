@@ -87,7 +87,7 @@ impl StoreInner {
             free_list_page,
             free_list_pages,
             free_runs,
-            catalog_root: self.shared.pool.frames.page_id(self.catalog.root),
+            catalog_root: self.shared.pool.frames.page_id(self.catalog()?.root),
             ..label.clone()
         };
         labels::write_all(&self.members, &next)?;
@@ -105,32 +105,39 @@ impl StoreInner {
             return Ok(());
         }
         let shared = self.shared.clone();
-        if page + pages > shared.space.high_water() {
+        if page.checked_add(pages).is_none_or(|end| end > shared.space.high_water()) {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 "the list of free pages lies past the store's end",
             ));
         }
         self.block_on(move || async move {
-            let capacity = (shared.page_size - HEADER_BYTES) / RUN_BYTES;
+            let capacity = ((shared.page_size - HEADER_BYTES) / RUN_BYTES) as u64;
+            // The first page that no run so far reaches: runs are in order, and do not touch.
+            let mut end_of_last = 0;
             for index in 0..pages {
                 let bytes = read_free_list_page(&shared, page + index).await?;
-                let here = (runs as usize - index as usize * capacity).min(capacity);
+                let here = runs.saturating_sub(index * capacity).min(capacity) as usize;
                 for run in bytes[HEADER_BYTES..].chunks_exact(RUN_BYTES).take(here) {
                     let (start, count) = run.split_at(8);
                     let word =
                         |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
                     let (start, count) = (word(start), word(count));
-                    if count == 0
-                        || start
-                            .checked_add(count)
-                            .is_none_or(|end| end > shared.space.high_water())
-                    {
+                    let end = start.checked_add(count).filter(|end| {
+                        count > 0
+                            && start >= end_of_last
+                            && *end <= shared.space.high_water()
+                            && (*end <= page || start >= page + pages)
+                    });
+                    let Some(end) = end else {
                         return Err(Error::new(
                             ErrorKind::Corrupt,
-                            format!("a run of {count} free pages from {start} on"),
+                            format!(
+                                "the list of free pages has a run of {count} pages from {start} on"
+                            ),
                         ));
-                    }
+                    };
+                    end_of_last = end;
                     shared.space.free(start, count);
                 }
             }

@@ -1,6 +1,7 @@
 //! A store: members, workers, tables.
 
 mod catalog;
+mod check;
 mod close;
 mod labels;
 mod open;
@@ -9,6 +10,7 @@ mod report;
 mod superblock;
 mod table;
 
+pub use check::{CheckReport, TableCheck};
 pub use open::StoreOptions;
 pub use range::{Range, TaskRange};
 pub use report::{StoreReport, StoreStatistics};
@@ -34,7 +36,10 @@ pub(crate) struct StoreInner {
     members: Vec<Arc<dyn BlockDevice>>,
     /// The label as it is on the members now.
     label: Mutex<Superblock>,
-    catalog: Tree,
+    /// The catalog, or what is wrong with it; only a store opened for reading goes on without.
+    catalog: Result<Tree>,
+    /// Why the list of free pages is not known; likewise.
+    free_list_fault: Option<Error>,
     tables: Mutex<Vec<(String, Tree)>>,
     threads: Mutex<Vec<std::thread::JoinHandle<ChannelStatistics>>>,
     next_worker: AtomicUsize,

@@ -15,7 +15,6 @@ use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::space::Space;
 use crate::task::{Remote, Worker, WorkerOptions};
-use crate::tree::Tree;
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -140,10 +139,15 @@ impl Store {
                 .map_err(|error| Error::block(error, "joining the members"))?,
         );
         check_size(device.as_ref(), &label, &members)?;
-        let inner = start(members, device, label, options, read_only)?;
-        let store = Self { inner: Arc::new(inner) };
-        store.inner.load_free_list()?;
-        Ok(store)
+        let mut inner = start(members, device, label, options, read_only)?;
+        if let Err(error) = inner.load_free_list() {
+            // Who only reads needs no free pages; `check` tells of it.
+            if !read_only {
+                return Err(error);
+            }
+            inner.free_list_fault = Some(error);
+        }
+        Ok(Self { inner: Arc::new(inner) })
     }
 }
 
@@ -153,7 +157,7 @@ fn check_size(
     label: &Superblock,
     members: &[Arc<dyn BlockDevice>],
 ) -> Result<()> {
-    let needed = label.high_water * u64::from(label.page_size);
+    let needed = label.high_water.saturating_mul(u64::from(label.page_size));
     if device.size_bytes() >= needed {
         return Ok(());
     }
@@ -255,14 +259,22 @@ fn start(
         shared,
         members,
         label: Mutex::new(label),
-        catalog: Tree { id: 0, root: qpair_memory::FrameIndex(0) },
+        catalog: Err(Error::new(ErrorKind::Invalid, "the catalog is not open yet")),
+        free_list_fault: None,
         tables: Mutex::default(),
         threads: Mutex::new(threads),
         next_worker: AtomicUsize::new(0),
     };
     // If this fails, `inner` is dropped, which stops the workers.
-    inner.catalog =
-        if new && !read_only { inner.make_tree(0)?.1 } else { inner.open_tree(0, catalog_root)? };
+    let catalog = match new && !read_only {
+        true => inner.make_tree(0).map(|(_, tree)| tree),
+        false => inner.open_tree(0, catalog_root),
+    };
+    // What is damaged can still be checked by who only reads.
+    if !read_only && let Err(error) = catalog {
+        return Err(error);
+    }
+    inner.catalog = catalog;
     Ok(inner)
 }
 

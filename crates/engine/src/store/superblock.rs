@@ -5,6 +5,7 @@
 //! store: it is marked open first and clean last.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 
 /// Bytes at the start of each member that hold labels; pages follow.
 pub(crate) const LABEL_BYTES: u64 = 64 << 10;
@@ -122,14 +123,27 @@ impl Superblock {
             2 => StoreState::Clean,
             _ => return Ok(None),
         };
+        let (page_size, stripe_unit_bytes) = (half(64), word(56));
+        let sizes = (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&(page_size as usize))
+            && page_size.is_power_of_two()
+            && stripe_unit_bytes > 0
+            && stripe_unit_bytes.is_multiple_of(page_size.into());
+        if !sizes {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "the label of {name} tells of pages of {page_size} bytes, striped by {stripe_unit_bytes}"
+                ),
+            ));
+        }
         let mut store_id = [0; 16];
         store_id.copy_from_slice(&bytes[32..48]);
         Ok(Some(Self {
             store_id,
             member_index: half(48),
             member_count: half(52),
-            stripe_unit_bytes: word(56),
-            page_size: half(64),
+            stripe_unit_bytes,
+            page_size,
             state,
             generation: word(72),
             high_water: word(80),

@@ -1,0 +1,273 @@
+//! The check of a store: every page of every tree, as it is on the device.
+//!
+//! - The walk reads past the pool, on all workers, several batches of pages at a time. The thread that asked
+//!   only hands out batches and takes what they found.
+//! - A page is claimed before it is read, so each is read once, and a cycle ends at the second claim.
+//! - Memory is bounded: a bit for each page, the way down (one inner page for each level, and a few more of those read
+//!   ahead), the large values of the leaves just read, and a limited list of faults.
+
+mod walk;
+
+use qpair_memory::ExclusiveFrame;
+
+use super::catalog::decode;
+use super::{Store, StoreInner};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{Descriptor, part_len};
+use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field};
+use crate::swip::Swip;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Pages read.
+    pub pages_checked: u64,
+    /// The trees: the catalog first, then the tables by name.
+    pub tables: Vec<TableCheck>,
+    /// What is wrong: which page, where it is, and what with it. Past a thousand, the last entry counts the others.
+    pub faults: Vec<String>,
+    /// Pages that are neither free nor part of anything, in a store without faults. Space is lost, nothing else.
+    pub leaked_pages: u64,
+    /// Pages that are not free and were not reached, in a store with faults: what led to them may be damaged.
+    pub unreached_pages: u64,
+    /// Free pages.
+    pub free_pages: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong: no fault; leaked pages are none.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// What a check found of one tree. Pages that could not be read are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableCheck {
+    /// The table's name; the catalog's is `(catalog)`.
+    pub name: String,
+    /// Records.
+    pub records: u64,
+    /// Pages with records.
+    pub leaf_pages: u64,
+    /// Pages above them.
+    pub inner_pages: u64,
+    /// Pages of large values.
+    pub overflow_pages: u64,
+    /// Levels, leaves included.
+    pub height: u32,
+    /// Bytes in use in all those pages: keys, values, and what is needed to find them.
+    pub used_bytes: u64,
+}
+
+impl Store {
+    /// Reads every page in use and checks it: checksum, place, order, the bounds its parent gives it, large
+    /// values, and that nothing is used twice. Damage is part of the report; the walk goes on elsewhere.
+    /// `progress` is told the pages done and those to do.
+    ///
+    /// The store must be as it was opened. One that was opened for reading can be checked even if its catalog or its
+    /// list of free pages is damaged.
+    ///
+    /// # Errors
+    /// `Invalid` if the store was changed since it was opened, or is while it is checked; `Closed`, `NoMemory`.
+    pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
+        self.inner.refuse_changed()?;
+        let report = walk::Walk::new(&self.inner).run(progress)?;
+        self.inner.refuse_changed()?;
+        Ok(report)
+    }
+}
+
+impl StoreInner {
+    fn refuse_changed(&self) -> Result<()> {
+        if self.shared.is_marked_open() {
+            return Err(Error::with_hint(
+                ErrorKind::Invalid,
+                "a store that was changed since it was opened cannot be checked",
+                "close it and open it again",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A page to read, and what it must be.
+struct Job {
+    /// Index into the report's tables.
+    table: usize,
+    page_id: u64,
+    role: Role,
+}
+
+enum Role {
+    Node(Place),
+    /// A page of a large value.
+    Part {
+        descriptor: Descriptor,
+        part: u32,
+    },
+}
+
+/// What a node's parent says of it.
+struct Place {
+    tree_id: u32,
+    /// Unknown for the root.
+    level: Option<u8>,
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+}
+
+/// What was found in one page.
+struct Finding {
+    table: usize,
+    page_id: u64,
+    /// What is wrong with the page.
+    faults: Vec<String>,
+    /// What it holds, unless that cannot be trusted.
+    content: Content,
+}
+
+enum Content {
+    Damaged,
+    Leaf { records: u64, used_bytes: u64, values: Vec<Descriptor>, tables: Vec<TableRoot> },
+    Inner { used_bytes: u64, image: Vec<u64> },
+    Part { used_bytes: u64 },
+}
+
+/// A record of the catalog.
+struct TableRoot {
+    name: String,
+    tree_id: u32,
+    page_id: u64,
+}
+
+/// Looks at a page that was read.
+fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
+    let mut faults = Vec::new();
+    let content = match damage(page.as_slice(), job.page_id) {
+        Some(damage) => {
+            faults.push(damage);
+            Content::Damaged
+        }
+        None => match &job.role {
+            Role::Node(place) => examine_node(place, Node::new(page.bytes()), &mut faults),
+            Role::Part { descriptor, part } => {
+                examine_part(*descriptor, *part, page, &mut faults).unwrap_or(Content::Damaged)
+            }
+        },
+    };
+    Finding { table: job.table, page_id: job.page_id, faults, content }
+}
+
+fn examine_node(place: &Place, node: Node<'_>, faults: &mut Vec<String>) -> Content {
+    if node.tree_id() != place.tree_id {
+        faults.push(format!("belongs to tree {}, not to tree {}", node.tree_id(), place.tree_id));
+        return Content::Damaged;
+    }
+    if let Some(level) = place.level
+        && level != node.level()
+    {
+        faults.push(format!("is at level {} where level {level} belongs", node.level()));
+        return Content::Damaged;
+    }
+    if let Some(fault) = node.fault() {
+        faults.push(format!("has {fault}"));
+        return Content::Damaged;
+    }
+    let (mut lower, mut upper) = (Vec::new(), Vec::new());
+    node.lower_fence(&mut lower);
+    node.upper_fence(&mut upper);
+    if lower != place.lower || node.has_upper_fence().then_some(&upper) != place.upper.as_ref() {
+        faults.push("has other bounds than its parent gives it".to_owned());
+    }
+    let entries: usize = (0..node.count()).map(|position| node.entry_bytes_at(position)).sum();
+    let accounted = HEADER_BYTES + entries + lower.len() + upper.len() + node.free_bytes();
+    if accounted != node.bytes.len() {
+        faults.push(format!("accounts for {accounted} of its {} bytes", node.bytes.len()));
+    }
+    let used_bytes = (HEADER_BYTES + node.used_bytes()) as u64;
+    if !node.is_leaf() {
+        let image = (0..node.bytes.len() / 8).map(|i| node.bytes.load_u64(i * 8)).collect();
+        return Content::Inner { used_bytes, image };
+    }
+    let (mut values, mut tables) = (Vec::new(), Vec::new());
+    for position in 0..node.count() {
+        let place_of_value = node.value(position);
+        let mut value = Vec::new();
+        if place_of_value.overflow {
+            node.bytes.append_to(place_of_value.offset, place_of_value.len, &mut value);
+            match Descriptor::decode(&value, node.bytes.len()) {
+                Ok(found) if found.len as usize <= VALUE_LEN_MAX => values.push(found),
+                _ => faults.push(format!("record {position} refers to no large value")),
+            }
+        } else if place.tree_id == 0 {
+            node.bytes.append_to(place_of_value.offset, place_of_value.len, &mut value);
+            let mut key = Vec::new();
+            node.key(position, &mut key);
+            match decode(&value) {
+                Ok((tree_id, page_id)) => {
+                    let name = String::from_utf8_lossy(&key).into_owned();
+                    tables.push(TableRoot { name, tree_id, page_id });
+                }
+                Err(_) => faults.push(format!("record {position} refers to no table")),
+            }
+        }
+    }
+    Content::Leaf { records: node.count() as u64, used_bytes, values, tables }
+}
+
+fn examine_part(
+    descriptor: Descriptor,
+    part: u32,
+    page: &ExclusiveFrame<'_>,
+    faults: &mut Vec<String>,
+) -> Option<Content> {
+    let bytes = page.bytes();
+    let expected = part_len(descriptor, part, bytes.len());
+    let (kind, stamp) = (bytes.load_u8(field::KIND), bytes.load_u64(field::STAMP));
+    let (found, len) = (bytes.load_u32(field::PART), bytes.load_u32(field::PART_BYTES) as usize);
+    let fault = if kind != PageKind::Overflow as u8 {
+        format!("is of kind {kind} where a large value has a page")
+    } else if stamp != descriptor.stamp {
+        "is a page of another large value".to_owned()
+    } else if found != part || len != expected {
+        format!("is part {found} with {len} bytes, not part {part} with {expected} bytes")
+    } else {
+        return Some(Content::Part { used_bytes: (HEADER_BYTES + expected) as u64 });
+    };
+    faults.push(fault);
+    None
+}
+
+/// The children of an inner page: what each must be, and the page it is in.
+fn child_of(tree_id: u32, node: Node<'_>, position: usize) -> Result<(u64, Place), String> {
+    let key = |position: usize| {
+        let mut key = Vec::new();
+        node.key(position, &mut key);
+        key
+    };
+    let lower = match position {
+        0 => {
+            let mut lower = Vec::new();
+            node.lower_fence(&mut lower);
+            lower
+        }
+        _ => key(position - 1),
+    };
+    let upper = match position == node.count() {
+        true => node.has_upper_fence().then(|| {
+            let mut upper = Vec::new();
+            node.upper_fence(&mut upper);
+            upper
+        }),
+        false => Some(key(position)),
+    };
+    match Swip::decode(node.child(position)) {
+        Swip::Cold(page_id) => Ok((
+            page_id,
+            Place { tree_id, level: Some(node.level().saturating_sub(1)), lower, upper },
+        )),
+        Swip::Hot(_) => Err(format!("child {position} refers to memory, not to a page")),
+    }
+}

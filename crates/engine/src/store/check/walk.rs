@@ -1,0 +1,370 @@
+//! The walk: which page is next, and what is known so far.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+
+use qpair_block::Request;
+
+use super::super::StoreInner;
+use super::super::superblock::LABEL_BYTES;
+use super::{
+    CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{Descriptor, Transfer, give_scratch, scratch_frame, scratch_frame_now};
+use crate::page::Node;
+use crate::shared::Shared;
+use crate::task::{JoinHandle, latch_free};
+
+/// Pages a task reads.
+const BATCH: usize = 64;
+/// Tasks of each worker under way.
+const BATCHES_PER_WORKER: usize = 2;
+/// Reads a task has in flight.
+const WINDOW: usize = 32;
+/// Inner pages read ahead in one batch: each stays in memory until its children were handed out.
+const INNER_AHEAD: usize = 8;
+/// Faults told one by one.
+const FAULTS_MAX: usize = 1000;
+
+/// An inner page whose children are being handed out.
+struct Open {
+    table: usize,
+    page_id: u64,
+    image: Vec<u64>,
+    next: usize,
+}
+
+/// A large value whose pages are being handed out.
+struct Value {
+    table: usize,
+    descriptor: Descriptor,
+    next: u32,
+}
+
+pub(super) struct Walk<'a> {
+    inner: &'a StoreInner,
+    report: CheckReport,
+    /// Ids of the trees in the report's tables.
+    tree_ids: Vec<u32>,
+    faults: u64,
+    high_water: u64,
+    catalog_root: u64,
+    stripe_unit_bytes: u64,
+    /// A bit for each page: claimed by something.
+    claimed: Vec<u64>,
+    claimed_pages: u64,
+    roots: VecDeque<Job>,
+    values: VecDeque<Value>,
+    open: Vec<Open>,
+    running: VecDeque<JoinHandle<Result<Vec<Finding>>>>,
+    next_worker: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(inner: &'a StoreInner) -> Self {
+        let high_water = inner.shared.space.high_water();
+        let (catalog_root, stripe_unit_bytes) = {
+            let label = inner.label.lock().unwrap_or_else(PoisonError::into_inner);
+            (label.catalog_root, label.stripe_unit_bytes)
+        };
+        Self {
+            inner,
+            report: CheckReport::default(),
+            tree_ids: Vec::new(),
+            faults: 0,
+            high_water,
+            catalog_root,
+            stripe_unit_bytes,
+            claimed: vec![0; high_water.div_ceil(64) as usize],
+            claimed_pages: 0,
+            roots: VecDeque::new(),
+            values: VecDeque::new(),
+            open: Vec::new(),
+            running: VecDeque::new(),
+            next_worker: 0,
+        }
+    }
+
+    pub(super) fn run(mut self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
+        let inner = self.inner;
+        let workers = inner.shared.remotes.len();
+        self.report.free_pages = inner.shared.space.free_pages();
+        let total = self.high_water.saturating_sub(self.report.free_pages);
+        if let Some(error) = &inner.free_list_fault {
+            self.fault(format!("the list of free pages: {}", error.context()));
+        }
+        let root = self.catalog_root;
+        // A store in which nothing was ever made has no catalog.
+        if self.high_water > 0 {
+            self.add_tree("(catalog)".to_owned(), 0, root, "the label");
+        }
+        progress(0, total);
+        loop {
+            while self.running.len() < BATCHES_PER_WORKER * workers {
+                let jobs = self.next_jobs();
+                if jobs.is_empty() {
+                    break;
+                }
+                let shared = inner.shared.clone();
+                self.next_worker = (self.next_worker + 1) % workers;
+                let task = inner.spawn_on(self.next_worker, move || read_all(shared, jobs));
+                self.running.push_back(task);
+            }
+            let Some(task) = self.running.pop_front() else { break };
+            for finding in task.join()?? {
+                self.take(finding);
+            }
+            progress(self.report.pages_checked.min(total), total);
+        }
+        self.finish();
+        progress(total, total);
+        Ok(self.report)
+    }
+
+    fn fault(&mut self, fault: String) {
+        self.faults += 1;
+        if self.report.faults.len() < FAULTS_MAX {
+            self.report.faults.push(fault);
+        }
+    }
+
+    /// A fault of a page: of which table, where it is, what is wrong.
+    fn page_fault(&mut self, table: usize, page_id: u64, what: &str) {
+        let place = self.place_of(page_id);
+        let name = &self.report.tables[table].name;
+        self.fault(format!("table {name}: page {page_id}, {place}, {what}"));
+    }
+
+    /// Where a page is: in the store's pages, and in which member.
+    fn place_of(&self, page_id: u64) -> String {
+        let inner = self.inner;
+        let offset = inner.shared.offset_bytes(page_id);
+        let unit = self.stripe_unit_bytes;
+        let (index, within) = (offset / unit, offset % unit);
+        let count = inner.members.len() as u64;
+        let member = &inner.members[(index % count) as usize].info().name;
+        let at = LABEL_BYTES + index / count * unit + within;
+        format!("at byte {offset} of the store's pages (byte {at} of {member})")
+    }
+
+    /// Notes that a page is part of something; what is wrong with it if it cannot be.
+    fn claim(&mut self, page_id: u64) -> Result<(), String> {
+        if page_id >= self.high_water {
+            return Err(format!("page {page_id} of a store of {} pages", self.high_water));
+        }
+        let (word, bit) = ((page_id / 64) as usize, 1 << (page_id % 64));
+        if self.claimed[word] & bit != 0 {
+            return Err(format!("page {page_id}, which is used elsewhere too"));
+        }
+        self.claimed[word] |= bit;
+        self.claimed_pages += 1;
+        Ok(())
+    }
+
+    fn add_tree(&mut self, name: String, tree_id: u32, page_id: u64, referrer: &str) {
+        if self.tree_ids.contains(&tree_id) {
+            self.fault(format!("table {name} has the id of another, {tree_id}"));
+            return;
+        }
+        let table = self.report.tables.len();
+        self.report.tables.push(TableCheck { name, ..TableCheck::default() });
+        self.tree_ids.push(tree_id);
+        match self.claim(page_id) {
+            Ok(()) => {
+                let place = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+                self.roots.push_back(Job { table, page_id, role: Role::Node(place) });
+            }
+            Err(what) => {
+                let name = &self.report.tables[table].name;
+                self.fault(format!("table {name}: {referrer} refers to {what}"));
+            }
+        }
+    }
+
+    /// The next pages to read; none if there are none for now.
+    fn next_jobs(&mut self) -> Vec<Job> {
+        let mut jobs = Vec::with_capacity(BATCH);
+        let mut inner_pages = 0;
+        while jobs.len() < BATCH {
+            if let Some(job) = self.next_part() {
+                jobs.push(job);
+            } else if let Some(job) = self.roots.pop_front() {
+                jobs.push(job);
+            } else if let Some(open) = self.open.last() {
+                let node = Node::new(open.image.as_slice().into());
+                if open.next > node.count() {
+                    self.open.pop();
+                    continue;
+                }
+                if node.level() > 1 {
+                    if inner_pages == INNER_AHEAD {
+                        break;
+                    }
+                    inner_pages += 1;
+                }
+                jobs.extend(self.next_child());
+            } else {
+                break;
+            }
+        }
+        jobs
+    }
+
+    /// The next page of the large values that were found; it was claimed with its value.
+    fn next_part(&mut self) -> Option<Job> {
+        let value = self.values.front_mut()?;
+        let (descriptor, part, table) = (value.descriptor, value.next, value.table);
+        value.next += 1;
+        if value.next >= descriptor.pages {
+            self.values.pop_front();
+        }
+        let page_id = descriptor.page_id + u64::from(part);
+        Some(Job { table, page_id, role: Role::Part { descriptor, part } })
+    }
+
+    /// The next child of the inner page that was opened last, if it can be read.
+    fn next_child(&mut self) -> Option<Job> {
+        let open = self.open.last_mut()?;
+        let (table, parent, position) = (open.table, open.page_id, open.next);
+        open.next += 1;
+        let node = Node::new(open.image.as_slice().into());
+        let child = child_of(self.tree_ids[table], node, position).and_then(|(page_id, place)| {
+            self.claim(page_id)
+                .map(|()| Job { table, page_id, role: Role::Node(place) })
+                .map_err(|what| format!("refers with child {position} to {what}"))
+        });
+        child.map_err(|what| self.page_fault(table, parent, &what)).ok()
+    }
+
+    /// Takes in what was found in a page.
+    fn take(&mut self, finding: Finding) {
+        let Finding { table, page_id, faults, content } = finding;
+        self.report.pages_checked += 1;
+        for fault in faults {
+            self.page_fault(table, page_id, &fault);
+        }
+        let entry = &mut self.report.tables[table];
+        match content {
+            Content::Damaged => {}
+            Content::Part { used_bytes } => {
+                entry.overflow_pages += 1;
+                entry.used_bytes += used_bytes;
+            }
+            Content::Inner { used_bytes, image } => {
+                entry.inner_pages += 1;
+                entry.used_bytes += used_bytes;
+                let level = Node::new(image.as_slice().into()).level();
+                entry.height = entry.height.max(u32::from(level) + 1);
+                self.open.push(Open { table, page_id, image, next: 0 });
+                self.open.sort_by_key(|open| std::cmp::Reverse(open.level()));
+            }
+            Content::Leaf { records, used_bytes, values, tables } => {
+                entry.leaf_pages += 1;
+                entry.records += records;
+                entry.used_bytes += used_bytes;
+                entry.height = entry.height.max(1);
+                for descriptor in values {
+                    self.add_value(table, page_id, descriptor);
+                }
+                for TableRoot { name, tree_id, page_id: root } in tables {
+                    self.add_tree(name, tree_id, root, "the catalog");
+                }
+            }
+        }
+    }
+
+    fn add_value(&mut self, table: usize, leaf: u64, descriptor: Descriptor) {
+        let first = descriptor.page_id;
+        let Some(end) = first.checked_add(u64::from(descriptor.pages)) else {
+            self.page_fault(table, leaf, &format!("refers to a large value from page {first} on"));
+            return;
+        };
+        for page_id in first..end {
+            if let Err(what) = self.claim(page_id) {
+                self.page_fault(table, leaf, &format!("refers for a large value to {what}"));
+                return;
+            }
+        }
+        self.values.push_back(Value { table, descriptor, next: 0 });
+    }
+
+    /// What is left once all that can be reached was: free pages and lost ones.
+    fn finish(&mut self) {
+        let claimed = |page_id: u64| self.claimed[(page_id / 64) as usize] >> (page_id % 64) & 1;
+        let mut doubles = Vec::new();
+        let mut free_and_claimed = 0;
+        for (start, count) in self.inner.shared.space.free_runs() {
+            let used = (start..(start + count).min(self.high_water)).map(claimed).sum::<u64>();
+            free_and_claimed += used;
+            if used > 0 && doubles.len() < FAULTS_MAX {
+                doubles
+                    .push(format!("of the {count} free pages from {start} on, {used} are in use"));
+            }
+        }
+        for double in doubles {
+            self.fault(double);
+        }
+        let known = self.claimed_pages + self.report.free_pages - free_and_claimed;
+        let unknown = self.high_water.saturating_sub(known);
+        if self.faults == 0 {
+            self.report.leaked_pages = unknown;
+        } else {
+            self.report.unreached_pages = unknown;
+        }
+        // The catalog stays first; leaves of it may have come in any order.
+        self.report.tables[1.min(self.tree_ids.len())..].sort_by(|a, b| a.name.cmp(&b.name));
+        if self.faults > FAULTS_MAX as u64 {
+            let more = self.faults - FAULTS_MAX as u64;
+            self.report.faults.push(format!("and {more} more"));
+        }
+    }
+}
+
+impl Open {
+    fn level(&self) -> u8 {
+        Node::new(self.image.as_slice().into()).level()
+    }
+}
+
+/// Reads pages past the pool and looks at each; what was found, in order.
+async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::with_capacity(jobs.len());
+    let mut reading: VecDeque<(Job, Transfer)> = VecDeque::with_capacity(WINDOW);
+    let mut jobs = jobs.into_iter().peekable();
+    loop {
+        while jobs.peek().is_some() && reading.len() < WINDOW {
+            // Who has transfers under way takes frames only as they are at hand.
+            let frame = match reading.is_empty() {
+                true => Some(scratch_frame().await?),
+                false => scratch_frame_now(),
+            };
+            let Some(frame) = frame else { break };
+            let Some(job) = jobs.next() else { break };
+            let page = latch_free(&shared, frame);
+            shared.pool.frames.set_page_id(frame, job.page_id);
+            let buffer = page.begin_read();
+            let offset_bytes = shared.offset_bytes(job.page_id);
+            let request = Request::read(offset_bytes, buffer.len() as u32, buffer, 0);
+            reading.push_back((job, Transfer::submit(request)));
+        }
+        let Some((job, transfer)) = reading.pop_front() else { return Ok(findings) };
+        let completion = transfer.done().await?;
+        let Some(buffer) = completion.buffer else {
+            return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
+        };
+        let page = shared.pool.frames.end_read(buffer);
+        findings.push(match completion.result {
+            Ok(()) => examine(&job, &page),
+            Err(error) => Finding {
+                table: job.table,
+                page_id: job.page_id,
+                faults: vec![Error::io(error, "cannot be read").to_string()],
+                content: Content::Damaged,
+            },
+        });
+        let frame = page.index();
+        let _ = page.end_read();
+        give_scratch(frame);
+    }
+}

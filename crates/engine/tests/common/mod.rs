@@ -1,0 +1,114 @@
+//! What the tests of the store share: devices in memory, their bytes, and stores with known content.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+#![allow(dead_code, reason = "every test uses some of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, RamDevice, RamOptions, Request, WaitOptions,
+};
+use qpair_engine::{Store, StoreOptions};
+
+/// Where the pages of a member begin, bytes.
+pub(crate) const LABEL_BYTES: u64 = 64 << 10;
+/// Where the labels are, bytes; each has 4096.
+pub(crate) const LABELS: [u64; 2] = [0, 32 << 10];
+
+/// A device in memory that can grow.
+pub(crate) fn ram() -> Arc<dyn BlockDevice> {
+    ram_of(1 << 20)
+}
+
+pub(crate) fn ram_of(size_bytes: u64) -> Arc<dyn BlockDevice> {
+    Arc::new(RamDevice::new(RamOptions { size_bytes, ..RamOptions::default() }).unwrap())
+}
+
+/// Options for a new store in a small pool.
+pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
+    StoreOptions {
+        memory_bytes: frames * page_size as u64,
+        workers: 2,
+        page_size,
+        stripe_unit_bytes: 64 << 10,
+        format: true,
+        ..StoreOptions::default()
+    }
+}
+
+/// The same, for a store that is there.
+pub(crate) fn existing(page_size: usize, frames: u64) -> StoreOptions {
+    StoreOptions { format: false, ..options(page_size, frames) }
+}
+
+/// The same, for reading only.
+pub(crate) fn reading(page_size: usize, frames: u64) -> StoreOptions {
+    StoreOptions { read_only: true, ..existing(page_size, frames) }
+}
+
+fn transfer(
+    device: &dyn BlockDevice,
+    offset_bytes: u64,
+    len: usize,
+    write: Option<&[u8]>,
+) -> Vec<u8> {
+    let mut channel =
+        device.open_channel(&ChannelOptions { depth: 1, ..ChannelOptions::default() }).unwrap();
+    let arena =
+        Arena::new(len.next_power_of_two().max(512), 1, ArenaOptions { no_huge_pages: true })
+            .unwrap();
+    let mut buffer = arena.lease().unwrap();
+    let request = match write {
+        Some(bytes) => {
+            buffer.copy_from(0, bytes);
+            Request::write(offset_bytes, len as u32, buffer, 0)
+        }
+        None => Request::read(offset_bytes, len as u32, buffer, 0),
+    };
+    channel.submit(request).unwrap();
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        channel
+            .wait(&mut completions, WaitOptions { want: 1, linger: Duration::ZERO, timeout: None });
+    }
+    let completion = completions.pop().unwrap();
+    completion.result.unwrap();
+    completion.buffer.unwrap().as_slice()[..len].to_vec()
+}
+
+/// Bytes of a device, past any store on it.
+pub(crate) fn read_bytes(device: &dyn BlockDevice, offset_bytes: u64, len: usize) -> Vec<u8> {
+    transfer(device, offset_bytes, len, None)
+}
+
+/// Changes bytes of a device, past any store on it.
+pub(crate) fn write_bytes(device: &dyn BlockDevice, offset_bytes: u64, bytes: &[u8]) {
+    transfer(device, offset_bytes, bytes.len(), Some(bytes));
+}
+
+/// A device with the same bytes, or the first of them.
+pub(crate) fn copy_of(device: &dyn BlockDevice, size_bytes: u64) -> Arc<dyn BlockDevice> {
+    const STEP: u64 = 64 << 10;
+    let copy = ram_of(size_bytes);
+    for offset in (0..size_bytes).step_by(STEP as usize) {
+        let len = STEP.min(size_bytes - offset) as usize;
+        let bytes = read_bytes(device, offset, len);
+        if bytes.iter().any(|byte| *byte != 0) {
+            write_bytes(copy.as_ref(), offset, &bytes);
+        }
+    }
+    copy
+}
+
+/// Checks the store on these members, which must be closed and sound, and without lost pages.
+pub(crate) fn assert_sound(
+    members: &[Arc<dyn BlockDevice>],
+    page_size: usize,
+) -> qpair_engine::CheckReport {
+    let store = Store::open(members.to_vec(), &reading(page_size, 128)).unwrap();
+    let report = store.check(&|_, _| ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.faults);
+    assert_eq!((report.leaked_pages, report.unreached_pages), (0, 0), "{report:#?}");
+    report
+}
