@@ -249,6 +249,17 @@ impl Buffer {
         unsafe { RacyBytesMut::new(self.as_ptr(), self.arena.block_size) }
     }
 
+    /// A part of the bytes for writing; `offset` is a multiple of 8.
+    ///
+    /// # Panics
+    /// If the part does not lie inside.
+    #[must_use]
+    pub fn part_mut(&mut self, offset: usize, len: usize) -> RacyBytesMut<'_> {
+        assert!(offset.is_multiple_of(8) && offset <= self.len() && len <= self.len() - offset);
+        // SAFETY: inside the mapping by the assertion, aligned to 8; `&mut self` is the block's only writer.
+        unsafe { RacyBytesMut::new(self.as_ptr().add(offset), len) }
+    }
+
     /// Copies `source` to `offset` in bytes; dropped whole if it does not fit.
     pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
         self.bytes_mut().copy_from(offset, source);

@@ -1,5 +1,6 @@
 //! A store: members, workers, tables.
 
+mod bulk;
 mod catalog;
 mod check;
 mod close;
@@ -10,6 +11,7 @@ mod report;
 mod superblock;
 mod table;
 
+pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub use open::StoreOptions;
 pub use range::{Range, TaskRange};

@@ -123,7 +123,7 @@ where
     Ok((from, to))
 }
 
-fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
+pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
     let longest = key_len_max(shared.page_size);
     if key.len() > longest {
         return Err(Error::new(
@@ -144,7 +144,7 @@ fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
+pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
     // A value shorter than a descriptor gains nothing by moving out.
     value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
 }
@@ -156,6 +156,10 @@ pub struct TaskTable {
 }
 
 impl TaskTable {
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
     fn shared(&self) -> &Shared {
         &self.table.inner.shared
     }

@@ -1,0 +1,497 @@
+//! Sorted load into an empty table: pages are built from the leaves up, full, and written once, many at a time.
+//!
+//! Nothing is visible before [`BulkLoader::finish`], which puts the topmost page into the root.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use qpair_block::{Arena, ArenaOptions, Buffer, Request};
+
+use super::table::{check_sizes, needs_overflow};
+use super::{StoreInner, Table, TaskTable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{self, Transfer};
+use crate::page::{
+    HEADER_BYTES, Node, NodeInit, NodeMut, checksum, separator_len, shared_prefix_len,
+};
+use crate::swip::Swip;
+use crate::tree::Tree;
+
+/// Bytes written at once.
+const EXTENT_BYTES: usize = 256 << 10;
+/// Extents in flight or being filled.
+const EXTENTS: u32 = 12;
+
+/// Entries of a page that is being gathered: records of a leaf, or children with the fence above each.
+#[derive(Default)]
+struct Staged {
+    lower: Vec<u8>,
+    bytes: Vec<u8>,
+    entries: Vec<StagedEntry>,
+    /// Bytes the keys share with the lower fence, all of them.
+    prefix: usize,
+    /// Bytes the entries need in the page with that prefix.
+    entry_bytes: usize,
+    /// Whether a page of this level was written.
+    emitted: bool,
+}
+
+#[derive(Clone, Copy)]
+struct StagedEntry {
+    key_end: u32,
+    value_end: u32,
+    overflow: bool,
+}
+
+impl Staged {
+    fn entry(&self, index: usize) -> (&[u8], &[u8], bool) {
+        let start =
+            index.checked_sub(1).map_or(0, |before| self.entries[before].value_end as usize);
+        let StagedEntry { key_end, value_end, overflow } = self.entries[index];
+        (
+            &self.bytes[start..key_end as usize],
+            &self.bytes[key_end as usize..value_end as usize],
+            overflow,
+        )
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        self.entries.len().checked_sub(1).map(|last| self.entry(last).0)
+    }
+
+    /// Whether the page still holds its entries if `key` bounds it from above, with another entry of that key.
+    fn fits(&mut self, level: u8, key: &[u8], value_len: Option<usize>, page_size: usize) -> bool {
+        let leaf = level == 0;
+        let prefix = shared_prefix_len(&self.lower, key);
+        if prefix != self.prefix || self.entries.is_empty() {
+            self.prefix = prefix;
+            self.entry_bytes = (0..self.entries.len())
+                .map(|index| {
+                    let (key, value, _) = self.entry(index);
+                    Node::entry_bytes(
+                        leaf,
+                        key.len() - prefix.min(key.len()),
+                        if leaf { value.len() } else { 0 },
+                    )
+                })
+                .sum();
+        }
+        let more = value_len.map_or(0, |len| Node::entry_bytes(leaf, key.len() - prefix, len));
+        // One byte more for a fence just above the last key.
+        HEADER_BYTES + self.lower.len() + key.len() + 1 + self.entry_bytes + more <= page_size
+    }
+
+    fn push(&mut self, level: u8, key: &[u8], value: &[u8], overflow: bool) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.entries.push(StagedEntry { key_end, value_end: self.bytes.len() as u32, overflow });
+        let leaf = level == 0;
+        let suffix_len = key.len() - self.prefix.min(key.len());
+        self.entry_bytes += Node::entry_bytes(leaf, suffix_len, if leaf { value.len() } else { 0 });
+    }
+
+    /// Whether the page holds its entries below this fence; without one they share no prefix.
+    fn fits_below(&self, level: u8, upper: Option<&[u8]>, page_size: usize) -> bool {
+        let leaf = level == 0;
+        let prefix = upper.map_or(0, |upper| shared_prefix_len(&self.lower, upper));
+        let slots = if leaf { self.entries.len() } else { self.entries.len().saturating_sub(1) };
+        let entries: usize = (0..slots)
+            .map(|index| {
+                let (key, value, _) = self.entry(index);
+                Node::entry_bytes(
+                    leaf,
+                    key.len() - prefix.min(key.len()),
+                    if leaf { value.len() } else { 0 },
+                )
+            })
+            .sum();
+        HEADER_BYTES + self.lower.len() + upper.map_or(0, <[u8]>::len) + entries <= page_size
+    }
+
+    /// Takes the second half of the entries away, and returns the fence between the halves and the second half.
+    fn halve(&mut self, level: u8) -> (Vec<u8>, Self) {
+        let half = self.entries.len() / 2;
+        let (left, right) = (self.entry(half - 1).0, self.entry(half).0);
+        let fence =
+            if level == 0 { right[..separator_len(left, right)].to_vec() } else { left.to_vec() };
+        let mut second = Self { lower: fence.clone(), emitted: true, ..Self::default() };
+        for index in half..self.entries.len() {
+            let (key, value, overflow) = self.entry(index);
+            second.push(level, key, value, overflow);
+        }
+        self.entries.truncate(half);
+        (fence, second)
+    }
+
+    fn restart(&mut self, lower: &[u8]) {
+        self.lower.clear();
+        self.lower.extend_from_slice(lower);
+        self.bytes.clear();
+        self.entries.clear();
+        self.prefix = 0;
+        self.entry_bytes = 0;
+    }
+
+    /// Writes the entries into an empty node. In an inner page the last entry is the last child.
+    fn fill(&self, level: u8, node: &mut NodeMut<'_>) {
+        let prefix_len = node.read().prefix_len();
+        let slots =
+            if level == 0 { self.entries.len() } else { self.entries.len().saturating_sub(1) };
+        for index in 0..slots {
+            let (key, value, overflow) = self.entry(index);
+            let suffix = key.get(prefix_len..).unwrap_or_default();
+            let fits = if level == 0 {
+                node.insert_record(index, suffix, value, overflow)
+            } else {
+                node.insert_child(index, suffix, child_of(value))
+            };
+            debug_assert!(fits, "the entries were measured before");
+        }
+        if level > 0 && slots < self.entries.len() {
+            node.set_last_child(child_of(self.entry(slots).1));
+        }
+    }
+}
+
+fn child_of(value: &[u8]) -> u64 {
+    Swip::Cold(value.try_into().map(u64::from_le_bytes).unwrap_or_default()).encode()
+}
+
+/// A run of pages being filled.
+struct Extent {
+    buffer: Buffer,
+    first_page: u64,
+    filled: usize,
+}
+
+/// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`].
+pub struct BulkLoader {
+    inner: Arc<StoreInner>,
+    tree: Tree,
+    arena: Arc<Arena>,
+    pages_per_extent: usize,
+    /// Extents of leaves and of inner pages, being filled.
+    extents: [Option<Extent>; 2],
+    writing: VecDeque<Transfer>,
+    /// Runs allocated, to be given back on failure.
+    runs: Vec<(u64, u64)>,
+    levels: Vec<Staged>,
+    records: u64,
+}
+
+impl TaskTable {
+    /// Begins a sorted load. The table must be empty, and stay so until the load is finished.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is not empty; `ReadOnly`; `NoMemory`.
+    pub async fn bulk_loader(&self) -> Result<BulkLoader> {
+        let mut range = self.range::<[u8], _>(..)?;
+        if range.next().await?.is_some() {
+            return Err(not_empty());
+        }
+        BulkLoader::new(self.table())
+    }
+}
+
+impl Table {
+    /// Loads records that come in key order into this empty table; how many. Faster than [`Table::put`] by far.
+    ///
+    /// # Errors
+    /// `Invalid` if the table is not empty or the keys do not ascend; the first error of the iterator; as
+    /// [`Table::put`] otherwise. After an error the table is as empty as before.
+    pub fn bulk_load<I>(&self, records: I) -> Result<u64>
+    where
+        I: IntoIterator<Item = Result<(Vec<u8>, Vec<u8>)>> + Send + 'static,
+    {
+        let table = self.task();
+        self.inner().block_on(move || async move {
+            let mut loader = table.bulk_loader().await?;
+            for record in records {
+                let outcome = match record {
+                    Ok((key, value)) => loader.push(&key, &value).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = outcome {
+                    loader.abandon().await;
+                    return Err(error);
+                }
+            }
+            loader.finish().await
+        })
+    }
+}
+
+fn not_empty() -> Error {
+    Error::with_hint(
+        ErrorKind::Invalid,
+        "a sorted load into a table that is not empty",
+        "load it into a new table, or without sorted load",
+    )
+}
+
+impl BulkLoader {
+    fn new(table: &Table) -> Result<Self> {
+        let inner = table.inner().clone();
+        inner.begin_change()?;
+        let page_size = inner.shared.page_size;
+        let most = inner.shared.device.info().transfer_bytes_max as usize;
+        let extent_bytes = EXTENT_BYTES.min(most).max(page_size);
+        let extent_bytes = if extent_bytes.is_power_of_two() {
+            extent_bytes
+        } else {
+            extent_bytes.next_power_of_two() / 2
+        };
+        let arena = Arena::new(extent_bytes, EXTENTS, ArenaOptions { no_huge_pages: true })
+            .map_err(|error| {
+                Error::new(
+                    ErrorKind::NoMemory,
+                    format!("mapping memory for a sorted load: {error}"),
+                )
+            })?;
+        Ok(Self {
+            tree: table.tree(),
+            arena,
+            pages_per_extent: extent_bytes / page_size,
+            extents: [None, None],
+            writing: VecDeque::new(),
+            runs: Vec::new(),
+            levels: vec![Staged::default()],
+            records: 0,
+            inner,
+        })
+    }
+
+    /// Adds the next record; its key is above all before it.
+    ///
+    /// # Errors
+    /// `Invalid` if the key is not above the one before; as [`Table::put`] otherwise. The load should be given up
+    /// then ([`BulkLoader::abandon`]).
+    pub async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let page_size = self.inner.shared.page_size;
+        check_sizes(&self.inner.shared, key, value)?;
+        let leaf = &mut self.levels[0];
+        if leaf.last_key().is_some_and(|last| last >= key) {
+            return Err(Error::with_hint(
+                ErrorKind::Invalid,
+                format!(
+                    "record {} of a sorted load: its key is not above the one before it",
+                    self.records + 1
+                ),
+                "sort the records by key, bytewise, and drop duplicates; or load without sorted load",
+            ));
+        }
+        if needs_overflow(&self.inner.shared, key, value) {
+            let descriptor = overflow::write(&self.inner.shared, value).await?;
+            self.runs.push((descriptor.page_id, u64::from(descriptor.pages)));
+            return self.add(key, &descriptor.encode(), true).await;
+        }
+        self.records += 1;
+        if leaf.fits(0, key, Some(value.len()), page_size) {
+            leaf.push(0, key, value, false);
+            return Ok(());
+        }
+        self.records -= 1;
+        self.add(key, value, false).await
+    }
+
+    async fn add(&mut self, key: &[u8], value: &[u8], overflow: bool) -> Result<()> {
+        let page_size = self.inner.shared.page_size;
+        self.records += 1;
+        if !self.levels[0].fits(0, key, Some(value.len()), page_size) {
+            let last = self.levels[0].last_key().unwrap_or_default();
+            let mut fence = key[..separator_len(last, key)].to_vec();
+            if !self.levels[0].fits_below(0, Some(&fence), page_size) {
+                // The next key is so unlike the others that a short fence would cost them their prefix: the
+                // last key's direct successor keeps it.
+                fence = [last, &[0]].concat();
+            }
+            self.emit(0, &fence).await?;
+            self.levels[0].restart(&fence);
+            // Brings the measure of the empty page up to date.
+            self.levels[0].fits(0, key, Some(value.len()), page_size);
+        }
+        self.levels[0].push(0, key, value, overflow);
+        Ok(())
+    }
+
+    /// Writes the page gathered on a level, bounded above by `upper`, and adds it to the level above.
+    async fn emit(&mut self, level: u8, upper: &[u8]) -> Result<()> {
+        let page_id = self.write_page(level, Some(upper)).await?;
+        self.levels[usize::from(level)].emitted = true;
+        self.add_child(level + 1, upper, page_id).await
+    }
+
+    /// Adds a written page to the level above; closes pages further up as they fill.
+    async fn add_child(&mut self, level: u8, fence: &[u8], page_id: u64) -> Result<()> {
+        let page_size = self.inner.shared.page_size;
+        let (mut level, mut fence, mut page_id) = (level, fence.to_vec(), page_id);
+        loop {
+            if self.levels.len() == usize::from(level) {
+                self.levels.push(Staged::default());
+            }
+            let above = &mut self.levels[usize::from(level)];
+            if above.fits(level, &fence, Some(0), page_size) {
+                above.push(level, &fence, &page_id.to_le_bytes(), false);
+                return Ok(());
+            }
+            let bound = above.last_key().unwrap_or_default().to_vec();
+            let closed = self.write_page(level, Some(&bound)).await?;
+            let above = &mut self.levels[usize::from(level)];
+            above.emitted = true;
+            above.restart(&bound);
+            above.fits(level, &fence, Some(0), page_size);
+            above.push(level, &fence, &page_id.to_le_bytes(), false);
+            (fence, page_id) = (bound, closed);
+            level += 1;
+        }
+    }
+
+    /// Builds the page gathered on a level in its extent; its id.
+    async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
+        let kind = usize::from(level > 0);
+        let page_size = self.inner.shared.page_size;
+        if self.extents[kind].is_none() {
+            let first_page = self.inner.shared.space.allocate(self.pages_per_extent as u64)?;
+            self.runs.push((first_page, self.pages_per_extent as u64));
+            let buffer = loop {
+                match self.arena.lease() {
+                    Some(buffer) => break buffer,
+                    None => self.finish_write().await?,
+                }
+            };
+            self.extents[kind] = Some(Extent { buffer, first_page, filled: 0 });
+        }
+        let Some(extent) = &mut self.extents[kind] else {
+            return Err(Error::new(ErrorKind::Invalid, "an extent that was just made is gone"));
+        };
+        let page_id = extent.first_page + extent.filled as u64;
+        let offset = extent.filled * page_size;
+        let staged = &self.levels[usize::from(level)];
+        let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
+        node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &staged.lower, upper });
+        staged.fill(level, &mut node);
+        let sum = checksum(&extent.buffer.as_slice()[offset..offset + page_size]);
+        NodeMut::new(extent.buffer.part_mut(offset, page_size)).set_checksum(sum);
+        extent.filled += 1;
+        if extent.filled == self.pages_per_extent {
+            self.write_extent(kind);
+        }
+        Ok(page_id)
+    }
+
+    /// Sends an extent to the device; pages of it that were not used are free again.
+    fn write_extent(&mut self, kind: usize) {
+        let Some(Extent { buffer, first_page, filled }) = self.extents[kind].take() else { return };
+        let shared = &self.inner.shared;
+        let len_bytes = (filled * shared.page_size) as u32;
+        if filled < self.pages_per_extent {
+            let unused = (self.pages_per_extent - filled) as u64;
+            shared.space.free(first_page + filled as u64, unused);
+            if let Some(run) = self.runs.iter_mut().rev().find(|run| run.0 == first_page) {
+                run.1 -= unused;
+            }
+        }
+        self.writing.push_back(Transfer::submit(Request::write(
+            shared.offset_bytes(first_page),
+            len_bytes,
+            buffer,
+            0,
+        )));
+    }
+
+    async fn finish_write(&mut self) -> Result<()> {
+        let Some(transfer) = self.writing.pop_front() else { return Ok(()) };
+        let completion = transfer.done().await?;
+        completion.result.map_err(|error| {
+            let error = Error::io(error, "writing pages of a sorted load");
+            self.inner.shared.fail(error.clone());
+            error
+        })
+    }
+
+    /// Writes what is left and makes the records visible; how many there are.
+    ///
+    /// # Errors
+    /// `Invalid` if somebody put records into the table meanwhile, and what the device says. The table is then as
+    /// it was.
+    pub async fn finish(mut self) -> Result<u64> {
+        match self.complete().await {
+            Ok(()) => Ok(self.records),
+            Err(error) => {
+                self.abandon().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn complete(&mut self) -> Result<()> {
+        let mut level = 0;
+        // A level of which a page was written goes on upwards; the first of which none was is the root's content.
+        loop {
+            while !self.levels[usize::from(level)].fits_below(
+                level,
+                None,
+                self.inner.shared.page_size,
+            ) {
+                let (fence, second) = self.levels[usize::from(level)].halve(level);
+                self.emit(level, &fence).await?;
+                self.levels[usize::from(level)] = second;
+            }
+            if !self.levels[usize::from(level)].emitted {
+                break;
+            }
+            self.emit_last(level).await?;
+            level += 1;
+        }
+        for kind in 0..self.extents.len() {
+            self.write_extent(kind);
+        }
+        while !self.writing.is_empty() {
+            self.finish_write().await?;
+        }
+        self.install(level).await
+    }
+
+    /// Writes a level's rightmost page and adds it to the level above.
+    async fn emit_last(&mut self, level: u8) -> Result<()> {
+        let page_id = self.write_page(level, None).await?;
+        let above = &mut self.levels[usize::from(level) + 1];
+        // The rightmost child has no fence above it; as the last entry its key is never written.
+        above.push(level + 1, &[], &page_id.to_le_bytes(), false);
+        Ok(())
+    }
+
+    /// Puts the topmost level's entries into the root.
+    async fn install(&mut self, level: u8) -> Result<()> {
+        let shared = self.inner.shared.clone();
+        let frames = &shared.pool.frames;
+        loop {
+            let Ok(mut root) = frames.try_exclusive(self.tree.root) else {
+                super::yield_now().await;
+                continue;
+            };
+            let now = Node::new(root.bytes());
+            if !now.is_leaf() || now.count() > 0 {
+                return Err(not_empty());
+            }
+            let page_id = now.page_id();
+            let mut node = NodeMut::new(root.bytes_mut());
+            node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &[], upper: None });
+            self.levels[usize::from(level)].fill(level, &mut node);
+            frames.set_dirty(self.tree.root, true);
+            return Ok(());
+        }
+    }
+
+    /// Gives the load up: its pages are free again, the table is as empty as before.
+    pub async fn abandon(mut self) {
+        while !self.writing.is_empty() {
+            // The pages are given back whether or not they were written.
+            let _ = self.finish_write().await;
+        }
+        for (start, count) in self.runs.drain(..) {
+            self.inner.shared.space.free(start, count);
+        }
+    }
+}
