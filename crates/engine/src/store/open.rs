@@ -46,7 +46,7 @@ impl Default for StoreOptions {
             workers: 0,
             depth: 512,
             batch: 32,
-            linger_us: 100,
+            linger_us: 1000,
             format: false,
             page_size: 4096,
             stripe_unit_bytes: 64 << 10,
@@ -130,6 +130,7 @@ impl Store {
                 ));
             }
         }
+        check_size(&label, &members)?;
         let stripe = members
             .iter()
             .map(|device| Member { device: device.clone(), start_bytes: LABEL_BYTES })
@@ -138,7 +139,6 @@ impl Store {
             StripeDevice::new(label.stripe_unit_bytes, stripe)
                 .map_err(|error| Error::block(error, "joining the members"))?,
         );
-        check_size(device.as_ref(), &label, &members)?;
         let mut inner = start(members, device, label, options, read_only)?;
         if let Err(error) = inner.load_free_list() {
             // Who only reads needs no free pages; `check` tells of it.
@@ -152,27 +152,22 @@ impl Store {
 }
 
 /// A store whose file was cut short is refused as a whole.
-fn check_size(
-    device: &dyn BlockDevice,
-    label: &Superblock,
-    members: &[Arc<dyn BlockDevice>],
-) -> Result<()> {
-    let needed = label.high_water.saturating_mul(u64::from(label.page_size));
-    if device.size_bytes() >= needed {
-        return Ok(());
+fn check_size(label: &Superblock, members: &[Arc<dyn BlockDevice>]) -> Result<()> {
+    let pages_bytes = label.high_water.saturating_mul(u64::from(label.page_size));
+    let rows = pages_bytes.div_ceil(label.stripe_unit_bytes).div_ceil(members.len() as u64).max(1);
+    let needed = rows.saturating_mul(label.stripe_unit_bytes).saturating_add(LABEL_BYTES);
+    match members.iter().find(|member| member.size_bytes() < needed) {
+        None => Ok(()),
+        Some(member) => Err(Error::with_hint(
+            ErrorKind::Corrupt,
+            format!(
+                "{} was cut short: it has {} bytes, the store needs {needed} there",
+                member.info().name,
+                member.size_bytes()
+            ),
+            "restore the store from its source",
+        )),
     }
-    let name = &members
-        .iter()
-        .min_by_key(|member| member.size_bytes())
-        .map_or("", |member| &member.info().name);
-    Err(Error::with_hint(
-        ErrorKind::Corrupt,
-        format!(
-            "{name} was cut short: the store needs {needed} bytes of pages, there are {}",
-            device.size_bytes()
-        ),
-        "restore the store from its source",
-    ))
 }
 
 /// Writes the labels of a new store.
