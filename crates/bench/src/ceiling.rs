@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair::{Error, ErrorKind, Interface, Result};
-use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, IoError, Request, WaitOptions};
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoError, Request, WaitOptions,
+};
 use qpair_kernel::FileOptions;
 
 use crate::clock::Stretch;
@@ -48,8 +50,13 @@ pub struct Ceiling {
 /// # Errors
 /// What opening the file or reading from it says.
 pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceiling> {
-    let file = FileOptions { read_only: true, direct: !options.buffered, ..FileOptions::new(&options.path) };
-    let device = qpair_kernel::open(&file, options.io).map_err(|error| Error::block(error, "measuring the device"))?;
+    let file = FileOptions {
+        read_only: true,
+        direct: !options.buffered,
+        ..FileOptions::new(&options.path)
+    };
+    let device = qpair_kernel::open(&file, options.io)
+        .map_err(|error| Error::block(error, "measuring the device"))?;
     let mut best: Option<Ceiling> = None;
     for threads in &options.threads {
         for depth in &options.depths {
@@ -65,12 +72,18 @@ pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceil
     best.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing was measured"))
 }
 
-fn measure(device: &dyn BlockDevice, options: &CeilingOptions, threads: usize, depth: u32) -> Result<Ceiling> {
+fn measure(
+    device: &dyn BlockDevice,
+    options: &CeilingOptions,
+    threads: usize,
+    depth: u32,
+) -> Result<Ceiling> {
     let stop = AtomicBool::new(false);
     let stretch = Stretch::begin();
     let reads = std::thread::scope(|scope| {
-        let running: Vec<_> =
-            (0..threads).map(|_| scope.spawn(|| read_randomly(device, options, depth, &stop))).collect();
+        let running: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| read_randomly(device, options, depth, &stop)))
+            .collect();
         let end = Instant::now() + Duration::from_secs_f64(options.seconds);
         while Instant::now() < end && !running.iter().any(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(5));
@@ -78,7 +91,9 @@ fn measure(device: &dyn BlockDevice, options: &CeilingOptions, threads: usize, d
         stop.store(true, Ordering::Relaxed);
         running
             .into_iter()
-            .map(|thread| thread.join().map_err(|_| Error::new(ErrorKind::Io, "a reading thread panicked"))?)
+            .map(|thread| {
+                thread.join().map_err(|_| Error::new(ErrorKind::Io, "a reading thread panicked"))?
+            })
             .sum::<Result<u64>>()
     })?;
     let (wall, cpu) = stretch.end();
@@ -90,23 +105,37 @@ fn measure(device: &dyn BlockDevice, options: &CeilingOptions, threads: usize, d
     })
 }
 
-fn read_randomly(device: &dyn BlockDevice, options: &CeilingOptions, depth: u32, stop: &AtomicBool) -> Result<u64> {
+fn read_randomly(
+    device: &dyn BlockDevice,
+    options: &CeilingOptions,
+    depth: u32,
+    stop: &AtomicBool,
+) -> Result<u64> {
     let block = u64::from(options.block_bytes);
     let blocks = device.size_bytes() / block;
-    let no_memory = |error: std::io::Error| Error::new(ErrorKind::NoMemory, format!("mapping memory to read into: {error}"));
-    let arena = Arena::new(options.block_bytes as usize, depth, ArenaOptions::default()).map_err(no_memory)?;
+    let no_memory = |error: std::io::Error| {
+        Error::new(ErrorKind::NoMemory, format!("mapping memory to read into: {error}"))
+    };
+    let arena = Arena::new(options.block_bytes as usize, depth, ArenaOptions::default())
+        .map_err(no_memory)?;
     let channel_options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
-    let mut channel =
-        device.open_channel(&channel_options).map_err(|error| Error::block(error, "measuring the device"))?;
+    let mut channel = device
+        .open_channel(&channel_options)
+        .map_err(|error| Error::block(error, "measuring the device"))?;
     let failed = |error: IoError| Error::io(error, "measuring the device");
     let mut random = fastrand::Rng::new();
     let mut free: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
     let mut completions = Vec::with_capacity(depth as usize);
     let mut reads = 0;
-    let wait = WaitOptions { want: (depth / 4).clamp(1, 32), linger: Duration::from_micros(100), timeout: None };
+    let wait = WaitOptions {
+        want: (depth / 4).clamp(1, 32),
+        linger: Duration::from_micros(100),
+        timeout: None,
+    };
     while !stop.load(Ordering::Relaxed) {
         while let Some(buffer) = free.pop() {
-            let request = Request::read(random.u64(0..blocks) * block, options.block_bytes, buffer, 0);
+            let request =
+                Request::read(random.u64(0..blocks) * block, options.block_bytes, buffer, 0);
             if let Err(request) = channel.submit(request) {
                 free.extend(request.buffer);
                 break;

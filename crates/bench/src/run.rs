@@ -53,7 +53,10 @@ pub struct RunOptions {
     pub linger_us: u32,
 }
 
-fn as_text<S: serde::Serializer>(value: &impl std::fmt::Display, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(
+    value: &impl std::fmt::Display,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 
@@ -72,7 +75,7 @@ impl Default for RunOptions {
             buffered: false,
             ceiling_seconds: 0.0,
             batch: 32,
-            linger_us: 100,
+            linger_us: 1000,
         }
     }
 }
@@ -169,7 +172,11 @@ fn ceiling_of(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
 }
 
 /// Fills the table by sorted load, if it is empty; records per second.
-pub(crate) fn fill(store: &Store, options: &RunOptions, progress: &dyn Progress) -> Result<Option<f64>> {
+pub(crate) fn fill(
+    store: &Store,
+    options: &RunOptions,
+    progress: &dyn Progress,
+) -> Result<Option<f64>> {
     let table = store.table(TABLE)?;
     if let Some(last) = table.range::<[u8], _>(..)?.reverse().next() {
         let (key, _) = last?;
@@ -177,7 +184,11 @@ pub(crate) fn fill(store: &Store, options: &RunOptions, progress: &dyn Progress)
         if there != options.records {
             return Err(Error::with_hint(
                 ErrorKind::Exists,
-                format!("{} holds {there} records, not {}", options.store.display(), options.records),
+                format!(
+                    "{} holds {there} records, not {}",
+                    options.store.display(),
+                    options.records
+                ),
                 "name another store, or the number of records it has",
             ));
         }
@@ -188,7 +199,8 @@ pub(crate) fn fill(store: &Store, options: &RunOptions, progress: &dyn Progress)
     let done = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let handle = {
-        let (table, records, done, stop) = (table.task(), options.records, done.clone(), stop.clone());
+        let (table, records, done, stop) =
+            (table.task(), options.records, done.clone(), stop.clone());
         store.spawn(move || async move {
             let mut loader = table.bulk_loader().await?;
             let mut value = [0; VALUE_BYTES];
@@ -274,7 +286,11 @@ fn measure(
 ) -> Result<Measured> {
     let inserting = workload == Workload::Insert;
     let warm_up = Duration::from_secs_f64(if inserting { 0.0 } else { options.warm_up_seconds });
-    let run_for = if inserting { Duration::from_secs(365 * 86400) } else { Duration::from_secs_f64(options.seconds) };
+    let run_for = if inserting {
+        Duration::from_secs(365 * 86400)
+    } else {
+        Duration::from_secs_f64(options.seconds)
+    };
     let window = Arc::new(Window {
         base: Instant::now(),
         from_ns: warm_up.as_nanos() as u64,
@@ -284,9 +300,12 @@ fn measure(
     });
     let workers: Vec<JoinHandle<Result<Tally>>> = (0..store.workers())
         .map(|worker| {
-            let (table, window, records, tasks) = (table.clone(), window.clone(), options.records, options.tasks);
+            let (table, window, records, tasks) =
+                (table.clone(), window.clone(), options.records, options.tasks);
             let spawner = store.clone();
-            store.spawn_on(worker, move || work(workload, spawner, worker, table, window, records, tasks))
+            store.spawn_on(worker, move || {
+                work(workload, spawner, worker, table, window, records, tasks)
+            })
         })
         .collect();
     let sleep_until = |ns: u64| {
@@ -303,9 +322,14 @@ fn measure(
         let over = || window.next.load(Ordering::Relaxed) >= options.records;
         watch(progress, &window.next, &window.stop, &over);
     } else {
-        progress.begin(&format!("{workload} over {}", store.device_info().interface), options.seconds.ceil() as u64 * 10);
+        progress.begin(
+            &format!("{workload} over {}", store.device_info().interface),
+            options.seconds.ceil() as u64 * 10,
+        );
         while (window.base.elapsed().as_nanos() as u64) < window.to_ns && !progress.stop() {
-            progress.at((window.base.elapsed().as_nanos() as u64 - window.from_ns.min(window.base.elapsed().as_nanos() as u64)) / 100_000_000);
+            progress.at((window.base.elapsed().as_nanos() as u64
+                - window.from_ns.min(window.base.elapsed().as_nanos() as u64))
+                / 100_000_000);
             let left = window.to_ns.saturating_sub(window.base.elapsed().as_nanos() as u64);
             std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
         }
@@ -317,7 +341,9 @@ fn measure(
     for worker in workers {
         let tally = worker.join()??;
         total.ops += tally.ops;
-        total.histogram.add(&tally.histogram).map_err(|error| Error::new(ErrorKind::Invalid, format!("adding histograms: {error}")))?;
+        total.histogram.add(&tally.histogram).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("adding histograms: {error}"))
+        })?;
         for (second, ops) in tally.by_second.into_iter().enumerate() {
             if total.by_second.len() <= second {
                 total.by_second.resize(second + 1, 0);
@@ -340,7 +366,14 @@ fn measure(
         system_calls: after.system_calls - before.system_calls,
         ..after
     };
-    Ok(Measured { wall_s: wall.as_secs_f64(), cpu_s: cpu.as_secs_f64(), ops: total.ops, histogram: total.histogram, by_second: total.by_second, device })
+    Ok(Measured {
+        wall_s: wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        ops: total.ops,
+        histogram: total.histogram,
+        by_second: total.by_second,
+        device,
+    })
 }
 
 /// Runs the tasks of one worker, and gathers what they counted.
@@ -357,7 +390,8 @@ async fn work(
     thread_local! {
         static TALLY: RefCell<Option<Rc<RefCell<Tally>>>> = const { RefCell::new(None) };
     }
-    let shared = Rc::new(RefCell::new(Tally { histogram: new_histogram()?, by_second: vec![], ops: 0 }));
+    let shared =
+        Rc::new(RefCell::new(Tally { histogram: new_histogram()?, by_second: vec![], ops: 0 }));
     TALLY.with(|tally| *tally.borrow_mut() = Some(shared.clone()));
     let handles: Vec<_> = (0..tasks)
         .map(|task| {
@@ -410,14 +444,22 @@ fn wrong(record: u64) -> Error {
     Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written"))
 }
 
-async fn lookups(table: &TaskTable, window: &Window, records: u64, seed: u64, tally: &RefCell<Tally>) -> Result<()> {
+async fn lookups(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    seed: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = Vec::with_capacity(2 * VALUE_BYTES);
     let mut began = window.now_ns();
     loop {
         let record = random.u64(0..records);
         value.clear();
-        if !table.get_into(&dataset::key(record), &mut value).await? || !dataset::is_value_of(record, &value) {
+        if !table.get_into(&dataset::key(record), &mut value).await?
+            || !dataset::is_value_of(record, &value)
+        {
             return Err(wrong(record));
         }
         let ended = window.now_ns();
@@ -428,7 +470,13 @@ async fn lookups(table: &TaskTable, window: &Window, records: u64, seed: u64, ta
     }
 }
 
-async fn updates(table: &TaskTable, window: &Window, records: u64, seed: u64, tally: &RefCell<Tally>) -> Result<()> {
+async fn updates(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    seed: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = [0; VALUE_BYTES];
     let mut began = window.now_ns();
@@ -444,12 +492,21 @@ async fn updates(table: &TaskTable, window: &Window, records: u64, seed: u64, ta
     }
 }
 
-async fn scans(table: &TaskTable, window: &Window, records: u64, seed: u64, tally: &RefCell<Tally>) -> Result<()> {
+async fn scans(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    seed: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut began = window.now_ns();
     loop {
         let first = random.u64(0..records);
-        let mut range = table.range::<[u8], _>((std::ops::Bound::Included(&dataset::key(first)[..]), std::ops::Bound::Unbounded))?;
+        let mut range = table.range::<[u8], _>((
+            std::ops::Bound::Included(&dataset::key(first)[..]),
+            std::ops::Bound::Unbounded,
+        ))?;
         let mut expected = first;
         while expected < first + SCAN_RECORDS {
             let Some((key, value)) = range.next().await? else { break };
@@ -466,7 +523,12 @@ async fn scans(table: &TaskTable, window: &Window, records: u64, seed: u64, tall
     }
 }
 
-async fn inserts(table: &TaskTable, window: &Window, records: u64, tally: &RefCell<Tally>) -> Result<()> {
+async fn inserts(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
     let mut value = [0; VALUE_BYTES];
     let mut began = window.now_ns();
     loop {

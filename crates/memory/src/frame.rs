@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::arena::{Arena, ArenaOptions, Buffer};
 use crate::latch::{Blocked, Latch, Version};
@@ -25,6 +25,7 @@ struct Header {
     latch: Latch,
     page_id: AtomicU64,
     parent: AtomicU32,
+    parent_position: AtomicU16,
     state: AtomicU8,
     dirty: AtomicBool,
     buffer: UnsafeCell<Option<Buffer>>,
@@ -55,6 +56,7 @@ impl FrameTable {
                 latch: Latch::new(),
                 page_id: AtomicU64::new(u64::MAX),
                 parent: AtomicU32::new(u32::MAX),
+                parent_position: AtomicU16::new(0),
                 state: AtomicU8::new(0),
                 dirty: AtomicBool::new(false),
                 buffer: UnsafeCell::new(arena.lease()),
@@ -126,21 +128,27 @@ impl FrameTable {
         self.header(frame).dirty.store(dirty, Relaxed);
     }
 
-    /// The frame that held the reference to this one when last seen: a hint, may be stale.
+    /// The frame that held the reference to this one when last seen, and at which position: a hint, may be stale.
     #[inline(always)]
     #[must_use]
-    pub fn parent_hint(&self, frame: FrameIndex) -> Option<FrameIndex> {
-        let parent = FrameIndex(self.header(frame).parent.load(Relaxed));
-        self.contains(parent).then_some(parent)
+    pub fn parent_hint(&self, frame: FrameIndex) -> Option<(FrameIndex, usize)> {
+        let header = self.header(frame);
+        let parent = FrameIndex(header.parent.load(Relaxed));
+        self.contains(parent).then(|| (parent, usize::from(header.parent_position.load(Relaxed))))
     }
 
     /// Sets the parent hint.
     #[inline(always)]
-    pub fn set_parent_hint(&self, frame: FrameIndex, parent: Option<FrameIndex>) {
-        let parent = parent.map_or(u32::MAX, |p| p.0);
-        if self.header(frame).parent.load(Relaxed) != parent {
-            self.header(frame).parent.store(parent, Relaxed);
-        }
+    pub fn set_parent_hint(&self, frame: FrameIndex, parent: Option<(FrameIndex, usize)>) {
+        let (parent, position) = parent.map_or((u32::MAX, 0), |(parent, position)| (parent.0, position));
+        self.header(frame).parent.store(parent, Relaxed);
+        self.header(frame).parent_position.store(position as u16, Relaxed);
+    }
+
+    /// Fetches the cache line at `offset` of the frame's page.
+    #[inline(always)]
+    pub fn prefetch_at(&self, frame: FrameIndex, offset: usize) {
+        self.bytes(frame).prefetch(offset);
     }
 
     /// Fetches the frame's latch and the first `lines` cache lines of its page.

@@ -14,6 +14,20 @@ pub(crate) use node_mut::{NodeInit, NodeMut};
 /// Bytes of every page's header.
 pub(crate) const HEADER_BYTES: usize = 64;
 
+/// Hints of an inner page, behind its header: heads of slots at even distances, so that a search touches one
+/// cache line to know which few to look at.
+pub(crate) const HINTS: usize = 16;
+/// Bytes of the hints.
+pub(crate) const HINT_BYTES: usize = HINTS * HEAD_BYTES;
+/// Slots from which on hints are used.
+pub(crate) const HINTED_COUNT_MIN: usize = 2 * (HINTS + 1);
+
+/// Bytes before the first slot.
+#[inline(always)]
+pub(crate) fn slots_offset(leaf: bool) -> usize {
+    if leaf { HEADER_BYTES } else { HEADER_BYTES + HINT_BYTES }
+}
+
 /// Offsets of the header's fields, bytes.
 pub(crate) mod field {
     /// u32: CRC-32C of the rest of the page.
@@ -90,7 +104,7 @@ pub const VALUE_LEN_MAX: usize = 16 << 20;
 /// Longest key of a store with pages of this size: one record and both fences always fit into a page.
 #[must_use]
 pub fn key_len_max(page_size: usize) -> usize {
-    ((page_size - 2 * HEADER_BYTES) / 3).min(KEY_LEN_MAX)
+    ((page_size - 4 * HEADER_BYTES) / 3).min(KEY_LEN_MAX)
 }
 
 /// Longest key and value together that are kept in the leaf; the value of a longer record goes to overflow pages.

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use qpair_memory::RacyBytes;
 
 use super::{
-    HEAD_BYTES, HEADER_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, OVERFLOW_FLAG, PageKind,
-    RECORD_HEAD_BYTES, field, head_of,
+    HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, OVERFLOW_FLAG, PageKind,
+    RECORD_HEAD_BYTES, field, head_of, slots_offset,
 };
 
 /// A leaf or inner page, for reading.
@@ -80,7 +80,7 @@ impl<'a> Node<'a> {
 
     /// Bytes between slots and heap.
     pub(crate) fn gap_bytes(self) -> usize {
-        self.heap_start().saturating_sub(HEADER_BYTES + self.count() * self.slot_bytes())
+        self.heap_start().saturating_sub(self.slot(self.count()))
     }
 
     /// Bytes that a compacted copy would have free.
@@ -90,7 +90,7 @@ impl<'a> Node<'a> {
 
     /// Bytes that slots, records and fences need.
     pub(crate) fn used_bytes(self) -> usize {
-        (self.bytes.len() - HEADER_BYTES).saturating_sub(self.free_bytes())
+        (self.bytes.len() - slots_offset(self.is_leaf())).saturating_sub(self.free_bytes())
     }
 
     /// Appends the lower fence: every key of the page is at or above it. Empty at the left edge.
@@ -113,7 +113,7 @@ impl<'a> Node<'a> {
 
     #[inline(always)]
     fn slot(self, position: usize) -> usize {
-        HEADER_BYTES + position * self.slot_bytes()
+        slots_offset(self.is_leaf()) + position * self.slot_bytes()
     }
 
     /// Length of the key of a slot behind the prefix, and where its record starts.
@@ -152,20 +152,28 @@ impl<'a> Node<'a> {
     pub(crate) fn lower_bound_suffix(self, suffix: &[u8]) -> (usize, bool) {
         let stride = self.slot_bytes();
         let head = head_of(suffix);
-        let mut size = self.count().min((self.bytes.len() - HEADER_BYTES) / stride);
+        let start = slots_offset(self.is_leaf());
+        let mut size = self.count().min((self.bytes.len() - start) / stride);
         if size == 0 {
             return (0, false);
         }
         let count = size;
         // Branch-free binary search on the heads: the first slot whose head is at or above ours.
         let mut base = 0;
+        if stride == INNER_SLOT_BYTES && count >= HINTED_COUNT_MIN {
+            // The hints say between which two of the hinted slots it is.
+            let distance = count / (HINTS + 1);
+            let below = self.hints_below(head);
+            base = below * distance;
+            size = if below == HINTS { count - base } else { distance + 1 };
+        }
         while size > 1 {
             let half = size / 2;
-            let middle = self.bytes.load_u32(HEADER_BYTES + (base + half - 1) * stride);
+            let middle = self.bytes.load_u32(start + (base + half - 1) * stride);
             base = if middle < head { base + half } else { base };
             size -= half;
         }
-        base += usize::from(self.bytes.load_u32(HEADER_BYTES + base * stride) < head);
+        base += usize::from(self.bytes.load_u32(start + base * stride) < head);
         // Keys with the same head are few, unless they are alike for long: then halve again.
         let mut end = base;
         while end < count && end - base < 4 {
@@ -185,6 +193,17 @@ impl<'a> Node<'a> {
             }
         }
         (low, false)
+    }
+
+    /// How many hints are below `head`.
+    #[inline(always)]
+    fn hints_below(self, head: u32) -> usize {
+        let mut below = 0;
+        for pair in 0..HINTS / 2 {
+            let word = self.bytes.load_u64(HEADER_BYTES + pair * 8);
+            below += usize::from((word as u32) < head) + usize::from(((word >> 32) as u32) < head);
+        }
+        below
     }
 
     /// First position whose key is at or above `key`, which lies between the fences; whether it is equal.
@@ -285,7 +304,7 @@ impl<'a> Node<'a> {
         }
         let fences = usize::from(self.bytes.load_u16(field::LOWER_LEN))
             + usize::from(self.bytes.load_u16(field::UPPER_LEN));
-        let slots_end = HEADER_BYTES + self.count() * self.slot_bytes();
+        let slots_end = self.slot(self.count());
         if self.heap_start() > size || fences > size - HEADER_BYTES || slots_end > self.heap_start()
         {
             return Some(format!(
@@ -293,6 +312,15 @@ impl<'a> Node<'a> {
                 self.count(),
                 self.heap_start()
             ));
+        }
+        if !leaf && self.count() >= HINTED_COUNT_MIN {
+            let distance = self.count() / (HINTS + 1);
+            for hint in 0..HINTS {
+                let head = self.bytes.load_u32(self.slot((hint + 1) * distance));
+                if self.bytes.load_u32(HEADER_BYTES + hint * HEAD_BYTES) != head {
+                    return Some(format!("hint {hint} is not the head of its slot"));
+                }
+            }
         }
         let (mut lower, mut upper, mut prefix) = (vec![], vec![], vec![]);
         self.lower_fence(&mut lower);

@@ -3,7 +3,7 @@
 use qpair_memory::RacyBytesMut;
 
 use super::{
-    HEAD_BYTES, HEADER_BYTES, Node, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of,
+    HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, Node, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, slots_offset,
     shared_prefix_len,
 };
 
@@ -38,7 +38,7 @@ impl<'a> NodeMut<'a> {
         let size = self.bytes.read().len();
         let upper = init.upper.unwrap_or_default();
         let prefix = init.upper.map_or(0, |upper| shared_prefix_len(init.lower, upper));
-        self.bytes.zero(0, HEADER_BYTES);
+        self.bytes.zero(0, slots_offset(init.level == 0));
         let kind = if init.level == 0 { PageKind::Leaf } else { PageKind::Inner };
         self.bytes.store_u8(field::KIND, kind as u8);
         self.bytes.store_u8(field::LEVEL, init.level);
@@ -78,8 +78,9 @@ impl<'a> NodeMut<'a> {
     pub(crate) fn insert_child(&mut self, position: usize, suffix: &[u8], child: u64) -> bool {
         let Some(record) = self.make_room(position, suffix, 0) else { return false };
         self.bytes.copy_from(record, suffix.get(HEAD_BYTES..).unwrap_or_default());
-        let offset = HEADER_BYTES + position * super::INNER_SLOT_BYTES + 8;
+        let offset = self.read().child_offset(position);
         self.bytes.store_u64(offset, child);
+        self.refresh_hints();
         true
     }
 
@@ -94,7 +95,7 @@ impl<'a> NodeMut<'a> {
             self.compact();
         }
         let count = self.read().count();
-        let slot = HEADER_BYTES + position * slot_bytes;
+        let slot = slots_offset(self.read().is_leaf()) + position * slot_bytes;
         self.bytes.move_words(slot, slot + slot_bytes, (count - position) * slot_bytes);
         let record = self.read().heap_start() - record_bytes;
         self.bytes.store_u32(field::HEAP_START, record as u32);
@@ -127,10 +128,25 @@ impl<'a> NodeMut<'a> {
         let (slot_bytes, count) = (node.slot_bytes(), node.count());
         let record_bytes = node.entry_bytes_at(position) - slot_bytes;
         let dead = node.dead_bytes() + record_bytes;
-        let next = HEADER_BYTES + (position + 1) * slot_bytes;
+        let next = slots_offset(node.is_leaf()) + (position + 1) * slot_bytes;
         self.bytes.move_words(next, next - slot_bytes, (count - position - 1) * slot_bytes);
         self.bytes.store_u16(field::COUNT, (count - 1) as u16);
         self.bytes.store_u32(field::DEAD_BYTES, dead as u32);
+        self.refresh_hints();
+    }
+
+    /// Brings an inner page's hints up to date.
+    fn refresh_hints(&mut self) {
+        let count = self.read().count();
+        if self.read().is_leaf() || count < HINTED_COUNT_MIN {
+            return;
+        }
+        let distance = count / (HINTS + 1);
+        for hint in 0..HINTS {
+            let slot = slots_offset(false) + (hint + 1) * distance * INNER_SLOT_BYTES;
+            let head = self.read().bytes.load_u32(slot);
+            self.bytes.store_u32(HEADER_BYTES + hint * HEAD_BYTES, head);
+        }
     }
 
     /// Refers a child position to another child.

@@ -6,7 +6,7 @@ use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 
 use super::{Pool, state};
-use crate::page::{Node, NodeMut, checksum};
+use crate::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
 use crate::swip::Swip;
 
 /// Frames the hands move over at once.
@@ -52,10 +52,11 @@ impl Pool {
                 if matches!(self.frames.state(frame), state::COOLING | state::BROKEN) {
                     victims[found] = frame;
                     found += 1;
-                    // The header line of the page, and its parent's.
+                    // What the second look will touch: the page's header, its parent's latch, and the reference there.
                     self.frames.prefetch(frame, 1);
-                    if let Some(parent) = self.frames.parent_hint(frame) {
+                    if let Some((parent, position)) = self.frames.parent_hint(frame) {
                         self.frames.prefetch(parent, 1);
+                        self.frames.prefetch_at(parent, slots_offset(false) + position * INNER_SLOT_BYTES + 8);
                     }
                 }
             }
@@ -127,7 +128,7 @@ impl Pool {
     /// Turns the parent's reference cold, and the frame free; `false` if the parent is not to be had now.
     fn unlink(&self, page: ExclusiveFrame<'_>) -> bool {
         let frame = page.index();
-        let Some(parent) = self.frames.parent_hint(frame) else { return false };
+        let Some((parent, position)) = self.frames.parent_hint(frame) else { return false };
         let mut parent = match self.frames.try_exclusive(parent) {
             Ok(parent) => parent,
             Err(Blocked::Contended | Blocked::InFlight) => return false,
@@ -138,10 +139,13 @@ impl Pool {
         if node.is_leaf() {
             return false;
         }
-        let Some(position) = (0..=node.count()).find(|position| node.child(*position) == swip)
-        else {
-            return false;
+        // Most often the hint is right; references move along when others come or go before them.
+        let position = if position <= node.count() && node.child(position) == swip {
+            Some(position)
+        } else {
+            (0..=node.count()).find(|position| node.child(*position) == swip)
         };
+        let Some(position) = position else { return false };
         NodeMut::new(parent.bytes_mut())
             .set_child(position, Swip::Cold(self.frames.page_id(frame)).encode());
         drop(parent);

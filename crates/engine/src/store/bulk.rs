@@ -12,7 +12,7 @@ use super::{StoreInner, Table, TaskTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
 use crate::page::{
-    HEADER_BYTES, Node, NodeInit, NodeMut, checksum, separator_len, shared_prefix_len,
+    HEADER_BYTES, Node, NodeInit, NodeMut, checksum, separator_len, shared_prefix_len, slots_offset,
 };
 use crate::swip::Swip;
 use crate::tree::Tree;
@@ -78,7 +78,7 @@ impl Staged {
         }
         let more = value_len.map_or(0, |len| Node::entry_bytes(leaf, key.len() - prefix, len));
         // One byte more for a fence just above the last key.
-        HEADER_BYTES + self.lower.len() + key.len() + 1 + self.entry_bytes + more <= page_size
+        slots_offset(leaf) + self.lower.len() + key.len() + 1 + self.entry_bytes + more <= page_size
     }
 
     fn push(&mut self, level: u8, key: &[u8], value: &[u8], overflow: bool) {
@@ -106,7 +106,7 @@ impl Staged {
                 )
             })
             .sum();
-        HEADER_BYTES + self.lower.len() + upper.map_or(0, <[u8]>::len) + entries <= page_size
+        slots_offset(leaf) + self.lower.len() + upper.map_or(0, <[u8]>::len) + entries <= page_size
     }
 
     /// Takes the second half of the entries away, and returns the fence between the halves and the second half.

@@ -14,7 +14,7 @@ use super::catalog::decode;
 use super::{Store, StoreInner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, part_len};
-use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field};
+use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset};
 use crate::swip::Swip;
 
 /// What a check found.
@@ -182,11 +182,11 @@ fn examine_node(place: &Place, node: Node<'_>, faults: &mut Vec<String>) -> Cont
         faults.push("has other bounds than its parent gives it".to_owned());
     }
     let entries: usize = (0..node.count()).map(|position| node.entry_bytes_at(position)).sum();
-    let accounted = HEADER_BYTES + entries + lower.len() + upper.len() + node.free_bytes();
+    let accounted = slots_offset(node.is_leaf()) + entries + lower.len() + upper.len() + node.free_bytes();
     if accounted != node.bytes.len() {
         faults.push(format!("accounts for {accounted} of its {} bytes", node.bytes.len()));
     }
-    let used_bytes = (HEADER_BYTES + node.used_bytes()) as u64;
+    let used_bytes = (slots_offset(node.is_leaf()) + node.used_bytes()) as u64;
     if !node.is_leaf() {
         let image = (0..node.bytes.len() / 8).map(|i| node.bytes.load_u64(i * 8)).collect();
         return Content::Inner { used_bytes, image };

@@ -196,7 +196,7 @@ impl Worker {
     fn turns(self: &Rc<Self>) {
         let mut completions = Vec::with_capacity(self.options.depth as usize + 1);
         let mut stop = false;
-        let mut unkicked_turns = 0;
+        let (mut unkicked_turns, mut turns_since_poll) = (0, 0);
         loop {
             if self.remote.is_pending() {
                 stop |= self.take_inbox();
@@ -214,14 +214,21 @@ impl Worker {
                     self.staged.set(0);
                     unkicked_turns = 0;
                 }
-                self.channel.borrow_mut().poll(&mut completions);
+                // Completions can wait a little while there is other work; each look may be a system call.
+                turns_since_poll += 1;
+                if turns_since_poll >= 8 {
+                    turns_since_poll = 0;
+                    if self.channel.borrow().in_flight() > 0 {
+                        self.channel.borrow_mut().poll(&mut completions);
+                    }
+                }
             } else {
                 if stop && self.tasks.borrow().alive == 0 && self.channel.borrow().in_flight() == 0
                 {
                     break;
                 }
                 self.sleep(&mut completions, stop);
-                unkicked_turns = 0;
+                (unkicked_turns, turns_since_poll) = (0, 0);
             }
             for completion in completions.drain(..) {
                 self.complete(completion);
@@ -439,7 +446,7 @@ impl Worker {
         NodeMut::new(parent.bytes_mut()).set_child(plan.position, Swip::Hot(frame).encode());
         let child = latch_free(&self.shared, frame);
         frames.set_page_id(frame, plan.page_id);
-        frames.set_parent_hint(frame, Some(plan.parent));
+        frames.set_parent_hint(frame, Some((plan.parent, plan.position)));
         frames.set_dirty(frame, false);
         frames.set_state(frame, state::HOT);
         let buffer = child.begin_read();

@@ -6,7 +6,7 @@ use super::Tree;
 use super::descend::{Place, Route, child, latch, to_level};
 use super::remove::is_sparse;
 use super::split::{image, rehome};
-use crate::page::{HEADER_BYTES, Node, NodeInit, NodeMut, field, shared_prefix_len};
+use crate::page::{Node, NodeInit, NodeMut, field, shared_prefix_len, slots_offset};
 use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
@@ -144,7 +144,7 @@ fn fit_into_one(left: Node<'_>, right: Node<'_>, separator: &[u8]) -> bool {
     let (lower, upper) = fences(left, right);
     let prefix = upper.as_deref().map_or(0, |upper| shared_prefix_len(&lower, upper));
     let leaf = left.is_leaf();
-    let mut bytes = HEADER_BYTES + lower.len() + upper.map_or(0, |upper| upper.len());
+    let mut bytes = slots_offset(left.is_leaf()) + lower.len() + upper.map_or(0, |upper| upper.len());
     for node in [left, right] {
         let mut key = Vec::new();
         for position in 0..node.count() {

@@ -56,7 +56,7 @@ impl<'a> Split<'a> {
         frame: FrameIndex,
     ) {
         let Some(page_id) = self.page_id.take() else { return };
-        let mut below = fresh(context, frame, page_id, root.index());
+        let mut below = fresh(context, frame, page_id, (root.index(), 0));
         let (level, last_child) = {
             let node = Node::new(root.bytes());
             let mut copy = NodeMut::new(below.bytes_mut());
@@ -109,7 +109,7 @@ impl<'a> Split<'a> {
         let upper = old.has_upper_fence().then_some(upper.as_slice());
         // In an inner page the entry at the cut moves up, its child becomes the left page's last.
         let right_from = if level == 0 { cut.position } else { cut.position + 1 };
-        let mut right = fresh(context, frame, page_id, parent.index());
+        let mut right = fresh(context, frame, page_id, (parent.index(), position + 1));
         let mut node = NodeMut::new(right.bytes_mut());
         node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &cut.separator, upper });
         node.append_range(old, right_from, count);
@@ -139,7 +139,7 @@ impl<'a> Split<'a> {
             Swip::Hot(page.index()).encode(),
         );
         debug_assert!(fits, "room was measured before");
-        frames.set_parent_hint(page.index(), Some(parent.index()));
+        frames.set_parent_hint(page.index(), Some((parent.index(), position)));
         frames.set_dirty(page.index(), true);
         frames.set_dirty(parent.index(), true);
     }
@@ -200,7 +200,7 @@ fn fresh<'a>(
     context: Context<'a>,
     frame: FrameIndex,
     page_id: u64,
-    parent: FrameIndex,
+    parent: (FrameIndex, usize),
 ) -> ExclusiveFrame<'a> {
     let frames = &context.shared.pool.frames;
     let page = crate::task::latch_free(context.shared, frame);
@@ -219,7 +219,7 @@ pub(crate) fn rehome(context: Context<'_>, page: &ExclusiveFrame<'_>) {
     }
     for position in 0..=node.count() {
         if let Swip::Hot(child) = Swip::decode(node.child(position)) {
-            context.shared.pool.frames.set_parent_hint(child, Some(page.index()));
+            context.shared.pool.frames.set_parent_hint(child, Some((page.index(), position)));
         }
     }
 }
