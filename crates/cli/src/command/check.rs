@@ -1,0 +1,131 @@
+//! `qpair check`.
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+use crate::store_args::{Effort, StoreArgs};
+use crate::text::{count, counted, escape, size};
+
+/// Check a store: read every page of it
+///
+/// Checksums, places, the order of keys, large values, and that nothing is used twice. The store is not changed. Damage
+/// is listed with its page and its place in the file.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair check files.qpair
+  qpair check files.qpair --json | jq .faults
+
+Exit code 1 if the store is damaged.")]
+pub(crate) struct Check {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but damage
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let (store, _) = self.store.open_to_read(Effort::Large)?;
+        let page_size = store.report().page_size as u64;
+        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        let outcome = store.check(&|done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+            if !bar.is_hidden() {
+                let bytes = (bar.per_sec() * page_size as f64) as u64;
+                bar.set_message(format!("{}, {}/s", counted(done, "page"), size(bytes)));
+            }
+        });
+        bar.finish_and_clear();
+        let report = outcome?;
+        store.close()?;
+        let mut out = Output::new();
+        if self.json {
+            let tables: Vec<Value> = report
+                .tables
+                .iter()
+                .map(|table| {
+                    json!({
+                        "name": table.name,
+                        "records": table.records,
+                        "leaf_pages": table.leaf_pages,
+                        "inner_pages": table.inner_pages,
+                        "overflow_pages": table.overflow_pages,
+                        "height": table.height,
+                        "used_bytes": table.used_bytes,
+                    })
+                })
+                .collect();
+            let object = json!({
+                "sound": report.is_sound(),
+                "pages_checked": report.pages_checked,
+                "tables": tables,
+                "faults": report.faults,
+                "leaked_pages": report.leaked_pages,
+                "unreached_pages": report.unreached_pages,
+                "free_pages": report.free_pages,
+            });
+            out.line(object.to_string())?;
+        } else if !self.quiet {
+            for table in &report.tables {
+                let pages = table.leaf_pages + table.inner_pages + table.overflow_pages;
+                let full = 100.0 * table.used_bytes as f64 / (pages * page_size).max(1) as f64;
+                out.line(format!(
+                    "table {}: {} in {} ({} leaves, {} inner, {} overflow), {}, {full:.0} % full",
+                    escape(table.name.as_bytes()),
+                    counted(table.records, "record"),
+                    counted(pages, "page"),
+                    count(table.leaf_pages),
+                    count(table.inner_pages),
+                    count(table.overflow_pages),
+                    counted(table.height.into(), "level"),
+                ))?;
+            }
+            out.line(format!(
+                "{} checked ({}), {} free",
+                counted(report.pages_checked, "page"),
+                size(report.pages_checked * page_size),
+                count(report.free_pages),
+            ))?;
+            if report.leaked_pages > 0 {
+                let leaked = counted(report.leaked_pages, "page");
+                out.line(format!(
+                    "{leaked} lost: not in use, yet not free; no record is affected"
+                ))?;
+            }
+            if report.is_sound() {
+                out.line("no damage found")?;
+            }
+        }
+        out.finish()?;
+        if report.is_sound() {
+            return Ok(Exit::Done);
+        }
+        if !self.json {
+            report.faults.iter().for_each(|fault| eprintln!("damage: {fault}"));
+        }
+        if report.unreached_pages > 0 {
+            let unreached = counted(report.unreached_pages, "page");
+            eprintln!("{unreached} could not be reached: what led to them may be what is damaged");
+        }
+        let faults = counted(report.faults.len() as u64, "fault");
+        let message = format!("{} is damaged: {faults}", self.store.store.display());
+        Err(Failure::new(Exit::Negative, message)
+            .hint("records on other pages can still be read; load the store anew from its source"))
+    }
+}

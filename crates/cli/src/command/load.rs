@@ -1,0 +1,219 @@
+//! `qpair load`.
+
+use std::path::PathBuf;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use clap::Args;
+use qpair::{OpenReport, Store};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::load::{
+    Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, load_sorted, parse_delimiter,
+    put_all,
+};
+use crate::output::Output;
+use crate::store_args::{CreateArgs, Effort, StoreArgs, TableArgs};
+use crate::text::{counted, size};
+
+/// Tasks per worker that put records.
+const TASKS_PER_WORKER: usize = 64;
+
+/// Load records from a file or standard input
+///
+/// Makes the store and the table if they are missing. A record whose key is there already replaces it; of several records
+/// with one key the last one wins. On return all of it survives power loss. Ctrl-C stops reading, and keeps
+/// what was loaded.
+///
+/// Input has one record a line. Columns are named by their header or numbered from 1; fields of JSON are
+/// named, inner ones as OUTER.INNER. The value is the whole line unless columns are chosen for it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair load cities.qpair cities.csv --key name
+  qpair load events.qpair events.jsonl --key user.id --value time
+  find /usr -printf '%p\\t%s\\n' | qpair load files.qpair - --format tsv --key 1 --value 2
+  LC_ALL=C sort big.tsv | qpair load big.qpair - --format tsv --sorted")]
+pub(crate) struct Load {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// File of records; - is standard input
+    #[arg(default_value = "-")]
+    file: PathBuf,
+
+    /// Format of the input [default: as the file's name ends]
+    #[arg(long, value_enum, help_heading = "Input")]
+    format: Option<Format>,
+
+    /// Column or field of the key [default: column 1]
+    #[arg(long, value_name = "COLUMN", help_heading = "Input")]
+    key: Option<String>,
+
+    /// Column or field of the value; several make one value of the same format [default: the whole line]
+    #[arg(long = "value", value_name = "COLUMN", help_heading = "Input")]
+    values: Vec<String>,
+
+    /// The first line names the columns [default: yes for CSV, and if a column is named]
+    #[arg(long, conflicts_with = "no_header", help_heading = "Input")]
+    header: bool,
+
+    /// The first line is a record
+    #[arg(long, help_heading = "Input")]
+    no_header: bool,
+
+    /// Delimiter of columns: one byte, or \t [default: tab for TSV, comma for CSV]
+    #[arg(long, value_name = "BYTE", value_parser = parse_delimiter, help_heading = "Input")]
+    delimiter: Option<u8>,
+
+    /// The input ascends by key, byte by byte; an empty table is then built much faster
+    #[arg(long, help_heading = "Input")]
+    sorted: bool,
+
+    /// Leave malformed lines out and count them, where the first would end the load
+    #[arg(long, help_heading = "Input")]
+    skip_bad: bool,
+
+    #[command(flatten)]
+    table: TableArgs,
+
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Print no progress and no summary
+    #[arg(long, short)]
+    quiet: bool,
+
+    #[command(flatten)]
+    create: CreateArgs,
+}
+
+/// What is told at the end.
+struct Summary<'a> {
+    loaded: &'a Loaded,
+    skipped: u64,
+    seconds: f64,
+    bulk: bool,
+    opened: &'a OpenReport,
+}
+
+impl Load {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let layout = self.layout()?;
+        // Before the store: it is not to be made for an input that is not there.
+        let input = Input::open(&self.file)?;
+        let (name, size_bytes) = (input.name.clone(), input.size_bytes);
+        let read_bytes = input.read_bytes.clone();
+        let reader = layout.reader(input)?;
+        let interrupt = Interrupt::install()?;
+        let (store, opened) = self.store.open_to_write(Effort::Large, Some(&self.create))?;
+        let limits = Limits {
+            key_len_max: store.key_len_max(),
+            skip_bad: self.skip_bad,
+            sorted: self.sorted,
+            lanes: if self.sorted { 1 } else { TASKS_PER_WORKER * store.workers() },
+        };
+        let gather = Gather::start(reader, name, read_bytes, limits, interrupt.clone())?;
+        let skipped = gather.skipped();
+        let progress = Progress::new(size_bytes, self.quiet);
+        let start = Instant::now();
+        let (mut loaded, bulk) = self.load(&store, gather, &progress)?;
+        progress.say("closing the store");
+        let closed = store.close();
+        progress.finish();
+        let failure = loaded.failure.take();
+        if let Some(failure) = failure {
+            let kept = match closed {
+                Ok(()) => {
+                    format!("{} before that are in the store", counted(loaded.records, "record"))
+                }
+                Err(error) => format!("closing the store failed too: {error}"),
+            };
+            return Err(failure.and(kept));
+        }
+        closed.map_err(|error| Failure::from(error).context("closing the store"))?;
+        let skipped = std::mem::take(&mut *skipped.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(first) = skipped.first {
+            let lines = counted(skipped.lines, "bad line");
+            eprintln!("qpair: note: left out {lines}; the first: {first}");
+        }
+        let seconds = start.elapsed().as_secs_f64().max(1e-6);
+        let summary =
+            Summary { loaded: &loaded, skipped: skipped.lines, seconds, bulk, opened: &opened };
+        self.print(&summary)?;
+        if interrupt.is_requested() {
+            eprintln!("qpair: interrupted; the store was closed cleanly");
+            return Ok(Exit::Interrupted);
+        }
+        Ok(Exit::Done)
+    }
+
+    fn layout(&self) -> Result<Layout> {
+        let Some(format) = self.format.or_else(|| Format::guess(&self.file)) else {
+            return Err(Failure::usage(format!(
+                "the format of {} does not show in its name",
+                self.file.display()
+            ))
+            .hint("say it: --format tsv, csv or json"));
+        };
+        let header = match (self.header, self.no_header) {
+            (false, false) => None,
+            (header, _) => Some(header),
+        };
+        let columns = Columns { key: self.key.clone(), values: self.values.clone() };
+        Ok(Layout { format, columns, header, delimiter: self.delimiter })
+    }
+
+    /// Loads; what was loaded, and whether by building the table at once.
+    fn load(&self, store: &Store, gather: Gather, progress: &Progress) -> Result<(Loaded, bool)> {
+        let table = store.table(&self.table.table)?;
+        let empty = table.range::<[u8], _>(..)?.next().transpose()?.is_none();
+        if self.sorted && empty {
+            return Ok((load_sorted(&table, gather, progress), true));
+        }
+        Ok((put_all(store, &table, gather, progress), false))
+    }
+
+    fn print(&self, summary: &Summary<'_>) -> Result<()> {
+        let Summary { loaded, skipped, seconds, bulk, opened } = summary;
+        let records_per_s = (loaded.records as f64 / seconds).round();
+        let bytes_per_s = (loaded.bytes as f64 / seconds).round();
+        let mut out = Output::new();
+        if self.json {
+            let object = json!({
+                "store": self.store.store.display().to_string(),
+                "table": self.table.table,
+                "created": opened.created,
+                "records": loaded.records,
+                "replaced": loaded.replaced,
+                "skipped_bad": skipped,
+                "bytes": loaded.bytes,
+                "seconds": seconds,
+                "records_per_s": records_per_s,
+                "bytes_per_s": bytes_per_s,
+                "sorted_load": bulk,
+                "io": opened.interface,
+            });
+            out.line(object.to_string())?;
+        } else if !self.quiet {
+            let new = if opened.created { "new store " } else { "" };
+            let replaced = match loaded.replaced {
+                0 => String::new(),
+                replaced => format!(", {replaced} of them in place of others"),
+            };
+            out.line(format!(
+                "loaded {} ({}) into table \"{}\" of {new}{} in {seconds:.1} s, {}/s, {}/s{replaced}",
+                counted(loaded.records, "record"),
+                size(loaded.bytes),
+                self.table.table,
+                self.store.store.display(),
+                counted(records_per_s as u64, "record"),
+                size(bytes_per_s as u64),
+            ))?;
+        }
+        out.finish()
+    }
+}

@@ -1,0 +1,42 @@
+//! Subcommands, one per file.
+
+mod check;
+mod delete;
+mod get;
+mod load;
+mod put;
+mod scan;
+mod stat;
+mod tables;
+
+use clap::Subcommand;
+
+use crate::failure::{Exit, Result};
+
+/// A subcommand with its arguments.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Load(load::Load),
+    Get(get::Get),
+    Put(put::Put),
+    Delete(delete::Delete),
+    Scan(scan::Scan),
+    Stat(stat::Stat),
+    Tables(tables::Tables),
+    Check(check::Check),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<Exit> {
+        match self {
+            Self::Load(command) => command.run(),
+            Self::Get(command) => command.run(),
+            Self::Put(command) => command.run(),
+            Self::Delete(command) => command.run(),
+            Self::Scan(command) => command.run(),
+            Self::Stat(command) => command.run(),
+            Self::Tables(command) => command.run(),
+            Self::Check(command) => command.run(),
+        }
+    }
+}

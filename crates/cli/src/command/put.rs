@@ -1,0 +1,87 @@
+//! `qpair put`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use qpair::VALUE_LEN_MAX;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::key::KeyArgs;
+use crate::store_args::{CreateArgs, Effort, StoreArgs, TableArgs};
+
+/// Insert or replace a record
+///
+/// Makes the store and the table if they are missing. On return the record survives power loss.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair put users.qpair ada 'Ada Lovelace'
+  qpair put images.qpair logo --value-file logo.png
+  uname -a | qpair put machines.qpair \"$(hostname)\" -")]
+pub(crate) struct Put {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Key
+    key: OsString,
+
+    /// Value; - reads it from standard input
+    #[arg(required_unless_present = "value_file")]
+    value: Option<OsString>,
+
+    /// Read the value from a file
+    #[arg(long, value_name = "PATH", conflicts_with = "value")]
+    value_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    table: TableArgs,
+
+    #[command(flatten)]
+    keys: KeyArgs,
+
+    #[command(flatten)]
+    create: CreateArgs,
+}
+
+impl Put {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let key = self.keys.decode(&self.key)?;
+        let value = match (self.value, self.value_file) {
+            (_, Some(path)) => {
+                let name = path.display().to_string();
+                let file = File::open(&path)
+                    .map_err(|error| Failure::io(&error, format!("opening {name}")))?;
+                read_value(file, &name)?
+            }
+            (Some(value), None) if value == "-" => {
+                read_value(io::stdin().lock(), "standard input")?
+            }
+            (value, None) => value.unwrap_or_default().into_vec(),
+        };
+        let (store, _) = self.store.open_to_write(Effort::Small, Some(&self.create))?;
+        let outcome = store.table(&self.table.table).and_then(|table| table.put(&key, &value));
+        // Closed first, so that a refused record leaves the store as good as it was.
+        let closed = store.close();
+        outcome?;
+        closed?;
+        Ok(Exit::Done)
+    }
+}
+
+/// All of it, or one byte more than a value can have.
+fn read_value(input: impl Read, name: &str) -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    input
+        .take(VALUE_LEN_MAX as u64 + 1)
+        .read_to_end(&mut value)
+        .map_err(|error| Failure::io(&error, format!("reading {name}")))?;
+    if value.len() > VALUE_LEN_MAX {
+        let message = format!("the value in {name} has more than {VALUE_LEN_MAX} bytes");
+        return Err(Failure::new(Exit::Failed, message).hint("values have up to 16 MiB; split it"));
+    }
+    Ok(value)
+}

@@ -1,0 +1,148 @@
+//! `qpair scan`.
+
+use std::ffi::OsString;
+use std::ops::Bound;
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use crate::failure::{Exit, Result};
+use crate::key::{KeyArgs, end_of_prefix};
+use crate::output::{Output, insert_bytes};
+use crate::store_args::{Effort, StoreArgs, TableArgs};
+use crate::text::escape_into;
+
+/// Where a scan begins or ends.
+type KeyBound = Bound<Vec<u8>>;
+
+/// Print records in the order of their keys
+///
+/// One record a line: key, tab, value. Tabs, line ends, backslashes, control bytes and what is not UTF-8 are
+/// escaped: \t \n \r \\ \x00.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair scan files.qpair --prefix /usr/share/doc/ --limit 10
+  qpair scan files.qpair --from a --to b --reverse
+  qpair scan files.qpair --count
+  qpair scan files.qpair --json | jq .value")]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Only keys that begin so
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    prefix: Option<OsString>,
+
+    /// Only this key and those after it
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
+
+    /// Last key first
+    #[arg(long)]
+    reverse: bool,
+
+    /// Stop after so many records
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+
+    /// Print keys only
+    #[arg(long)]
+    keys_only: bool,
+
+    /// Print how many records there are, and no records
+    #[arg(long, conflicts_with_all = ["keys_only", "raw", "json"])]
+    count: bool,
+
+    /// Print bytes as they are
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    table: TableArgs,
+
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+impl Scan {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let (from, to) = self.bounds()?;
+        let (store, _) = self.store.open_to_read(Effort::Large)?;
+        let table = self.table.existing(&store)?;
+        let mut range = table.range::<[u8], _>((as_slice(&from), as_slice(&to)))?;
+        if self.reverse {
+            range = range.reverse();
+        }
+        let mut out = Output::new();
+        let mut line = Vec::new();
+        let mut records = 0;
+        while self.limit.is_none_or(|limit| records < limit) {
+            let Some(record) = range.next() else { break };
+            let (key, value) = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    // What came before it is good, and was asked for.
+                    out.finish()?;
+                    return Err(error.into());
+                }
+            };
+            records += 1;
+            if !self.count {
+                line.clear();
+                self.write_record(&mut line, &key, &value);
+                out.line(&line)?;
+            }
+        }
+        if self.count {
+            out.line(records.to_string())?;
+        }
+        out.finish()?;
+        drop(range);
+        store.close()?;
+        Ok(Exit::Done)
+    }
+
+    fn bounds(&self) -> Result<(KeyBound, KeyBound)> {
+        if let Some(prefix) = self.keys.decode_option(self.prefix.as_ref())? {
+            let end = end_of_prefix(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+            return Ok((Bound::Included(prefix), end));
+        }
+        let from = self.keys.decode_option(self.from.as_ref())?;
+        let to = self.keys.decode_option(self.to.as_ref())?;
+        Ok((
+            from.map_or(Bound::Unbounded, Bound::Included),
+            to.map_or(Bound::Unbounded, Bound::Excluded),
+        ))
+    }
+
+    fn write_record(&self, line: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+        if self.json {
+            let mut object = Map::new();
+            insert_bytes(&mut object, "key", key);
+            if !self.keys_only {
+                insert_bytes(&mut object, "value", value);
+            }
+            line.extend_from_slice(Value::from(object).to_string().as_bytes());
+            return;
+        }
+        let write = if self.raw { Vec::<u8>::extend_from_slice } else { escape_into };
+        write(line, key);
+        if !self.keys_only {
+            line.push(b'\t');
+            write(line, value);
+        }
+    }
+}
+
+fn as_slice(bound: &KeyBound) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}

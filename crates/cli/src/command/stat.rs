@@ -1,0 +1,96 @@
+//! `qpair stat`.
+
+use clap::Args;
+use qpair::{OpenReport, StoreReport};
+use serde_json::json;
+
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+use crate::store_args::{Effort, StoreArgs};
+use crate::text::{count, escape, size_exact, utc};
+
+/// Say what a store is: its sizes, members and tables
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair stat files.qpair
+  qpair stat files.qpair --json")]
+pub(crate) struct Stat {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stat {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let (store, opened) = self.store.open_to_read(Effort::Small)?;
+        let (report, tables) = (store.report(), store.table_names()?);
+        let key_len_max = store.key_len_max();
+        store.close()?;
+        let mut out = Output::new();
+        if self.json {
+            let object = json!({
+                "id": report.id,
+                "created_s": report.created_s,
+                "page_size": report.page_size,
+                "pages": report.pages,
+                "free_pages": report.free_pages,
+                "used_bytes": used_bytes(&report),
+                "free_bytes": report.free_pages * report.page_size as u64,
+                "key_len_max": key_len_max,
+                "members": report.members,
+                "stripe_unit_bytes": report.stripe_unit_bytes,
+                "tables": tables,
+                "io": opened.interface,
+                "io_mode": opened.mode,
+            });
+            out.line(object.to_string())?;
+        } else {
+            for (name, value) in lines(&report, &opened, key_len_max) {
+                out.line(format!("{name:<12} {value}"))?;
+            }
+            for (index, table) in tables.iter().enumerate() {
+                let name = if index == 0 { "tables" } else { "" };
+                out.line(format!("{name:<12} {}", escape(table.as_bytes())))?;
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+fn used_bytes(report: &StoreReport) -> u64 {
+    (report.pages - report.free_pages) * report.page_size as u64
+}
+
+fn lines(
+    report: &StoreReport,
+    opened: &OpenReport,
+    key_len_max: usize,
+) -> Vec<(&'static str, String)> {
+    let free_bytes = report.free_pages * report.page_size as u64;
+    let mut lines = vec![
+        ("id", report.id.clone()),
+        ("created", utc(report.created_s)),
+        ("page size", format!("{} bytes", report.page_size)),
+        (
+            "used",
+            format!(
+                "{} pages, {}",
+                count(report.pages - report.free_pages),
+                size_exact(used_bytes(report))
+            ),
+        ),
+        ("free", format!("{} pages, {}", count(report.free_pages), size_exact(free_bytes))),
+        ("longest key", format!("{key_len_max} bytes")),
+        ("members", report.members.to_string()),
+    ];
+    if report.members > 1 {
+        lines.push(("stripe unit", format!("{} bytes", report.stripe_unit_bytes)));
+    }
+    lines.push(("interface", format!("{} ({})", opened.interface, opened.mode)));
+    lines
+}

@@ -1,0 +1,41 @@
+//! `qpair tables`.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+use crate::store_args::{Effort, StoreArgs};
+use crate::text::escape;
+
+/// List a store's tables
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  qpair tables files.qpair")]
+pub(crate) struct Tables {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+impl Tables {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let (store, _) = self.store.open_to_read(Effort::Small)?;
+        let names = store.table_names()?;
+        store.close()?;
+        let mut out = Output::new();
+        if self.json {
+            out.line(Value::from(names).to_string())?;
+        } else {
+            for name in names {
+                out.line(escape(name.as_bytes()))?;
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}

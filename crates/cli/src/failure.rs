@@ -1,0 +1,114 @@
+//! Errors as people see them, and exit codes.
+
+use std::error::Error as _;
+use std::io;
+use std::process::ExitCode;
+
+use qpair::{ErrorKind, block};
+
+/// What the command says to its caller at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done = 0,
+    /// No such key, or damage found.
+    Negative = 1,
+    Usage = 2,
+    Failed = 3,
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Result of a command or part of one.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// An error on its way to standard error.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+
+    /// A wrong use that only shows when the command looks at its input.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    pub(crate) fn io(error: &io::Error, doing: impl std::fmt::Display) -> Self {
+        Self::new(Exit::Failed, format!("{doing}: {error}"))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says what was being done.
+    pub(crate) fn context(mut self, doing: impl std::fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+
+    /// Adds what else is to be known.
+    pub(crate) fn and(mut self, more: impl std::fmt::Display) -> Self {
+        self.message = format!("{}; {more}", self.message);
+        self
+    }
+
+    /// The reader of our output has gone: nobody is there to be told anything.
+    pub(crate) fn closed_pipe() -> Self {
+        Self::new(Exit::Done, String::new())
+    }
+
+    /// Tells people; the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        if !self.message.is_empty() {
+            eprintln!("qpair: error: {}", self.message);
+        }
+        if let Some(hint) = self.hint {
+            eprintln!("  hint: {hint}");
+        }
+        self.exit.into()
+    }
+}
+
+impl From<qpair::Error> for Failure {
+    fn from(error: qpair::Error) -> Self {
+        let mut message = error.to_string();
+        let mut hints: Vec<String> = error.way_out().map(str::to_owned).into_iter().collect();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let below = cause.downcast_ref::<block::Error>().and_then(block::Error::way_out);
+            hints.extend(below.map(str::to_owned));
+            source = cause.source();
+        }
+        for hint in &hints {
+            message = message.replace(&format!(" ({hint})"), "");
+        }
+        let exit = if error.kind() == ErrorKind::Invalid { Exit::Usage } else { Exit::Failed };
+        let mut failure = Self::new(exit, message);
+        failure.hint =
+            hints.into_iter().next().map(|hint| in_words_of_the_command(&hint, error.kind()));
+        failure
+    }
+}
+
+/// The library's advice with the flag that follows it.
+fn in_words_of_the_command(hint: &str, kind: ErrorKind) -> String {
+    match kind {
+        ErrorKind::Unsupported if hint.contains("buffered") => format!("{hint} (--buffered)"),
+        ErrorKind::Exists if hint.contains("by force") => format!("{hint} (--init-force)"),
+        ErrorKind::NoMemory if hint.contains("at least") => format!("{hint} (--memory)"),
+        _ => hint.to_owned(),
+    }
+}

@@ -1,0 +1,164 @@
+//! Formats of input, and which columns of it are key and value.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::csv_reader::CsvReader;
+use super::delimited::DelimitedReader;
+use super::input::Input;
+use super::json::JsonReader;
+use super::record::ReadRecord;
+use crate::failure::{Failure, Result};
+
+/// A format of input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tab-separated columns, with no quotes
+    Tsv,
+    /// Comma-separated columns, with quotes
+    Csv,
+    /// One JSON object a line
+    Json,
+}
+
+impl Format {
+    /// The format that a file's name stands for.
+    pub(crate) fn guess(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "tsv" | "tab" => Some(Self::Tsv),
+            "csv" => Some(Self::Csv),
+            "json" | "jsonl" | "ndjson" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Which columns, or fields, are key and value, as people name them.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns {
+    pub(crate) key: Option<String>,
+    /// None: the whole line.
+    pub(crate) values: Vec<String>,
+}
+
+/// All that is to be known to read records.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) format: Format,
+    pub(crate) columns: Columns,
+    /// Whether the first line names the columns; `None` for what is usual.
+    pub(crate) header: Option<bool>,
+    pub(crate) delimiter: Option<u8>,
+}
+
+impl Layout {
+    /// A reader of records.
+    pub(crate) fn reader(&self, input: Input) -> Result<Box<dyn ReadRecord>> {
+        if self.format == Format::Json {
+            let Some(key) = &self.columns.key else {
+                return Err(Failure::usage("the key's field is not named")
+                    .hint("name it: --key FIELD, or --key OUTER.INNER"));
+            };
+            if self.delimiter.is_some() || self.header == Some(true) {
+                return Err(Failure::usage("JSON has neither delimiters nor a header line"));
+            }
+            return Ok(Box::new(JsonReader::new(input.into_reader(), key, &self.columns.values)));
+        }
+        let key = Column::parse(self.columns.key.as_deref().unwrap_or("1"))?;
+        let values = self
+            .columns
+            .values
+            .iter()
+            .map(|name| Column::parse(name))
+            .collect::<Result<Vec<_>>>()?;
+        let named =
+            std::iter::once(&key).chain(&values).any(|column| matches!(column, Column::Name(_)));
+        let header = self.header.unwrap_or(named || self.format == Format::Csv);
+        if named && !header {
+            return Err(Failure::usage("columns by name without a header line")
+                .hint("give their numbers, from 1, or leave --no-header out"));
+        }
+        let wanted = Wanted { key, values, header };
+        Ok(match self.format {
+            Format::Csv => Box::new(CsvReader::new(
+                input.into_reader(),
+                wanted,
+                self.delimiter.unwrap_or(b','),
+            )),
+            _ => Box::new(DelimitedReader::new(
+                input.into_reader(),
+                wanted,
+                self.delimiter.unwrap_or(b'\t'),
+            )),
+        })
+    }
+}
+
+/// A column by place or name.
+#[derive(Clone, Debug)]
+pub(crate) enum Column {
+    /// From 0.
+    Index(usize),
+    Name(String),
+}
+
+impl Column {
+    fn parse(text: &str) -> Result<Self> {
+        match text.parse::<usize>() {
+            Ok(0) => Err(Failure::usage("column 0").hint("columns are numbered from 1")),
+            Ok(number) => Ok(Self::Index(number - 1)),
+            Err(_) => Ok(Self::Name(text.to_owned())),
+        }
+    }
+}
+
+/// The columns wanted of lines with columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    key: Column,
+    values: Vec<Column>,
+    pub(crate) header: bool,
+}
+
+/// The same by place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Indexes {
+    pub(crate) key: usize,
+    /// Empty: the whole line.
+    pub(crate) values: Vec<usize>,
+}
+
+impl Wanted {
+    /// Finds the columns in the header; `Err` is the name that is not there.
+    pub(crate) fn resolve<'a>(
+        &self,
+        header: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> std::result::Result<Indexes, String> {
+        let place = |column: &Column| match column {
+            Column::Index(index) => Ok(*index),
+            Column::Name(name) => header
+                .clone()
+                .position(|title| title == name.as_bytes())
+                .ok_or_else(|| name.clone()),
+        };
+        Ok(Indexes {
+            key: place(&self.key)?,
+            values: self.values.iter().map(place).collect::<std::result::Result<_, _>>()?,
+        })
+    }
+
+    /// The columns of lines without a header.
+    pub(crate) fn by_index(&self) -> Indexes {
+        self.resolve(std::iter::empty()).unwrap_or_default()
+    }
+}
+
+/// A delimiter as people write it.
+pub(crate) fn parse_delimiter(text: &str) -> std::result::Result<u8, String> {
+    match text.as_bytes() {
+        b"\\t" | b"tab" => Ok(b'\t'),
+        [byte] if !matches!(byte, b'\n' | b'\r' | b'"') => Ok(*byte),
+        _ => Err("a delimiter is one byte, or \\t; no line end, no quote".to_owned()),
+    }
+}

@@ -1,0 +1,205 @@
+//! The thread that reads, checks and gathers records into rounds, ahead of the store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use qpair::VALUE_LEN_MAX;
+
+use super::record::{ReadError, ReadRecord, Record};
+use super::round::Round;
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::text::escape;
+
+/// Records and bytes at which a round goes off.
+const ROUND_RECORDS: u64 = 16 << 10;
+const ROUND_BYTES: u64 = 8 << 20;
+/// How often an idle wait looks for an interrupt.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What is asked of records, and of their order.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) key_len_max: usize,
+    pub(crate) skip_bad: bool,
+    /// Keys must ascend; of equal ones the last is taken.
+    pub(crate) sorted: bool,
+    /// Lanes of a round.
+    pub(crate) lanes: usize,
+}
+
+/// Bad lines that were left out.
+#[derive(Debug, Default)]
+pub(crate) struct Skipped {
+    pub(crate) lines: u64,
+    pub(crate) first: Option<String>,
+}
+
+/// Rounds as they come.
+pub(crate) struct Gather {
+    rounds: Receiver<Result<Round>>,
+    skipped: Arc<Mutex<Skipped>>,
+    interrupt: Interrupt,
+}
+
+impl Gather {
+    /// Starts the thread.
+    pub(crate) fn start(
+        reader: Box<dyn ReadRecord>,
+        input_name: String,
+        input_bytes: Arc<AtomicU64>,
+        limits: Limits,
+        interrupt: Interrupt,
+    ) -> Result<Self> {
+        let (sender, rounds) = sync_channel(1);
+        let skipped = Arc::new(Mutex::new(Skipped::default()));
+        let lanes = limits.lanes;
+        let gatherer = Gatherer {
+            reader,
+            input_name,
+            input_bytes,
+            limits,
+            sender,
+            round: Round::new(lanes),
+            skipped: skipped.clone(),
+        };
+        std::thread::Builder::new()
+            .name("load-reader".to_owned())
+            .spawn(move || gatherer.run())
+            .map_err(|error| Failure::io(&error, "starting a thread"))?;
+        Ok(Self { rounds, skipped, interrupt })
+    }
+
+    /// The next round; none at the end of input or on an interrupt, even if the input stands still.
+    pub(crate) fn next(&mut self) -> Option<Result<Round>> {
+        loop {
+            if self.interrupt.is_requested() {
+                return None;
+            }
+            match self.rounds.recv_timeout(TICK) {
+                Ok(round) => return Some(round),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Where bad lines are counted.
+    pub(crate) fn skipped(&self) -> Arc<Mutex<Skipped>> {
+        self.skipped.clone()
+    }
+}
+
+/// The thread's side.
+struct Gatherer {
+    reader: Box<dyn ReadRecord>,
+    input_name: String,
+    input_bytes: Arc<AtomicU64>,
+    limits: Limits,
+    sender: SyncSender<Result<Round>>,
+    round: Round,
+    skipped: Arc<Mutex<Skipped>>,
+}
+
+impl Gatherer {
+    fn run(mut self) {
+        let outcome = self.gather();
+        // What came before an error is loaded. Sending fails only if nobody wants more.
+        let _ = self.send_round();
+        if let Err(failure) = outcome {
+            let _ = self.sender.send(Err(failure));
+        }
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        let mut record = Record::default();
+        loop {
+            record.key.clear();
+            record.value.clear();
+            let line = match self.reader.read(&mut record) {
+                Ok(None) => return Ok(()),
+                Ok(Some(line)) => line,
+                Err(ReadError::Bad { line, why }) => {
+                    self.bad(line, &why)?;
+                    continue;
+                }
+                Err(ReadError::Layout { why, hint }) => {
+                    return Err(Failure::usage(format!("{}: {why}", self.input_name)).hint(hint));
+                }
+                Err(ReadError::Io(error)) => {
+                    return Err(Failure::io(&error, format!("reading {}", self.input_name)));
+                }
+            };
+            if let Some(why) = self.fault(&record) {
+                self.bad(line, &why)?;
+                continue;
+            }
+            if self.limits.sorted {
+                self.check_order(line, &record)?;
+            }
+            // Not before the next key is known: in sorted input it may be the last one's again.
+            let full = self.round.records >= ROUND_RECORDS || self.round.bytes >= ROUND_BYTES;
+            if full && !self.send_round() {
+                return Ok(());
+            }
+            self.round.push(&record.key, &record.value);
+        }
+    }
+
+    fn fault(&self, record: &Record) -> Option<String> {
+        let (key, value) = (record.key.len(), record.value.len());
+        if key == 0 {
+            Some("the key is empty".to_owned())
+        } else if key > self.limits.key_len_max {
+            Some(format!(
+                "the key has {key} bytes, the store takes up to {}",
+                self.limits.key_len_max
+            ))
+        } else if value > VALUE_LEN_MAX {
+            Some(format!("the value has {value} bytes, values have up to {VALUE_LEN_MAX}"))
+        } else {
+            None
+        }
+    }
+
+    fn bad(&self, line: u64, why: &str) -> Result<()> {
+        let message = format!("{} line {line}: {why}", self.input_name);
+        if !self.limits.skip_bad {
+            return Err(Failure::new(Exit::Failed, message)
+                .hint("correct the line, or leave such lines out with --skip-bad"));
+        }
+        let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        skipped.lines += 1;
+        skipped.first.get_or_insert(message);
+        Ok(())
+    }
+
+    /// Drops the record before if this one has the same key; refuses one that comes too late. A round only goes off
+    /// when a record is there to begin the next, so that the record before is always at hand.
+    fn check_order(&mut self, line: u64, record: &Record) -> Result<()> {
+        let Some(last) = self.round.last_key() else { return Ok(()) };
+        match record.key.as_slice().cmp(last) {
+            std::cmp::Ordering::Greater => {}
+            std::cmp::Ordering::Equal => self.round.pop(),
+            std::cmp::Ordering::Less => {
+                let (key, last) = (escape(&record.key), escape(last));
+                let message = format!("{} line {line}: key {key} after {last}", self.input_name);
+                return Err(Failure::new(Exit::Failed, message)
+                    .hint("leave out --sorted, or sort the input by bytes: LC_ALL=C sort"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the round over; `false` if nobody wants it.
+    fn send_round(&mut self) -> bool {
+        if self.round.records == 0 {
+            return true;
+        }
+        let mut round = std::mem::replace(&mut self.round, Round::new(self.limits.lanes));
+        round.input_bytes = self.input_bytes.load(Ordering::Relaxed);
+        self.sender.send(Ok(round)).is_ok()
+    }
+}

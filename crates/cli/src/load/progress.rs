@@ -1,0 +1,59 @@
+//! A progress bar on standard error, if that is a terminal.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::text::{counted, size};
+
+/// How far a load has got. Cheap to clone; clones show the same bar.
+#[derive(Clone)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    start: Instant,
+}
+
+impl Progress {
+    /// A bar where the end is known, a spinner where it is not; nothing if `quiet`.
+    pub(crate) fn new(size_bytes: Option<u64>, quiet: bool) -> Self {
+        let target =
+            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let (bar, template) = match size_bytes {
+            Some(bytes) => (ProgressBar::new(bytes), "{bar:24} {percent:>3} %  {msg}, {eta} left"),
+            None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
+        };
+        bar.set_draw_target(target);
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self { bar, start: Instant::now() }
+    }
+
+    /// Shows what was done since the start.
+    pub(crate) fn update(&self, records: u64, bytes: u64, input_bytes: u64) {
+        self.bar.set_position(input_bytes);
+        if self.bar.is_hidden() {
+            return;
+        }
+        let seconds = self.start.elapsed().as_secs_f64().max(1e-3);
+        let per_s = |amount: u64| (amount as f64 / seconds) as u64;
+        let (records_per_s, bytes_per_s) = (counted(per_s(records), "record"), size(per_s(bytes)));
+        self.bar.set_message(format!(
+            "{}, {records_per_s}/s, {bytes_per_s}/s",
+            counted(records, "record")
+        ));
+    }
+
+    /// Says what takes time at the end.
+    pub(crate) fn say(&self, what: &'static str) {
+        self.bar.set_message(what);
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

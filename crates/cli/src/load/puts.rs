@@ -1,0 +1,97 @@
+//! Records in any order: many tasks put them at once, so that their page faults overlap.
+
+use qpair::{JoinHandle, Store, Table};
+
+use super::gather::Gather;
+use super::progress::Progress;
+use super::round::{Lane, Round};
+use crate::failure::Failure;
+use crate::text::escape;
+
+/// What a load did.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// Records put, keys and values.
+    pub(crate) records: u64,
+    /// Those that took the place of another.
+    pub(crate) replaced: u64,
+    /// Bytes of keys and values.
+    pub(crate) bytes: u64,
+    /// Why it ended early.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// What one task did.
+struct LaneOutcome {
+    records: u64,
+    replaced: u64,
+    bytes: u64,
+    failure: Option<Failure>,
+}
+
+/// Puts all records into the table, round by round.
+pub(crate) fn put_all(
+    store: &Store,
+    table: &Table,
+    mut gather: Gather,
+    progress: &Progress,
+) -> Loaded {
+    let mut loaded = Loaded::default();
+    while loaded.failure.is_none() {
+        match gather.next() {
+            None => break,
+            Some(Err(failure)) => loaded.failure = Some(failure),
+            Some(Ok(round)) => {
+                let input_bytes = round.input_bytes;
+                // All of it before the next: a later record of the same key must come later.
+                for handle in start(store, table, round) {
+                    loaded.add(handle);
+                }
+                progress.update(loaded.records, loaded.bytes, input_bytes);
+            }
+        }
+    }
+    loaded
+}
+
+/// Starts a round's tasks.
+fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutcome>> {
+    let put = |lane: Lane| {
+        let table = table.task();
+        store.spawn(move || async move {
+            let mut outcome = LaneOutcome { records: 0, replaced: 0, bytes: 0, failure: None };
+            for index in 0..lane.len() {
+                let (key, value) = lane.record(index);
+                match table.put(key, value).await {
+                    Ok(replaced) => {
+                        outcome.records += 1;
+                        outcome.replaced += u64::from(replaced);
+                        outcome.bytes += (key.len() + value.len()) as u64;
+                    }
+                    Err(error) => {
+                        let doing = format!("putting key {}", escape(key));
+                        outcome.failure = Some(Failure::from(error).context(doing));
+                        break;
+                    }
+                }
+            }
+            outcome
+        })
+    };
+    round.lanes.into_iter().filter(|lane| lane.len() > 0).map(put).collect()
+}
+
+impl Loaded {
+    fn add(&mut self, handle: JoinHandle<LaneOutcome>) {
+        match handle.join() {
+            Ok(outcome) => {
+                self.records += outcome.records;
+                self.replaced += outcome.replaced;
+                self.bytes += outcome.bytes;
+                // The first is as good as the others.
+                self.failure = self.failure.take().or(outcome.failure);
+            }
+            Err(error) => self.failure = self.failure.take().or(Some(error.into())),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What every format gives: records, or what is wrong with a line.
+
+use std::io;
+
+/// A record of the input; the vectors are used again for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// Why there is no next record.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// This line is no good; reading can go on behind it.
+    Bad { line: u64, why: String },
+    /// No line is any good: the columns asked for are not there.
+    Layout { why: String, hint: String },
+    /// The input itself failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Reads records of one format.
+pub(crate) trait ReadRecord: Send {
+    /// Reads the next record; the line it began on, or none at the end.
+    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError>;
+}

@@ -1,0 +1,58 @@
+//! The `qpair` command.
+//!
+//! - `command/`: one file per subcommand: its arguments, and what it does.
+//! - `load/`: from lines of input to records in a table.
+//! - The rest is shared: which store and how to open it, keys and sizes as people write them, output that survives a closed
+//!   pipe, errors with a way out.
+//!
+//! Everything about stores is in the library `qpair`; what is here reads words and prints some.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![allow(
+    clippy::print_stderr,
+    reason = "a command tells people on standard error what is going on"
+)]
+#![forbid(unsafe_code)]
+
+mod command;
+mod failure;
+mod interrupt;
+mod key;
+mod load;
+mod output;
+mod store_args;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use command::Command;
+
+/// Exit codes, for every command's help.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    no such key, or the store is damaged
+  2    wrong use
+  3    an error of the store, the machine or the input
+  130  interrupted; what was done until then is in the store";
+
+/// An embedded key-value store on files and block devices, from the command line.
+///
+/// STORE is a file, a block device, or a device specifier such as stripe:unit=64KiB:A+B. Sizes are written
+/// as 4096, 64KiB, 1.5GiB.
+#[derive(Parser)]
+#[command(name = "qpair", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    match command.run() {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(),
+    }
+}

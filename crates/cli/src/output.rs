@@ -1,0 +1,58 @@
+//! Standard output that a closed pipe ends quietly.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde_json::{Map, Value};
+
+use crate::failure::{Failure, Result};
+use crate::text;
+
+/// Buffered standard output; all of it goes through here.
+pub(crate) struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
+    }
+
+    pub(crate) fn is_terminal() -> bool {
+        io::stdout().is_terminal()
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|error| failure(&error))
+    }
+
+    pub(crate) fn line(&mut self, line: impl AsRef<[u8]>) -> Result<()> {
+        self.write(line.as_ref())?;
+        self.write(b"\n")
+    }
+
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.out.flush().map_err(|error| failure(&error))
+    }
+}
+
+fn failure(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::closed_pipe(),
+        _ => Failure::io(error, "writing to standard output"),
+    }
+}
+
+/// Puts bytes into a JSON object: as `name` if they are UTF-8, as `name_hex` if not.
+pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(valid) => object.insert(name.to_owned(), valid.into()),
+        Err(_) => object.insert(format!("{name}_hex"), hex(bytes).into()),
+    };
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut digits = Vec::with_capacity(2 * bytes.len());
+    text::push_hex(&mut digits, bytes, "");
+    String::from_utf8(digits).unwrap_or_default()
+}

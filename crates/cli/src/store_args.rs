@@ -1,0 +1,148 @@
+//! Which store, and how to open it: arguments of every command.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use qpair::{Interface, OpenReport, Options, Store, Table, parse_bytes};
+
+use crate::failure::{Exit, Failure, Result};
+
+/// Arguments that name a store and say with what to serve it.
+#[derive(Args, Debug)]
+pub(crate) struct StoreArgs {
+    /// The store: a file, a block device, or a device specifier
+    pub(crate) store: PathBuf,
+
+    /// Further members of a store that is striped over several, in order
+    #[arg(long = "member", value_name = "PATH", help_heading = "Store")]
+    members: Vec<PathBuf>,
+
+    /// Memory for pages [default: 256MiB; 16MiB for single records]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Store")]
+    memory: Option<u64>,
+
+    /// Interface to the kernel; auto takes the first that works
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_interface, help_heading = "Store")]
+    io: Interface,
+
+    /// Workers: threads, one to a core [default: as many as cores; 1 for single records]
+    #[arg(long, value_name = "N", help_heading = "Store")]
+    workers: Option<usize>,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long, help_heading = "Store")]
+    buffered: bool,
+}
+
+/// How a new store is made.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// Page size of a new store
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size, help_heading = "New store")]
+    page_size: u64,
+
+    /// Stripe unit of a new store with several members
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "New store")]
+    stripe_unit: u64,
+
+    /// Make a new store on a block device, or a file that is there; refused unless blank
+    #[arg(long, help_heading = "New store")]
+    init: bool,
+
+    /// Make a new store on a block device, or a file that is there; what is on it is lost
+    #[arg(long, help_heading = "New store")]
+    init_force: bool,
+}
+
+/// Which table.
+#[derive(Args, Debug)]
+pub(crate) struct TableArgs {
+    /// Table
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) table: String,
+}
+
+/// How much a command does with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// A few records.
+    Small,
+    /// Many.
+    Large,
+}
+
+impl StoreArgs {
+    fn options(&self, effort: Effort) -> Options {
+        let small = effort == Effort::Small;
+        Options::striped(std::iter::once(&self.store).chain(&self.members))
+            .memory_bytes(self.memory.unwrap_or(if small { 16 << 20 } else { 256 << 20 }))
+            .workers(self.workers.unwrap_or(usize::from(small)))
+            .io(self.io)
+            .buffered(self.buffered)
+    }
+
+    /// Opens the store to look at it.
+    pub(crate) fn open_to_read(&self, effort: Effort) -> Result<(Store, OpenReport)> {
+        tell(self.options(effort).create(false).read_only(true))
+    }
+
+    /// Opens the store to change it, and makes it if `create` says how.
+    pub(crate) fn open_to_write(
+        &self,
+        effort: Effort,
+        create: Option<&CreateArgs>,
+    ) -> Result<(Store, OpenReport)> {
+        let mut options = self.options(effort).create(create.is_some());
+        if let Some(create) = create {
+            let page_size = usize::try_from(create.page_size).unwrap_or(usize::MAX);
+            options = options
+                .page_size(page_size)
+                .stripe_unit_bytes(create.stripe_unit)
+                .format(create.init || create.init_force)
+                .force(create.init_force);
+        }
+        let (store, report) = tell(options)?;
+        match report.not_writable {
+            None => Ok((store, report)),
+            Some(error) => {
+                let name = self.store.display();
+                Err(Failure::from(error).context(format!("{name} can be read but not changed")))
+            }
+        }
+    }
+}
+
+impl TableArgs {
+    /// The table, which has to be there.
+    pub(crate) fn existing(&self, store: &Store) -> Result<Table> {
+        match store.existing_table(&self.table)? {
+            Some(table) => Ok(table),
+            None => {
+                let names = store.table_names()?;
+                let hint = match &names[..] {
+                    [] => "it has no tables at all".to_owned(),
+                    names => format!("it has: {}", names.join(", ")),
+                };
+                let message = format!("the store has no table \"{}\"", self.table);
+                Err(Failure::new(Exit::Negative, message).hint(hint))
+            }
+        }
+    }
+}
+
+/// Opens, and says what people should know of how.
+fn tell(options: Options) -> Result<(Store, OpenReport)> {
+    let (store, report) = options.open_with_report()?;
+    for passed_over in &report.passed_over {
+        eprintln!("qpair: note: using {}, {passed_over}", report.interface);
+    }
+    Ok((store, report))
+}
+
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    parse_bytes(text).map_err(|error| error.to_string())
+}
+
+fn parse_interface(name: &str) -> std::result::Result<Interface, String> {
+    name.parse().map_err(|error: qpair::block::Error| error.to_string())
+}
