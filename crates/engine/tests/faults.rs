@@ -325,9 +325,14 @@ fn options_that_cannot_be() {
     let small = open(options(PAGE, 8));
     assert_eq!(small.kind(), ErrorKind::NoMemory);
     assert!(small.way_out().unwrap().contains("bytes"), "{small}");
-    for (page_size, unit, depth) in
-        [(500, 65536, 1), (256, 65536, 1), (131_072, 131_072, 1), (4096, 0, 1), (4096, 6144, 1), (4096, 65536, 0)]
-    {
+    for (page_size, unit, depth) in [
+        (500, 65536, 1),
+        (256, 65536, 1),
+        (131_072, 131_072, 1),
+        (4096, 0, 1),
+        (4096, 6144, 1),
+        (4096, 65536, 0),
+    ] {
         let options = StoreOptions {
             page_size,
             stripe_unit_bytes: unit,
@@ -394,11 +399,8 @@ fn a_device_that_cannot_be_written() {
 /// Many more tasks than frames, all with pages in flight: slow, but every one finishes.
 #[test]
 fn more_tasks_than_frames() {
-    let delay = DelayDevice::new(
-        ram(),
-        DelayOptions { reads: std::time::Duration::from_micros(50), ..DelayOptions::default() },
-    );
-    let Ok(delay) = delay.map(|device| Arc::new(device) as Device) else { panic!("a delay device") };
+    let delay = DelayOptions { read_us: 50, ..DelayOptions::default() };
+    let delay: Device = Arc::new(DelayDevice::new(ram(), delay).unwrap());
     let store = filled(&delay, 5000);
     let table = store.table("t").unwrap();
     let tasks: Vec<_> = (0..1000u32)
@@ -485,9 +487,8 @@ fn a_task_that_panics() {
         }
     }
     // In the making of the task, not in its running.
-    let made = store.spawn(|| -> std::future::Ready<()> {
-        std::panic::resume_unwind(Box::new("on purpose"))
-    });
+    let made = store
+        .spawn(|| -> std::future::Ready<()> { std::panic::resume_unwind(Box::new("on purpose")) });
     assert_eq!(made.join().unwrap_err().kind(), ErrorKind::Closed);
     for _ in 0..4 {
         assert_eq!(store.spawn(|| async { 7 }).join().unwrap(), 7);
@@ -499,11 +500,7 @@ fn a_task_that_panics() {
 /// Tasks that go away while their pages and large values are on their way: no frame is lost.
 #[test]
 fn tasks_that_are_dropped_in_flight() {
-    let delay = DelayOptions {
-        reads: std::time::Duration::from_micros(200),
-        writes: std::time::Duration::from_micros(200),
-        ..DelayOptions::default()
-    };
+    let delay = DelayOptions { read_us: 200, write_us: 200, ..DelayOptions::default() };
     let device: Device = Arc::new(DelayDevice::new(ram(), delay).unwrap());
     let store = filled(&device, 4000);
     let table = store.table("t").unwrap();

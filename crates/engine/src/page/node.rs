@@ -166,6 +166,11 @@ impl<'a> Node<'a> {
             let below = self.hints_below(head);
             base = below * distance;
             size = if below == HINTS { count - base } else { distance + 1 };
+            // The misses on these few lines overlap, instead of following one another.
+            let (first, last) = (start + base * stride, start + (base + size) * stride);
+            for line in first / 64..=last / 64 {
+                self.bytes.prefetch(line * 64);
+            }
         }
         while size > 1 {
             let half = size / 2;

@@ -209,7 +209,7 @@ impl Worker {
                 // Gather requests over a few turns: one doorbell for many.
                 unkicked_turns += 1;
                 let staged = self.staged.get();
-                if staged >= self.options.batch || (staged > 0 && unkicked_turns >= 8) {
+                if staged >= 2 * self.options.batch || (staged > 0 && unkicked_turns >= 16) {
                     self.channel.borrow_mut().kick();
                     self.staged.set(0);
                     unkicked_turns = 0;

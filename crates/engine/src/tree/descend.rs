@@ -97,7 +97,7 @@ impl Descent {
                         }
                         Swip::Hot(child) => {
                             if context.interleave && level <= 2 {
-                                frames.prefetch(child, if level == 1 { 5 } else { 1 });
+                                frames.prefetch(child, if level == 1 { 5 } else { 2 });
                                 self.next = Some(child);
                                 return Err(Need::Prefetch);
                             }
