@@ -206,6 +206,7 @@ impl FrameTable {
     /// If the buffer is of another arena, or the frame is not being filled: a bug of the caller.
     #[must_use]
     pub fn end_read(&self, buffer: Buffer) -> ExclusiveFrame<'_> {
+        assert!(Arc::ptr_eq(buffer.arena(), &self.arena), "a buffer of another arena");
         let latch = &self.header(FrameIndex(buffer.block().0)).latch;
         assert!(latch.optimistic() == Err(Blocked::InFlight), "the frame is not being filled");
         ExclusiveFrame { table: self, frame: self.take_back(buffer) }
