@@ -274,7 +274,7 @@ fn no_space_left() {
     for i in 0..1500 {
         assert!(table.delete(&key(i)).unwrap());
     }
-    for i in 0..1000 {
+    for i in 0..500 {
         assert!(!table.put(&key(i), &value(i)).unwrap(), "{i}");
     }
     control.heal();
@@ -284,11 +284,11 @@ fn no_space_left() {
     drop(table);
     store.close().unwrap();
     let report = assert_sound(&[device.clone()], PAGE);
-    assert_eq!(report.tables[1].records, u64::from(next) + 2000 - 500);
+    assert_eq!(report.tables[1].records, u64::from(next) + 2000 - 1000);
     let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
     let table = store.table("t").unwrap();
     for i in 0..next + 2000 {
-        let expected = (!(1000..1500).contains(&i)).then(|| value(i));
+        let expected = (!(500..1500).contains(&i)).then(|| value(i));
         assert_eq!(table.get(&key(i)).unwrap(), expected, "{i}");
     }
 }
@@ -362,9 +362,13 @@ fn keys_and_values_too_long() {
     let large = vec![1; VALUE_LEN_MAX + 1];
     assert_eq!(table.put(b"k", &large).unwrap_err().kind(), ErrorKind::ValueTooLong);
     assert_eq!(table.get(b"k").unwrap(), None);
-    for name in ["".to_owned(), "x".repeat(129)] {
+    // Names are keys of the catalog.
+    for name in ["".to_owned(), "x".repeat(longest + 1)] {
         assert_eq!(store.table(&name).unwrap_err().kind(), ErrorKind::Invalid);
     }
+    store.table(&"x".repeat(longest)).unwrap();
+    let store = Store::open(vec![ram()], &options(4096, 64)).unwrap();
+    assert_eq!(store.table(&"x".repeat(129)).unwrap_err().kind(), ErrorKind::Invalid);
     store.table(&"x".repeat(128)).unwrap();
 }
 
@@ -437,6 +441,11 @@ fn calls_in_the_wrong_place() {
     let error = on_worker.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.way_out().is_some());
+    let checked = {
+        let store = store.clone();
+        store.clone().spawn(move || async move { store.check(&|_, _| ()) }).join().unwrap()
+    };
+    assert_eq!(checked.unwrap_err().kind(), ErrorKind::Invalid);
     // A task's call outside of the workers.
     let task = table.task();
     let key = key(1);
@@ -449,6 +458,17 @@ fn calls_in_the_wrong_place() {
     let other = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
     let task = table.task();
     let outcome = other.spawn(move || async move { task.get(b"key").await }).join().unwrap();
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    // With a large value, which goes to pages of its own first.
+    let task = table.task();
+    let outcome =
+        other.spawn(move || async move { task.put(b"large", &[1; 5000]).await }).join().unwrap();
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    let task = table.task();
+    let mut future = Box::pin(task.put(b"large", &[1; 5000]));
+    let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it should not wait")
+    };
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
     let empty = table.range::<[u8], _>((
         std::ops::Bound::Included(&b"b"[..]),

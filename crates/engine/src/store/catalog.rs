@@ -19,7 +19,7 @@ impl Store {
     /// Opens a table, and makes it if there is none of this name.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes; `ReadOnly` if it would have to be made in a store that
+    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key); `ReadOnly` if it would have to be made in a store that
     /// refuses changes; and what the device says.
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
@@ -31,12 +31,14 @@ impl Store {
     /// Opens a table if there is one of this name.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes, and what the device says.
+    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and what the device says.
     pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
-        if name.is_empty() || name.len() > TABLE_NAME_LEN_MAX {
+        // The name is a key of the catalog.
+        let longest = TABLE_NAME_LEN_MAX.min(self.key_len_max());
+        if name.is_empty() || name.len() > longest {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("a table name of {} bytes: it has 1 to 128", name.len()),
+                format!("a table name of {} bytes: in this store it has 1 to {longest}", name.len()),
             ));
         }
         let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);

@@ -70,8 +70,9 @@ impl Store {
     /// list of free pages is damaged.
     ///
     /// # Errors
-    /// `Invalid` if the store was changed since it was opened, or is while it is checked; `Closed`, `NoMemory`.
+    /// `Invalid` if the store was changed since it was opened, or is while it is checked, or on a worker; `Closed`, `NoMemory`.
     pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
+        super::refuse_on_worker()?;
         self.inner.refuse_changed()?;
         let report = walk::Walk::new(&self.inner).run(progress)?;
         self.inner.refuse_changed()?;

@@ -127,9 +127,9 @@ impl StoreInner {
         let (promise, handle) = promise();
         // If the worker is gone, the promise is dropped unfilled, and says so.
         let _ = self.shared.remotes[worker].spawn(Box::new(move || {
-            let future = make();
+            // The future is made as part of the task, whose panics harm nobody else.
             Box::pin(async move {
-                let value = future.await;
+                let value = make().await;
                 promise.fill(Ok(value));
             })
         }));
@@ -142,13 +142,7 @@ impl StoreInner {
         F: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
-        if current(|_| ()).is_some() {
-            return Err(Error::with_hint(
-                ErrorKind::Invalid,
-                "a blocking call on a worker",
-                "in a task use the table's task calls: table.task().get(key).await",
-            ));
-        }
+        refuse_on_worker()?;
         let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len();
         self.spawn_on(worker, make).join()?
     }
@@ -176,6 +170,18 @@ impl StoreInner {
         self.shared.mark_open();
         Ok(())
     }
+}
+
+/// A worker that blocks would wait for itself.
+fn refuse_on_worker() -> Result<()> {
+    if current(|_| ()).is_some() {
+        return Err(Error::with_hint(
+            ErrorKind::Invalid,
+            "a blocking call on a worker",
+            "in a task use the table's task calls: table.task().get(key).await",
+        ));
+    }
+    Ok(())
 }
 
 /// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
 use crate::shared::Shared;
-use crate::task::{run, run_inline};
+use crate::task::{check_here, run, run_inline};
 use crate::tree::{
     Found, Get, Merge, Merged, Put, PutOutcome, Remove, Removed, Split, SplitOutcome, Tree,
 };
@@ -225,6 +225,7 @@ impl TaskTable {
     /// As [`Table::put`]; `Invalid` if awaited outside of the store's workers.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         let shared = self.shared();
+        check_here(shared)?;
         check_sizes(shared, key, value)?;
         self.table.inner.begin_change()?;
         if !needs_overflow(shared, key, value) {
@@ -285,6 +286,7 @@ impl TaskTable {
     /// # Errors
     /// As [`Table::delete`]; `Invalid` if awaited outside of the store's workers.
     pub async fn delete(&self, key: &[u8]) -> Result<bool> {
+        check_here(self.shared())?;
         self.table.inner.begin_change()?;
         let Removed { found, overflow, sparse } =
             run(self.shared(), Remove::new(self.table.tree, key)).await?;

@@ -107,6 +107,14 @@ pub(crate) async fn run<O: Operation>(shared: &Shared, mut operation: O) -> Resu
     .await
 }
 
+/// Refuses a task's call that is not made on one of the store's workers.
+pub(crate) fn check_here(shared: &Shared) -> Result<()> {
+    match current(|worker| std::ptr::eq(worker.shared(), shared)) {
+        Some(true) => Ok(()),
+        _ => Err(elsewhere()),
+    }
+}
+
 fn elsewhere() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,

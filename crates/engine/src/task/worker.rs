@@ -560,9 +560,13 @@ impl Worker {
     /// Lets go of an own request whose task went away.
     pub(crate) fn abandon_own(&self, ticket: usize) {
         let mut own = self.own.borrow_mut();
-        let left = std::mem::replace(&mut own[ticket], OwnRequest::Vacant);
-        if matches!(left, OwnRequest::InFlight(_)) {
-            own[ticket] = OwnRequest::Abandoned;
+        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
+            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned,
+            OwnRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
+                drop(own);
+                self.reclaim(op, buffer);
+            }
+            _ => {}
         }
     }
 
