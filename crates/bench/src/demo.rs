@@ -1,1 +1,334 @@
-//! Placeholder until the demo lands.
+//! The demo: a store ten times larger than its memory, over every interface this machine offers.
+
+use std::path::{Path, PathBuf};
+
+use qpair::{Error, ErrorKind, Interface, Result};
+use qpair_block::format_bytes;
+use serde::Serialize;
+
+use crate::ceiling::{Ceiling, CeilingOptions, ceiling};
+use crate::dataset::STORE_BYTES_PER_RECORD;
+use crate::progress::Progress;
+use crate::report::{Report, kernel_release};
+use crate::run::{RunOptions, run};
+use crate::workload::Workload;
+
+/// What to show.
+#[derive(Clone, Debug, Serialize)]
+pub struct DemoOptions {
+    /// Folder for the store; it is removed again.
+    pub dir: PathBuf,
+    /// Size of the store, bytes.
+    pub size_bytes: u64,
+    /// Memory for pages, bytes.
+    pub memory_bytes: u64,
+    /// Seconds of lookups over each interface.
+    pub seconds: f64,
+    /// Workers; 0: as many as there are cores.
+    pub workers: usize,
+    /// Tasks of each worker.
+    pub tasks: usize,
+}
+
+impl Default for DemoOptions {
+    fn default() -> Self {
+        let size_bytes = 2 << 30;
+        Self { dir: ".".into(), size_bytes, memory_bytes: size_bytes / 10, seconds: 15.0, workers: 0, tasks: 128 }
+    }
+}
+
+/// One interface's result, or why there is none.
+#[derive(Clone, Debug, Serialize)]
+pub struct DemoRow {
+    /// The interface asked for.
+    pub interface: String,
+    /// Why it cannot be used here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
+    /// What the lookups found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// Random reads per second of the device alone, measured right before and right after, the mean of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling_reads_per_s: Option<f64>,
+}
+
+impl DemoRow {
+    /// Reads per second under the store, of what the device gives alone.
+    #[must_use]
+    pub fn share_of_ceiling(&self) -> Option<f64> {
+        Some(self.report.as_ref()?.device_reads_per_s / self.ceiling_reads_per_s?)
+    }
+}
+
+/// What the demo found.
+#[derive(Clone, Debug, Serialize)]
+pub struct DemoReport {
+    /// Kernel release.
+    pub kernel: String,
+    /// Records in the store.
+    pub records: u64,
+    /// Pages of the store, bytes.
+    pub store_bytes: u64,
+    /// Memory for pages, bytes.
+    pub memory_bytes: u64,
+    /// Records per second of the sorted load.
+    pub fill_records_per_s: f64,
+    /// The best way found to read the bare file, in words.
+    pub ceiling: String,
+    /// Every interface.
+    pub rows: Vec<DemoRow>,
+    /// Which to use here, and why, in a sentence.
+    pub verdict: String,
+}
+
+/// The store's folder; gone when this is.
+struct Workplace {
+    dir: PathBuf,
+}
+
+impl Workplace {
+    fn make(parent: &Path) -> Result<Self> {
+        let dir = parent.join(format!("qpair-demo-{}", std::process::id()));
+        std::fs::create_dir(&dir).map_err(|error| {
+            Error::with_hint(
+                ErrorKind::Denied,
+                format!("making the folder {}: {error}", dir.display()),
+                "name a folder that exists and can be written: --dir",
+            )
+        })?;
+        Ok(Self { dir })
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // Nothing else is in the folder; if it cannot be removed there is nobody to be told.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Refuses politely when the disk is too full.
+fn check_space(options: &DemoOptions) -> Result<()> {
+    let context = |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
+    let space = rustix::fs::statvfs(&options.dir).map_err(|error| {
+        Error::with_hint(ErrorKind::NotFound, context(&error), "name a folder that exists: --dir")
+    })?;
+    let free = space.f_bavail * space.f_frsize;
+    let needed = options.size_bytes + options.size_bytes / 8 + (64 << 20);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Error::with_hint(
+        ErrorKind::NoSpace,
+        format!(
+            "{} has {} free, the demo needs {}",
+            options.dir.display(),
+            format_bytes(free >> 20 << 20),
+            format_bytes(needed >> 20 << 20)
+        ),
+        "choose another folder with --dir, or a smaller store with --size",
+    ))
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// `NoSpace` if the disk is too full, `Invalid` for sizes that make no sense, and what the store says. Whatever
+/// happens, the folder is removed.
+pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport> {
+    let records = options.size_bytes / STORE_BYTES_PER_RECORD;
+    if records < 1000 || options.seconds <= 0.0 || options.tasks == 0 {
+        return Err(Error::new(ErrorKind::Invalid, "the demo's store has at least 1 MiB, and runs for some seconds"));
+    }
+    check_space(options)?;
+    let place = Workplace::make(&options.dir)?;
+    let path = place.dir.join("store.qpair");
+    let available = qpair_kernel::probe();
+    let first = available.iter().find(|(_, outcome)| outcome.is_ok()).map(|(interface, _)| *interface);
+    let Some(first) = first else {
+        return Err(Error::new(ErrorKind::Unsupported, "no interface to files works here"));
+    };
+    let run_options = RunOptions {
+        store: path.clone(),
+        records,
+        memory_bytes: options.memory_bytes,
+        io: first,
+        workers: options.workers,
+        tasks: options.tasks,
+        seconds: options.seconds,
+        ..RunOptions::default()
+    };
+    let filled = fill(&run_options, progress)?;
+    let best = find_ceiling(&path, &available, progress)?;
+    let mut rows = Vec::new();
+    for (interface, outcome) in &available {
+        let row = DemoRow { interface: interface.to_string(), unavailable: None, report: None, ceiling_reads_per_s: None };
+        rows.push(match outcome {
+            Err(error) => DemoRow { unavailable: Some(error.to_string()), ..row },
+            Ok(()) => {
+                let before = best.again(progress)?;
+                let report = run(Workload::Lookup, &RunOptions { io: *interface, ..run_options.clone() }, progress)?;
+                let after = best.again(progress)?;
+                DemoRow { report: Some(report), ceiling_reads_per_s: Some((before + after) / 2.0), ..row }
+            }
+        });
+    }
+    let store_bytes = rows.iter().find_map(|row| row.report.as_ref()).map_or(0, |report| report.store_bytes);
+    Ok(DemoReport {
+        kernel: kernel_release(),
+        records,
+        store_bytes,
+        memory_bytes: options.memory_bytes,
+        fill_records_per_s: filled,
+        ceiling: best.describe(),
+        verdict: verdict(&rows),
+        rows,
+    })
+}
+
+fn fill(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
+    let store = options.open()?;
+    let speed = crate::run::fill(&store, options, progress)?;
+    progress.begin("closing", 1);
+    store.close()?;
+    progress.end();
+    Ok(speed.unwrap_or_default())
+}
+
+/// The best way to read the bare file.
+struct Best {
+    options: CeilingOptions,
+    ceiling: Ceiling,
+}
+
+impl Best {
+    /// Measures it again, so that every interface has its own pair.
+    fn again(&self, progress: &dyn Progress) -> Result<f64> {
+        progress.begin("the device alone", 1);
+        let options = CeilingOptions { seconds: 1.5, ..self.options.clone() };
+        let again = ceiling(&options, progress)?;
+        progress.end();
+        Ok(again.reads_per_s)
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{} with {} thread{} and {} requests in flight each",
+            self.options.io,
+            self.ceiling.threads,
+            if self.ceiling.threads == 1 { "" } else { "s" },
+            self.ceiling.depth
+        )
+    }
+}
+
+fn find_ceiling(
+    path: &Path,
+    available: &[(Interface, qpair_block::Result<()>)],
+    progress: &dyn Progress,
+) -> Result<Best> {
+    let mut best: Option<Best> = None;
+    // Synchronous calls are never the ceiling of a device; they need not be tried where there is anything else.
+    let asynchronous = |interface: &Interface| *interface != Interface::Posix;
+    let some = available.iter().any(|(interface, outcome)| outcome.is_ok() && asynchronous(interface));
+    for (interface, outcome) in available {
+        if outcome.is_err() || (some && !asynchronous(interface)) {
+            continue;
+        }
+        progress.begin(&format!("the device alone, {interface}"), 1);
+        let options = CeilingOptions {
+            path: path.to_owned(),
+            io: *interface,
+            block_bytes: 4096,
+            buffered: false,
+            seconds: 0.6,
+            threads: vec![1, 2],
+            depths: vec![32, 128, 256],
+        };
+        let found = ceiling(&options, progress)?;
+        progress.end();
+        if best.as_ref().is_none_or(|best| best.ceiling.reads_per_s < found.reads_per_s) {
+            let options = CeilingOptions { threads: vec![found.threads], depths: vec![found.depth], ..options };
+            best = Some(Best { options, ceiling: found });
+        }
+    }
+    best.ok_or_else(crate::run::interrupted)
+}
+
+/// Which interface to use, and why, in a sentence: the fastest; among those within 5 % of it, the one that costs the
+/// processor least.
+fn verdict(rows: &[DemoRow]) -> String {
+    let reports: Vec<&Report> = rows.iter().filter_map(|row| row.report.as_ref()).collect();
+    let Some(fastest) = reports.iter().map(|report| report.ops_per_s).reduce(f64::max) else {
+        return "No interface could be used here.".to_owned();
+    };
+    let Some(choice) = rows
+        .iter()
+        .filter(|row| row.report.as_ref().is_some_and(|report| report.ops_per_s >= 0.95 * fastest))
+        .min_by(|a, b| cost(a).total_cmp(&cost(b)))
+    else {
+        return "No interface could be used here.".to_owned();
+    };
+    let Some(report) = &choice.report else { return String::new() };
+    let others: Vec<String> = rows
+        .iter()
+        .filter(|row| row.interface != choice.interface)
+        .filter_map(|row| {
+            let other = row.report.as_ref()?;
+            Some(format!(
+                "{} {:.0} % of its lookups at {:.1} us",
+                row.interface,
+                100.0 * other.ops_per_s / report.ops_per_s,
+                other.cpu_us_per_op
+            ))
+        })
+        .collect();
+    let share = choice.share_of_ceiling().map_or(String::new(), |share| {
+        format!(", {:.0} % of what the device alone gave", 100.0 * share)
+    });
+    let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
+    format!(
+        "Use {} here: {:.1} K lookups/s{share}, at {:.1} us of processor time each{others}.",
+        choice.interface,
+        report.ops_per_s / 1000.0,
+        report.cpu_us_per_op
+    )
+}
+
+fn cost(row: &DemoRow) -> f64 {
+    row.report.as_ref().map_or(f64::INFINITY, |report| report.cpu_us_per_op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Silent;
+
+    #[test]
+    fn a_small_demo_runs_and_leaves_nothing() {
+        let dir = std::env::temp_dir().join(format!("qpair-demo-test-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let options = DemoOptions {
+            dir: dir.clone(),
+            size_bytes: 8 << 20,
+            memory_bytes: 1 << 20,
+            seconds: 0.2,
+            workers: 2,
+            tasks: 8,
+        };
+        let report = demo(&options, &Silent).unwrap();
+        assert!(report.rows.iter().any(|row| row.report.as_ref().is_some_and(|report| report.ops > 0)), "{report:?}");
+        assert!(report.verdict.starts_with("Use "), "{}", report.verdict);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_is_refused_politely() {
+        let options = DemoOptions { size_bytes: 1 << 60, dir: std::env::temp_dir(), ..DemoOptions::default() };
+        let error = demo(&options, &Silent).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert!(error.way_out().is_some());
+    }
+}

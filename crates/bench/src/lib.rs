@@ -3,6 +3,7 @@
 //! - [`run`]: one workload over one store: [`Workload::Lookup`], [`Workload::Update`], [`Workload::Scan`],
 //!   [`Workload::Insert`].
 //! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
+//! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
@@ -10,12 +11,14 @@
 mod ceiling;
 mod clock;
 mod dataset;
+mod demo;
 mod progress;
 mod report;
 mod run;
 mod workload;
 
 pub use ceiling::{Ceiling, CeilingOptions, ceiling};
+pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
 pub use progress::{Progress, Silent};
 pub use report::{LatencyReport, Report};
 pub use run::{RunOptions, run};
