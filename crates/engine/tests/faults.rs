@@ -597,3 +597,32 @@ fn the_device_has_the_word() {
     control.fail_reads(true);
     assert_eq!(table.get(&key(1500)).unwrap_err().kind(), ErrorKind::NoSpace);
 }
+
+/// The last to let go of a store is a task of its own: it is closed all the same, and marked clean.
+#[test]
+fn a_store_whose_last_owner_is_a_task() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let task = table.task();
+    let handle = store.spawn(move || async move {
+        wait.recv().unwrap();
+        for i in 0..500 {
+            task.put(&key(i), &value(i)).await.unwrap();
+        }
+    });
+    drop((table, store));
+    go.send(()).unwrap();
+    handle.join().unwrap();
+    // The close goes on behind; until it is done the label says so.
+    let report = loop {
+        match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
+            Ok(store) => break store.check(&|_, _| ()).unwrap(),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unclean),
+        }
+        std::thread::yield_now();
+    };
+    assert!(report.is_sound() && report.leaked_pages == 0);
+    assert_eq!(report.tables[1].records, 500);
+}

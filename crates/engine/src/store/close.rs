@@ -1,8 +1,8 @@
 //! Closing: everything onto the device, the list of free pages, a flush, the labels.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::{Completion, Request};
 use qpair_memory::{Blocked, FrameIndex};
@@ -27,7 +27,8 @@ impl Store {
     /// Other clones of the store and its tables report `Closed` from here on.
     ///
     /// # Errors
-    /// The write or flush that failed, now or earlier; the store is not marked clean then.
+    /// The write or flush that failed, now or earlier; the store is not marked clean then. `Invalid` on a worker: the
+    /// store then closes when the last of its clones is gone.
     pub fn close(self) -> Result<()> {
         self.inner.close()
     }
@@ -35,8 +36,36 @@ impl Store {
 
 impl Drop for StoreInner {
     fn drop(&mut self) {
-        // Nobody is there to be told; the label stays open, and the next open says so.
-        let _ = self.close();
+        if super::refuse_on_worker().is_ok() {
+            // Nobody is there to be told; the label stays open, and the next open says so.
+            let _ = self.close();
+            return;
+        }
+        // A task was the last to let go. Its worker cannot wait for itself: another thread closes.
+        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
+            return;
+        }
+        let label = self.label.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
+        let rest = Arc::new(Mutex::new(Some(Self {
+            shared: self.shared.clone(),
+            members: std::mem::take(&mut self.members),
+            label: Mutex::new(label),
+            catalog: self.catalog.clone(),
+            free_list_fault: None,
+            tables: Mutex::default(),
+            threads: Mutex::new(threads),
+            next_worker: AtomicUsize::new(0),
+        })));
+        let closing = rest.clone();
+        let take = |rest: &Mutex<Option<Self>>| {
+            rest.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        let closer = std::thread::Builder::new().name("qpair-close".to_owned());
+        if closer.spawn(move || drop(take(&closing))).is_err() {
+            // Without a thread nobody closes: the label stays open, as after a crash.
+            std::mem::forget(take(&rest));
+        }
     }
 }
 
@@ -49,6 +78,7 @@ struct Writing {
 
 impl StoreInner {
     fn close(&self) -> Result<()> {
+        super::refuse_on_worker()?;
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         if threads.is_empty() {
