@@ -4,7 +4,9 @@
 //! free again afterwards. Every page carries the value's stamp, so that a reader whose value was replaced and
 //! whose pages were used again notices, and looks the key up once more.
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::Poll;
 
 use qpair_block::{Completion, Request};
@@ -120,12 +122,14 @@ pub(crate) fn give_scratch(frame: FrameIndex) {
 /// A request of a task's own, awaited.
 pub(crate) struct Transfer {
     ticket: Option<usize>,
+    /// Pages that must not be used again before the request is done.
+    pages: Option<Rc<ReservedRun>>,
 }
 
 impl Transfer {
     /// Submits a request; nothing on a thread that is no worker.
     pub(crate) fn submit(request: Request) -> Self {
-        Self { ticket: current(|worker| worker.submit_own(request)) }
+        Self { ticket: current(|worker| worker.submit_own(request)), pages: None }
     }
 
     /// Waits for its completion.
@@ -143,7 +147,40 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            current(|worker| worker.abandon_own(ticket));
+            let pages = self.pages.take();
+            current(|worker| worker.abandon_own(ticket, pages));
+        }
+    }
+}
+
+/// A run of pages that goes back to the free ones unless it is kept.
+#[derive(Debug)]
+pub(crate) struct ReservedRun {
+    page_id: u64,
+    pages: u64,
+    kept: Cell<bool>,
+}
+
+impl ReservedRun {
+    /// Reserves the pages of a large value.
+    pub(crate) fn of(descriptor: Descriptor) -> Self {
+        Self {
+            page_id: descriptor.page_id,
+            pages: u64::from(descriptor.pages),
+            kept: Cell::new(false),
+        }
+    }
+
+    /// Something refers to the pages now.
+    pub(crate) fn keep(&self) {
+        self.kept.set(true);
+    }
+}
+
+impl Drop for ReservedRun {
+    fn drop(&mut self) {
+        if !self.kept.get() {
+            current(|worker| worker.shared().space.free(self.page_id, self.pages));
         }
     }
 }
@@ -158,14 +195,19 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<Descriptor> {
         len: value.len() as u32,
         pages: pages as u32,
     };
-    let written = write_parts(shared, descriptor, value).await;
-    if written.is_err() {
-        shared.space.free(page_id, pages);
-    }
-    written.map(|()| descriptor)
+    // Whatever happens: the pages are free again only once nothing is on its way to them.
+    let reserved = Rc::new(ReservedRun::of(descriptor));
+    write_parts(shared, descriptor, &reserved, value).await?;
+    reserved.keep();
+    Ok(descriptor)
 }
 
-async fn write_parts(shared: &Shared, descriptor: Descriptor, value: &[u8]) -> Result<()> {
+async fn write_parts(
+    shared: &Shared,
+    descriptor: Descriptor,
+    reserved: &Rc<ReservedRun>,
+    value: &[u8],
+) -> Result<()> {
     let frames = &shared.pool.frames;
     let mut failed = Ok(());
     let mut parts = value.chunks(part_bytes(shared.page_size)).enumerate().peekable();
@@ -189,7 +231,9 @@ async fn write_parts(shared: &Shared, descriptor: Descriptor, value: &[u8]) -> R
             bytes.store_u32(field::PART_BYTES, part.len() as u32);
             bytes.copy_from(HEADER_BYTES, part);
             bytes.zero(HEADER_BYTES + part.len(), shared.page_size - HEADER_BYTES - part.len());
-            transfers.push(Transfer::submit(shared.pool.write_back(page, 0)));
+            let mut transfer = Transfer::submit(shared.pool.write_back(page, 0));
+            transfer.pages = Some(reserved.clone());
+            transfers.push(transfer);
         }
         for transfer in transfers {
             let completion = transfer.done().await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::StoreInner;
 use super::range::{Range, TaskRange};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{self, Descriptor};
+use crate::overflow::{self, Descriptor, ReservedRun};
 use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
 use crate::shared::Shared;
 use crate::task::{check_here, run, run_inline};
@@ -229,20 +229,27 @@ impl TaskTable {
         check_sizes(shared, key, value)?;
         self.table.inner.begin_change()?;
         if !needs_overflow(shared, key, value) {
-            return self.put_record(key, value, false).await;
+            return self.put_record(key, value, None).await;
         }
         let descriptor = overflow::write(shared, value).await?;
-        let outcome = self.put_record(key, &descriptor.encode(), true).await;
-        if outcome.is_err() {
-            shared.space.free(descriptor.page_id, u64::from(descriptor.pages));
-        }
-        outcome
+        let reserved = ReservedRun::of(descriptor);
+        self.put_record(key, &descriptor.encode(), Some(&reserved)).await
     }
 
-    async fn put_record(&self, key: &[u8], value: &[u8], is_overflow: bool) -> Result<bool> {
+    /// Puts a record; `large`: its value is the descriptor of these pages.
+    async fn put_record(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        large: Option<&ReservedRun>,
+    ) -> Result<bool> {
+        let is_overflow = large.is_some();
         loop {
             match run(self.shared(), Put::new(self.table.tree, key, value, is_overflow)).await? {
                 PutOutcome::Done { replaced, overflow } => {
+                    if let Some(large) = large {
+                        large.keep();
+                    }
                     self.free_overflow(overflow.as_deref())?;
                     return Ok(replaced);
                 }

@@ -17,6 +17,7 @@ use super::operation::LoadPlan;
 use super::remote::{LocalFuture, Remote};
 use super::tasks::{TaskRef, Tasks};
 use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::ReservedRun;
 use crate::page::{self, Node, NodeMut};
 use crate::pool::state;
 use crate::shared::Shared;
@@ -81,8 +82,8 @@ fn load_tag(task: TaskRef) -> u64 {
 enum OwnRequest {
     Vacant,
     InFlight(TaskRef),
-    /// Its task went away; what comes back is dropped.
-    Abandoned,
+    /// Its task went away; what comes back is dropped, and only then the pages it was for.
+    Abandoned(Option<Rc<ReservedRun>>),
     Done(Completion),
 }
 
@@ -558,10 +559,10 @@ impl Worker {
     }
 
     /// Lets go of an own request whose task went away.
-    pub(crate) fn abandon_own(&self, ticket: usize) {
+    pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<ReservedRun>>) {
         let mut own = self.own.borrow_mut();
         match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
-            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned,
+            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned(pages),
             OwnRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
                 drop(own);
                 self.reclaim(op, buffer);
