@@ -157,19 +157,20 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
         workers: options.workers,
         tasks: options.tasks,
         seconds: options.seconds,
+        warm_up_seconds: options.seconds.min(3.0),
         ..RunOptions::default()
     };
     let filled = fill(&run_options, progress)?;
-    let best = find_ceiling(&path, &available, progress)?;
+    let best = find_ceiling(&path, &available, options.seconds, progress)?;
     let mut rows = Vec::new();
     for (interface, outcome) in &available {
         let row = DemoRow { interface: interface.to_string(), unavailable: None, report: None, ceiling_reads_per_s: None };
         rows.push(match outcome {
             Err(error) => DemoRow { unavailable: Some(error.to_string()), ..row },
             Ok(()) => {
-                let before = best.again(progress)?;
+                let before = best.again(options.seconds, progress)?;
                 let report = run(Workload::Lookup, &RunOptions { io: *interface, ..run_options.clone() }, progress)?;
-                let after = best.again(progress)?;
+                let after = best.again(options.seconds, progress)?;
                 DemoRow { report: Some(report), ceiling_reads_per_s: Some((before + after) / 2.0), ..row }
             }
         });
@@ -204,9 +205,9 @@ struct Best {
 
 impl Best {
     /// Measures it again, so that every interface has its own pair.
-    fn again(&self, progress: &dyn Progress) -> Result<f64> {
+    fn again(&self, seconds: f64, progress: &dyn Progress) -> Result<f64> {
         progress.begin("the device alone", 1);
-        let options = CeilingOptions { seconds: 1.5, ..self.options.clone() };
+        let options = CeilingOptions { seconds: (seconds / 6.0).min(2.0), ..self.options.clone() };
         let again = ceiling(&options, progress)?;
         progress.end();
         Ok(again.reads_per_s)
@@ -226,6 +227,7 @@ impl Best {
 fn find_ceiling(
     path: &Path,
     available: &[(Interface, qpair_block::Result<()>)],
+    seconds: f64,
     progress: &dyn Progress,
 ) -> Result<Best> {
     let mut best: Option<Best> = None;
@@ -242,7 +244,7 @@ fn find_ceiling(
             io: *interface,
             block_bytes: 4096,
             buffered: false,
-            seconds: 0.6,
+            seconds: (seconds / 20.0).min(0.6),
             threads: vec![1, 2],
             depths: vec![32, 128, 256],
         };

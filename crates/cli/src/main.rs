@@ -14,6 +14,7 @@
 )]
 #![forbid(unsafe_code)]
 
+mod bar;
 mod command;
 mod failure;
 mod interrupt;

@@ -139,10 +139,10 @@ fn tell(options: Options) -> Result<(Store, OpenReport)> {
     Ok((store, report))
 }
 
-fn parse_size(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
     parse_bytes(text).map_err(|error| error.to_string())
 }
 
-fn parse_interface(name: &str) -> std::result::Result<Interface, String> {
+pub(crate) fn parse_interface(name: &str) -> std::result::Result<Interface, String> {
     name.parse().map_err(|error: qpair::block::Error| error.to_string())
 }

@@ -1,7 +1,9 @@
 //! Subcommands, one per file.
 
+mod bench;
 mod check;
 mod delete;
+mod demo;
 mod get;
 mod load;
 mod put;
@@ -16,6 +18,7 @@ use crate::failure::{Exit, Result};
 /// A subcommand with its arguments.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Demo(demo::Demo),
     Load(load::Load),
     Get(get::Get),
     Put(put::Put),
@@ -24,11 +27,13 @@ pub(crate) enum Command {
     Stat(stat::Stat),
     Tables(tables::Tables),
     Check(check::Check),
+    Bench(bench::Bench),
 }
 
 impl Command {
     pub(crate) fn run(self) -> Result<Exit> {
         match self {
+            Self::Demo(command) => command.run(),
             Self::Load(command) => command.run(),
             Self::Get(command) => command.run(),
             Self::Put(command) => command.run(),
@@ -37,6 +42,7 @@ impl Command {
             Self::Stat(command) => command.run(),
             Self::Tables(command) => command.run(),
             Self::Check(command) => command.run(),
+            Self::Bench(command) => command.run(),
         }
     }
 }

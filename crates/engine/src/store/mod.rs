@@ -110,7 +110,11 @@ impl Store {
     /// What the device behind the store is, and the interface really in use.
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
-        self.inner.shared.device.info().clone()
+        match &self.inner.members[..] {
+            // A stripe over one member is that member, moved by its label.
+            [one] => one.info().clone(),
+            _ => self.inner.shared.device.info().clone(),
+        }
     }
 }
 

@@ -1,0 +1,49 @@
+//! Progress of measured runs: a bar on a terminal, nothing elsewhere.
+
+use std::sync::{Mutex, PoisonError};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use qpair_bench::Progress;
+
+use crate::interrupt::Interrupt;
+
+/// Shows the phases of a run on standard error, and passes on the wish to stop.
+pub(crate) struct Bar {
+    interrupt: Interrupt,
+    bar: Mutex<ProgressBar>,
+}
+
+impl Bar {
+    pub(crate) fn new(interrupt: Interrupt) -> Self {
+        Self { interrupt, bar: Mutex::new(ProgressBar::hidden()) }
+    }
+
+    fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, phase: &str, total: u64) {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::new(total);
+        let template = "{msg:34} {wide_bar} {percent:>3} %  {elapsed:>4}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(phase.to_owned());
+        *self.bar() = bar;
+    }
+
+    fn at(&self, done: u64) {
+        self.bar().set_position(done);
+    }
+
+    fn end(&self) {
+        self.bar().finish_and_clear();
+    }
+
+    fn stop(&self) -> bool {
+        self.interrupt.is_requested()
+    }
+}

@@ -1,0 +1,210 @@
+//! `qpair bench lookup|update|scan|insert`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use qpair::Interface;
+use qpair_bench::{Report, RunOptions, Workload, run};
+
+use crate::bar::Bar;
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::store_args::{parse_interface, parse_size};
+use crate::text::count;
+
+/// Measure a store: random lookups, updates, scans, or inserts
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Uniformly random lookups; a store that is not there is made and filled first
+    Lookup(RunArgs),
+    /// Uniformly random replacements of records
+    Update(RunArgs),
+    /// Scans of 100 records from random keys on; an operation is one record
+    Scan(RunArgs),
+    /// Insert all records in random order into a new store; --seconds does not count
+    Insert(RunArgs),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Records have keys of 8 bytes and values of 120. Each worker runs --tasks tasks, each of which does one operation
+after the other. Latency is from an operation's start to its end.
+
+Examples:
+  qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB
+  qpair bench lookup --store b.qpair --records 24000000 --memory 8GiB --workers 1 --tasks 64
+  qpair bench update --store b.qpair --records 24000000 --memory 320MiB --io libaio --json")]
+struct RunArgs {
+    /// The store; made and filled if it is not there
+    #[arg(long, value_name = "PATH")]
+    store: PathBuf,
+
+    /// Records
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+
+    /// Memory for pages
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
+    memory: u64,
+
+    /// Interface to the kernel: auto, io_uring, libaio, posix
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_interface)]
+    io: Interface,
+
+    /// Workers: threads, one to a core [default: as many as cores]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+
+    /// Tasks of each worker
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    tasks: usize,
+
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
+    seconds: f64,
+
+    /// Seconds to run before that
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
+    warm_up: f64,
+
+    /// Measure the device alone afterwards: seconds for each of 8 combinations of threads and depth; 0: do not
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
+    ceiling: f64,
+
+    /// Page size of a store that is made
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
+    page_size: u64,
+
+    /// Completions a busy worker likes to take at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    batch: u32,
+
+    /// How long it waits for so many, microseconds
+    #[arg(long, value_name = "US", default_value_t = 1000)]
+    linger_us: u32,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    buffered: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("'{text}' is no number of seconds")),
+    }
+}
+
+pub(crate) fn to_json(report: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::new(Exit::Failed, format!("writing JSON: {error}")))
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let (workload, args) = match self.what {
+            What::Lookup(args) => (Workload::Lookup, args),
+            What::Update(args) => (Workload::Update, args),
+            What::Scan(args) => (Workload::Scan, args),
+            What::Insert(args) => (Workload::Insert, args),
+        };
+        let interrupt = Interrupt::install()?;
+        let json = args.json;
+        let options = RunOptions {
+            store: args.store,
+            records: args.records,
+            memory_bytes: args.memory,
+            io: args.io,
+            workers: args.workers.unwrap_or(0),
+            tasks: args.tasks,
+            seconds: args.seconds,
+            warm_up_seconds: args.warm_up,
+            page_size: usize::try_from(args.page_size).unwrap_or(usize::MAX),
+            buffered: args.buffered,
+            ceiling_seconds: args.ceiling,
+            batch: args.batch,
+            linger_us: args.linger_us,
+        };
+        let outcome = run(workload, &options, &Bar::new(interrupt.clone()));
+        if interrupt.is_requested() {
+            eprintln!("qpair: interrupted; the store was closed");
+            return Ok(Exit::Interrupted);
+        }
+        let report = outcome?;
+        let mut out = Output::new();
+        if json {
+            out.line(to_json(&report)?)?;
+        } else {
+            for (name, value) in lines(&report) {
+                out.line(format!("{name:<14} {value}"))?;
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+fn lines(report: &Report) -> Vec<(&'static str, String)> {
+    let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+    let mut lines = vec![
+        ("workload", format!("{}, {} workers of {} tasks", report.workload, report.workers, report.tasks)),
+        ("interface", format!("{} ({})", report.io, report.io_mode)),
+        (
+            "store",
+            format!(
+                "{} records, {} over {} of memory",
+                count(report.records),
+                mib(report.store_bytes),
+                mib(report.memory_bytes)
+            ),
+        ),
+    ];
+    if let Some(speed) = report.fill_records_per_s {
+        lines.push(("filled at", format!("{} records/s", count(speed as u64))));
+    }
+    lines.push(("operations", format!("{} /s over {:.1} s", count(report.ops_per_s as u64), report.seconds)));
+    lines.push((
+        "device",
+        format!(
+            "{} reads/s, {} writes/s, {:.3} reads and {:.3} system calls per operation",
+            count(report.device_reads_per_s as u64),
+            count(report.device_writes_per_s as u64),
+            report.reads_per_op,
+            report.system_calls_per_op
+        ),
+    ));
+    if let Some(ceiling) = report.ceiling_reads_per_s {
+        lines.push((
+            "device alone",
+            format!(
+                "{} reads/s; the store had {:.0} % of it",
+                count(ceiling as u64),
+                100.0 * report.device_reads_per_s / ceiling
+            ),
+        ));
+    }
+    lines.push(("CPU", format!("{:.2} us per operation, user and system", report.cpu_us_per_op)));
+    let latency = report.latency_us;
+    lines.push((
+        "latency",
+        format!(
+            "p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, slowest {:.1} us",
+            latency.p50, latency.p99, latency.p999, latency.max
+        ),
+    ));
+    if let (Some(slowest), Some(fastest)) = (report.ops_by_second.iter().min(), report.ops_by_second.iter().max()) {
+        lines.push(("by second", format!("{} to {} operations", count(*slowest), count(*fastest))));
+    }
+    lines
+}

@@ -1,0 +1,125 @@
+//! `qpair demo`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use qpair_bench::{DemoOptions, DemoReport, demo};
+
+use crate::bar::Bar;
+use crate::failure::{Exit, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::store_args::parse_size;
+use crate::text::count;
+
+/// Show a store ten times larger than its memory, over every interface of this machine
+///
+/// Makes a store on a file, fills it, and serves random lookups over every interface this machine offers, each beside
+/// what the device gives alone; says which to use here. Removes everything again. Takes about two minutes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair demo
+  qpair demo --dir /mnt/fast --size 20GiB --memory 2GiB --seconds 30
+  qpair demo --json > demo.json")]
+pub(crate) struct Demo {
+    /// Folder for the store
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+
+    /// Size of the store
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_size)]
+    size: u64,
+
+    /// Memory for pages [default: a tenth of the size]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+
+    /// Seconds of lookups over each interface
+    #[arg(long, value_name = "S", default_value_t = 20.0, value_parser = super::bench::parse_seconds)]
+    seconds: f64,
+
+    /// Workers: threads, one to a core [default: as many as cores]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+
+    /// Tasks of each worker: lookups under way at once
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    tasks: usize,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let options = DemoOptions {
+            dir: self.dir,
+            size_bytes: self.size,
+            memory_bytes: self.memory.unwrap_or(self.size / 10),
+            seconds: self.seconds,
+            workers: self.workers.unwrap_or(0),
+            tasks: self.tasks,
+        };
+        let outcome = demo(&options, &Bar::new(interrupt.clone()));
+        if interrupt.is_requested() {
+            eprintln!("qpair: interrupted; the demo's store is removed");
+            return Ok(Exit::Interrupted);
+        }
+        let report = outcome?;
+        let mut out = Output::new();
+        if self.json {
+            out.line(super::bench::to_json(&report)?)?;
+        } else {
+            for line in lines(&report) {
+                out.line(line)?;
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+fn lines(report: &DemoReport) -> Vec<String> {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut lines = vec![
+        format!(
+            "{} records of 128 bytes, a store of {:.0} MiB over {:.0} MiB of memory ({:.1} times); Linux {}",
+            count(report.records),
+            mib(report.store_bytes),
+            mib(report.memory_bytes),
+            report.store_bytes as f64 / report.memory_bytes as f64,
+            report.kernel,
+        ),
+        format!("Filled in key order at {:.2} million records/s.", report.fill_records_per_s / 1e6),
+        format!("The device alone is read fastest through {}.", report.ceiling),
+        String::new(),
+        format!(
+            "{:<10} {:>10} {:>14} {:>9} {:>11} {:>9} {:>9} {:>9}",
+            "interface", "lookups/s", "device reads/s", "of device", "CPU us each", "p50 us", "p99 us", "p99.9 us"
+        ),
+    ];
+    for row in &report.rows {
+        lines.push(match (&row.report, &row.unavailable) {
+            (Some(found), _) => format!(
+                "{:<10} {:>10} {:>14} {:>8.0}% {:>11.2} {:>9.0} {:>9.0} {:>9.0}",
+                found.io,
+                count(found.ops_per_s as u64),
+                count(found.device_reads_per_s as u64),
+                100.0 * row.share_of_ceiling().unwrap_or_default(),
+                found.cpu_us_per_op,
+                found.latency_us.p50,
+                found.latency_us.p99,
+                found.latency_us.p999,
+            ),
+            (None, reason) => {
+                format!("{:<10} not here: {}", row.interface, reason.as_deref().unwrap_or("unknown"))
+            }
+        });
+    }
+    lines.push(String::new());
+    lines.push(report.verdict.clone());
+    lines
+}
