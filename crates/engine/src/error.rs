@@ -76,6 +76,11 @@ impl Error {
         Self(Inner { kind, context: context.into(), hint: Some(hint.into()), source: None }.into())
     }
 
+    /// The error of who comes after the close.
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
+    }
+
     /// An error of the block layer on the way of doing `context`.
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {

@@ -162,8 +162,8 @@ pub(crate) struct ReservedRun {
 }
 
 impl ReservedRun {
-    /// Reserves the pages of a large value.
-    pub(crate) fn of(descriptor: Descriptor) -> Self {
+    /// Owns the pages of a large value, which were reserved.
+    fn of(descriptor: Descriptor) -> Self {
         Self {
             page_id: descriptor.page_id,
             pages: u64::from(descriptor.pages),
@@ -179,16 +179,23 @@ impl ReservedRun {
 
 impl Drop for ReservedRun {
     fn drop(&mut self) {
-        if !self.kept.get() {
-            current(|worker| worker.shared().space.free(self.page_id, self.pages));
-        }
+        current(|worker| {
+            let space = &worker.shared().space;
+            if !self.kept.get() {
+                space.free(self.page_id, self.pages);
+            }
+            space.leave();
+        });
     }
 }
 
-/// Writes a value to fresh pages; they are free again if that fails.
-pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<Descriptor> {
+/// Writes a value to fresh pages; they are free again unless the reservation is kept.
+pub(crate) async fn write(
+    shared: &Shared,
+    value: &[u8],
+) -> Result<(Descriptor, Rc<ReservedRun>)> {
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let page_id = shared.space.allocate(pages)?;
+    let page_id = shared.space.reserve(pages)?;
     let descriptor = Descriptor {
         page_id,
         stamp: fastrand::u64(..),
@@ -198,8 +205,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<Descriptor> {
     // Whatever happens: the pages are free again only once nothing is on its way to them.
     let reserved = Rc::new(ReservedRun::of(descriptor));
     write_parts(shared, descriptor, &reserved, value).await?;
-    reserved.keep();
-    Ok(descriptor)
+    Ok((descriptor, reserved))
 }
 
 async fn write_parts(

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     failure: OnceLock<Error>,
     /// The members say that the store is being changed.
     marked_open: AtomicBool,
+    /// No change may begin any more.
+    closing: AtomicBool,
 }
 
 impl Shared {
@@ -43,6 +45,7 @@ impl Shared {
             remotes,
             failure: OnceLock::new(),
             marked_open: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
         }
     }
 
@@ -78,6 +81,17 @@ impl Shared {
 
     pub(crate) fn mark_open(&self) {
         self.marked_open.store(true, Ordering::Release);
+    }
+
+    /// Lets no change begin from now on. Those under way go on until they ask [`Shared::is_closing`].
+    pub(crate) fn begin_closing(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.space.begin_closing();
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     /// Where a page is on the device, bytes.

@@ -28,6 +28,10 @@ struct Runs {
     /// First page to number of pages; runs never touch.
     by_start: BTreeMap<u64, u64>,
     pages: u64,
+    /// Reservations that will be kept or given back.
+    pending: u64,
+    /// Nothing is reserved any more.
+    closing: bool,
 }
 
 impl Runs {
@@ -87,9 +91,12 @@ impl Space {
     /// Allocates `count` pages in a row. Space that this returns is reserved on the device.
     ///
     /// # Errors
-    /// `NoSpace`; nothing is allocated then.
+    /// `NoSpace`, or `Closed` if the store is being closed; nothing is allocated then.
     pub(crate) fn allocate(&self, count: u64) -> Result<u64> {
         let mut free = self.lock();
+        if free.closing {
+            return Err(Error::closed());
+        }
         if let Some(start) = free.take(count) {
             return Ok(start);
         }
@@ -123,6 +130,41 @@ impl Space {
         }
         self.high_water.store(start + count, Ordering::Relaxed);
         Ok(start)
+    }
+
+    /// Notes that somebody is about to allocate pages, and to refer to them or give them back: a close waits for
+    /// [`Space::leave`].
+    ///
+    /// # Errors
+    /// `Closed` if the store is being closed.
+    pub(crate) fn enter(&self) -> Result<()> {
+        let mut free = self.lock();
+        if free.closing {
+            return Err(Error::closed());
+        }
+        free.pending += 1;
+        Ok(())
+    }
+
+    /// The end of what [`Space::enter`] began.
+    pub(crate) fn leave(&self) {
+        self.lock().pending -= 1;
+    }
+
+    /// [`Space::enter`] and [`Space::allocate`] in one.
+    pub(crate) fn reserve(&self, count: u64) -> Result<u64> {
+        self.enter()?;
+        self.allocate(count).inspect_err(|_| self.leave())
+    }
+
+    /// Lets nobody enter from now on.
+    pub(crate) fn begin_closing(&self) {
+        self.lock().closing = true;
+    }
+
+    /// How many have entered and not left.
+    pub(crate) fn pending(&self) -> u64 {
+        self.lock().pending
     }
 
     /// Gives pages back.

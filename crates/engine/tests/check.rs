@@ -27,7 +27,7 @@ fn counts_what_is_there() {
         drop(large);
         store.close().unwrap();
 
-        let report = assert_sound(&[device.clone()], page_size);
+        let report = assert_sound(std::slice::from_ref(&device), page_size);
         let names: Vec<_> = report.tables.iter().map(|table| table.name.as_str()).collect();
         assert_eq!(names, ["(catalog)", "a", "b", "c"]);
         let records: Vec<_> = report.tables.iter().map(|table| table.records).collect();

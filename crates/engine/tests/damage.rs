@@ -321,16 +321,16 @@ fn damaged_labels() {
     write_bytes(device.as_ref(), LABELS[older], &flipped(&labels[older], 4000));
     assert_eq!(read_all(&device, &model, &[], "the older label damaged"), 0);
     write_bytes(device.as_ref(), LABELS[newer], &flipped(&labels[newer], 4000));
-    let error = open_error(&[device.clone()]);
+    let error = open_error(std::slice::from_ref(&device));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.way_out().is_some());
     // With the newer label lost, the older one, written when the store was opened, says that it was not closed.
     write_bytes(device.as_ref(), LABELS[older], &labels[older]);
-    assert_eq!(open_error(&[device.clone()]).kind(), ErrorKind::Unclean);
+    assert_eq!(open_error(std::slice::from_ref(&device)).kind(), ErrorKind::Unclean);
     for label in LABELS {
         write_bytes(device.as_ref(), label, &[0; 4096]);
     }
-    assert_eq!(open_error(&[device.clone()]).kind(), ErrorKind::NotAStore);
+    assert_eq!(open_error(std::slice::from_ref(&device)).kind(), ErrorKind::NotAStore);
     for (label, bytes) in LABELS.iter().zip(&labels) {
         write_bytes(device.as_ref(), *label, bytes);
     }

@@ -283,7 +283,7 @@ fn no_space_left() {
     }
     drop(table);
     store.close().unwrap();
-    let report = assert_sound(&[device.clone()], PAGE);
+    let report = assert_sound(std::slice::from_ref(&device), PAGE);
     assert_eq!(report.tables[1].records, u64::from(next) + 2000 - 1000);
     let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
     let table = store.table("t").unwrap();

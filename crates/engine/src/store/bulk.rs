@@ -8,7 +8,7 @@ use std::sync::Arc;
 use qpair_block::{Arena, ArenaOptions, Buffer, Request};
 
 use super::table::{check_sizes, needs_overflow};
-use super::{StoreInner, Table, TaskTable};
+use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
 use crate::page::{
@@ -178,6 +178,8 @@ pub struct BulkLoader {
     runs: Vec<(u64, u64)>,
     levels: Vec<Staged>,
     records: u64,
+    /// Dropped last: until then a close waits.
+    _change: ChangeGuard,
 }
 
 impl TaskTable {
@@ -233,7 +235,7 @@ fn not_empty() -> Error {
 impl BulkLoader {
     fn new(table: &Table) -> Result<Self> {
         let inner = table.inner().clone();
-        inner.begin_change()?;
+        let change = inner.enter_change()?;
         let page_size = inner.shared.page_size;
         let most = inner.shared.device.info().transfer_bytes_max as usize;
         let extent_bytes = EXTENT_BYTES.min(most).max(page_size);
@@ -259,6 +261,7 @@ impl BulkLoader {
             levels: vec![Staged::default()],
             records: 0,
             inner,
+            _change: change,
         })
     }
 
@@ -282,7 +285,8 @@ impl BulkLoader {
             ));
         }
         if needs_overflow(&self.inner.shared, key, value) {
-            let descriptor = overflow::write(&self.inner.shared, value).await?;
+            let (descriptor, reserved) = overflow::write(&self.inner.shared, value).await?;
+            reserved.keep();
             self.runs.push((descriptor.page_id, u64::from(descriptor.pages)));
             return self.add(key, &descriptor.encode(), true).await;
         }
@@ -471,6 +475,9 @@ impl BulkLoader {
                 super::yield_now().await;
                 continue;
             };
+            if shared.is_closing() {
+                return Err(Error::closed());
+            }
             let now = Node::new(root.bytes());
             if !now.is_leaf() || now.count() > 0 {
                 return Err(not_empty());

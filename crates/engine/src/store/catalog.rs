@@ -75,10 +75,14 @@ impl Store {
         for entry in catalog.range::<[u8], _>(..)? {
             id = id.max(decode(&entry?.1)?.0 + 1);
         }
+        let _change = self.inner.enter_change()?;
         let (root_page, tree) = self.inner.make_tree(id)?;
         let mut record = id.to_le_bytes().to_vec();
         record.extend_from_slice(&root_page.to_le_bytes());
-        catalog.put(name.as_bytes(), &record)?;
+        if let Err(error) = catalog.put(name.as_bytes(), &record) {
+            self.inner.drop_tree(tree)?;
+            return Err(error);
+        }
         tables.push((name.to_owned(), tree));
         Ok(Table::new(self.inner.clone(), tree))
     }
@@ -103,7 +107,7 @@ impl StoreInner {
         self.begin_change()?;
         let shared = self.shared.clone();
         let page_id = shared.space.allocate(1)?;
-        self.block_on(move || async move {
+        let made = self.block_on(move || async move {
             let frame = scratch_frame().await?;
             let mut page = latch_free(&shared, frame);
             NodeMut::new(page.bytes_mut()).init(NodeInit {
@@ -117,6 +121,20 @@ impl StoreInner {
             shared.pool.frames.set_dirty(frame, true);
             shared.pool.frames.set_state(frame, state::PINNED);
             Ok((page_id, Tree { id, root: frame }))
+        });
+        made.inspect_err(|_| self.shared.space.free(page_id, 1))
+    }
+
+    /// Gives back the root of a tree that was just made, and that nothing refers to.
+    fn drop_tree(&self, tree: Tree) -> Result<()> {
+        let shared = self.shared.clone();
+        self.block_on(move || async move {
+            let page = latch_free(&shared, tree.root);
+            let page_id = shared.pool.frames.page_id(tree.root);
+            shared.pool.release_frame(page);
+            crate::overflow::give_scratch(tree.root);
+            shared.space.free(page_id, 1);
+            Ok(())
         })
     }
 

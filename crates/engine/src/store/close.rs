@@ -98,11 +98,15 @@ impl StoreInner {
         if let Some(failure) = self.shared.failure() {
             return Err(failure.clone());
         }
+        self.shared.begin_closing();
+        // Who marks the store open does so under the lock, and has looked whether it is being closed.
+        drop(self.label.lock().unwrap_or_else(PoisonError::into_inner));
         if !self.shared.is_marked_open() {
             return Ok(());
         }
         let shared = self.shared.clone();
         let (free_list_page, free_list_pages, free_runs) = self.block_on(move || async move {
+            end_changes(&shared).await;
             write_out(&shared).await?;
             let list = write_free_list(&shared).await?;
             let flushed = Transfer::submit(Request::flush(0)).done().await?;
@@ -174,6 +178,22 @@ impl StoreInner {
             shared.space.free(page, pages);
             Ok(())
         })
+    }
+}
+
+/// Waits for the changes that began before the close.
+async fn end_changes(shared: &Shared) {
+    let frames = &shared.pool.frames;
+    for frame in (0..frames.len()).map(FrameIndex) {
+        // Who holds the latch may not have seen that the store is closing; who takes it after us does.
+        while matches!(frames.state(frame), state::HOT | state::COOLING | state::PINNED)
+            && frames.try_exclusive(frame).is_err()
+        {
+            super::yield_now().await;
+        }
+    }
+    while shared.space.pending() > 0 {
+        super::yield_now().await;
     }
 }
 

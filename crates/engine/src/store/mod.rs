@@ -151,6 +151,13 @@ impl StoreInner {
         self.spawn_on(worker, make).join()?
     }
 
+    /// [`StoreInner::begin_change`] for one that allocates pages: a close waits until the guard is dropped.
+    pub(crate) fn enter_change(&self) -> Result<ChangeGuard> {
+        self.begin_change()?;
+        self.shared.space.enter()?;
+        Ok(ChangeGuard(self.shared.clone()))
+    }
+
     /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
     /// members, durably, so that a crash from here on shows.
     pub(crate) fn begin_change(&self) -> Result<()> {
@@ -159,6 +166,9 @@ impl StoreInner {
             return Ok(());
         }
         let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.is_closing() {
+            return Err(Error::closed());
+        }
         if label.state == StoreState::Clean {
             let next = Superblock {
                 state: StoreState::Open,
@@ -173,6 +183,15 @@ impl StoreInner {
         }
         self.shared.mark_open();
         Ok(())
+    }
+}
+
+/// A change under way that has pages nothing refers to yet.
+pub(crate) struct ChangeGuard(Arc<Shared>);
+
+impl Drop for ChangeGuard {
+    fn drop(&mut self) {
+        self.0.space.leave();
     }
 }
 

@@ -72,7 +72,7 @@ impl Table {
         check_sizes(&self.inner.shared, key, value)?;
         self.inner.begin_change()?;
         if !needs_overflow(&self.inner.shared, key, value)
-            && let Some(PutOutcome::Done { replaced, overflow: None }) =
+            && let Some(PutOutcome::Done { replaced }) =
                 run_inline(&self.inner.shared, &mut Put::new(self.tree, key, value, false))
         {
             return Ok(replaced);
@@ -231,8 +231,7 @@ impl TaskTable {
         if !needs_overflow(shared, key, value) {
             return self.put_record(key, value, None).await;
         }
-        let descriptor = overflow::write(shared, value).await?;
-        let reserved = ReservedRun::of(descriptor);
+        let (descriptor, reserved) = overflow::write(shared, value).await?;
         self.put_record(key, &descriptor.encode(), Some(&reserved)).await
     }
 
@@ -246,11 +245,10 @@ impl TaskTable {
         let is_overflow = large.is_some();
         loop {
             match run(self.shared(), Put::new(self.table.tree, key, value, is_overflow)).await? {
-                PutOutcome::Done { replaced, overflow } => {
+                PutOutcome::Done { replaced } => {
                     if let Some(large) = large {
                         large.keep();
                     }
-                    self.free_overflow(overflow.as_deref())?;
                     return Ok(replaced);
                 }
                 PutOutcome::Full { needed_bytes } => self.split(key, 0, needed_bytes).await?,
@@ -280,14 +278,6 @@ impl TaskTable {
         Ok(())
     }
 
-    fn free_overflow(&self, encoded: Option<&[u8]>) -> Result<()> {
-        if let Some(encoded) = encoded {
-            let descriptor = Descriptor::decode(encoded, self.shared().page_size)?;
-            self.shared().space.free(descriptor.page_id, u64::from(descriptor.pages));
-        }
-        Ok(())
-    }
-
     /// Removes a key's record; whether there was one.
     ///
     /// # Errors
@@ -295,9 +285,8 @@ impl TaskTable {
     pub async fn delete(&self, key: &[u8]) -> Result<bool> {
         check_here(self.shared())?;
         self.table.inner.begin_change()?;
-        let Removed { found, overflow, sparse } =
+        let Removed { found, sparse } =
             run(self.shared(), Remove::new(self.table.tree, key)).await?;
-        self.free_overflow(overflow.as_deref())?;
         let mut level = 0;
         let mut merge = sparse;
         while merge {
@@ -336,7 +325,7 @@ struct ReservedPage<'a> {
 
 impl<'a> ReservedPage<'a> {
     fn new(inner: &'a StoreInner) -> Result<Self> {
-        Ok(Self { inner, id: std::cell::Cell::new(Some(inner.shared.space.allocate(1)?)) })
+        Ok(Self { inner, id: std::cell::Cell::new(Some(inner.shared.space.reserve(1)?)) })
     }
 }
 
@@ -345,5 +334,6 @@ impl Drop for ReservedPage<'_> {
         if let Some(page_id) = self.id.take() {
             self.inner.shared.space.free(page_id, 1);
         }
+        self.inner.shared.space.leave();
     }
 }

@@ -11,6 +11,7 @@ use qpair_memory::{Blocked, FrameIndex, Version};
 
 use super::worker::{Loading, Worker, current};
 use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::Descriptor;
 use crate::shared::Shared;
 
 /// A page that must be loaded before an operation can go on.
@@ -39,6 +40,8 @@ pub(crate) enum Need {
     Frame,
     /// To be run on a worker, not on a caller's thread.
     Worker,
+    /// Nothing any more: the store is being closed, and no change may begin.
+    Closed,
 }
 
 impl From<Blocked> for Need {
@@ -71,6 +74,25 @@ pub(crate) struct Context<'a> {
     pub(crate) worker: Option<&'a Worker>,
     /// Whether there is other work to do while cache lines travel.
     pub(crate) interleave: bool,
+}
+
+impl Context<'_> {
+    /// Whether the holder of an exclusive latch may change the page. Who closes takes the latch of every page after
+    /// it has said so: whoever latches later sees it here, whoever latched before is done by then.
+    pub(crate) fn may_change(&self) -> Result<(), Need> {
+        if self.shared.is_closing() { Err(Need::Closed) } else { Ok(()) }
+    }
+
+    /// Gives the pages of a large value back, under the latch of the leaf that no longer refers to them.
+    pub(crate) fn free_large(&self, descriptor: &[u8]) {
+        // One that makes no sense leads to no pages; `check` finds those that are lost.
+        if let Ok(descriptor) = Descriptor::decode(descriptor, self.shared.page_size)
+            && let Some(end) = descriptor.page_id.checked_add(descriptor.pages.into())
+            && end <= self.shared.space.high_water()
+        {
+            self.shared.space.free(descriptor.page_id, descriptor.pages.into());
+        }
+    }
 }
 
 /// One operation on a tree.
@@ -156,6 +178,7 @@ fn turn<O: Operation>(
                 }
             }
             Need::Frame => return worker.wait_for_frame().map(Err),
+            Need::Closed => return Poll::Ready(Err(Error::closed())),
             Need::Load(plan) => match worker.load(plan) {
                 Loading::Started(version) => {
                     operation.descent().at = Some((plan.parent, version));

@@ -83,7 +83,7 @@ enum OwnRequest {
     Vacant,
     InFlight(TaskRef),
     /// Its task went away; what comes back is dropped, and only then the pages it was for.
-    Abandoned(Option<Rc<ReservedRun>>),
+    Abandoned { _pages: Option<Rc<ReservedRun>> },
     Done(Completion),
 }
 
@@ -562,7 +562,7 @@ impl Worker {
     pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<ReservedRun>>) {
         let mut own = self.own.borrow_mut();
         match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
-            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned(pages),
+            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned { _pages: pages },
             OwnRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
                 drop(own);
                 self.reclaim(op, buffer);

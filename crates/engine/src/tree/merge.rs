@@ -46,6 +46,7 @@ impl<'a> Merge<'a> {
         let below = child(context, place.page, 0)?;
         let mut root = latch(place.page)?;
         let below = latch(below)?;
+        context.may_change()?;
         let root_page = Node::new(root.bytes()).page_id();
         let source = Node::new(below.bytes());
         let level = source.level();
@@ -106,6 +107,7 @@ impl Operation for Merge<'_> {
         let mut parent = latch(parent)?;
         let mut left = latch(left)?;
         let right = latch(right)?;
+        context.may_change()?;
         let mut separator = Vec::new();
         Node::new(parent.bytes()).key(left_position, &mut separator);
         if !fit_into_one(Node::new(left.bytes()), Node::new(right.bytes()), &separator) {

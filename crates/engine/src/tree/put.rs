@@ -8,8 +8,8 @@ use crate::task::{Context, Descent, Need, Operation};
 /// How a put ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
-    /// Done; whether a record was replaced, and the overflow descriptor it had.
-    Done { replaced: bool, overflow: Option<Vec<u8>> },
+    /// Done; whether a record was replaced. Pages of a large value it had are free again.
+    Done { replaced: bool },
     /// The leaf must be split first; bytes the record needs.
     Full { needed_bytes: usize },
 }
@@ -39,6 +39,7 @@ impl Operation for Put<'_> {
         // The place is used up: whatever comes next starts from the root.
         self.descent.restart();
         let mut page = latch(page)?;
+        context.may_change()?;
         let node = Node::new(page.bytes());
         let (position, found) = node.lower_bound(self.key);
         let suffix = &self.key[node.prefix_len()..];
@@ -66,7 +67,10 @@ impl Operation for Put<'_> {
             debug_assert!(fits, "room was measured before");
         }
         context.shared.pool.frames.set_dirty(frame, true);
-        Ok(PutOutcome::Done { replaced: found, overflow: old })
+        if let Some(old) = old {
+            context.free_large(&old);
+        }
+        Ok(PutOutcome::Done { replaced: found })
     }
 
     fn descent(&mut self) -> &mut Descent {

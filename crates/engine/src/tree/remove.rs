@@ -10,8 +10,6 @@ use crate::task::{Context, Descent, Need, Operation};
 pub(crate) struct Removed {
     /// Whether there was such a key.
     pub(crate) found: bool,
-    /// The overflow descriptor the record had.
-    pub(crate) overflow: Option<Vec<u8>>,
     /// The leaf is so empty that it should be merged with a neighbour.
     pub(crate) sparse: bool,
 }
@@ -46,22 +44,23 @@ impl Operation for Remove<'_> {
             return Err(Need::Retry);
         }
         if !found {
-            return Ok(Removed { found: false, overflow: None, sparse: false });
+            return Ok(Removed { found: false, sparse: false });
         }
         let frame = page.index();
         self.descent.restart();
         let mut page = latch(page)?;
+        context.may_change()?;
         let node = Node::new(page.bytes());
         let value = node.value(position);
-        let overflow = value.overflow.then(|| {
+        if value.overflow {
             let mut descriptor = Vec::new();
             node.bytes.append_to(value.offset, value.len, &mut descriptor);
-            descriptor
-        });
+            context.free_large(&descriptor);
+        }
         NodeMut::new(page.bytes_mut()).remove(position);
         context.shared.pool.frames.set_dirty(frame, true);
         let sparse = frame != self.tree.root && is_sparse(Node::new(page.bytes()));
-        Ok(Removed { found: true, overflow, sparse })
+        Ok(Removed { found: true, sparse })
     }
 
     fn descent(&mut self) -> &mut Descent {

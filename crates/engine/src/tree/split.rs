@@ -158,6 +158,7 @@ impl Operation for Split<'_> {
         let outcome = (|| {
             let Some((parent, position)) = place.parent else {
                 let root = latch(place.page)?;
+                context.may_change()?;
                 if Node::new(root.bytes()).free_bytes() < self.needed_bytes {
                     self.push_root_down(context, root, frame);
                 }
@@ -165,6 +166,7 @@ impl Operation for Split<'_> {
             };
             let parent = latch(parent)?;
             let page = latch(place.page)?;
+            context.may_change()?;
             let node = Node::new(page.bytes());
             if node.free_bytes() >= self.needed_bytes || (self.level > 0 && node.count() == 0) {
                 return Ok(SplitOutcome::Done);
