@@ -8,11 +8,12 @@
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use qpair_block as block;
-use qpair_block::{BlockDevice, DeviceSpec};
+use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_engine::{Error, ErrorKind, Result, Store, StoreOptions};
-use qpair_kernel::FileOptions;
+use qpair_kernel::{FileOptions, Interface, KernelDevice};
 
 use crate::blank::check_blank;
 use crate::interfaces::Interfaces;
@@ -59,15 +60,15 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
         outcome => (outcome?, None),
     };
     new_files.keep();
-    let info = opened.device_info();
+    let (store, infos) = opened;
     let report = OpenReport {
-        interface: info.interface,
-        mode: info.mode,
+        interface: joined(infos.iter().map(|info| info.interface.as_str()), "+"),
+        mode: joined(infos.iter().map(|info| info.mode.as_str()), "; "),
         passed_over: interfaces.into_passed_over(),
         created: options.store.format || all_missing,
         not_writable,
     };
-    Ok((opened, report))
+    Ok((store, report))
 }
 
 fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()> {
@@ -88,9 +89,44 @@ fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()
     Ok(())
 }
 
+/// Each once, in order.
+fn joined<'a>(words: impl Iterator<Item = &'a str>, between: &str) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for word in words {
+        if !distinct.contains(&word) {
+            distinct.push(word);
+        }
+    }
+    distinct.join(between)
+}
+
 fn is_not_writable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::ReadOnly)
 }
+
+/// How long a file that is locked is asked for again.
+///
+/// The kernel takes a killed program's rings apart in the background, and they hold its files, locks included, a moment
+/// longer than the program lives.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens a file, and gives a lock that is about to go the time to.
+fn open_patiently(options: &FileOptions, interface: Interface) -> block::Result<KernelDevice> {
+    let start = Instant::now();
+    loop {
+        match qpair_kernel::open(options, interface) {
+            Err(error)
+                if error.kind() == block::ErrorKind::Busy && start.elapsed() < LOCK_PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// A store, and what its members are.
+type Opened = (Store, Vec<DeviceInfo>);
 
 /// One way of opening.
 struct Attempt<'a> {
@@ -104,7 +140,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Opens over the first interface that works.
-    fn run(&self, interfaces: &mut Interfaces, new_files: &mut NewFiles) -> Result<Store> {
+    fn run(&self, interfaces: &mut Interfaces, new_files: &mut NewFiles) -> Result<Opened> {
         loop {
             match self.run_on(interfaces, new_files) {
                 Err(error) if interfaces.next(&error) => {}
@@ -113,7 +149,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn run_on(&self, interfaces: &Interfaces, new_files: &mut NewFiles) -> Result<Store> {
+    fn run_on(&self, interfaces: &Interfaces, new_files: &mut NewFiles) -> Result<Opened> {
         let new_files = RefCell::new(new_files);
         let opener = |path: &Path| -> block::Result<Arc<dyn BlockDevice>> {
             let mut new_files = new_files.borrow_mut();
@@ -126,7 +162,7 @@ impl Attempt<'_> {
                 direct: !self.buffered,
                 ..FileOptions::new(path)
             };
-            let device = qpair_kernel::open(&options, interfaces.current)?;
+            let device = open_patiently(&options, interfaces.current)?;
             if create {
                 new_files.add(path);
             }
@@ -141,6 +177,7 @@ impl Attempt<'_> {
             devices.iter().try_for_each(|device| check_blank(device.as_ref()))?;
             self.must_be_blank.set(false);
         }
-        Store::open(devices, &self.store)
+        let infos = devices.iter().map(|device| device.info().clone()).collect();
+        Ok((Store::open(devices, &self.store)?, infos))
     }
 }

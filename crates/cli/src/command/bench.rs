@@ -158,7 +158,10 @@ impl Bench {
 fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
     let mut lines = vec![
-        ("workload", format!("{}, {} workers of {} tasks", report.workload, report.workers, report.tasks)),
+        (
+            "workload",
+            format!("{}, {} workers of {} tasks", report.workload, report.workers, report.tasks),
+        ),
         ("interface", format!("{} ({})", report.io, report.io_mode)),
         (
             "store",
@@ -173,7 +176,10 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     if let Some(speed) = report.fill_records_per_s {
         lines.push(("filled at", format!("{} records/s", count(speed as u64))));
     }
-    lines.push(("operations", format!("{} /s over {:.1} s", count(report.ops_per_s as u64), report.seconds)));
+    lines.push((
+        "operations",
+        format!("{} /s over {:.1} s", count(report.ops_per_s as u64), report.seconds),
+    ));
     lines.push((
         "device",
         format!(
@@ -203,7 +209,9 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
             latency.p50, latency.p99, latency.p999, latency.max
         ),
     ));
-    if let (Some(slowest), Some(fastest)) = (report.ops_by_second.iter().min(), report.ops_by_second.iter().max()) {
+    if let (Some(slowest), Some(fastest)) =
+        (report.ops_by_second.iter().min(), report.ops_by_second.iter().max())
+    {
         lines.push(("by second", format!("{} to {} operations", count(*slowest), count(*fastest))));
     }
     lines

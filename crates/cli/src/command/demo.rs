@@ -98,7 +98,14 @@ fn lines(report: &DemoReport) -> Vec<String> {
         String::new(),
         format!(
             "{:<10} {:>10} {:>14} {:>9} {:>11} {:>9} {:>9} {:>9}",
-            "interface", "lookups/s", "device reads/s", "of device", "CPU us each", "p50 us", "p99 us", "p99.9 us"
+            "interface",
+            "lookups/s",
+            "device reads/s",
+            "of device",
+            "CPU us each",
+            "p50 us",
+            "p99 us",
+            "p99.9 us"
         ),
     ];
     for row in &report.rows {
@@ -115,7 +122,11 @@ fn lines(report: &DemoReport) -> Vec<String> {
                 found.latency_us.p999,
             ),
             (None, reason) => {
-                format!("{:<10} not here: {}", row.interface, reason.as_deref().unwrap_or("unknown"))
+                format!(
+                    "{:<10} not here: {}",
+                    row.interface,
+                    reason.as_deref().unwrap_or("unknown")
+                )
             }
         });
     }

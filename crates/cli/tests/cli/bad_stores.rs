@@ -1,0 +1,126 @@
+//! Stores that cannot be opened as asked: a clear error, and nothing lost.
+
+use std::os::unix::fs::PermissionsExt;
+
+use qpair::Options;
+
+use crate::harness::{Directory, patch};
+
+/// Bytes at the start of a member that hold its labels; pages of 4096 bytes follow.
+const LABEL_BYTES: usize = 64 << 10;
+
+fn store() -> Directory {
+    let directory = Directory::new();
+    let input: String = (0..2_000).map(|i| format!("key {i:06}\tvalue of {i}\n")).collect();
+    directory.run_on(input, "load s - --format tsv --value 2").done();
+    directory
+}
+
+#[test]
+fn not_there() {
+    let directory = Directory::new();
+    for command in ["get s k", "scan s", "stat s", "check s", "delete s k", "tables s"] {
+        directory.run(command).failed(3, &["no store s", "hint"]);
+    }
+    assert!(!directory.path("s").exists());
+    directory.run("put no/such/place k v").failed(3, &["no/such/place"]);
+    directory.run("get . k").failed(2, &["directory"]);
+    directory.run("get odd:s k").failed(2, &["unknown kind of device", "file:odd:s"]);
+}
+
+#[test]
+fn not_a_store() {
+    let directory = Directory::new();
+    let text = "some text\n".repeat(20_000);
+    directory.file("text", &text).file("small", "x").file("zero", vec![0; 1 << 20]);
+    for name in ["text", "small", "zero"] {
+        directory.run(&format!("get {name} k")).failed(3, &["not a qpair store"]);
+        directory.run(&format!("put {name} k v")).failed(3, &["not a qpair store"]);
+    }
+    assert_eq!(std::fs::read_to_string(directory.path("text")).unwrap(), text);
+    directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
+    directory.run("put zero k v --init").done();
+    assert_eq!(directory.run("get zero k").done(), "v");
+    directory.run("put text k v --init-force").done();
+    assert_eq!(directory.run("get text k").done(), "v");
+}
+
+#[test]
+fn another_version() {
+    let directory = store();
+    patch(&directory.path("s"), |bytes| {
+        for slot in [0, 32 << 10] {
+            bytes[slot + 8] = 99;
+            bytes[slot + 12..slot + 16].fill(0);
+            let sum = crc32c(&bytes[slot..slot + 4096]);
+            bytes[slot + 12..slot + 16].copy_from_slice(&sum.to_le_bytes());
+        }
+    });
+    directory.run("get s k").failed(3, &["version 99", "hint"]);
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            sum >> 1 ^ (0x82f6_3b78 & (sum & 1).wrapping_neg())
+        })
+    })
+}
+
+#[test]
+fn open_elsewhere() {
+    let directory = store();
+    let held = Options::new(directory.path("s")).memory_bytes(16 << 20).open().unwrap();
+    directory.run("get s k").failed(3, &["already open elsewhere", "hint"]);
+    directory.run("put s k v").failed(3, &["already open elsewhere"]);
+    held.close().unwrap();
+    let held =
+        Options::new(directory.path("s")).memory_bytes(16 << 20).read_only(true).open().unwrap();
+    assert_eq!(directory.run("get s").code, Some(2));
+    assert_eq!(directory.run("scan s --count").done(), "2000\n");
+    directory.run("put s k v").failed(3, &["already open elsewhere"]);
+    held.close().unwrap();
+}
+
+#[test]
+fn not_writable() {
+    let directory = store();
+    std::fs::set_permissions(directory.path("s"), std::fs::Permissions::from_mode(0o400)).unwrap();
+    if std::fs::OpenOptions::new().write(true).open(directory.path("s")).is_ok() {
+        eprintln!("skipped: permissions do not bind this user");
+        return;
+    }
+    directory.run("put s k v").failed(3, &["can be read but not changed"]);
+    assert_eq!(directory.run("scan s --count").done(), "2000\n");
+}
+
+#[test]
+fn damaged_pages() {
+    let directory = store();
+    for page in [3, 4] {
+        patch(&directory.path("s"), |bytes| bytes[LABEL_BYTES + page * 4096 + 700] ^= 4);
+    }
+    let run = directory.run("check s");
+    assert!(run.err.contains("page 3") && run.err.contains("page 4"), "{}", run.err);
+    run.failed(1, &["s is damaged: 2 faults", "hint"]);
+    directory.run("scan s --count").failed(3, &["page"]);
+}
+
+#[test]
+fn cut_short() {
+    let directory = store();
+    patch(&directory.path("s"), |bytes| bytes.truncate(LABEL_BYTES + 5 * 4096));
+    directory.run("get s k").failed(3, &["cut short", "hint"]);
+    patch(&directory.path("s"), |bytes| bytes.truncate(100));
+    directory.run("get s k").failed(3, &["not a qpair store"]);
+}
+
+#[test]
+fn too_long() {
+    let directory = store();
+    let key = "k".repeat(2_000);
+    directory.run(&format!("put s {key} v")).failed(3, &["2000 bytes", "1024"]);
+    directory.run_on(vec![b'v'; (16 << 20) + 1], "put s k -").failed(3, &["16777216"]);
+    assert_eq!(directory.run("scan s --count").done(), "2000\n");
+}

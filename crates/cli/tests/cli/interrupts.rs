@@ -1,0 +1,57 @@
+//! Loads that end early: asked to, and killed.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::Directory;
+
+/// A load that has got records in the store, and waits for more.
+fn waiting_load(directory: &Directory) -> Child {
+    let mut command = directory.command("load s - --format tsv --memory 1MiB --workers 1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let input: String = (0..60_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
+    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
+    // More than fits in its memory, so the file grows once records are in.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let grown = || std::fs::metadata(directory.path("s")).is_ok_and(|file| file.len() > 3 << 20);
+    while !grown() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn interrupted_load_keeps_what_it_has() {
+    let directory = Directory::new();
+    let mut child = waiting_load(&directory);
+    let stdin = child.stdin.take();
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    if !killed.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no kill command");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return;
+    }
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{out}{err}");
+    assert!(out.starts_with("loaded ") && err.contains("closed cleanly"), "{out}{err}");
+    let count: u64 = directory.run("scan s --count").done().trim().parse().unwrap();
+    assert!(count > 0);
+    assert!(directory.run("check s").done().contains("no damage found"));
+}
+
+#[test]
+fn killed_load_is_refused() {
+    let directory = Directory::new();
+    let mut child = waiting_load(&directory);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for command in ["get s k", "put s k v", "scan s", "check s", "stat s"] {
+        directory.run(command).failed(3, &["not closed cleanly", "hint"]);
+    }
+}

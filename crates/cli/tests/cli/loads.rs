@@ -1,0 +1,119 @@
+//! `qpair load`.
+
+use crate::harness::Directory;
+
+#[test]
+fn tab_separated() {
+    let directory = Directory::new();
+    directory.file("in.tsv", "k1\tone \"quoted\"\t1\nk2\ttwo\t2\r\n\nk1\tthree\t3\n");
+    let summary = directory.run("load s in.tsv").done();
+    assert!(summary.starts_with("loaded 3 records"), "{summary}");
+    assert!(summary.contains("1 of them in place of others"), "{summary}");
+    assert_eq!(directory.run("scan s --raw").done(), "k1\tk1\tthree\t3\nk2\tk2\ttwo\t2\n");
+    directory.run("load s in.tsv --table t --key 2 --value 3 --value 1").done();
+    assert_eq!(directory.run("get s two --table t").done(), "2\tk2");
+    assert_eq!(directory.run("get s --table t").code, Some(2));
+    let run =
+        directory.run_on("id\tname\n7\tseven\n", "load s - --format tsv --key name --value id");
+    run.done();
+    assert_eq!(directory.run("get s seven").done(), "7");
+    assert_eq!(directory.run("scan s --prefix name --count").done(), "0\n");
+}
+
+#[test]
+fn comma_separated() {
+    let directory = Directory::new();
+    directory
+        .file("in.csv", "id,name,note\n1,\"a, b\",\"say \"\"x\"\"\"\n2,c,\"two\nlines\"\n3,d,\n");
+    directory.run("load s in.csv --key id --value name").done();
+    assert_eq!(directory.run("get s 1").done(), "a, b");
+    directory.run("load s in.csv --table whole").done();
+    assert_eq!(directory.run("get s 1 --table whole").done(), "1,\"a, b\",\"say \"\"x\"\"\"");
+    directory.run("load s in.csv --table pair --key 2 --value 3 --value id").done();
+    assert_eq!(directory.run("get s c --table pair").done(), "\"two\nlines\",2");
+    directory
+        .run("load s in.csv --key nobody")
+        .failed(2, &["no column is called \"nobody\"", "id, name, note"]);
+    directory.run("load s in.csv --key id --no-header").failed(2, &["without a header line"]);
+    directory
+        .run_on("x;1\ny;2\n", "load s - --format csv --no-header --delimiter ; --value 2")
+        .done();
+    assert_eq!(directory.run("get s y").done(), "2");
+}
+
+#[test]
+fn json_lines() {
+    let directory = Directory::new();
+    directory.file("in.jsonl", "{\"id\":7,\"user\":{\"name\":\"ada\"},\"tags\":[\"x\",\"y\"]}\n");
+    directory.run("load s in.jsonl --key user.name").done();
+    assert_eq!(
+        directory.run("get s ada").done(),
+        "{\"id\":7,\"user\":{\"name\":\"ada\"},\"tags\":[\"x\",\"y\"]}"
+    );
+    directory.run("load s in.jsonl --key id --value tags.1").done();
+    assert_eq!(directory.run("get s 7").done(), "y");
+    directory.run("load s in.jsonl --key id --value tags --value id").done();
+    assert_eq!(directory.run("get s 7").done(), "{\"id\":7,\"tags\":[\"x\",\"y\"]}");
+    directory.run("load s in.jsonl").failed(2, &["--key FIELD"]);
+    directory.run("load s in.jsonl --key user").failed(3, &["line 1", "no string or number"]);
+    directory.run_on("[{}]", "load s - --format json --key id").failed(2, &["array", "jq"]);
+    directory
+        .run_on("{\"id\":1}\n{\"id\":", "load s - --format json --key id")
+        .failed(3, &["line 2"]);
+}
+
+#[test]
+fn bad_lines() {
+    let directory = Directory::new();
+    let long = "x".repeat(2000);
+    directory.file("in.tsv", format!("a\t1\nonly\n\t3\n{long}\t4\nb\t5\n"));
+    directory
+        .run("load s in.tsv --value 2")
+        .failed(3, &["in.tsv line 2: column 2 is wanted", "--skip-bad", "1 record before that"]);
+    assert_eq!(directory.run("scan s").done(), "a\t1\n");
+    let run = directory.run("load s in.tsv --value 2 --skip-bad --json");
+    assert!(run.err.contains("left out 3 bad lines; the first: in.tsv line 2"), "{}", run.err);
+    assert!(run.done().contains("\"skipped_bad\":3"));
+    assert_eq!(directory.run("scan s").done(), "a\t1\nb\t5\n");
+    directory
+        .run_on("a,1\nb\n", "load s - --format csv --no-header")
+        .failed(3, &["line 2", "1 columns"]);
+    directory.run("load s none.tsv").failed(3, &["none.tsv", "No such file"]);
+    directory.run("load other none.tsv").failed(3, &[]);
+    assert!(!directory.path("other").exists(), "a store was made for input that is not there");
+    directory.run("load s none.txt").failed(2, &["--format"]);
+}
+
+#[test]
+fn sorted() {
+    let directory = Directory::new();
+    let mut input: String = (0..40_000).map(|i| format!("{i:08}\tvalue {i}\n")).collect();
+    input.push_str("00039999\tthe last one wins\n");
+    directory.file("in.tsv", &input);
+    let summary = directory.run("load s in.tsv --sorted --value 2 --json").done();
+    assert!(
+        summary.contains("\"sorted_load\":true") && summary.contains("\"records\":40000"),
+        "{summary}"
+    );
+    assert_eq!(directory.run("get s 00012345").done(), "value 12345");
+    assert_eq!(directory.run("get s 00039999").done(), "the last one wins");
+    assert!(directory.run("check s").done().contains("no damage found"));
+    // Not empty any more: the same, the slower way.
+    let summary = directory.run("load s in.tsv --sorted --value 2 --json").done();
+    assert!(summary.contains("\"sorted_load\":false"), "{summary}");
+    let run = directory.run_on("b\t1\nc\t2\na\t3\n", "load s - --format tsv --sorted --table t");
+    run.failed(3, &["line 3: key a after c", "LC_ALL=C sort", "2 records before that"]);
+    assert_eq!(directory.run("scan s --table t --count").done(), "2\n");
+}
+
+#[test]
+fn more_data_than_memory() {
+    let directory = Directory::new();
+    let value = "v".repeat(300);
+    let input: String =
+        (0..20_000).map(|i| format!("{}\t{value}{i}\n", i * 7919 % 20_011)).collect();
+    directory.run_on(&input, "load s - --format tsv --value 2 --memory 1MiB").done();
+    assert_eq!(directory.run("scan s --count --memory 1MiB").done(), "20000\n");
+    assert_eq!(directory.run("get s 7919").done(), format!("{value}1"));
+    assert!(directory.run("check s").done().contains("no damage found"));
+}

@@ -1,0 +1,14 @@
+//! The real `qpair` command on real files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    missing_docs,
+    reason = "a test that fails should panic, and one that skips should say so"
+)]
+
+mod bad_stores;
+mod harness;
+mod interrupts;
+mod loads;
+mod records;
