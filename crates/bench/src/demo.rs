@@ -33,7 +33,14 @@ pub struct DemoOptions {
 impl Default for DemoOptions {
     fn default() -> Self {
         let size_bytes = 2 << 30;
-        Self { dir: ".".into(), size_bytes, memory_bytes: size_bytes / 10, seconds: 15.0, workers: 0, tasks: 128 }
+        Self {
+            dir: ".".into(),
+            size_bytes,
+            memory_bytes: size_bytes / 10,
+            seconds: 15.0,
+            workers: 0,
+            tasks: 128,
+        }
     }
 }
 
@@ -110,7 +117,8 @@ impl Drop for Workplace {
 
 /// Refuses politely when the disk is too full.
 fn check_space(options: &DemoOptions) -> Result<()> {
-    let context = |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
+    let context =
+        |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
     let space = rustix::fs::statvfs(&options.dir).map_err(|error| {
         Error::with_hint(ErrorKind::NotFound, context(&error), "name a folder that exists: --dir")
     })?;
@@ -139,13 +147,17 @@ fn check_space(options: &DemoOptions) -> Result<()> {
 pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport> {
     let records = options.size_bytes / STORE_BYTES_PER_RECORD;
     if records < 1000 || options.seconds <= 0.0 || options.tasks == 0 {
-        return Err(Error::new(ErrorKind::Invalid, "the demo's store has at least 1 MiB, and runs for some seconds"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the demo's store has at least 1 MiB, and runs for some seconds",
+        ));
     }
     check_space(options)?;
     let place = Workplace::make(&options.dir)?;
     let path = place.dir.join("store.qpair");
     let available = qpair_kernel::probe();
-    let first = available.iter().find(|(_, outcome)| outcome.is_ok()).map(|(interface, _)| *interface);
+    let first =
+        available.iter().find(|(_, outcome)| outcome.is_ok()).map(|(interface, _)| *interface);
     let Some(first) = first else {
         return Err(Error::new(ErrorKind::Unsupported, "no interface to files works here"));
     };
@@ -164,18 +176,32 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
     let best = find_ceiling(&path, &available, options.seconds, progress)?;
     let mut rows = Vec::new();
     for (interface, outcome) in &available {
-        let row = DemoRow { interface: interface.to_string(), unavailable: None, report: None, ceiling_reads_per_s: None };
+        let row = DemoRow {
+            interface: interface.to_string(),
+            unavailable: None,
+            report: None,
+            ceiling_reads_per_s: None,
+        };
         rows.push(match outcome {
             Err(error) => DemoRow { unavailable: Some(error.to_string()), ..row },
             Ok(()) => {
                 let before = best.again(options.seconds, progress)?;
-                let report = run(Workload::Lookup, &RunOptions { io: *interface, ..run_options.clone() }, progress)?;
+                let report = run(
+                    Workload::Lookup,
+                    &RunOptions { io: *interface, ..run_options.clone() },
+                    progress,
+                )?;
                 let after = best.again(options.seconds, progress)?;
-                DemoRow { report: Some(report), ceiling_reads_per_s: Some((before + after) / 2.0), ..row }
+                DemoRow {
+                    report: Some(report),
+                    ceiling_reads_per_s: Some((before + after) / 2.0),
+                    ..row
+                }
             }
         });
     }
-    let store_bytes = rows.iter().find_map(|row| row.report.as_ref()).map_or(0, |report| report.store_bytes);
+    let store_bytes =
+        rows.iter().find_map(|row| row.report.as_ref()).map_or(0, |report| report.store_bytes);
     Ok(DemoReport {
         kernel: kernel_release(),
         records,
@@ -233,7 +259,8 @@ fn find_ceiling(
     let mut best: Option<Best> = None;
     // Synchronous calls are never the ceiling of a device; they need not be tried where there is anything else.
     let asynchronous = |interface: &Interface| *interface != Interface::Posix;
-    let some = available.iter().any(|(interface, outcome)| outcome.is_ok() && asynchronous(interface));
+    let some =
+        available.iter().any(|(interface, outcome)| outcome.is_ok() && asynchronous(interface));
     for (interface, outcome) in available {
         if outcome.is_err() || (some && !asynchronous(interface)) {
             continue;
@@ -251,7 +278,11 @@ fn find_ceiling(
         let found = ceiling(&options, progress)?;
         progress.end();
         if best.as_ref().is_none_or(|best| best.ceiling.reads_per_s < found.reads_per_s) {
-            let options = CeilingOptions { threads: vec![found.threads], depths: vec![found.depth], ..options };
+            let options = CeilingOptions {
+                threads: vec![found.threads],
+                depths: vec![found.depth],
+                ..options
+            };
             best = Some(Best { options, ceiling: found });
         }
     }
@@ -320,7 +351,10 @@ mod tests {
             tasks: 8,
         };
         let report = demo(&options, &Silent).unwrap();
-        assert!(report.rows.iter().any(|row| row.report.as_ref().is_some_and(|report| report.ops > 0)), "{report:?}");
+        assert!(
+            report.rows.iter().any(|row| row.report.as_ref().is_some_and(|report| report.ops > 0)),
+            "{report:?}"
+        );
         assert!(report.verdict.starts_with("Use "), "{}", report.verdict);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
         std::fs::remove_dir(&dir).unwrap();
@@ -328,7 +362,11 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_refused_politely() {
-        let options = DemoOptions { size_bytes: 1 << 60, dir: std::env::temp_dir(), ..DemoOptions::default() };
+        let options = DemoOptions {
+            size_bytes: 1 << 60,
+            dir: std::env::temp_dir(),
+            ..DemoOptions::default()
+        };
         let error = demo(&options, &Silent).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.way_out().is_some());

@@ -121,7 +121,8 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         _ => fill(&store, options, progress)?,
     };
     let pages = store.report();
-    if workload != Workload::Insert && pages.pages * pages.page_size as u64 <= options.memory_bytes {
+    if workload != Workload::Insert && pages.pages * pages.page_size as u64 <= options.memory_bytes
+    {
         warm(&store, options, progress)?;
     }
     let table = store.table(TABLE)?.task();

@@ -25,7 +25,7 @@ mod tree;
 pub use error::{Error, ErrorKind, Result};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use store::{
-    BulkLoader, CheckReport, Range, Store, StoreOptions, StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskTable,
-    yield_now,
+    BulkLoader, CheckReport, Range, Store, StoreOptions, StoreReport, StoreStatistics, Table,
+    TableCheck, TaskRange, TaskTable, yield_now,
 };
 pub use task::JoinHandle;

@@ -190,10 +190,7 @@ impl Drop for ReservedRun {
 }
 
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
-pub(crate) async fn write(
-    shared: &Shared,
-    value: &[u8],
-) -> Result<(Descriptor, Rc<ReservedRun>)> {
+pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
     let pages = pages_of(value.len(), shared.page_size) as u64;
     let page_id = shared.space.reserve(pages)?;
     let descriptor = Descriptor {

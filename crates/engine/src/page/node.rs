@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use qpair_memory::RacyBytes;
 
 use super::{
-    HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, OVERFLOW_FLAG, PageKind,
-    RECORD_HEAD_BYTES, field, head_of, slots_offset,
+    HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, LEAF_SLOT_BYTES,
+    OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, slots_offset,
 };
 
 /// A leaf or inner page, for reading.

@@ -3,8 +3,8 @@
 use qpair_memory::RacyBytesMut;
 
 use super::{
-    HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, Node, OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, slots_offset,
-    shared_prefix_len,
+    HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, Node, OVERFLOW_FLAG,
+    PageKind, RECORD_HEAD_BYTES, field, head_of, shared_prefix_len, slots_offset,
 };
 
 /// A leaf or inner page, for changing.

@@ -56,7 +56,10 @@ impl Pool {
                     self.frames.prefetch(frame, 1);
                     if let Some((parent, position)) = self.frames.parent_hint(frame) {
                         self.frames.prefetch(parent, 1);
-                        self.frames.prefetch_at(parent, slots_offset(false) + position * INNER_SLOT_BYTES + 8);
+                        self.frames.prefetch_at(
+                            parent,
+                            slots_offset(false) + position * INNER_SLOT_BYTES + 8,
+                        );
                     }
                 }
             }

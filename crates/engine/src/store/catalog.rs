@@ -38,7 +38,10 @@ impl Store {
         if name.is_empty() || name.len() > longest {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("a table name of {} bytes: in this store it has 1 to {longest}", name.len()),
+                format!(
+                    "a table name of {} bytes: in this store it has 1 to {longest}",
+                    name.len()
+                ),
             ));
         }
         let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);

@@ -183,7 +183,8 @@ fn examine_node(place: &Place, node: Node<'_>, faults: &mut Vec<String>) -> Cont
         faults.push("has other bounds than its parent gives it".to_owned());
     }
     let entries: usize = (0..node.count()).map(|position| node.entry_bytes_at(position)).sum();
-    let accounted = slots_offset(node.is_leaf()) + entries + lower.len() + upper.len() + node.free_bytes();
+    let accounted =
+        slots_offset(node.is_leaf()) + entries + lower.len() + upper.len() + node.free_bytes();
     if accounted != node.bytes.len() {
         faults.push(format!("accounts for {accounted} of its {} bytes", node.bytes.len()));
     }

@@ -42,7 +42,8 @@ impl Drop for StoreInner {
             return;
         }
         // A task was the last to let go. Its worker cannot wait for itself: another thread closes.
-        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
         if threads.is_empty() {
             return;
         }
@@ -58,9 +59,8 @@ impl Drop for StoreInner {
             next_worker: AtomicUsize::new(0),
         })));
         let closing = rest.clone();
-        let take = |rest: &Mutex<Option<Self>>| {
-            rest.lock().unwrap_or_else(PoisonError::into_inner).take()
-        };
+        let take =
+            |rest: &Mutex<Option<Self>>| rest.lock().unwrap_or_else(PoisonError::into_inner).take();
         let closer = std::thread::Builder::new().name("qpair-close".to_owned());
         if closer.spawn(move || drop(take(&closing))).is_err() {
             // Without a thread nobody closes: the label stays open, as after a crash.

@@ -5,7 +5,12 @@ use std::ops::Bound;
 use super::Table;
 use crate::error::Result;
 use crate::task::{run, run_inline};
-use crate::tree::{Batch, Direction, Scan};
+use crate::tree::{Batch, Direction, ReadAhead, Scan, route};
+
+/// Leaves a scan asks for ahead of itself at most.
+const AHEAD_MAX: usize = 32;
+/// Leaves a scan reads one by one before it looks ahead: short scans should not read what they do not want.
+const LEAVES_BEFORE_AHEAD: u64 = 4;
 
 /// Where a scan is.
 struct Cursor {
@@ -16,6 +21,12 @@ struct Cursor {
     to: Bound<Vec<u8>>,
     batch: Batch,
     next: usize,
+    /// Leaves fetched.
+    leaves: u64,
+    /// Leaves ahead that were asked for.
+    ahead: usize,
+    /// How far the last look ahead was, leaves.
+    window: usize,
 }
 
 impl Cursor {
@@ -27,6 +38,9 @@ impl Cursor {
             to,
             batch: Batch::default(),
             next: 0,
+            leaves: 0,
+            window: 0,
+            ahead: 0,
         }
     }
 
@@ -52,6 +66,8 @@ impl Cursor {
 
     fn taken(&mut self) {
         self.next = 0;
+        self.leaves += 1;
+        self.ahead = self.ahead.saturating_sub(1);
         self.from = self.batch.next.take();
     }
 
@@ -71,6 +87,14 @@ impl Cursor {
     async fn fetch(&mut self) -> Result<()> {
         let Some(from) = &self.from else { return Ok(()) };
         let shared = self.table.inner().shared.clone();
+        // A scan of many leaves is one of many more, most often; the further it has come, the further it looks ahead.
+        if self.leaves >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2 {
+            self.window = (self.window * 2).clamp(4, AHEAD_MAX);
+            let route = route(self.direction, from);
+            run(&shared, ReadAhead::new(self.table.tree(), self.direction, route, self.window))
+                .await?;
+            self.ahead = self.window;
+        }
         run(&shared, Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch))
             .await?;
         self.taken();
@@ -159,6 +183,7 @@ impl Range {
             if !cursor.fetch_inline() {
                 // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
                 let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
+                cursor.ahead = 0;
                 let inner = cursor.table.inner().clone();
                 self.cursor = Some(inner.block_on(move || async move {
                     cursor.fetch().await?;

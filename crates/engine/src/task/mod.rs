@@ -12,6 +12,8 @@ mod worker;
 
 pub use handle::JoinHandle;
 pub(crate) use handle::promise;
-pub(crate) use operation::{Context, Descent, LoadPlan, Need, Operation, check_here, run, run_inline};
+pub(crate) use operation::{
+    Context, Descent, LoadPlan, Need, Operation, check_here, run, run_inline,
+};
 pub(crate) use remote::Remote;
-pub(crate) use worker::{Worker, WorkerOptions, corrupt, current, latch_free};
+pub(crate) use worker::{Loading, Worker, WorkerOptions, corrupt, current, latch_free};

@@ -83,7 +83,9 @@ enum OwnRequest {
     Vacant,
     InFlight(TaskRef),
     /// Its task went away; what comes back is dropped, and only then the pages it was for.
-    Abandoned { _pages: Option<Rc<ReservedRun>> },
+    Abandoned {
+        _pages: Option<Rc<ReservedRun>>,
+    },
     Done(Completion),
 }
 

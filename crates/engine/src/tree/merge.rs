@@ -146,7 +146,8 @@ fn fit_into_one(left: Node<'_>, right: Node<'_>, separator: &[u8]) -> bool {
     let (lower, upper) = fences(left, right);
     let prefix = upper.as_deref().map_or(0, |upper| shared_prefix_len(&lower, upper));
     let leaf = left.is_leaf();
-    let mut bytes = slots_offset(left.is_leaf()) + lower.len() + upper.map_or(0, |upper| upper.len());
+    let mut bytes =
+        slots_offset(left.is_leaf()) + lower.len() + upper.map_or(0, |upper| upper.len());
     for node in [left, right] {
         let mut key = Vec::new();
         for position in 0..node.count() {

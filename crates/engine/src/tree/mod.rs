@@ -7,6 +7,7 @@ mod descend;
 mod get;
 mod merge;
 mod put;
+mod read_ahead;
 mod remove;
 mod scan;
 mod split;
@@ -14,8 +15,9 @@ mod split;
 pub(crate) use get::{Found, Get};
 pub(crate) use merge::{Merge, Merged};
 pub(crate) use put::{Put, PutOutcome};
+pub(crate) use read_ahead::ReadAhead;
 pub(crate) use remove::{Remove, Removed};
-pub(crate) use scan::{Batch, Direction, Scan};
+pub(crate) use scan::{Batch, Direction, Scan, route};
 pub(crate) use split::{Split, SplitOutcome};
 
 use qpair_memory::FrameIndex;

@@ -162,18 +162,21 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// The way to the first leaf of a scan that comes from this bound.
+pub(crate) fn route(direction: Direction, from: &Bound<Vec<u8>>) -> Route<'_> {
+    match (direction, from) {
+        (_, Bound::Included(key)) | (Direction::Forward, Bound::Excluded(key)) => Route::To(key),
+        (Direction::Reverse, Bound::Excluded(key)) => Route::Before(key),
+        (Direction::Forward, Bound::Unbounded) => Route::To(&[]),
+        (Direction::Reverse, Bound::Unbounded) => Route::Last,
+    }
+}
+
 impl Operation for Scan<'_> {
     type Output = ();
 
     fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
-        let route = match (self.direction, self.from) {
-            (_, Bound::Included(key)) | (Direction::Forward, Bound::Excluded(key)) => {
-                Route::To(key)
-            }
-            (Direction::Reverse, Bound::Excluded(key)) => Route::Before(key),
-            (Direction::Forward, Bound::Unbounded) => Route::To(&[]),
-            (Direction::Reverse, Bound::Unbounded) => Route::Last,
-        };
+        let route = route(self.direction, self.from);
         let page = self.descent.to_leaf(context, &self.tree, route)?;
         self.batch.clear();
         let node = Node::new(page.bytes());
