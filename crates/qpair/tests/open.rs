@@ -1,0 +1,129 @@
+//! Opening stores by name: what is made, what is refused, what is left behind.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that fails should panic, and one that skips should say so"
+)]
+
+use qpair::{ErrorKind, Interface, Options, Store};
+use tempfile::TempDir;
+
+fn directory() -> TempDir {
+    // Next to the build, which is on a file system with direct I/O where /tmp may not be.
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Options for little stores.
+fn small(options: Options) -> Options {
+    options.memory_bytes(4 << 20).workers(1)
+}
+
+fn kind(outcome: qpair::Result<Store>) -> ErrorKind {
+    outcome.expect_err("opening it should fail").kind()
+}
+
+#[test]
+fn makes_closes_and_opens_again() {
+    let directory = directory();
+    let path = directory.path().join("s");
+    assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotFound);
+    assert_eq!(kind(small(Options::new(&path)).read_only(true).open()), ErrorKind::NotFound);
+    assert!(!path.exists());
+    let (store, report) = small(Options::new(&path)).page_size(8192).open_with_report().unwrap();
+    assert!(report.created && report.not_writable.is_none(), "{report:?}");
+    store.table("t").unwrap().put(b"k", b"v").unwrap();
+    store.close().unwrap();
+    let (store, report) = small(Options::new(&path)).read_only(true).open_with_report().unwrap();
+    assert!(!report.created && store.is_read_only());
+    assert_eq!(store.report().page_size, 8192);
+    let table = store.existing_table("t").unwrap().unwrap();
+    assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
+    assert_eq!(table.put(b"k", b"w").unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_store_that_cannot_be_made_leaves_no_file() {
+    let directory = directory();
+    let path = directory.path().join("s");
+    assert_eq!(kind(small(Options::new(&path)).page_size(1000).open()), ErrorKind::Invalid);
+    assert_eq!(kind(Options::new(&path).memory_bytes(1000).open()), ErrorKind::NoMemory);
+    let other = directory.path().join("no/such/folder");
+    assert_eq!(kind(small(Options::striped([&path, &other])).open()), ErrorKind::NotFound);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interface_by_name_is_the_one_used() {
+    let directory = directory();
+    let path = directory.path().join("s");
+    for interface in Interface::CONCRETE {
+        match small(Options::new(&path)).io(interface).open_with_report() {
+            Ok((store, report)) => {
+                assert_eq!(report.interface, interface.name());
+                assert!(report.passed_over.is_empty());
+                store.close().unwrap();
+            }
+            Err(error) => eprintln!("skipped {interface}: {error}"),
+        }
+    }
+    let (_store, report) = small(Options::new(&path)).open_with_report().unwrap();
+    let first = Interface::CONCRETE[report.passed_over.len()];
+    assert_eq!(report.interface, first.name(), "{report:?}");
+}
+
+#[test]
+fn a_stripe_by_members_or_as_one_name() {
+    let directory = directory();
+    let paths = ["a", "b", "c"].map(|name| directory.path().join(name));
+    let [a, b, _] = &paths;
+    let open = |options: Options| small(options).io(Interface::Posix).open();
+    let store = open(Options::striped(&paths).stripe_unit_bytes(4096)).unwrap();
+    store.table("t").unwrap().put(b"k", b"v").unwrap();
+    store.close().unwrap();
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    let store = open(Options::new(format!("stripe:{}", names.join("+")))).unwrap();
+    assert_eq!(store.report().stripe_unit_bytes, 4096);
+    store.close().unwrap();
+    assert_eq!(kind(open(Options::striped([a, b]))), ErrorKind::Member);
+    assert_eq!(kind(open(Options::striped(paths.iter().rev()))), ErrorKind::Member);
+    std::fs::remove_file(b).unwrap();
+    assert_eq!(kind(open(Options::striped(&paths))), ErrorKind::Member);
+    assert!(!b.exists(), "a lost member was made anew");
+}
+
+#[test]
+fn never_overwrites_unasked() {
+    let directory = directory();
+    let path = directory.path().join("s");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    assert_eq!(kind(small(Options::new(&path)).open()), ErrorKind::NotAStore);
+    assert_eq!(kind(small(Options::new(&path)).format(true).open()), ErrorKind::Exists);
+    assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
+    small(Options::new(&path)).format(true).force(true).open().unwrap().close().unwrap();
+    small(Options::new(&path)).open().unwrap().close().unwrap();
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let directory = directory();
+    let path = directory.path().join("s");
+    let writer = small(Options::new(&path)).open().unwrap();
+    assert_eq!(kind(small(Options::new(&path)).read_only(true).open()), ErrorKind::Busy);
+    writer.close().unwrap();
+    let readers = [(); 2].map(|()| small(Options::new(&path)).read_only(true).open().unwrap());
+    assert_eq!(kind(small(Options::new(&path)).open()), ErrorKind::Busy);
+    drop(readers);
+}
+
+#[test]
+fn stores_without_a_file() {
+    let store = small(Options::new("delay:read_us=10:ram:size=8MiB,growable=true")).open().unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"k", b"v").unwrap();
+    assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
+    store.close().unwrap();
+    assert_eq!(kind(Options::new("odd:name").open()), ErrorKind::Invalid);
+    assert_eq!(kind(Options::striped::<&str>([]).open()), ErrorKind::Invalid);
+    assert!(Options::new("s").memory("12 parsecs").is_err());
+}
