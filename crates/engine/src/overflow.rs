@@ -246,7 +246,7 @@ async fn write_parts(
                 failed = Err(error);
             }
             if let Some(buffer) = completion.buffer {
-                give_scratch(frames.end_write(buffer).0);
+                give_scratch(shared.pool.end_write(buffer));
             }
         }
         if failed.is_err() {
@@ -295,7 +295,7 @@ pub(crate) async fn read(
             } else if matches!(outcome, Ok(true)) {
                 outcome = take_part(&page, descriptor, part, page_id, output);
             }
-            let _ = page.end_read();
+            shared.pool.end_read(page);
             give_scratch(frame);
         }
         if !outcome? {

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-use qpair_memory::{FrameIndex, FrameTable};
+use qpair_block::Buffer;
+use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
 
 /// Replacement states of a frame, kept in its state byte.
 pub(crate) mod state {
@@ -112,8 +113,28 @@ impl Pool {
         true
     }
 
+    /// Opens a frame that was read into, and wakes who waits for that. Even the memory of a transfer beside the
+    /// trees may have waiters: they came by a reference that was true a moment before.
+    pub(crate) fn end_read(&self, page: ExclusiveFrame<'_>) {
+        let frame = page.index();
+        let page_id = self.frames.page_id(frame);
+        if page.end_read() {
+            self.wake_waiters(frame, page_id);
+        }
+    }
+
+    /// Takes back the memory of a write, and wakes who waits for that; the frame.
+    pub(crate) fn end_write(&self, buffer: Buffer) -> FrameIndex {
+        let page_id = self.frames.page_id(FrameIndex(buffer.block().0));
+        let (frame, waited) = self.frames.end_write(buffer);
+        if waited {
+            self.wake_waiters(frame, page_id);
+        }
+        frame
+    }
+
     /// Wakes all who wait for the I/O on a frame that has just ended.
-    pub(crate) fn wake_waiters(&self, frame: FrameIndex, page_id: u64) {
+    fn wake_waiters(&self, frame: FrameIndex, page_id: u64) {
         let mut waiters = self.partition(page_id).lock().unwrap_or_else(PoisonError::into_inner);
         let mut i = 0;
         while i < waiters.len() {

@@ -177,7 +177,7 @@ impl StoreInner {
                 Ok(()) => None,
             };
             frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
-            let _ = page.end_read();
+            shared.pool.end_read(page);
             match fault {
                 None => Ok(Tree { id, root: frame }),
                 Some(error) => {

@@ -279,15 +279,12 @@ async fn finish(shared: &Shared, write: Option<Writing>) -> Result<()> {
     let Completion { buffer, result, .. } = transfer.done().await?;
     if let Some(buffer) = buffer {
         let frame = FrameIndex(buffer.block().0);
-        let page_id = shared.pool.frames.page_id(frame);
         if !copy && result.is_ok() {
             shared.pool.frames.set_dirty(frame, false);
         }
-        let (frame, waited) = shared.pool.frames.end_write(buffer);
+        let frame = shared.pool.end_write(buffer);
         if copy {
             give_scratch(frame);
-        } else if waited {
-            shared.pool.wake_waiters(frame, page_id);
         }
     }
     result.map_err(|error| {
@@ -353,7 +350,7 @@ pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> 
     let bytes = page.as_slice().to_vec();
     let (stored, stored_id) =
         (page.bytes().load_u32(field::CHECKSUM), page.bytes().load_u64(field::PAGE_ID));
-    let _ = page.end_read();
+    shared.pool.end_read(page);
     give_scratch(frame);
     completion.result.map_err(|error| Error::io(error, format!("reading page {page_id}")))?;
     let sum = checksum(&bytes);

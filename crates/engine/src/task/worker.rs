@@ -501,9 +501,7 @@ impl Worker {
             self.load_errors.borrow_mut().push((task, page_id, error));
             self.broken.borrow_mut().push(frame);
         }
-        if page.end_read() {
-            pool.wake_waiters(frame, page_id);
-        }
+        pool.end_read(page);
         self.make_ready(task);
     }
 
@@ -516,10 +514,7 @@ impl Worker {
             Ok(()) => pool.frames.set_dirty(frame, false),
             Err(error) => self.shared.fail(Error::io(error, format!("writing page {page_id}"))),
         }
-        let (frame, waited) = pool.frames.end_write(buffer);
-        if waited {
-            pool.wake_waiters(frame, page_id);
-        }
+        let frame = pool.end_write(buffer);
         self.write_backs.set(self.write_backs.get().saturating_sub(1));
         if result.is_ok()
             && let Some(frame) = pool.written(frame)
@@ -605,9 +600,9 @@ impl Worker {
         }
         let page = FrameIndex(buffer.block().0);
         if op == Op::Read {
-            let _ = frames.end_read(buffer).end_read();
+            self.shared.pool.end_read(frames.end_read(buffer));
         } else {
-            let _ = frames.end_write(buffer);
+            self.shared.pool.end_write(buffer);
         }
         frames.set_state(page, state::FREE);
         self.give_frame(page);

@@ -364,7 +364,7 @@ async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
             },
         });
         let frame = page.index();
-        let _ = page.end_read();
+        shared.pool.end_read(page);
         give_scratch(frame);
     }
 }
