@@ -56,3 +56,8 @@ pub use qpair_engine::{
 };
 pub use qpair_kernel::{Interface, probe};
 pub use report::{OpenReport, PassedOver};
+
+/// The README's example compiles.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+struct ReadmeDoctests;
