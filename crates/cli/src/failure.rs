@@ -107,6 +107,9 @@ impl From<qpair::Error> for Failure {
 fn in_words_of_the_command(hint: &str, kind: ErrorKind) -> String {
     match kind {
         ErrorKind::Unsupported if hint.contains("buffered") => format!("{hint} (--buffered)"),
+        ErrorKind::NotAStore if hint.contains("new store there") => {
+            "if it was one, restore it from its source; to make a new one there: --init".to_owned()
+        }
         ErrorKind::Exists if hint.contains("by force") => format!("{hint} (--init-force)"),
         ErrorKind::NoMemory if hint.contains("at least") => format!("{hint} (--memory)"),
         _ => hint.to_owned(),
