@@ -12,6 +12,8 @@ mod ceiling;
 mod clock;
 mod dataset;
 mod demo;
+mod loops;
+mod measure;
 mod progress;
 mod report;
 mod run;

@@ -1,0 +1,116 @@
+//! What one task does, over and over.
+
+use std::cell::RefCell;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+use qpair::{Error, ErrorKind, Result, TaskTable};
+
+use crate::dataset::{self, VALUE_BYTES};
+use crate::measure::{Tally, Window};
+use crate::workload::SCAN_RECORDS;
+
+fn wrong(record: u64) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("record {record} is not what was written"))
+}
+
+pub(crate) async fn lookups(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    seed: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut value = Vec::with_capacity(2 * VALUE_BYTES);
+    let mut began = window.now_ns();
+    loop {
+        let record = random.u64(0..records);
+        value.clear();
+        if !table.get_into(&dataset::key(record), &mut value).await?
+            || !dataset::is_value_of(record, &value)
+        {
+            return Err(wrong(record));
+        }
+        let ended = window.now_ns();
+        if !window.count(tally, began, ended, 1) {
+            return Ok(());
+        }
+        began = ended;
+    }
+}
+
+pub(crate) async fn updates(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    seed: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut value = [0; VALUE_BYTES];
+    let mut began = window.now_ns();
+    loop {
+        let record = random.u64(0..records);
+        dataset::value(record, random.u64(..), &mut value);
+        table.put(&dataset::key(record), &value).await?;
+        let ended = window.now_ns();
+        if !window.count(tally, began, ended, 1) {
+            return Ok(());
+        }
+        began = ended;
+    }
+}
+
+pub(crate) async fn scans(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    seed: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut began = window.now_ns();
+    loop {
+        let first = random.u64(0..records);
+        let mut range = table
+            .range::<[u8], _>((Bound::Included(&dataset::key(first)[..]), Bound::Unbounded))?;
+        let mut expected = first;
+        while expected < first + SCAN_RECORDS {
+            let Some((key, value)) = range.next().await? else { break };
+            if key != dataset::key(expected) || !dataset::is_value_of(expected, &value) {
+                return Err(wrong(expected));
+            }
+            expected += 1;
+        }
+        let ended = window.now_ns();
+        if !window.count(tally, began, ended, expected - first) {
+            return Ok(());
+        }
+        began = ended;
+    }
+}
+
+pub(crate) async fn inserts(
+    table: &TaskTable,
+    window: &Window,
+    records: u64,
+    tally: &RefCell<Tally>,
+) -> Result<()> {
+    let mut value = [0; VALUE_BYTES];
+    let mut began = window.now_ns();
+    loop {
+        let index = window.next.fetch_add(1, Ordering::Relaxed);
+        if index >= records {
+            return Ok(());
+        }
+        let record = dataset::shuffled(index, records);
+        dataset::value(record, 0, &mut value);
+        table.put(&dataset::key(record), &value).await?;
+        let ended = window.now_ns();
+        if !window.count(tally, began, ended, 1) {
+            return Ok(());
+        }
+        began = ended;
+    }
+}
