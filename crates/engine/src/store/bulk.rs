@@ -12,7 +12,7 @@ use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
 use crate::page::{
-    HEADER_BYTES, Node, NodeInit, NodeMut, checksum, separator_len, shared_prefix_len, slots_offset,
+    Node, NodeInit, NodeMut, checksum, separator_len, shared_prefix_len, slots_offset,
 };
 use crate::swip::Swip;
 use crate::tree::Tree;

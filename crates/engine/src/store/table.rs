@@ -106,8 +106,11 @@ impl Table {
     }
 }
 
+/// Where a range of keys begins and ends.
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// Owned bounds of a range of keys.
-fn bounds<K, R>(range: &R) -> Result<(Bound<Vec<u8>>, Bound<Vec<u8>>)>
+fn bounds<K, R>(range: &R) -> Result<Bounds>
 where
     K: AsRef<[u8]> + ?Sized,
     R: RangeBounds<K>,

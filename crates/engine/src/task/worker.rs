@@ -75,7 +75,7 @@ fn tag(kind: Tag, value: u64) -> u64 {
 }
 
 fn load_tag(task: TaskRef) -> u64 {
-    tag(Tag::Load, u64::from(task.generation & 0xffff_ffff) | u64::from(task.slot) << 32)
+    tag(Tag::Load, u64::from(task.generation) | u64::from(task.slot) << 32)
 }
 
 /// A request of a task's own, in flight or done.

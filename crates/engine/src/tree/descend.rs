@@ -53,7 +53,7 @@ pub(crate) fn read<'a>(
 impl Descent {
     /// Goes down to the leaf that a route leads to.
     #[inline]
-    pub(crate) fn to_leaf<'a>(
+    pub(crate) fn walk_to_leaf<'a>(
         &mut self,
         context: Context<'a>,
         tree: &Tree,

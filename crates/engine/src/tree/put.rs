@@ -34,7 +34,7 @@ impl Operation for Put<'_> {
     type Output = PutOutcome;
 
     fn step(&mut self, context: Context<'_>) -> Result<PutOutcome, Need> {
-        let page = self.descent.to_leaf(context, &self.tree, Route::To(self.key))?;
+        let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         let frame = page.index();
         // The place is used up: whatever comes next starts from the root.
         self.descent.restart();

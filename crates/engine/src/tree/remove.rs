@@ -36,7 +36,7 @@ impl Operation for Remove<'_> {
     type Output = Removed;
 
     fn step(&mut self, context: Context<'_>) -> Result<Removed, Need> {
-        let page = self.descent.to_leaf(context, &self.tree, Route::To(self.key))?;
+        let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         let node = Node::new(page.bytes());
         let (position, found) = node.lower_bound(self.key);
         if !page.validate() {

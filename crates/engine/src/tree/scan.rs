@@ -177,7 +177,7 @@ impl Operation for Scan<'_> {
 
     fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
         let route = route(self.direction, self.from);
-        let page = self.descent.to_leaf(context, &self.tree, route)?;
+        let page = self.descent.walk_to_leaf(context, &self.tree, route)?;
         self.batch.clear();
         let node = Node::new(page.bytes());
         match self.direction {
