@@ -109,6 +109,12 @@ impl FrameTable {
         self.header(frame).state.load(Relaxed)
     }
 
+    /// Changes the replacement state byte if it is `from`: for those who have no latch.
+    #[inline(always)]
+    pub fn change_state(&self, frame: FrameIndex, from: u8, to: u8) {
+        let _ = self.header(frame).state.compare_exchange(from, to, Relaxed, Relaxed);
+    }
+
     /// Sets the replacement state byte.
     #[inline(always)]
     pub fn set_state(&self, frame: FrameIndex, state: u8) {

@@ -46,7 +46,7 @@ impl Pool {
                 let front =
                     FrameIndex(((position + u64::from(self.cooling_distance)) % count) as u32);
                 if self.frames.state(front) == state::HOT {
-                    self.frames.set_state(front, state::COOLING);
+                    self.frames.change_state(front, state::HOT, state::COOLING);
                 }
                 let frame = FrameIndex((position % count) as u32);
                 if matches!(self.frames.state(frame), state::COOLING | state::BROKEN) {

@@ -92,7 +92,7 @@ impl Pool {
     #[inline(always)]
     pub(crate) fn touch(&self, frame: FrameIndex) {
         if self.frames.state(frame) == state::COOLING {
-            self.frames.set_state(frame, state::HOT);
+            self.frames.change_state(frame, state::COOLING, state::HOT);
         }
     }
 

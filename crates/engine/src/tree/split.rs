@@ -181,7 +181,9 @@ impl Operation for Split<'_> {
             self.cut(context, parent, position, page, frame, &cut);
             Ok(SplitOutcome::Done)
         })();
-        if context.shared.pool.frames.state(frame) == state::FREE {
+        // The page id is taken when the frame is. The frame itself may be out of our hands by now: written, evicted,
+        // and on another worker's list.
+        if self.page_id.get().is_some() {
             worker.give_frame(frame);
         }
         outcome
