@@ -351,4 +351,104 @@ mod loom_tests {
             device.join().unwrap();
         });
     }
+
+    /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it into. `reference` is the parent's
+    /// word: 0 is cold, 1 says that the page is in the frame. Only the parent's latch changes it. Whoever reads the page
+    /// sees what the device brought, whoever parks is woken, and the page is loaded once for each time it left.
+    #[test]
+    fn two_tasks_fault_one_page_beside_an_evictor() {
+        struct Shared {
+            parent: Latch,
+            reference: AtomicU64,
+            frame: Latch,
+            content: AtomicU64,
+            waiters: Mutex<Vec<u32>>,
+            loads: AtomicU64,
+        }
+
+        /// One attempt of a task: the content, if it got as far; whether it parked.
+        fn fault(shared: &Shared, task: u32) -> (Option<u64>, bool) {
+            let Ok(version) = shared.parent.optimistic() else { return (None, false) };
+            let hot = shared.reference.load(Ordering::Relaxed) == 1;
+            if !shared.parent.validate(version) {
+                return (None, false);
+            }
+            if !hot {
+                if shared.parent.try_upgrade(version).is_err() {
+                    return (None, false);
+                }
+                // The evictor may hold the free frame for a look; the real loader spins here.
+                if shared.frame.try_exclusive().is_err() {
+                    let _ = shared.parent.release_exclusive();
+                    return (None, false);
+                }
+                shared.reference.store(1, Ordering::Relaxed);
+                shared.frame.begin_fill();
+                let _ = shared.parent.release_exclusive();
+                // The completion, by the worker that began the load.
+                shared.content.store(7, Ordering::Relaxed);
+                shared.loads.fetch_add(1, Ordering::Relaxed);
+                if shared.frame.end_fill() {
+                    shared.waiters.lock().unwrap().clear();
+                }
+                return (None, false);
+            }
+            match shared.frame.optimistic() {
+                Ok(below) if shared.parent.validate(version) => {
+                    let seen = shared.content.load(Ordering::Relaxed);
+                    (shared.frame.validate(below).then_some(seen), false)
+                }
+                Err(Blocked::InFlight) if shared.parent.validate(version) => {
+                    let mut waiters = shared.waiters.lock().unwrap();
+                    let parked = shared.frame.add_waiter();
+                    if parked {
+                        waiters.push(task);
+                    }
+                    (None, parked)
+                }
+                _ => (None, false),
+            }
+        }
+
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Arc::new(Shared {
+                parent: Latch::new(),
+                reference: AtomicU64::new(0),
+                frame: Latch::new(),
+                content: AtomicU64::new(0),
+                waiters: Mutex::new(Vec::new()),
+                loads: AtomicU64::new(0),
+            });
+            let tasks: Vec<_> = (0..2)
+                .map(|task| {
+                    let shared = shared.clone();
+                    thread::spawn(move || {
+                        let seen = fault(&shared, task).0;
+                        assert!(seen.is_none_or(|seen| seen == 7), "a reader saw {seen:?}");
+                    })
+                })
+                .collect();
+            // The evictor: the frame first, then its parent, as a sweep does.
+            let mut evictions = 0;
+            if shared.frame.try_exclusive().is_ok() {
+                if shared.parent.try_exclusive().is_ok() {
+                    if shared.reference.load(Ordering::Relaxed) == 1 {
+                        assert_eq!(shared.content.load(Ordering::Relaxed), 7);
+                        shared.reference.store(0, Ordering::Relaxed);
+                        shared.content.store(0, Ordering::Relaxed);
+                        evictions += 1;
+                    }
+                    let _ = shared.parent.release_exclusive();
+                }
+                let _ = shared.frame.release_exclusive();
+            }
+            tasks.into_iter().for_each(|task| task.join().unwrap());
+            assert!(shared.waiters.lock().unwrap().is_empty(), "a task would sleep for ever");
+            let loads = shared.loads.load(Ordering::Relaxed);
+            let hot = shared.reference.load(Ordering::Relaxed);
+            assert_eq!(loads, evictions + hot, "{loads} loads, {evictions} evictions");
+        });
+    }
 }
