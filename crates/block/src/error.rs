@@ -94,6 +94,13 @@ impl Error {
         self
     }
 
+    /// The error without its way out, and the way out: for a layer above that tells people both in its own words.
+    #[must_use]
+    pub fn take_way_out(mut self) -> (Self, Option<String>) {
+        let hint = self.hint.take();
+        (self, hint)
+    }
+
     /// The kind, for programs.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use qpair_block::{Request, WaitOptions, WakeEvent};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::rig::{Line, Rig, ensure, patience};
 use crate::{CheckResult, Pass};
@@ -144,6 +144,12 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         Some(fd) => Some(fd.map_err(|e| e.to_string())?),
         None => None,
     };
+    // Also as a member of an epoll set: some descriptors tell those who poll them, but not a set they are in.
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
+    if let Some(fd) = &fd {
+        epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(|e| e.to_string())?;
+    }
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     for _ in 0..rig.options.rounds / 8 {
         // Few as well as many: one among many that tells hides others that do not.
@@ -151,9 +157,11 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         submit_reads(rig, &mut line, count)?;
         line.channel.kick();
         let start = Instant::now();
+        let by_set = rig.rng.bool();
         while line.channel.in_flight() > 0 {
             if let Some(fd) = &fd {
-                let mut fds = [PollFd::new(fd, PollFlags::IN)];
+                let polled = if by_set { &set } else { fd };
+                let mut fds = [PollFd::new(polled, PollFlags::IN)];
                 let ready = poll(&mut fds, Some(&second)).map_err(|e| e.to_string())?;
                 ensure(ready == 1, || {
                     format!("not readable with {} in flight", line.channel.in_flight())

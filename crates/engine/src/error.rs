@@ -85,10 +85,8 @@ impl Error {
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {
         let kind = kind_of(source.kind());
-        Self(
-            Inner { kind, context: context.into(), hint: None, source: Some(Box::new(source)) }
-                .into(),
-        )
+        let (source, hint) = source.take_way_out();
+        Self(Inner { kind, context: context.into(), hint, source: Some(Box::new(source)) }.into())
     }
 
     /// An error of one request on the way of doing `context`.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, ftruncate};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs, ftruncate};
 use rustix::io::Errno;
 
 use crate::request::TRANSFER_BYTES_MAX;
@@ -191,6 +191,12 @@ impl File {
                     format!("{} cannot have {wanted} bytes", self.name()),
                 )
             })?;
+        // Asked for more than there is, a file system may first give all it has, and leave none to others meanwhile.
+        if let Ok(space) = fstatvfs(&self.fd)
+            && space.f_bfree.saturating_mul(space.f_frsize) < new - *reserved
+        {
+            return Err(grow_error(Errno::NOSPC, self.name(), old, new));
+        }
         loop {
             match fallocate(&self.fd, FallocateFlags::empty(), *reserved, new - *reserved) {
                 Ok(()) => break,

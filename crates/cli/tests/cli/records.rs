@@ -123,7 +123,6 @@ fn stripes_over_members() {
 /// A stripe sleeps on an epoll set of its members' descriptors. A DEFER_TASKRUN ring never tells such a set of what it
 /// has done (Linux 6.18): the store hung in its first wait.
 #[test]
-#[ignore = "io_uring: an epoll set over a DEFER_TASKRUN ring never wakes; needs an eventfd"]
 fn stripes_on_every_interface() {
     let directory = Directory::new();
     for io in ["posix", "libaio", "io_uring"] {

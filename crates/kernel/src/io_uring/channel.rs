@@ -6,16 +6,17 @@
 //! - `armed` is true from the push of the poll on the wake event until its completion was taken.
 
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use qpair_block::{
-    ChannelOptions, ChannelStatistics, Completion, IoChannel, Op, Request, Result, WaitOptions,
-    WakeEvent,
+    ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Op, Request, Result,
+    WaitOptions, WakeEvent,
 };
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::buffers::Buffers;
 use super::ring::{Enter, Ring};
@@ -46,8 +47,8 @@ pub(super) struct Channel {
     armed: bool,
     /// The rest of a transfer was pushed and waits to be submitted.
     unfinished: bool,
-    /// Somebody polls the ring's descriptor.
-    watched: bool,
+    /// Set by the kernel for every completion, once somebody wants to poll for them.
+    event: Option<OwnedFd>,
     /// A no-operation is under way that makes the ring's descriptor readable.
     told: bool,
     /// The ring is registered with its thread.
@@ -87,7 +88,7 @@ impl Channel {
             wake: options.wake.clone(),
             armed: false,
             unfinished: false,
-            watched: false,
+            event: None,
             told: false,
             one_thread: PhantomData,
         })
@@ -127,6 +128,16 @@ impl Channel {
         }
         self.in_flight.take_refused(completions);
         woken
+    }
+
+    /// Takes what is there, and what the kernel holds back until it is asked.
+    fn collect(&mut self, completions: &mut Vec<Completion>) {
+        let before = completions.len();
+        self.reap(completions);
+        if self.unfinished || (completions.len() == before && self.ring.has_hidden_work()) {
+            let _ = self.enter(Enter { collect: true, ..Enter::default() });
+            self.reap(completions);
+        }
     }
 
     /// Submits, waits and collects.
@@ -193,7 +204,7 @@ impl IoChannel for Channel {
         }
         if let Err(error) = verify(&request, &self.file.limits, self.file.size_bytes()) {
             self.in_flight.refuse(request, error);
-            if self.watched && !self.told {
+            if self.event.is_some() && !self.told {
                 // Whoever sleeps on the descriptor must see that there is something to take.
                 let entry = opcode::Nop::new().build().user_data(NOTHING);
                 // SAFETY: names no memory.
@@ -223,10 +234,15 @@ impl IoChannel for Channel {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        self.reap(completions);
-        if self.unfinished || (completions.len() == before && self.ring.has_hidden_work()) {
-            let _ = self.enter(Enter { collect: true, ..Enter::default() });
-            self.reap(completions);
+        self.collect(completions);
+        if completions.len() == before
+            && let Some(event) = &self.event
+        {
+            // Nothing is here, so whoever sleeps for the event sleeps for what comes from now on; the second look is for
+            // what came before the event was cleared.
+            let _ = rustix::io::read(event, &mut [0; 8]);
+            self.in_flight.statistics.system_calls += 1;
+            self.collect(completions);
         }
         completions.len() - before
     }
@@ -292,8 +308,19 @@ impl IoChannel for Channel {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        self.watched = true;
-        Ok(Some(self.ring.fd()))
+        // Not the ring's own descriptor: an epoll set that holds it does not wake for completions that this thread has
+        // yet to run (DEFER_TASKRUN, seen on Linux 6.18).
+        let event = match self.event.take() {
+            Some(event) => event,
+            None => {
+                let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+                    .map_err(|cause| Error::os(cause.into(), "an event for completions"))?;
+                self.ring.register_event(event.as_raw_fd())?;
+                event
+            }
+        };
+        let event: &OwnedFd = self.event.insert(event);
+        Ok(Some(event.as_fd()))
     }
 }
 

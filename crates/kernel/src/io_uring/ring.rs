@@ -1,7 +1,7 @@
 //! The ring itself: set-up with the best flags the kernel has, and the one system call.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
@@ -188,17 +188,19 @@ impl Ring {
         unsafe { self.ring.submitter().register_buffers(pieces) }
     }
 
+    /// Has the kernel signal an eventfd for every completion.
+    pub(super) fn register_event(&self, event: RawFd) -> Result<()> {
+        self.ring
+            .submitter()
+            .register_eventfd(event)
+            .map_err(|cause| Error::os(cause, "registering an event with the ring"))
+    }
+
     /// Lets go of registered memory and files now. The kernel takes a ring down some time after it was closed; until
     /// then the memory would count against the limit, and the file stay open, with its lock.
     pub(super) fn unregister(&self) {
         let _ = self.ring.submitter().unregister_buffers();
         let _ = self.ring.submitter().unregister_files();
-    }
-
-    /// The ring's descriptor; it polls readable when completions are there.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open as long as `self.ring`, which is borrowed.
-        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
 
