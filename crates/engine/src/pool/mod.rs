@@ -33,6 +33,9 @@ pub(crate) mod state {
 /// Lists of waiters, by page id.
 const WAITER_PARTITIONS: usize = 64;
 
+/// Tasks that wait for the I/O on frames.
+type Waiters = Vec<(FrameIndex, Waker)>;
+
 /// Frames and their bookkeeping.
 pub(crate) struct Pool {
     pub(crate) frames: FrameTable,
@@ -47,7 +50,7 @@ pub(crate) struct Pool {
     /// Frames a worker keeps at hand.
     pub(crate) local_max: usize,
     /// Those who wait for the I/O of a page that somebody else began.
-    waiters: Box<[Mutex<Vec<(FrameIndex, Waker)>>]>,
+    waiters: Box<[Mutex<Waiters>]>,
     pub(crate) evictions: AtomicU64,
 }
 
@@ -96,7 +99,7 @@ impl Pool {
         }
     }
 
-    fn partition(&self, page_id: u64) -> &Mutex<Vec<(FrameIndex, Waker)>> {
+    fn partition(&self, page_id: u64) -> &Mutex<Waiters> {
         &self.waiters[page_id as usize % WAITER_PARTITIONS]
     }
 

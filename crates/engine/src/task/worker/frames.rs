@@ -1,0 +1,116 @@
+//! A worker's share of the pool: frames at hand, eviction when they run low, tasks that wait for one.
+
+use std::task::Poll;
+
+use qpair_memory::FrameIndex;
+
+use super::{Tag, Worker, tag};
+use crate::error::{Error, ErrorKind};
+use crate::shared::Shared;
+
+impl Worker {
+    /// Takes a free frame from the worker's own store of them.
+    pub(crate) fn take_frame(&self) -> Option<FrameIndex> {
+        let mut free = self.free.borrow_mut();
+        if free.is_empty() {
+            self.shared.pool.take_free((self.shared.pool.local_max / 2).max(1), &mut free);
+        }
+        free.pop()
+    }
+
+    /// Gives a frame back.
+    pub(crate) fn give_frame(&self, frame: FrameIndex) {
+        let mut free = self.free.borrow_mut();
+        free.push(frame);
+        if free.len() > self.shared.pool.local_max {
+            self.shared.pool.give_free(&mut free, self.shared.pool.local_max / 2);
+        }
+    }
+
+    /// Parks the running task until a frame may be free; an error if that is hopeless.
+    pub(crate) fn wait_for_frame(&self) -> Poll<Error> {
+        /// Turns of a millisecond without any frame coming free.
+        const STARVED_MAX: u32 = 2000;
+        if self.starved.get() > STARVED_MAX {
+            self.starved.set(0);
+            return Poll::Ready(match self.shared.failure() {
+                Some(_) => self.shared.check_writable().err().unwrap_or_else(no_memory),
+                None => no_memory(),
+            });
+        }
+        self.frame_waiters.borrow_mut().push_back(self.running.get());
+        Poll::Pending
+    }
+
+    /// Evicts when frames run low, and wakes those who wait for one.
+    pub(super) fn make_frames_free(&self) {
+        let pool = &self.shared.pool;
+        let waiting = self.frame_waiters.borrow().len();
+        let at_hand = self.free.borrow().len();
+        if waiting == 0 && at_hand + pool.free_count() >= pool.free_low {
+            return;
+        }
+        let pending = self.write_backs.get() as usize;
+        let wanted = (pool.local_max / 2).max(1);
+        let mut writes = Vec::new();
+        let mut freed = std::mem::take(&mut *self.free.borrow_mut());
+        let before = freed.len();
+        // As many writes in flight as the pool can spare; reads must find room on the device too.
+        let may_write = self.shared.failure().is_none() && pending < pool.local_max;
+        let write_tag = tag(Tag::WriteBack, 0);
+        pool.sweep(wanted, (wanted * 16).max(512), write_tag, may_write, &mut freed, &mut writes);
+        let made = freed.len() - before;
+        *self.free.borrow_mut() = freed;
+        self.write_backs.set(self.write_backs.get() + writes.len() as u32);
+        let progress = made > 0 || !writes.is_empty() || self.channel.borrow().in_flight() > 0;
+        for request in writes {
+            self.submit(request);
+        }
+        if self.free.borrow().len() > 2 * pool.local_max {
+            pool.give_free(&mut self.free.borrow_mut(), pool.local_max);
+        }
+        self.starved.set(if progress || waiting == 0 { 0 } else { self.starved.get() + 1 });
+        let hopeless = self.starved.get() > 2000;
+        let available = self.free.borrow().len() + pool.free_count();
+        let wake = if hopeless { waiting } else { waiting.min(available) };
+        for _ in 0..wake {
+            let Some(task) = self.frame_waiters.borrow_mut().pop_front() else { break };
+            self.make_ready(task);
+        }
+    }
+
+    /// Takes pages that could not be loaded out of their parents.
+    pub(super) fn drop_broken(&self) {
+        if self.broken.borrow().is_empty() {
+            return;
+        }
+        let mut broken = std::mem::take(&mut *self.broken.borrow_mut());
+        broken.retain(|frame| match self.shared.pool.drop_broken(*frame) {
+            Some(true) => {
+                self.give_frame(*frame);
+                false
+            }
+            Some(false) => false,
+            None => true,
+        });
+        self.broken.borrow_mut().append(&mut broken);
+    }
+}
+
+/// Latches a frame that is free: nobody else has a use for it, but a sweep may look at it for a moment.
+pub(crate) fn latch_free(shared: &Shared, frame: FrameIndex) -> qpair_memory::ExclusiveFrame<'_> {
+    loop {
+        if let Ok(page) = shared.pool.frames.try_exclusive(frame) {
+            return page;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+fn no_memory() -> Error {
+    Error::with_hint(
+        ErrorKind::NoMemory,
+        "no page can leave memory: all are in use by operations under way",
+        "give the store more memory, or run fewer tasks at once",
+    )
+}

@@ -1,0 +1,109 @@
+//! Requests of a task's own, beside the trees: large values, lists, labels of a bulk load.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use qpair_block::{Buffer, Completion, Op, Request};
+use qpair_memory::FrameIndex;
+
+use super::{Tag, TaskRef, Worker, tag};
+use crate::error::Error;
+use crate::overflow::ReservedRun;
+use crate::pool::state;
+
+/// A request of a task's own, in flight or done.
+pub(super) enum OwnRequest {
+    Vacant,
+    InFlight(TaskRef),
+    /// Its task went away; what comes back is dropped, and only then the pages it was for.
+    Abandoned {
+        _pages: Option<Rc<ReservedRun>>,
+    },
+    Done(Completion),
+}
+
+impl Worker {
+    /// Submits a request of the running task's own; the ticket is for [`Worker::poll_own`].
+    pub(crate) fn submit_own(&self, mut request: Request) -> usize {
+        let mut own = self.own.borrow_mut();
+        let entry = OwnRequest::InFlight(self.running.get());
+        let ticket = match own.iter().position(|request| matches!(request, OwnRequest::Vacant)) {
+            Some(vacant) => {
+                own[vacant] = entry;
+                vacant
+            }
+            None => {
+                own.push(entry);
+                own.len() - 1
+            }
+        };
+        drop(own);
+        request.tag = tag(Tag::Own, ticket as u64);
+        self.submit(request);
+        ticket
+    }
+
+    /// The completion of an own request, once it is there.
+    pub(crate) fn poll_own(&self, ticket: usize) -> Poll<Completion> {
+        let mut own = self.own.borrow_mut();
+        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
+            OwnRequest::Done(completion) => Poll::Ready(completion),
+            _ => {
+                own[ticket] = OwnRequest::InFlight(self.running.get());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Lets go of an own request whose task went away.
+    pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<ReservedRun>>) {
+        let mut own = self.own.borrow_mut();
+        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
+            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned { _pages: pages },
+            OwnRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
+                drop(own);
+                self.reclaim(op, buffer);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn own_done(&self, ticket: usize, completion: Completion) {
+        let mut own = self.own.borrow_mut();
+        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
+            OwnRequest::InFlight(task) => {
+                if completion.op == Op::Flush
+                    && let Err(error) = completion.result
+                {
+                    self.shared.fail(Error::io(error, "flushing the store"));
+                }
+                own[ticket] = OwnRequest::Done(completion);
+                drop(own);
+                self.make_ready(task);
+            }
+            _ => {
+                drop(own);
+                if let Some(buffer) = completion.buffer {
+                    self.reclaim(completion.op, buffer);
+                }
+            }
+        }
+    }
+
+    /// Takes back the memory of a request whose task went away.
+    fn reclaim(&self, op: Op, buffer: Buffer) {
+        let frames = &self.shared.pool.frames;
+        if !Arc::ptr_eq(buffer.arena(), frames.arena()) {
+            return; // It goes back to its arena.
+        }
+        let page = FrameIndex(buffer.block().0);
+        if op == Op::Read {
+            self.shared.pool.end_read(frames.end_read(buffer));
+        } else {
+            self.shared.pool.end_write(buffer);
+        }
+        frames.set_state(page, state::FREE);
+        self.give_frame(page);
+    }
+}

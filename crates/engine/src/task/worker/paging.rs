@@ -1,0 +1,152 @@
+//! Pages in and out: loads, write-backs, and their ends.
+
+use qpair_block::{Buffer, IoError, Request};
+use qpair_memory::{Blocked, FrameIndex, Version};
+
+use super::{TaskRef, Worker, latch_free, load_tag};
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::{self, Node, NodeMut};
+use crate::pool::state;
+use crate::swip::Swip;
+use crate::task::operation::LoadPlan;
+
+/// What became of a load that was asked for.
+pub(crate) enum Loading {
+    /// The read is on its way; the parent now has this version; the task is woken at the end.
+    Started(Version),
+    /// The parent changed: look again.
+    Stale,
+    /// The parent is being written back: wait for that.
+    ParentInFlight,
+    /// No frame is free: wait for one.
+    NoFrame,
+    /// The same load failed for the same task before.
+    Failed(Error),
+}
+
+impl Worker {
+    /// Begins to load a page for the running task.
+    pub(crate) fn load(&self, plan: LoadPlan) -> Loading {
+        let task = self.running.get();
+        if !self.load_errors.borrow().is_empty()
+            && let Some(error) = self.take_load_error(task, plan.page_id)
+        {
+            return Loading::Failed(error);
+        }
+        if plan.page_id >= self.shared.space.high_water() {
+            return Loading::Failed(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "a reference to page {} of a store of {} pages",
+                    plan.page_id,
+                    self.shared.space.high_water()
+                ),
+            ));
+        }
+        let Some(frame) = self.take_frame() else { return Loading::NoFrame };
+        let frames = &self.shared.pool.frames;
+        let mut parent = match frames.resume(plan.parent, plan.version).upgrade() {
+            Ok(parent) => parent,
+            Err(blocked) => {
+                self.free.borrow_mut().push(frame);
+                return if blocked == Blocked::InFlight {
+                    Loading::ParentInFlight
+                } else {
+                    Loading::Stale
+                };
+            }
+        };
+        // Between the version and the latch nothing changed, so the reference is still cold.
+        NodeMut::new(parent.bytes_mut()).set_child(plan.position, Swip::Hot(frame).encode());
+        let child = latch_free(&self.shared, frame);
+        frames.set_page_id(frame, plan.page_id);
+        frames.set_parent_hint(frame, Some((plan.parent, plan.position)));
+        frames.set_dirty(frame, false);
+        frames.set_state(frame, state::HOT);
+        let buffer = child.begin_read();
+        let version = parent.release();
+        let len_bytes = buffer.len() as u32;
+        self.submit(Request::read(
+            self.shared.offset_bytes(plan.page_id),
+            len_bytes,
+            buffer,
+            load_tag(task),
+        ));
+        Loading::Started(version)
+    }
+
+    fn take_load_error(&self, task: TaskRef, page_id: u64) -> Option<Error> {
+        let mut errors = self.load_errors.borrow_mut();
+        let position = errors.iter().position(|(of, page, _)| *of == task && *page == page_id)?;
+        Some(errors.swap_remove(position).2)
+    }
+
+    #[inline]
+    pub(super) fn loaded(&self, task: TaskRef, buffer: Buffer, result: Result<(), IoError>) {
+        let pool = &self.shared.pool;
+        let page = pool.frames.end_read(buffer);
+        let frame = page.index();
+        let page_id = pool.frames.page_id(frame);
+        let fault = match result {
+            Ok(()) => verify(page.as_slice(), page.bytes(), page_id),
+            Err(error) => Some(Error::io(error, format!("reading page {page_id}"))),
+        };
+        if let Some(error) = fault {
+            pool.frames.set_state(frame, state::BROKEN);
+            self.load_errors.borrow_mut().push((task, page_id, error));
+            self.broken.borrow_mut().push(frame);
+        }
+        pool.end_read(page);
+        self.make_ready(task);
+    }
+
+    pub(super) fn written(&self, buffer: Buffer, result: Result<(), IoError>) {
+        let pool = &self.shared.pool;
+        let frame = FrameIndex(buffer.block().0);
+        let page_id = pool.frames.page_id(frame);
+        match result {
+            // While the write is in flight nobody can change the page: it is clean now.
+            Ok(()) => pool.frames.set_dirty(frame, false),
+            Err(error) => self.shared.fail(Error::io(error, format!("writing page {page_id}"))),
+        }
+        let frame = pool.end_write(buffer);
+        self.write_backs.set(self.write_backs.get().saturating_sub(1));
+        if result.is_ok()
+            && let Some(frame) = pool.written(frame)
+        {
+            self.give_frame(frame);
+        }
+    }
+}
+
+/// What is wrong with a page that came from the device, if anything.
+#[inline]
+fn verify(bytes: &[u8], page: qpair_memory::RacyBytes<'_>, page_id: u64) -> Option<Error> {
+    let node = Node::new(page);
+    let sum = page::checksum(bytes);
+    let stored = page.load_u32(page::field::CHECKSUM);
+    if sum == stored && node.page_id() == page_id {
+        return None;
+    }
+    Some(corrupt(bytes, stored, sum, node.page_id(), page_id))
+}
+
+/// The error for a page whose checksum or id is wrong.
+#[cold]
+pub(crate) fn corrupt(bytes: &[u8], stored: u32, sum: u32, stored_id: u64, page_id: u64) -> Error {
+    let what = if bytes.iter().all(|byte| *byte == 0) {
+        "is all zeroes".to_owned()
+    } else if stored != sum {
+        format!("has checksum {stored:08x}, its bytes give {sum:08x}")
+    } else {
+        format!("says it is page {stored_id}")
+    };
+    Error::with_hint(
+        ErrorKind::Corrupt,
+        format!(
+            "page {page_id}, at byte {} of the store's pages, {what}",
+            page_id * bytes.len() as u64
+        ),
+        "the device or something else changed it; `qpair check` lists all such pages; restore the store from its source",
+    )
+}
