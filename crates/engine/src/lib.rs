@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod overflow;
 mod page;
 mod pool;

@@ -262,7 +262,7 @@ pub(crate) async fn read(
     descriptor: Descriptor,
     output: &mut Vec<u8>,
 ) -> Result<bool> {
-    if descriptor.page_id + u64::from(descriptor.pages) > shared.space.high_water() {
+    if descriptor.page_id.saturating_add(descriptor.pages.into()) > shared.space.high_water() {
         return Err(Error::new(
             ErrorKind::Corrupt,
             format!("a large value at page {} past the store's end", descriptor.page_id),

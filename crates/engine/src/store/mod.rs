@@ -195,6 +195,11 @@ impl Drop for ChangeGuard {
     }
 }
 
+/// Whether one of these label slots is good.
+pub(crate) fn choose_label(slots: &[Vec<u8>]) -> Result<()> {
+    Superblock::choose(slots, "labels").map(|_| ())
+}
+
 /// A worker that blocks would wait for itself.
 fn refuse_on_worker() -> Result<()> {
     if current(|_| ()).is_some() {

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::Table;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::task::{run, run_inline};
 use crate::tree::{Batch, Direction, ReadAhead, Scan, route};
 
@@ -64,24 +64,45 @@ impl Cursor {
         Some((key.to_vec(), value.to_vec(), overflow))
     }
 
-    fn taken(&mut self) {
+    /// Goes on behind the leaf that was fetched.
+    fn taken(&mut self) -> Result<()> {
         self.next = 0;
         self.leaves += 1;
         self.ahead = self.ahead.saturating_sub(1);
-        self.from = self.batch.next.take();
+        let from = std::mem::replace(&mut self.from, self.batch.next.take());
+        // In a sound tree a scan only goes on; in a damaged one it would go round for ever.
+        let goes_on = match (self.direction, &from, &self.from) {
+            (_, None | Some(Bound::Unbounded), _) | (_, _, None) => true,
+            (Direction::Forward, Some(from), Some(next)) => key_of(next) > key_of(from),
+            // Backwards, the first key of a leaf may be where the scan began.
+            (Direction::Reverse, Some(Bound::Included(from)), Some(next)) => {
+                key_of(next) <= Some(from)
+            }
+            (Direction::Reverse, Some(from), Some(next)) => key_of(next) < key_of(from),
+        };
+        if goes_on {
+            return Ok(());
+        }
+        self.batch = Batch::default();
+        self.from = None;
+        Err(Error::with_hint(
+            ErrorKind::Corrupt,
+            "a leaf does not lie where its tree leads",
+            "`qpair check` names it; restore the store from its source",
+        ))
     }
 
     /// Fetches the next leaf without waiting, on a caller's thread; `false` if it would have to wait.
-    fn fetch_inline(&mut self) -> bool {
-        let Some(from) = &self.from else { return false };
+    fn fetch_inline(&mut self) -> Result<bool> {
+        let Some(from) = &self.from else { return Ok(false) };
         let shared = self.table.inner().shared.clone();
         let mut scan =
             Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch);
         if run_inline(&shared, &mut scan).is_none() {
-            return false;
+            return Ok(false);
         }
-        self.taken();
-        true
+        self.taken()?;
+        Ok(true)
     }
 
     async fn fetch(&mut self) -> Result<()> {
@@ -97,8 +118,14 @@ impl Cursor {
         }
         run(&shared, Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch))
             .await?;
-        self.taken();
-        Ok(())
+        self.taken()
+    }
+}
+
+fn key_of(bound: &Bound<Vec<u8>>) -> Option<&Vec<u8>> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
     }
 }
 
@@ -180,7 +207,7 @@ impl Range {
             if cursor.from.is_none() {
                 return Ok(None);
             }
-            if !cursor.fetch_inline() {
+            if !cursor.fetch_inline()? {
                 // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
                 let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
                 cursor.ahead = 0;

@@ -1,0 +1,8 @@
+//! Labels: the first byte says whether their checksums are made right first.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Some((first, slots)) = bytes.split_first() {
+        qpair_engine::fuzzing::read_labels(slots, first & 1 == 1);
+    }
+});
