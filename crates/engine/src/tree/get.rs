@@ -43,7 +43,8 @@ impl Operation for Get<'_> {
                     (context.shared.pool.frames.resume(frame, version), value)
                 }
                 _ => {
-                    let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
+                    let page =
+                        self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
                     let node = Node::new(page.bytes());
                     let (position, found) = node.lower_bound(self.key);
                     if !found {

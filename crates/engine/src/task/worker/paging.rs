@@ -5,7 +5,7 @@ use qpair_memory::{Blocked, FrameIndex, Version};
 
 use super::{TaskRef, Worker, latch_free, load_tag};
 use crate::error::{Error, ErrorKind, Result};
-use crate::page::{self, Node, NodeMut};
+use crate::page::{self, Node, NodeMut, PageKind};
 use crate::pool::state;
 use crate::swip::Swip;
 use crate::task::operation::LoadPlan;
@@ -88,7 +88,8 @@ impl Worker {
         let frame = page.index();
         let page_id = pool.frames.page_id(frame);
         let fault = match result {
-            Ok(()) => verify(page.as_slice(), page.bytes(), page_id),
+            Ok(()) => verify(page.as_slice(), page.bytes(), page_id)
+                .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_id)),
             Err(error) => Some(Error::io(error, format!("reading page {page_id}"))),
         };
         if let Some(error) = fault {
@@ -98,6 +99,37 @@ impl Worker {
         }
         pool.end_read(page);
         self.make_ready(task);
+    }
+
+    /// What is wrong with the place of a page whose bytes are right, if anything: a page of another kind or level, or one
+    /// that refers to frames, would lead readers astray.
+    #[inline]
+    fn misplaced(&self, node: Node<'_>, frame: FrameIndex, page_id: u64) -> Option<Error> {
+        let frames = &self.shared.pool.frames;
+        let kind = if node.is_leaf() { PageKind::Leaf } else { PageKind::Inner };
+        // The parent stays while its child is on the way. If it is latched just now, this look is left out.
+        let level_above = frames
+            .parent_hint(frame)
+            .and_then(|(parent, _)| frames.optimistic(parent).ok())
+            .map(|parent| (Node::new(parent.bytes()).level(), parent.validate()));
+        let refers_to_frames = || {
+            !node.is_leaf()
+                && (0..=node.count())
+                    .any(|position| matches!(Swip::decode(node.child(position)), Swip::Hot(_)))
+        };
+        let what = match level_above {
+            _ if node.kind_byte() != kind as u8 => format!("is of kind {}", node.kind_byte()),
+            Some((above, true)) if node.level().checked_add(1) != Some(above) => {
+                format!("is of level {} below one of level {above}", node.level())
+            }
+            _ if refers_to_frames() => "refers to memory".to_owned(),
+            _ => return None,
+        };
+        Some(Error::with_hint(
+            ErrorKind::Corrupt,
+            format!("page {page_id} {what}, though its checksum is right"),
+            "something other than this software wrote it; restore the store from its source",
+        ))
     }
 
     pub(super) fn written(&self, buffer: Buffer, result: Result<(), IoError>) {
