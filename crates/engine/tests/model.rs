@@ -182,7 +182,9 @@ async fn worker(table: TaskTable, task: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Sorted loads of many sizes, then lookups, scans, and changes on top.
 #[test]
 fn sorted_loads() {
-    for (page_size, records, seed) in [(512, 0, 1), (512, 1, 2), (512, 30_000, 3), (4096, 60_000, 4), (65536, 30_000, 5)] {
+    for (page_size, records, seed) in
+        [(512, 0, 1), (512, 1, 2), (512, 30_000, 3), (4096, 60_000, 4), (65536, 30_000, 5)]
+    {
         let mut random = fastrand::Rng::with_seed(seed);
         let device = ram();
         let options = options(page_size, 128);
@@ -190,7 +192,11 @@ fn sorted_loads() {
         let table = store.table("t").unwrap();
         let mut model = BTreeMap::new();
         for _ in 0..records {
-            let key = if random.u8(0..100) == 0 { random_key(&mut random, store.key_len_max()) } else { random.u64(..).to_be_bytes().to_vec() };
+            let key = if random.u8(0..100) == 0 {
+                random_key(&mut random, store.key_len_max())
+            } else {
+                random.u64(..).to_be_bytes().to_vec()
+            };
             let len = if random.u16(0..1000) == 0 { 3 * page_size } else { random.usize(0..40) };
             model.insert(key, vec![len as u8; len]);
         }
@@ -217,10 +223,15 @@ fn sorted_loads() {
 fn an_unsorted_load_changes_nothing() {
     let store = Store::open(vec![ram()], &options(512, 128)).unwrap();
     let table = store.table("t").unwrap();
-    let mut records: Vec<_> = (0..5000u32).map(|i| Ok((i.to_be_bytes().to_vec(), vec![7; 30]))).collect();
+    let mut records: Vec<_> =
+        (0..5000u32).map(|i| Ok((i.to_be_bytes().to_vec(), vec![7; 30]))).collect();
     records.push(Ok((vec![0], vec![])));
     assert!(table.bulk_load(records).is_err());
     compare(&table, &BTreeMap::new());
     let free = store.report().free_pages;
-    assert!(free + 10 > store.report().pages, "pages of the load were given back: {free} of {}", store.report().pages);
+    assert!(
+        free + 10 > store.report().pages,
+        "pages of the load were given back: {free} of {}",
+        store.report().pages
+    );
 }

@@ -146,7 +146,8 @@ impl FrameTable {
     /// Sets the parent hint.
     #[inline(always)]
     pub fn set_parent_hint(&self, frame: FrameIndex, parent: Option<(FrameIndex, usize)>) {
-        let (parent, position) = parent.map_or((u32::MAX, 0), |(parent, position)| (parent.0, position));
+        let (parent, position) =
+            parent.map_or((u32::MAX, 0), |(parent, position)| (parent.0, position));
         self.header(frame).parent.store(parent, Relaxed);
         self.header(frame).parent_position.store(position as u16, Relaxed);
     }

@@ -98,6 +98,14 @@ impl Descent {
                         Swip::Hot(child) => {
                             if context.interleave && level <= 2 {
                                 frames.prefetch(child, if level == 1 { 5 } else { 2 });
+                                if level == 2
+                                    && let Route::To(key) = route
+                                    && let Some(offset) = node.likely_offset(position, key)
+                                {
+                                    frames.prefetch_at(child, offset.saturating_sub(64));
+                                    frames.prefetch_at(child, offset);
+                                    frames.prefetch_at(child, offset + 64);
+                                }
                                 self.next = Some(child);
                                 return Err(Need::Prefetch);
                             }
