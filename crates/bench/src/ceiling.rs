@@ -58,12 +58,15 @@ pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceil
     let device = qpair_kernel::open(&file, options.io)
         .map_err(|error| Error::block(error, "measuring the device"))?;
     let mut best: Option<Ceiling> = None;
+    let mut done = 0;
     for threads in &options.threads {
         for depth in &options.depths {
             if progress.stop() {
                 break;
             }
+            progress.at(done);
             let one = measure(&device, options, *threads, *depth)?;
+            done += 1;
             if best.is_none_or(|best| best.reads_per_s < one.reads_per_s) {
                 best = Some(one);
             }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use qpair::{Error, ErrorKind, Interface, Result};
-use qpair_block::format_bytes;
 use serde::Serialize;
 
 use crate::ceiling::{Ceiling, CeilingOptions, ceiling};
@@ -124,16 +123,17 @@ fn check_space(options: &DemoOptions) -> Result<()> {
     })?;
     let free = space.f_bavail * space.f_frsize;
     let needed = options.size_bytes + options.size_bytes / 8 + (64 << 20);
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     if free >= needed {
         return Ok(());
     }
     Err(Error::with_hint(
         ErrorKind::NoSpace,
         format!(
-            "{} has {} free, the demo needs {}",
+            "{} has {:.1} GiB free, the demo needs {:.1} GiB",
             options.dir.display(),
-            format_bytes(free >> 20 << 20),
-            format_bytes(needed >> 20 << 20)
+            gib(free),
+            gib(needed)
         ),
         "choose another folder with --dir, or a smaller store with --size",
     ))
@@ -265,7 +265,7 @@ fn find_ceiling(
         if outcome.is_err() || (some && !asynchronous(interface)) {
             continue;
         }
-        progress.begin(&format!("the device alone, {interface}"), 1);
+        progress.begin(&format!("the device alone, {interface}"), 6);
         let options = CeilingOptions {
             path: path.to_owned(),
             io: *interface,
