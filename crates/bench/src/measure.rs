@@ -43,7 +43,7 @@ pub(crate) struct Window {
 }
 
 fn new_histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, 100_000_000_000, 3)
+    Histogram::new_with_bounds(1, 100_000_000_000, 2)
         .map_err(|error| Error::new(ErrorKind::Invalid, format!("making a histogram: {error}")))
 }
 

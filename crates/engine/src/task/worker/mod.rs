@@ -210,6 +210,7 @@ impl Worker {
                 self.sleep(&mut completions, stop);
                 (unkicked_turns, turns_since_poll) = (0, 0);
             }
+            self.prefetch(&completions);
             for completion in completions.drain(..) {
                 self.complete(completion);
             }
@@ -218,6 +219,18 @@ impl Worker {
         // Futures are dropped outside of the borrow: they may use the worker.
         let left = self.tasks.borrow_mut().clear();
         drop(left);
+    }
+
+    /// Asks for the lines that the ends of these requests will touch; they were last used when the requests began.
+    fn prefetch(&self, completions: &[Completion]) {
+        let frames = &self.shared.pool.frames;
+        for buffer in completions.iter().filter_map(|completion| completion.buffer.as_ref()) {
+            // Memory of another arena has other numbers; then this fetches something of no use, and no more.
+            let frame = FrameIndex(buffer.block().0);
+            if frames.contains(frame) {
+                frames.prefetch(frame, 2);
+            }
+        }
     }
 
     fn take_inbox(&self) -> bool {
