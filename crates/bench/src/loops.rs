@@ -32,11 +32,9 @@ pub(crate) async fn lookups(
         {
             return Err(wrong(record));
         }
-        let ended = window.now_ns();
-        if !window.count(tally, began, ended, 1) {
+        if !window.count(tally, &mut began, 1) {
             return Ok(());
         }
-        began = ended;
     }
 }
 
@@ -54,11 +52,9 @@ pub(crate) async fn updates(
         let record = random.u64(0..records);
         dataset::value(record, random.u64(..), &mut value);
         table.put(&dataset::key(record), &value).await?;
-        let ended = window.now_ns();
-        if !window.count(tally, began, ended, 1) {
+        if !window.count(tally, &mut began, 1) {
             return Ok(());
         }
-        began = ended;
     }
 }
 
@@ -83,11 +79,9 @@ pub(crate) async fn scans(
             }
             expected += 1;
         }
-        let ended = window.now_ns();
-        if !window.count(tally, began, ended, expected - first) {
+        if !window.count(tally, &mut began, expected - first) {
             return Ok(());
         }
-        began = ended;
     }
 }
 
@@ -107,10 +101,8 @@ pub(crate) async fn inserts(
         let record = dataset::shuffled(index, records);
         dataset::value(record, 0, &mut value);
         table.put(&dataset::key(record), &value).await?;
-        let ended = window.now_ns();
-        if !window.count(tally, began, ended, 1) {
+        if !window.count(tally, &mut began, 1) {
             return Ok(());
         }
-        began = ended;
     }
 }

@@ -200,19 +200,15 @@ impl Window {
         self.base.elapsed().as_nanos() as u64
     }
 
-    /// Counts an operation that began and ended at these times; `false` when it is time to stop.
+    /// Counts operations that began at this time and end now, where the next begins; `false` when it is time to stop.
     #[inline]
-    pub(crate) fn count(
-        &self,
-        tally: &RefCell<Tally>,
-        began_ns: u64,
-        ended_ns: u64,
-        ops: u64,
-    ) -> bool {
+    pub(crate) fn count(&self, tally: &RefCell<Tally>, began_ns: &mut u64, ops: u64) -> bool {
+        let ended_ns = self.now_ns();
+        let took_ns = ended_ns - std::mem::replace(began_ns, ended_ns);
         if ended_ns >= self.from_ns && ended_ns < self.to_ns {
             let mut tally = tally.borrow_mut();
             tally.ops += ops;
-            tally.histogram.saturating_record(ended_ns - began_ns);
+            tally.histogram.saturating_record(took_ns);
             let second = ((ended_ns - self.from_ns) / 1_000_000_000) as usize;
             if tally.by_second.len() <= second {
                 tally.by_second.resize(second + 1, 0);

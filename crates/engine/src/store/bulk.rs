@@ -65,16 +65,7 @@ impl Staged {
         let prefix = shared_prefix_len(&self.lower, key);
         if prefix != self.prefix || self.entries.is_empty() {
             self.prefix = prefix;
-            self.entry_bytes = (0..self.entries.len())
-                .map(|index| {
-                    let (key, value, _) = self.entry(index);
-                    Node::entry_bytes(
-                        leaf,
-                        key.len() - prefix.min(key.len()),
-                        if leaf { value.len() } else { 0 },
-                    )
-                })
-                .sum();
+            self.entry_bytes = self.bytes_of(self.entries.len(), leaf, prefix);
         }
         let more = value_len.map_or(0, |len| Node::entry_bytes(leaf, key.len() - prefix, len));
         // One byte more for a fence just above the last key.
@@ -91,21 +82,23 @@ impl Staged {
         self.entry_bytes += Node::entry_bytes(leaf, suffix_len, if leaf { value.len() } else { 0 });
     }
 
+    /// Bytes that the first `count` entries need in a page whose keys share `prefix` bytes.
+    fn bytes_of(&self, count: usize, leaf: bool, prefix: usize) -> usize {
+        (0..count)
+            .map(|index| {
+                let (key, value, _) = self.entry(index);
+                let value_len = if leaf { value.len() } else { 0 };
+                Node::entry_bytes(leaf, key.len() - prefix.min(key.len()), value_len)
+            })
+            .sum()
+    }
+
     /// Whether the page holds its entries below this fence; without one they share no prefix.
     fn fits_below(&self, level: u8, upper: Option<&[u8]>, page_size: usize) -> bool {
         let leaf = level == 0;
         let prefix = upper.map_or(0, |upper| shared_prefix_len(&self.lower, upper));
         let slots = if leaf { self.entries.len() } else { self.entries.len().saturating_sub(1) };
-        let entries: usize = (0..slots)
-            .map(|index| {
-                let (key, value, _) = self.entry(index);
-                Node::entry_bytes(
-                    leaf,
-                    key.len() - prefix.min(key.len()),
-                    if leaf { value.len() } else { 0 },
-                )
-            })
-            .sum();
+        let entries: usize = self.bytes_of(slots, leaf, prefix);
         slots_offset(leaf) + self.lower.len() + upper.map_or(0, <[u8]>::len) + entries <= page_size
     }
 
