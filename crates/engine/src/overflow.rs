@@ -13,10 +13,10 @@ use qpair_block::{Completion, Request};
 use qpair_memory::FrameIndex;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::page::{HEADER_BYTES, PageKind, checksum, field};
+use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::pool::state;
 use crate::shared::Shared;
-use crate::task::{corrupt, current, latch_free};
+use crate::task::{current, latch_free, verify};
 
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
@@ -313,10 +313,8 @@ fn take_part(
     output: &mut Vec<u8>,
 ) -> Result<bool> {
     let bytes = page.bytes();
-    let (sum, stored) = (checksum(page.as_slice()), bytes.load_u32(field::CHECKSUM));
-    let stored_id = bytes.load_u64(field::PAGE_ID);
-    if sum != stored || stored_id != page_id {
-        return Err(corrupt(page.as_slice(), stored, sum, stored_id, page_id));
+    if let Some(error) = verify(page.as_slice(), page_id) {
+        return Err(error);
     }
     let expected = part_len(descriptor, part, bytes.len());
     if bytes.load_u8(field::KIND) != PageKind::Overflow as u8

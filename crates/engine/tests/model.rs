@@ -2,30 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
-use qpair_block::{BlockDevice, RamDevice, RamOptions};
+use common::{options, ram};
 use qpair_engine::{Store, StoreOptions, Table, TaskTable};
-
-fn ram() -> Arc<dyn BlockDevice> {
-    Arc::new(
-        RamDevice::new(RamOptions { size_bytes: 1 << 20, growable: true, ..RamOptions::default() })
-            .unwrap(),
-    )
-}
-
-fn options(page_size: usize, frames: u64) -> StoreOptions {
-    StoreOptions {
-        memory_bytes: frames * page_size as u64,
-        workers: 2,
-        page_size,
-        stripe_unit_bytes: 64 << 10,
-        format: true,
-        ..StoreOptions::default()
-    }
-}
 
 fn compare(table: &Table, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let all: Vec<_> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();

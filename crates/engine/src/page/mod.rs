@@ -119,6 +119,7 @@ pub(crate) fn checksum(page: &[u8]) -> u32 {
 }
 
 /// What is wrong with a page that should be `page_id`, as far as its checksum and id tell.
+#[inline]
 pub(crate) fn damage(page: &[u8], page_id: u64) -> Option<String> {
     let word = |at: usize| page[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
     let (stored, sum) = (word(field::CHECKSUM) as u32, checksum(page));

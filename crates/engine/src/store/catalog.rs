@@ -7,9 +7,9 @@ use qpair_block::Request;
 use super::{Store, StoreInner, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Transfer, scratch_frame};
-use crate::page::{Node, NodeInit, NodeMut, checksum, field};
+use crate::page::{Node, NodeInit, NodeMut};
 use crate::pool::state;
-use crate::task::{corrupt, latch_free};
+use crate::task::{latch_free, verify};
 use crate::tree::Tree;
 
 /// Longest table name, bytes.
@@ -164,17 +164,13 @@ impl StoreInner {
             };
             let page = frames.end_read(buffer);
             let node = Node::new(page.bytes());
-            let (sum, stored) = (checksum(page.as_slice()), node.bytes.load_u32(field::CHECKSUM));
             let fault = match completion.result {
                 Err(error) => Some(Error::io(error, format!("reading page {root_page}"))),
-                Ok(()) if sum != stored || node.page_id() != root_page => {
-                    Some(corrupt(page.as_slice(), stored, sum, node.page_id(), root_page))
-                }
-                Ok(()) if node.tree_id() != id || node.fault().is_some() => Some(Error::new(
-                    ErrorKind::Corrupt,
-                    format!("page {root_page} is not the root of tree {id}"),
-                )),
-                Ok(()) => None,
+                Ok(()) => verify(page.as_slice(), root_page).or_else(|| {
+                    let is_root = node.tree_id() == id && node.fault().is_none();
+                    let what = || format!("page {root_page} is not the root of tree {id}");
+                    (!is_root).then(|| Error::new(ErrorKind::Corrupt, what()))
+                }),
             };
             frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
             shared.pool.end_read(page);

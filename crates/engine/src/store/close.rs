@@ -11,11 +11,11 @@ use super::superblock::{StoreState, Superblock};
 use super::{Store, StoreInner, labels};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
-use crate::page::{HEADER_BYTES, Node, NodeMut, PageKind, checksum, field};
+use crate::page::{HEADER_BYTES, Node, NodeMut, PageKind, field};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::swip::Swip;
-use crate::task::{corrupt, latch_free};
+use crate::task::{latch_free, verify};
 
 /// Writes in flight at once while the store is written out.
 const WINDOW: usize = 128;
@@ -348,16 +348,13 @@ pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> 
     };
     let page = frames.end_read(buffer);
     let bytes = page.as_slice().to_vec();
-    let (stored, stored_id) =
-        (page.bytes().load_u32(field::CHECKSUM), page.bytes().load_u64(field::PAGE_ID));
     shared.pool.end_read(page);
     give_scratch(frame);
     completion.result.map_err(|error| Error::io(error, format!("reading page {page_id}")))?;
-    let sum = checksum(&bytes);
-    if sum != stored || stored_id != page_id {
-        return Err(corrupt(&bytes, stored, sum, stored_id, page_id));
+    match verify(&bytes, page_id) {
+        Some(error) => Err(error),
+        None => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 impl StoreInner {

@@ -16,4 +16,4 @@ pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, check_here, run, run_inline,
 };
 pub(crate) use remote::Remote;
-pub(crate) use worker::{Loading, Worker, WorkerOptions, corrupt, current, latch_free};
+pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, verify};

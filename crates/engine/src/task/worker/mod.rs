@@ -21,7 +21,7 @@ mod own;
 mod paging;
 
 pub(crate) use frames::latch_free;
-pub(crate) use paging::{Loading, corrupt};
+pub(crate) use paging::{Loading, verify};
 
 use own::OwnRequest;
 

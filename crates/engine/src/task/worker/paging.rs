@@ -88,7 +88,7 @@ impl Worker {
         let frame = page.index();
         let page_id = pool.frames.page_id(frame);
         let fault = match result {
-            Ok(()) => verify(page.as_slice(), page.bytes(), page_id)
+            Ok(()) => verify(page.as_slice(), page_id)
                 .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_id)),
             Err(error) => Some(Error::io(error, format!("reading page {page_id}"))),
         };
@@ -151,33 +151,19 @@ impl Worker {
     }
 }
 
-/// What is wrong with a page that came from the device, if anything.
+/// The error for a page that came from the device and is not what was written there, if it is not.
 #[inline]
-fn verify(bytes: &[u8], page: qpair_memory::RacyBytes<'_>, page_id: u64) -> Option<Error> {
-    let node = Node::new(page);
-    let sum = page::checksum(bytes);
-    let stored = page.load_u32(page::field::CHECKSUM);
-    if sum == stored && node.page_id() == page_id {
-        return None;
-    }
-    Some(corrupt(bytes, stored, sum, node.page_id(), page_id))
+pub(crate) fn verify(page: &[u8], page_id: u64) -> Option<Error> {
+    page::damage(page, page_id).map(|what| corrupt(&what, page.len(), page_id))
 }
 
-/// The error for a page whose checksum or id is wrong.
 #[cold]
-pub(crate) fn corrupt(bytes: &[u8], stored: u32, sum: u32, stored_id: u64, page_id: u64) -> Error {
-    let what = if bytes.iter().all(|byte| *byte == 0) {
-        "is all zeroes".to_owned()
-    } else if stored != sum {
-        format!("has checksum {stored:08x}, its bytes give {sum:08x}")
-    } else {
-        format!("says it is page {stored_id}")
-    };
+fn corrupt(what: &str, page_size: usize, page_id: u64) -> Error {
     Error::with_hint(
         ErrorKind::Corrupt,
         format!(
             "page {page_id}, at byte {} of the store's pages, {what}",
-            page_id * bytes.len() as u64
+            page_id * page_size as u64
         ),
         "the device or something else changed it; `qpair check` lists all such pages; restore the store from its source",
     )
