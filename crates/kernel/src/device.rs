@@ -6,6 +6,7 @@ use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoC
 
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
+use crate::mode::Mode;
 use crate::{io_uring, libaio, posix};
 
 /// A file or block device on one of the kernel's interfaces.
@@ -24,31 +25,36 @@ pub struct KernelDevice {
 /// # Errors
 /// `NotFound`, `Exists`, `Denied`, `Busy` (locked, mounted), `Invalid` (a directory, say), `NoSpace` (creating) about
 /// the file; `Unsupported`, `Denied` or `Limit` about the interface or direct I/O, with the way out.
-pub fn open(options: &FileOptions, interface: Interface) -> Result<KernelDevice> {
+pub fn open(options: &FileOptions, mode: impl Into<Mode>) -> Result<KernelDevice> {
+    let mode = mode.into();
+    mode.check()?;
     let file = Arc::new(File::open(options)?);
-    on_interface(file, interface).inspect_err(|_| {
+    on_interface(file, mode).inspect_err(|_| {
         if options.create.is_some() {
             let _ = std::fs::remove_file(&options.path);
         }
     })
 }
 
-fn on_interface(file: Arc<File>, interface: Interface) -> Result<KernelDevice> {
+fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
     let mut reasons = Vec::new();
+    let interface = asked.interface;
     let candidates = match interface {
         Interface::Auto => &Interface::CONCRETE[..],
         Interface::IoUring => &[Interface::IoUring],
         Interface::Libaio => &[Interface::Libaio],
         Interface::Posix => &[Interface::Posix],
+        Interface::Passthrough => &[Interface::Passthrough],
     };
     for &candidate in candidates {
-        match try_interface(&file, candidate) {
-            Ok(mode) => {
-                let info = info(&file, candidate, &mode);
+        let mode = Mode { interface: candidate, ..asked };
+        match try_mode(&file, mode) {
+            Ok(words) => {
+                let info = info(&file, &mode, &words);
                 return Ok(KernelDevice {
                     file,
                     info,
-                    choice: Choice { interface: candidate, reasons },
+                    choice: Choice { interface: candidate, mode, reasons },
                 });
             }
             Err(error) if interface == candidate => return Err(error),
@@ -61,33 +67,39 @@ fn on_interface(file: Arc<File>, interface: Interface) -> Result<KernelDevice> {
 }
 
 /// Opens a channel and drops it; the mode in words.
-fn try_interface(file: &Arc<File>, interface: Interface) -> Result<String> {
+fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
-    match interface {
+    match mode.interface {
         Interface::IoUring | Interface::Auto => io_uring::try_open(file.clone(), &options),
         Interface::Libaio => libaio::try_open(file.clone(), &options),
         Interface::Posix => posix::try_open(file.clone(), &options),
+        Interface::Passthrough => Err(no_passthrough()),
     }
 }
 
 fn open_channel(
     file: &Arc<File>,
-    interface: Interface,
+    mode: Mode,
     options: &ChannelOptions,
 ) -> Result<Box<dyn IoChannel>> {
     file.limits.check_channel(options)?;
-    match interface {
+    match mode.interface {
         Interface::IoUring | Interface::Auto => io_uring::open(file.clone(), options),
         Interface::Libaio => libaio::open(file.clone(), options),
         Interface::Posix => posix::open(file.clone(), options),
+        Interface::Passthrough => Err(no_passthrough()),
     }
 }
 
-fn info(file: &File, interface: Interface, mode: &str) -> DeviceInfo {
+fn no_passthrough() -> Error {
+    Error::new(ErrorKind::Unsupported, "NVMe passthrough is not built yet")
+}
+
+fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
     let cache = if file.direct { "O_DIRECT" } else { "page cache" };
     DeviceInfo {
-        interface: interface.name().to_owned(),
-        mode: format!("{mode}, {cache}"),
+        interface: mode.short_name(),
+        mode: format!("{words}, {cache}"),
         ..file.limits.clone()
     }
 }
@@ -127,7 +139,7 @@ impl BlockDevice for KernelDevice {
     }
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
-        open_channel(&self.file, self.choice.interface, options)
+        open_channel(&self.file, self.choice.mode, options)
     }
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind, Result};
 
+use crate::mode::Mode;
 use crate::{io_uring, libaio};
 
 /// An interface of the kernel.
@@ -19,6 +20,8 @@ pub enum Interface {
     Libaio,
     /// `pread(2)` and `pwrite(2)` on a few threads.
     Posix,
+    /// NVMe commands over `/dev/ngXnY` through `io_uring(7)`; only where it is asked for by name.
+    Passthrough,
 }
 
 impl Interface {
@@ -33,6 +36,7 @@ impl Interface {
             Self::IoUring => "io_uring",
             Self::Libaio => "libaio",
             Self::Posix => "posix",
+            Self::Passthrough => "io_uring_cmd",
         }
     }
 }
@@ -47,12 +51,13 @@ impl FromStr for Interface {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        [Self::Auto, Self::IoUring, Self::Libaio, Self::Posix]
+        let name = if name == "iou" { "io_uring" } else { name };
+        [Self::Auto, Self::IoUring, Self::Libaio, Self::Posix, Self::Passthrough]
             .into_iter()
             .find(|interface| interface.name() == name)
             .ok_or_else(|| {
                 Error::new(ErrorKind::Invalid, format!("no interface is called \"{name}\""))
-                    .hint("known: auto, io_uring, libaio, posix")
+                    .hint("known: auto, io_uring (or iou), libaio, posix, io_uring_cmd")
             })
     }
 }
@@ -62,6 +67,8 @@ impl FromStr for Interface {
 pub struct Choice {
     /// The interface in use; never [`Interface::Auto`].
     pub interface: Interface,
+    /// All that was asked of it.
+    pub mode: Mode,
     /// Those that [`Interface::Auto`] passed over, each with its reason, in order. Empty if one was asked for by name.
     pub reasons: Vec<(Interface, Error)>,
 }
@@ -86,7 +93,7 @@ pub fn probe() -> Vec<(Interface, Result<()>)> {
                 Interface::IoUring => io_uring::check(),
                 Interface::Libaio => libaio::check(),
                 // Every kernel has it.
-                Interface::Auto | Interface::Posix => Ok(()),
+                Interface::Auto | Interface::Posix | Interface::Passthrough => Ok(()),
             };
             (interface, outcome)
         })

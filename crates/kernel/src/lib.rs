@@ -1,7 +1,8 @@
 //! Files and block devices through the kernel's interfaces.
 //!
 //! - [`FileOptions`]: what to open, and how: a regular file or a whole block device.
-//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here.
+//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here;
+//!   [`Mode`]: an interface and its switches.
 //! - [`open`]: gives a [`KernelDevice`]; [`Choice`] says which interface it runs on and why not an earlier one.
 //! - [`probe`]: which interfaces this machine offers, and what is in the way of the others.
 //!
@@ -31,6 +32,7 @@ mod in_flight;
 mod interface;
 mod io_uring;
 mod libaio;
+mod mode;
 mod pace;
 mod posix;
 mod request;
@@ -38,3 +40,4 @@ mod request;
 pub use device::{KernelDevice, open};
 pub use file::FileOptions;
 pub use interface::{Choice, Interface, probe};
+pub use mode::{Mode, Polling, SubmissionThread, TaskRun};
