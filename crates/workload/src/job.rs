@@ -1,0 +1,428 @@
+//! A job: one thread's work on its devices, every option settled.
+//!
+//! Command line and job files are read into these; nothing here knows of the words people used, except
+//! [`Job::options`], which repeats them for reports.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use qpair_block::DeviceSpec;
+use qpair_kernel::Mode;
+
+/// What moves: the index into all that is kept for reads, writes and trims apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write,
+    /// Nothing: the device is told that a range is no longer needed.
+    Trim,
+}
+
+impl Direction {
+    /// All of them, in the order of their indices.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
+
+    /// Its name, as fio's reports have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Trim => "trim",
+        }
+    }
+}
+
+/// Which of them a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbs {
+    /// Reads only.
+    Read,
+    /// Writes only.
+    Write,
+    /// Trims only.
+    Trim,
+    /// Reads and writes, so many of 100 being reads.
+    Mixed {
+        /// Reads of 100.
+        read_percent: u8,
+    },
+}
+
+/// In which order offsets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One after the other; from the start again at the end.
+    Sequential,
+    /// By [`Distribution`].
+    Random,
+}
+
+/// How likely the blocks of a region are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Zipf's, with exponent theta (not 1).
+    Zipf {
+        /// Exponent.
+        theta: f64,
+    },
+    /// Pareto's, with power h, 0 < h < 1.
+    Pareto {
+        /// Power.
+        h: f64,
+    },
+    /// Around the middle, with a deviation in percent of the region.
+    Normal {
+        /// Deviation, percent.
+        deviation_percent: f64,
+    },
+}
+
+/// Sizes of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockSizes {
+    /// All of this many bytes.
+    Fixed(u32),
+    /// From the first to the second, bytes, in multiples of the first.
+    Range(u32, u32),
+    /// Bytes, and how many of 100 have them.
+    Split(Vec<(u32, u8)>),
+}
+
+impl BlockSizes {
+    /// The smallest, bytes: what offsets are multiples of.
+    #[must_use]
+    pub fn min(&self) -> u32 {
+        match self {
+            Self::Fixed(bytes) | Self::Range(bytes, _) => *bytes,
+            Self::Split(parts) => parts.iter().map(|part| part.0).min().unwrap_or(0),
+        }
+    }
+
+    /// The largest, bytes.
+    #[must_use]
+    pub fn max(&self) -> u32 {
+        match self {
+            Self::Fixed(bytes) | Self::Range(_, bytes) => *bytes,
+            Self::Split(parts) => parts.iter().map(|part| part.0).max().unwrap_or(0),
+        }
+    }
+}
+
+/// An amount that may be relative to what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Bytes.
+    Bytes(u64),
+    /// Percent of the device's size.
+    Percent(u8),
+}
+
+/// A device that a job works on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its name.
+    pub spec: DeviceSpec,
+    /// If it is a file that is not there: make it, of this many bytes, filled where it will be read. `None`: it must be
+    /// there.
+    pub create_bytes: Option<u64>,
+}
+
+/// Which target the next request goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetOrder {
+    /// In turns.
+    RoundRobin,
+    /// At random.
+    Random,
+    /// One after the other is finished.
+    Sequential,
+}
+
+/// When requests of a limited rate start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateProcess {
+    /// At equal distances.
+    Linear,
+    /// As independent arrivals come: distances are exponentially distributed.
+    Poisson,
+}
+
+/// A limit on what one direction does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Requests a second; 0: no limit.
+    pub ios_per_s: u64,
+    /// Bytes a second; 0: no limit.
+    pub bytes_per_s: u64,
+}
+
+/// How requests are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The queue is kept full: what completes is replaced. fio's way.
+    Full,
+    /// All of the depth is submitted, all of it is waited for, and so on: S4's *normal*.
+    Barrier,
+    /// As [`Form::Barrier`], reported second by second: S4's *stress*.
+    Stress,
+    /// A thread of its own hands requests to this one, with at least this long between two: S4's *msg*.
+    Messages {
+        /// Shortest time between two requests.
+        interval: Duration,
+    },
+}
+
+/// What written blocks hold so that a read can tell them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyMethod {
+    /// Header with offset, seed and sequence, and CRC-32C over header and data.
+    Crc32c,
+    /// The same with CRC-32 (ISO-HDLC).
+    Crc32,
+    /// The same with CRC-64/NVME.
+    Crc64,
+    /// Header only.
+    Meta,
+    /// A repeated pattern.
+    Pattern,
+}
+
+/// Verification.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verify {
+    /// What blocks hold.
+    pub method: VerifyMethod,
+    /// Bytes of [`VerifyMethod::Pattern`], repeated.
+    pub pattern: Vec<u8>,
+    /// Bytes that each carry a header of their own; 0: the whole request.
+    pub interval_bytes: u32,
+    /// After a writing job: read all that was written and check it.
+    pub after: bool,
+    /// Do not write: only check what an earlier run of the same job wrote.
+    pub only: bool,
+    /// Stop at the first block that is wrong.
+    pub fatal: bool,
+}
+
+/// What buffers that are written hold, where nothing is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Random bytes, made once.
+    Random,
+    /// Random bytes, anew for every write.
+    Refill,
+    /// Zeroes.
+    Zeroes,
+    /// A repeated pattern.
+    Pattern(Vec<u8>),
+}
+
+/// How processors are shared out among the clones of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuPolicy {
+    /// Each may use all of them.
+    Shared,
+    /// Each has one of its own.
+    Split,
+}
+
+/// Which latencies are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Start to submission.
+    pub slat: bool,
+    /// Submission to completion.
+    pub clat: bool,
+    /// Start (or intended start) to completion.
+    pub lat: bool,
+}
+
+/// One thread's work.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Name.
+    pub name: String,
+    /// What its author says of it.
+    pub description: Option<String>,
+    /// The options as they were given, defaults left out: names as fio has them.
+    pub options: Vec<(String, String)>,
+    /// Jobs of a stage run together; a stage begins when the one before is over.
+    pub stage: u32,
+    /// Jobs of a group are reported together where [`Job::group_reporting`] says so.
+    pub group: u32,
+    /// Report the group as one.
+    pub group_reporting: bool,
+    /// Which of the clones of one section it is, from 0.
+    pub clone: u32,
+
+    /// Devices.
+    pub targets: Vec<Target>,
+    /// Their order.
+    pub target_order: TargetOrder,
+    /// Interface and switches.
+    pub mode: Mode,
+    /// The interface as the user called it: `io_uring`, `psync`.
+    pub engine: String,
+    /// Around the page cache.
+    pub direct: bool,
+    /// Refuse to write, whatever the rest says.
+    pub read_only: bool,
+    /// Write also to what holds a file system or is in use by others.
+    pub force: bool,
+    /// Drop what the page cache holds of the device before the run. Only where it is not direct.
+    pub invalidate: bool,
+
+    /// Reads, writes, trims.
+    pub verbs: Verbs,
+    /// Their order.
+    pub order: Order,
+    /// Sizes of requests, by [`Direction`].
+    pub block_sizes: [BlockSizes; 3],
+    /// Equal pieces of a request, handed to the kernel as a vector; 0: plain. A request is so many times its block size.
+    pub vector_len: u16,
+    /// How likely blocks are.
+    pub distribution: Distribution,
+    /// Random order visits every block once before any again.
+    pub random_map: bool,
+    /// Seed of all that is random.
+    pub seed: u64,
+    /// First byte of each target that is used.
+    pub offset: Extent,
+    /// Bytes of each target that are used from there; `None`: all.
+    pub size: Option<Extent>,
+    /// Bytes to move in all; `None`: [`Job::size`] of every target, once.
+    pub io_size: Option<u64>,
+    /// Times to do all of it.
+    pub loops: u32,
+
+    /// Stop after this long.
+    pub runtime: Option<Duration>,
+    /// Begin again until [`Job::runtime`] is over.
+    pub time_based: bool,
+    /// Run so long before anything counts.
+    pub ramp: Duration,
+    /// Wait so long before beginning.
+    pub start_delay: Duration,
+    /// Limits, by [`Direction`].
+    pub rate: [Rate; 3],
+    /// When requests of a limited rate start. Latency counts from there, however late they are sent.
+    pub rate_process: RateProcess,
+    /// Pause after [`Job::think_time_blocks`] requests.
+    pub think_time: Duration,
+    /// See [`Job::think_time`].
+    pub think_time_blocks: u32,
+    /// The part of the pause that is spent computing.
+    pub think_time_spin: Duration,
+
+    /// Requests in flight.
+    pub depth: u32,
+    /// Requests handed to the kernel at once.
+    pub batch_submit: u32,
+    /// Completions waited for at once.
+    pub batch_complete_min: u32,
+    /// Completions taken at once; 0: all that are there.
+    pub batch_complete_max: u32,
+    /// How requests are handed out.
+    pub form: Form,
+
+    /// Flush after so many writes; 0: never.
+    pub flush_blocks: u32,
+    /// Flush at the end.
+    pub flush_at_end: bool,
+    /// Every write is durable when it completes (FUA, O_DSYNC).
+    pub force_unit_access: bool,
+    /// Verification.
+    pub verify: Option<Verify>,
+    /// What is written.
+    pub content: Content,
+
+    /// Processors it may run on; empty: all.
+    pub cpus: Vec<usize>,
+    /// How clones share them.
+    pub cpu_policy: CpuPolicy,
+    /// Latencies to keep.
+    pub measured: Measured,
+    /// Percentiles to report.
+    pub percentiles: Vec<f64>,
+    /// Length of a sample of the time series; `None`: one second.
+    pub sample: Option<Duration>,
+    /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and its kin, the prefix.
+    pub logs: Vec<(String, PathBuf)>,
+}
+
+impl Job {
+    /// 4 KiB random reads, one at a time, of one device, until all of it was read once.
+    #[must_use]
+    pub fn new(name: impl Into<String>, spec: DeviceSpec, mode: Mode) -> Self {
+        Self {
+            name: name.into(),
+            description: None,
+            options: Vec::new(),
+            stage: 0,
+            group: 0,
+            group_reporting: false,
+            clone: 0,
+            targets: vec![Target { spec, create_bytes: None }],
+            target_order: TargetOrder::RoundRobin,
+            mode,
+            engine: mode.short_name(),
+            direct: true,
+            read_only: false,
+            force: false,
+            invalidate: true,
+            verbs: Verbs::Read,
+            order: Order::Random,
+            block_sizes: [const { BlockSizes::Fixed(4096) }; 3],
+            vector_len: 0,
+            distribution: Distribution::Uniform,
+            random_map: true,
+            seed: 0x5eed,
+            offset: Extent::Bytes(0),
+            size: None,
+            io_size: None,
+            loops: 1,
+            runtime: None,
+            time_based: false,
+            ramp: Duration::ZERO,
+            start_delay: Duration::ZERO,
+            rate: [Rate::default(); 3],
+            rate_process: RateProcess::Linear,
+            think_time: Duration::ZERO,
+            think_time_blocks: 1,
+            think_time_spin: Duration::ZERO,
+            depth: 1,
+            batch_submit: 1,
+            batch_complete_min: 1,
+            batch_complete_max: 0,
+            form: Form::Full,
+            flush_blocks: 0,
+            flush_at_end: false,
+            force_unit_access: false,
+            verify: None,
+            content: Content::Random,
+            cpus: Vec::new(),
+            cpu_policy: CpuPolicy::Shared,
+            measured: Measured { slat: true, clat: true, lat: true },
+            percentiles: PERCENTILES.to_vec(),
+            sample: None,
+            logs: Vec::new(),
+        }
+    }
+
+    /// Whether it writes or trims.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.verbs != Verbs::Read && !self.verify.as_ref().is_some_and(|verify| verify.only)
+    }
+}
+
+/// Percentiles reported unless others are asked for: fio's.
+pub const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];

@@ -1,0 +1,22 @@
+//! Workloads over block devices, measured.
+//!
+//! - [`Job`]: one thread's work, every option settled: what fio calls a job.
+//! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
+//! - [`Observer`]: whoever watches, and may stop it.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod job;
+mod observer;
+mod report;
+
+pub use job::{
+    BlockSizes, Content, CpuPolicy, Direction, Distribution, Extent, Form, Job, Measured, Order,
+    PERCENTILES, Rate, RateProcess, Target, TargetOrder, Verbs, Verify, VerifyMethod,
+};
+pub use observer::{Live, Observer, Unwatched};
+pub use report::{
+    CpuReport, DirectionReport, JobError, JobReport, LATENCY_NS_MAX, Latencies, RunReport, Sample,
+    Spread, VerifyError, VerifyReport, latencies,
+};

@@ -1,0 +1,257 @@
+//! What a run found.
+
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::Histogram;
+use qpair_block::DeviceInfo;
+
+use crate::job::{Direction, Job};
+
+/// Latencies, nanoseconds, from 1 ns to over 100 s, to three digits.
+pub type Latencies = Histogram<u64>;
+
+/// An empty histogram of [`Latencies`].
+#[must_use]
+pub fn latencies() -> Latencies {
+    // The bounds are constants that the crate accepts; if it did not, a histogram that grows would do as well.
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
+        .or_else(|_| Histogram::new(3))
+        .unwrap_or_else(|_| unreachable!("three digits are a precision that exists"))
+}
+
+/// The longest latency told apart from longer ones, nanoseconds: 200 s.
+pub const LATENCY_NS_MAX: u64 = 200_000_000_000;
+
+/// Mean and spread of samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// Samples.
+    pub count: u64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub deviation: f64,
+}
+
+impl Spread {
+    /// Of values.
+    #[must_use]
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let count = values.clone().count();
+        if count == 0 {
+            return Self::default();
+        }
+        let mean = values.clone().sum::<f64>() / count as f64;
+        let squares = values.clone().map(|value| (value - mean).powi(2)).sum::<f64>();
+        Self {
+            count: count as u64,
+            min: values.clone().fold(f64::INFINITY, f64::min),
+            max: values.fold(f64::NEG_INFINITY, f64::max),
+            mean,
+            deviation: (squares / count as f64).sqrt(),
+        }
+    }
+}
+
+/// What one direction did.
+#[derive(Clone, Debug)]
+pub struct DirectionReport {
+    /// Requests completed without error.
+    pub ios: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// Start to submission.
+    pub slat: Latencies,
+    /// Submission to completion.
+    pub clat: Latencies,
+    /// Start, or intended start where a rate was set, to completion.
+    pub lat: Latencies,
+}
+
+impl Default for DirectionReport {
+    fn default() -> Self {
+        Self { ios: 0, bytes: 0, slat: latencies(), clat: latencies(), lat: latencies() }
+    }
+}
+
+/// What a job cost its processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuReport {
+    /// Time in user mode: the job's thread, and those that work for it (posix threads, the kernel's submission thread).
+    pub user: Duration,
+    /// Time in the kernel, of the same threads.
+    pub system: Duration,
+    /// Of `user` and `system`: what threads other than the job's own spent.
+    pub helpers: Duration,
+    /// Voluntary context switches: it slept.
+    pub switches_voluntary: u64,
+    /// Others: somebody else got the processor.
+    pub switches_involuntary: u64,
+    /// Page faults that needed the device.
+    pub faults_major: u64,
+    /// Page faults that did not.
+    pub faults_minor: u64,
+    /// System calls of the job's channels.
+    pub system_calls: u64,
+    /// Instructions of the job's thread; `None` where the machine does not count them.
+    pub instructions: Option<u64>,
+    /// Cycles of the job's thread; `None` where the machine does not count them.
+    pub cycles: Option<u64>,
+}
+
+/// One piece of the time series.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Its end, from the start of measuring.
+    pub end: Duration,
+    /// Its length.
+    pub len: Duration,
+    /// Requests, by [`Direction`].
+    pub ios: [u64; 3],
+    /// Bytes, by [`Direction`].
+    pub bytes: [u64; 3],
+    /// Sum of the requests' `lat`, nanoseconds, by [`Direction`].
+    pub lat_ns_sum: [u64; 3],
+    /// The longest `lat`, nanoseconds, by [`Direction`].
+    pub lat_ns_max: [u64; 3],
+}
+
+/// A block that did not hold what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyError {
+    /// Device.
+    pub device: String,
+    /// First byte of the block.
+    pub offset_bytes: u64,
+    /// Bytes of it.
+    pub len_bytes: u32,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Verification, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Blocks read and checked.
+    pub blocks: u64,
+    /// Blocks that were wrong.
+    pub wrong: u64,
+    /// The first of them.
+    pub errors: Vec<VerifyError>,
+}
+
+/// Why a job ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobError {
+    /// The kernel's number, or the nearest.
+    pub errno: i32,
+    /// What happened, to what, and the way out if there is one.
+    pub what: String,
+}
+
+/// What one job did.
+#[derive(Clone, Debug)]
+pub struct JobReport {
+    /// The job.
+    pub job: Job,
+    /// Its devices as they were opened: interface and mode that really ran.
+    pub devices: Vec<DeviceInfo>,
+    /// Why it ended early.
+    pub error: Option<JobError>,
+    /// Begin of measuring, from the begin of the run.
+    pub begin: Duration,
+    /// Time measured, without the ramp.
+    pub elapsed: Duration,
+    /// By [`Direction`].
+    pub directions: [DirectionReport; 3],
+    /// Flushes: their number and their latency.
+    pub flushes: DirectionReport,
+    /// Cost.
+    pub cpu: CpuReport,
+    /// Requests in flight after each submission, in classes: 1, 2, 4, 8, 16, 32, 64 and more.
+    pub depth_classes: [u64; 7],
+    /// Requests per submission, in classes: 0, up to 4, 8, 16, 32, 64, more.
+    pub submit_classes: [u64; 7],
+    /// Completions taken at once, in the same classes.
+    pub complete_classes: [u64; 7],
+    /// Verification.
+    pub verify: VerifyReport,
+    /// The time series, in samples of [`Job::sample`].
+    pub series: Vec<Sample>,
+    /// Blocks written or read late against the rate asked for: the most that one was late.
+    pub late_max: Duration,
+}
+
+impl JobReport {
+    /// One direction.
+    #[must_use]
+    pub fn direction(&self, direction: Direction) -> &DirectionReport {
+        &self.directions[direction as usize]
+    }
+
+    /// Requests of all directions.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        self.directions.iter().map(|direction| direction.ios).sum()
+    }
+
+    /// Requests of all directions, a second.
+    #[must_use]
+    pub fn ios_per_s(&self) -> f64 {
+        self.ios() as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Bytes of all directions, a second.
+    #[must_use]
+    pub fn bytes_per_s(&self) -> f64 {
+        let bytes: u64 = self.directions.iter().map(|direction| direction.bytes).sum();
+        bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Processor time of a request, user and kernel, microseconds.
+    #[must_use]
+    pub fn cpu_us_per_io(&self) -> f64 {
+        (self.cpu.user + self.cpu.system).as_secs_f64() * 1e6 / self.ios().max(1) as f64
+    }
+
+    /// System calls of a request.
+    #[must_use]
+    pub fn system_calls_per_io(&self) -> f64 {
+        self.cpu.system_calls as f64 / self.ios().max(1) as f64
+    }
+
+    /// Spread of the series' bandwidth in one direction, bytes a second.
+    #[must_use]
+    pub fn bandwidth(&self, direction: Direction) -> Spread {
+        let at = direction as usize;
+        Spread::of(self.series.iter().map(|s| s.bytes[at] as f64 / s.len.as_secs_f64().max(1e-9)))
+    }
+
+    /// Spread of the series' requests per second in one direction.
+    #[must_use]
+    pub fn iops(&self, direction: Direction) -> Spread {
+        let at = direction as usize;
+        Spread::of(self.series.iter().map(|s| s.ios[at] as f64 / s.len.as_secs_f64().max(1e-9)))
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// When it began.
+    pub begun: SystemTime,
+    /// One for each job, in the order of the jobs.
+    pub jobs: Vec<JobReport>,
+    /// The same jobs on the same kind of device give the same hash.
+    pub config_hash: String,
+    /// The machine.
+    pub machine: serde_json::Value,
+    /// What people should know: a mode that `auto` chose, a file that was made.
+    pub notes: Vec<String>,
+    /// It was stopped by whoever watched.
+    pub interrupted: bool,
+}
