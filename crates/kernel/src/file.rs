@@ -35,7 +35,8 @@ pub struct FileOptions {
     pub create: Option<u64>,
     /// Open for reading only.
     pub read_only: bool,
-    /// Take the advisory lock: exclusive, or shared if read-only. One who has it keeps others who ask out.
+    /// Take the advisory lock: exclusive, or shared if read-only. One who has it keeps others who ask out. A block device
+    /// is refused if it is mounted or held; without this it is opened all the same.
     pub exclusive_lock: bool,
     /// Go around the page cache (O_DIRECT). Without it, writes rest in the cache until a flush.
     pub direct: bool,
@@ -261,7 +262,7 @@ fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
     if options.direct {
         flags |= libc::O_DIRECT;
     }
-    if kind == Kind::BlockDevice {
+    if kind == Kind::BlockDevice && options.exclusive_lock {
         // Without O_CREAT: refuse a device that is mounted or held.
         flags |= libc::O_EXCL;
     }
