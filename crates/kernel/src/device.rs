@@ -70,9 +70,9 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
 fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
     match mode.interface {
-        Interface::IoUring | Interface::Auto => io_uring::try_open(file.clone(), &options),
-        Interface::Libaio => libaio::try_open(file.clone(), &options),
-        Interface::Posix => posix::try_open(file.clone(), &options),
+        Interface::IoUring | Interface::Auto => io_uring::try_open(file.clone(), &mode, &options),
+        Interface::Libaio => libaio::try_open(file.clone(), &mode, &options),
+        Interface::Posix => posix::try_open(file.clone(), &mode, &options),
         Interface::Passthrough => Err(no_passthrough()),
     }
 }
@@ -84,9 +84,9 @@ fn open_channel(
 ) -> Result<Box<dyn IoChannel>> {
     file.limits.check_channel(options)?;
     match mode.interface {
-        Interface::IoUring | Interface::Auto => io_uring::open(file.clone(), options),
-        Interface::Libaio => libaio::open(file.clone(), options),
-        Interface::Posix => posix::open(file.clone(), options),
+        Interface::IoUring | Interface::Auto => io_uring::open(file.clone(), &mode, options),
+        Interface::Libaio => libaio::open(file.clone(), &mode, options),
+        Interface::Posix => posix::open(file.clone(), &mode, options),
         Interface::Passthrough => Err(no_passthrough()),
     }
 }

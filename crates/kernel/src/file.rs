@@ -156,6 +156,15 @@ impl File {
         self.fd.as_raw_fd()
     }
 
+    /// The block device, or the one below the file: major and minor number.
+    pub(crate) fn drive(&self) -> (u32, u32) {
+        let device = rustix::fs::fstat(&self.fd).map_or(0, |stat| match self.kind {
+            Kind::BlockDevice => stat.st_rdev,
+            Kind::Regular => stat.st_dev,
+        });
+        (rustix::fs::major(device), rustix::fs::minor(device))
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.limits.name
     }

@@ -32,10 +32,12 @@ mod in_flight;
 mod interface;
 mod io_uring;
 mod libaio;
+mod limits;
 mod mode;
 mod pace;
 mod posix;
 mod request;
+mod vectors;
 
 pub use device::{KernelDevice, open};
 pub use file::FileOptions;

@@ -90,6 +90,9 @@ pub struct Mode {
 /// Threads of `posix` unless said otherwise.
 pub(crate) const THREADS_DEFAULT: u16 = 16;
 
+/// Pieces that the kernel takes in one vector: `IOV_MAX`.
+const SEGMENTS_MAX: u16 = 1024;
+
 impl Mode {
     /// An interface with its switches as they are best on most machines.
     #[must_use]
@@ -150,6 +153,10 @@ impl Mode {
         only(!is(&[Interface::Libaio]) && !self.mapped_ring, "mapped", "libaio")?;
         only(!is(&[Interface::Posix]) && self.threads != THREADS_DEFAULT, "threads", "posix")?;
         only(is(&[Interface::Passthrough]) && self.segments > 0, "segments", "the others")?;
+        if self.segments > SEGMENTS_MAX {
+            let what = format!("segments={}, over the {SEGMENTS_MAX} of a vector", self.segments);
+            return Err(Error::new(ErrorKind::Invalid, what).hint("linux has IOV_MAX = 1024"));
+        }
         if self.submission_thread.is_some() && self.task_run == TaskRun::Defer {
             let what = "a submission thread (+k) cannot be combined with task_run=defer";
             return Err(Error::new(ErrorKind::Invalid, what)
@@ -339,6 +346,7 @@ mod tests {
             ("io_uring:buffers", "is no switch"),
             ("io_uring:buffers=perhaps", "on or off"),
             ("nvme9", "no interface is called"),
+            ("posix:segments=1025", "over the 1024"),
         ] {
             let error = text.parse::<Mode>().unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");

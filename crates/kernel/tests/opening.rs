@@ -50,7 +50,7 @@ fn interfaces_have_names() {
     }
     let error = "uring".parse::<Interface>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert_eq!(error.way_out(), Some("known: auto, io_uring, libaio, posix"));
+    assert!(error.way_out().unwrap().contains("io_uring_cmd"), "{error}");
 }
 
 #[test]

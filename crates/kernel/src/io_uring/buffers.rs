@@ -6,6 +6,7 @@ use std::sync::Arc;
 use qpair_block::{Arena, Error, ErrorKind, Result};
 
 use super::ring::Ring;
+use crate::limits::raise_memlock;
 
 /// log2 of the bytes one registered buffer covers: the kernel takes 1 GiB each.
 const ENTRY_SHIFT: u32 = 30;
@@ -19,6 +20,7 @@ struct Entry {
 }
 
 /// The registered arenas. Holding them keeps their memory mapped as long as the ring can name it.
+#[derive(Default)]
 pub(super) struct Buffers {
     entries: Vec<Entry>,
 }
@@ -64,8 +66,11 @@ fn failed(cause: io::Error, bytes: usize) -> Error {
     let what = format!("registering {bytes} bytes of memory with io_uring");
     match errno {
         Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, what).caused_by(cause).hint(
-            "raise the limit on locked memory (ulimit -l, LimitMEMLOCK= in a systemd unit), or use libaio",
+            format!("{}, write buffers=off, or use libaio", raise_memlock()),
         ),
-        _ => Error::os(cause, what),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => Error::os(cause, what).hint(
+            "a seccomp profile may forbid io_uring_register: allow it there, or write buffers=off,file=off",
+        ),
+        _ => Error::os(cause, what).hint("write buffers=off"),
     }
 }

@@ -3,30 +3,33 @@
 //! Invariants:
 //! - every entry in the ring that names memory has an occupied slot, whose number is its user data;
 //! - after each public call every pushed entry is either in the kernel or counted by `Ring::unsubmitted`;
-//! - `armed` is true from the push of the poll on the wake event until its completion was taken.
+//! - `armed` is true from the push of the poll on the wake event until its completion was taken;
+//! - beside a submission thread (`THREAD`), what was pushed and not yet followed by a look at whether the thread sleeps is
+//!   told by `unseen`.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{opcode, squeue};
+use io_uring::opcode;
+use io_uring::types::Fd;
 use qpair_block::{
-    ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Op, Request, Result,
-    WaitOptions, WakeEvent,
+    ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Request, Result, WaitOptions,
+    WakeEvent,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::buffers::Buffers;
+use super::encode::Encoder;
 use super::ring::{Enter, Ring};
 use crate::file::File;
-use crate::in_flight::{InFlight, Step, Transfer};
-use crate::pace::Pace;
+use crate::in_flight::{InFlight, Step};
+use crate::mode::Mode;
+use crate::pace::{Pace, Sleep};
 use crate::request::verify;
 
 /// User data of the poll on the wake event.
-const WAKE: u64 = u64::MAX;
+pub(super) const WAKE: u64 = u64::MAX;
 /// User data of entries whose completion means nothing.
 const NOTHING: u64 = u64::MAX - 1;
 
@@ -36,17 +39,26 @@ const TIMEOUT_LONG: Duration = Duration::from_secs(3600);
 /// Entries besides the requests': the poll on the wake event, and a no-operation.
 const EXTRA_ENTRIES: u32 = 2;
 
-pub(super) struct Channel {
+/// How long a wait beside a submission thread looks at the completion queue, with nothing new in it, before it sleeps. Drives
+/// answer sooner, so that a wait makes no system call; without a processor for the thread, the look is what keeps it waiting,
+/// and this bounds that.
+const SPIN_MAX: Duration = Duration::from_millis(1);
+/// Looks at the completion queue between looks at the clock.
+const SPINS: u32 = 128;
+
+/// A channel of one ring; `THREAD`: beside a submission thread.
+pub(super) struct Channel<const THREAD: bool> {
     // The order matters: the ring, which names memory, goes before the slots and arenas that own it.
     ring: Ring,
     in_flight: InFlight,
-    buffers: Buffers,
-    target: Target,
+    encoder: Encoder,
     file: Arc<File>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
     /// The rest of a transfer was pushed and waits to be submitted.
     unfinished: bool,
+    /// Something was pushed that a sleeping submission thread would not see.
+    unseen: bool,
     /// Set by the kernel for every completion, once somebody wants to poll for them.
     event: Option<OwnedFd>,
     /// A no-operation is under way that makes the ring's descriptor readable.
@@ -55,16 +67,9 @@ pub(super) struct Channel {
     one_thread: PhantomData<*const ()>,
 }
 
-/// The file as entries name it: by its place among the registered files, or by its descriptor.
-#[derive(Clone, Copy)]
-struct Target {
-    fd: Fd,
-    flags: squeue::Flags,
-}
-
-impl Channel {
-    pub(super) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
-        Self::on(Ring::new(Self::entries(options))?, file, options)
+impl<const THREAD: bool> Channel<THREAD> {
+    pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
+        Self::on(Ring::open(Self::entries(options), mode)?, file, mode, options)
     }
 
     /// Entries that the ring of such a channel must have: then it is never full.
@@ -73,21 +78,21 @@ impl Channel {
     }
 
     /// Makes a channel of a ring.
-    pub(super) fn on(ring: Ring, file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
-        let buffers = Buffers::register(&ring, &options.arenas)?;
-        let target = match ring.register_file(file.raw_fd()) {
-            Ok(()) => Target { fd: Fd(0), flags: squeue::Flags::FIXED_FILE },
-            Err(_) => Target { fd: Fd(file.raw_fd()), flags: squeue::Flags::empty() },
-        };
+    pub(super) fn on(
+        ring: Ring,
+        file: Arc<File>,
+        mode: &Mode,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
         Ok(Self {
+            encoder: Encoder::new(&ring, &file, mode, options)?,
             ring,
             in_flight: InFlight::new(options.depth),
-            buffers,
-            target,
             file,
             wake: options.wake.clone(),
             armed: false,
             unfinished: false,
+            unseen: false,
             event: None,
             told: false,
             one_thread: PhantomData,
@@ -96,9 +101,7 @@ impl Channel {
 
     /// The mode, in words for reports.
     pub(super) fn mode(&self) -> String {
-        let fixed = self.target.flags.contains(squeue::Flags::FIXED_FILE);
-        let file = if fixed { "registered file" } else { "no registered file" };
-        format!("{}, {file}, registered buffers", self.ring.mode())
+        format!("{}, {}", self.ring.mode(), self.encoder.words())
     }
 
     /// Takes what is in the completion queue; whether the wake event was signalled.
@@ -116,8 +119,9 @@ impl Channel {
                 slot => match self.in_flight.finish(slot as u32, i64::from(entry.result())) {
                     Step::Done(completion) => completions.push(completion),
                     Step::Again(rest) => {
-                        let entry = encode(rest, slot, self.target, &self.buffers);
+                        let entry = self.encoder.encode(rest, slot);
                         self.unfinished = true;
+                        self.unseen = true;
                         // There is room: the ring has an entry for each slot, and this slot's is done.
                         // SAFETY: `rest` names memory that the slot owns until it is finished.
                         let _ = unsafe { submission.push(&entry) };
@@ -134,7 +138,9 @@ impl Channel {
     fn collect(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         self.reap(completions);
-        if self.unfinished || (completions.len() == before && self.ring.has_hidden_work()) {
+        if THREAD {
+            self.alert();
+        } else if self.unfinished || (completions.len() == before && self.ring.has_hidden_work()) {
             let _ = self.enter(Enter { collect: true, ..Enter::default() });
             self.reap(completions);
         }
@@ -148,6 +154,63 @@ impl Channel {
         self.ring.enter(enter)
     }
 
+    /// Wakes the submission thread if it sleeps and there is something for it.
+    #[inline]
+    fn alert(&mut self) {
+        if self.unseen {
+            self.unseen = false;
+            self.unfinished = false;
+            if self.ring.thread_sleeps() {
+                let _ = self.enter(Enter { wake: true, ..Enter::default() });
+            }
+        }
+    }
+
+    /// Looks at the completion queue until there is something in it, or for as long as `sleep` would last; `false` if that is
+    /// longer than [`SPIN_MAX`], and what is left of it is better slept.
+    #[inline]
+    fn spin(&mut self, sleep: Sleep) -> bool {
+        let mut started = None;
+        let linger = (!sleep.linger.is_zero()).then_some(sleep.linger);
+        let limit = sleep.timeout.into_iter().chain(linger).min().filter(|&limit| limit < SPIN_MAX);
+        loop {
+            for _ in 0..SPINS {
+                if self.ring.has_completions() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let now = Instant::now();
+            let elapsed = now - *started.get_or_insert(now);
+            if elapsed >= limit.unwrap_or(SPIN_MAX) {
+                return limit.is_some();
+            }
+        }
+    }
+
+    /// Sleeps once, as `sleep` says; what the kernel said.
+    #[inline]
+    fn sleep(&mut self, sleep: Sleep) -> std::io::Result<()> {
+        let mut enter = Enter {
+            want: sleep.want,
+            collect: true,
+            min_wait: sleep.linger,
+            timeout: sleep.timeout,
+            wake: false,
+        };
+        if !sleep.linger.is_zero() {
+            enter.timeout = if self.ring.has_min_wait() {
+                // Without a time-out the kernel would give up when nothing has come by the end of the linger.
+                sleep.timeout.or(Some(TIMEOUT_LONG))
+            } else {
+                // What is left after that is the next round's.
+                enter.min_wait = Duration::ZERO;
+                Some(sleep.timeout.map_or(sleep.linger, |timeout| timeout.min(sleep.linger)))
+            };
+        }
+        self.enter(enter)
+    }
+
     /// Has the wake event complete an entry.
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
@@ -155,48 +218,11 @@ impl Channel {
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
         // SAFETY: names no memory.
         self.armed = unsafe { self.ring.push(&entry) }.is_ok();
+        self.unseen = true;
     }
 }
 
-/// The entry for (the rest of) a transfer.
-#[inline]
-fn encode(transfer: Transfer, slot: u64, target: Target, buffers: &Buffers) -> squeue::Entry {
-    let Transfer { op, offset_bytes, len_bytes, address, .. } = transfer;
-    let fd = target.fd;
-    let entry = match op {
-        Op::Read => match buffers.index(transfer.arena_id, address) {
-            Some(index) => {
-                opcode::ReadFixed::new(fd, address, len_bytes, index).offset(offset_bytes).build()
-            }
-            None => opcode::Read::new(fd, address, len_bytes).offset(offset_bytes).build(),
-        },
-        Op::Write => {
-            let flags = if transfer.force_unit_access { libc::RWF_DSYNC } else { 0 };
-            match buffers.index(transfer.arena_id, address) {
-                Some(index) => opcode::WriteFixed::new(fd, address, len_bytes, index)
-                    .offset(offset_bytes)
-                    .rw_flags(flags)
-                    .build(),
-                None => opcode::Write::new(fd, address, len_bytes)
-                    .offset(offset_bytes)
-                    .rw_flags(flags)
-                    .build(),
-            }
-        }
-        Op::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
-        Op::Discard | Op::WriteZeroes => {
-            let mode = if op == Op::Discard {
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE
-            } else {
-                libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE
-            };
-            opcode::Fallocate::new(fd, u64::from(len_bytes)).offset(offset_bytes).mode(mode).build()
-        }
-    };
-    entry.flags(target.flags).user_data(slot)
-}
-
-impl IoChannel for Channel {
+impl<const THREAD: bool> IoChannel for Channel<THREAD> {
     #[inline]
     fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
         if self.in_flight.is_full() {
@@ -209,11 +235,15 @@ impl IoChannel for Channel {
                 let entry = opcode::Nop::new().build().user_data(NOTHING);
                 // SAFETY: names no memory.
                 self.told = unsafe { self.ring.push(&entry) }.is_ok();
+                self.unseen = true;
             }
             return Ok(());
         }
         let (slot, transfer) = self.in_flight.insert(request)?;
-        let entry = encode(transfer, u64::from(slot), self.target, &self.buffers);
+        let entry = self.encoder.encode(transfer, u64::from(slot));
+        if THREAD {
+            self.unseen = true;
+        }
         // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
         match unsafe { self.ring.push(&entry) } {
             Ok(()) => Ok(()),
@@ -224,7 +254,9 @@ impl IoChannel for Channel {
 
     #[inline]
     fn kick(&mut self) {
-        if self.ring.unsubmitted() > 0 {
+        if THREAD {
+            self.alert();
+        } else if self.ring.unsubmitted() > 0 {
             // What the kernel could not take stays in the queue for the next call.
             let collect = self.ring.has_hidden_work();
             let _ = self.enter(Enter { collect, ..Enter::default() });
@@ -257,24 +289,16 @@ impl IoChannel for Channel {
             let got = (completions.len() - before) as u32;
             let Some(sleep) = pace.next(got, self.in_flight.occupied()) else { break };
             self.arm();
-            let mut enter = Enter {
-                want: sleep.want,
-                collect: true,
-                min_wait: sleep.linger,
-                timeout: sleep.timeout,
-            };
-            if !sleep.linger.is_zero() {
-                enter.timeout = if self.ring.has_min_wait() {
-                    // Without a time-out the kernel would give up when nothing has come by the end of the linger.
-                    sleep.timeout.or(Some(TIMEOUT_LONG))
-                } else {
-                    // What is left after that is the next round's.
-                    enter.min_wait = Duration::ZERO;
-                    Some(sleep.timeout.map_or(sleep.linger, |timeout| timeout.min(sleep.linger)))
-                };
+            if THREAD {
+                self.alert();
             }
-            called = true;
-            let outcome = self.enter(enter);
+            // Beside a submission thread completions come without a system call, so a look at memory may do.
+            let outcome = if THREAD && self.in_flight.occupied() > 0 && self.spin(sleep) {
+                Ok(())
+            } else {
+                called = true;
+                self.sleep(sleep)
+            };
             let woken = self.reap(completions);
             if woken {
                 if let Some(wake) = &self.wake {
@@ -324,12 +348,15 @@ impl IoChannel for Channel {
     }
 }
 
-impl Drop for Channel {
+impl<const THREAD: bool> Drop for Channel<THREAD> {
     fn drop(&mut self) {
         // What was taken is finished, not cancelled: the kernel cannot take back what a drive has, and half a
         // batch of writes would be no better than a whole one.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
+            if THREAD {
+                self.alert();
+            }
             let outcome = self.enter(Enter { want: 1, collect: true, ..Enter::default() });
             self.reap(&mut discarded);
             discarded.clear();

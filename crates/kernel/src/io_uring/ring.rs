@@ -1,12 +1,17 @@
-//! The ring itself: set-up with the best flags the kernel has, and the one system call.
+//! The ring itself, and the one system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{Builder, EnterFlags, IoUring, squeue};
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, squeue};
 use qpair_block::{Error, ErrorKind, Result};
+
+use super::set_up::{Built, SetUp, set_up, set_up_with};
+use super::shared::SharedThread;
+use crate::mode::Mode;
 
 /// `IORING_REGISTER_RING_FDS` and its undoing, linux/io_uring.h.
 const REGISTER_RING_FDS: libc::c_uint = 20;
@@ -22,48 +27,70 @@ struct RingFdUpdate {
 
 /// One `io_uring_enter`.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Enter {
+pub(crate) struct Enter {
     /// Completions to wait for.
-    pub(super) want: u32,
+    pub(crate) want: u32,
     /// Run the kernel's deferred work and collect completions, also without waiting.
-    pub(super) collect: bool,
+    pub(crate) collect: bool,
     /// After this long one completion is enough. Only where [`Ring::has_min_wait`].
-    pub(super) min_wait: Duration,
+    pub(crate) min_wait: Duration,
     /// Give up after this long.
-    pub(super) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
+    /// Wake the submission thread.
+    pub(crate) wake: bool,
 }
 
-/// A ring of one thread.
-pub(super) struct Ring {
-    ring: IoUring,
+/// A ring of one thread, with entries of the kinds `S` and `C`.
+pub(crate) struct Ring<
+    S: squeue::EntryMarker = squeue::Entry,
+    C: cqueue::EntryMarker = cqueue::Entry,
+> {
+    ring: IoUring<S, C>,
     /// What `io_uring_enter` is given: the ring's number among this thread's registered rings, or its descriptor.
     enter_fd: RawFd,
     registered: bool,
     has_min_wait: bool,
     mode: String,
+    /// Keeps the submission thread alive that this ring shares with others; goes after the ring.
+    _shared: Option<Arc<SharedThread>>,
 }
 
-impl Ring {
-    /// Sets up a ring of at least `entries`.
-    pub(super) fn new(entries: u32) -> Result<Self> {
-        Self::with(entries, SetUp::ALL, true)
+impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S, C> {
+    /// Sets up a ring of at least `entries` as `mode` asks.
+    pub(crate) fn open(entries: u32, mode: &Mode) -> Result<Self> {
+        Self::of(set_up(entries, mode)?, mode, true)
     }
 
-    /// Sets up a ring with the first of `set_ups` that the kernel takes, and min-wait only if wanted.
-    pub(super) fn with(entries: u32, set_ups: &[SetUp], min_wait: bool) -> Result<Self> {
-        let (ring, flags) = set_up(entries, set_ups).map_err(unavailable)?;
+    /// As [`Self::open`], with the first of `set_ups` that the kernel takes, and min-wait only if wanted.
+    pub(crate) fn open_with(
+        entries: u32,
+        mode: &Mode,
+        set_ups: &[SetUp],
+        min_wait: bool,
+    ) -> Result<Self> {
+        Self::of(set_up_with(entries, mode, set_ups)?, mode, min_wait)
+    }
+
+    fn of(built: Built<S, C>, mode: &Mode, min_wait: bool) -> Result<Self> {
+        let Built { ring, words, shared } = built;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old")
                 .hint("Linux 5.11 or later is needed; use libaio"));
         }
         let has_min_wait = min_wait && ring.params().is_feature_min_timeout();
         let fd = ring.as_raw_fd();
-        let mut ring =
-            Self { ring, enter_fd: fd, registered: false, has_min_wait, mode: flags.to_owned() };
-        ring.register_self();
-        if ring.registered {
-            ring.mode.push_str(", registered ring");
+        let mut ring = Self {
+            ring,
+            enter_fd: fd,
+            registered: false,
+            has_min_wait,
+            mode: words,
+            _shared: shared,
+        };
+        if mode.registered_ring {
+            ring.register_self();
         }
+        ring.mode.push_str(if ring.registered { ", registered ring" } else { ", ring by number" });
         ring.mode.push_str(if has_min_wait { ", min-wait" } else { ", no min-wait" });
         Ok(ring)
     }
@@ -84,33 +111,53 @@ impl Ring {
     }
 
     /// The set-up, in words for reports.
-    pub(super) fn mode(&self) -> &str {
+    pub(crate) fn mode(&self) -> &str {
         &self.mode
     }
 
     /// Whether the kernel (6.12) can wait for several for a while and then for one.
     #[inline]
-    pub(super) fn has_min_wait(&self) -> bool {
+    pub(crate) fn has_min_wait(&self) -> bool {
         self.has_min_wait
     }
 
     /// The ring's queues, for the channel.
     #[inline]
-    pub(super) fn queues(&mut self) -> &mut IoUring {
+    pub(crate) fn queues(&mut self) -> &mut IoUring<S, C> {
         &mut self.ring
     }
 
     /// Entries pushed that the kernel has not taken.
     #[inline]
-    pub(super) fn unsubmitted(&mut self) -> u32 {
+    pub(crate) fn unsubmitted(&mut self) -> u32 {
         self.ring.submission().len() as u32
     }
 
     /// Whether a system call would bring completions that are not in the queue yet.
     #[inline]
-    pub(super) fn has_hidden_work(&mut self) -> bool {
+    pub(crate) fn has_hidden_work(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// Whether the submission thread sleeps, and must be woken to see what was pushed.
+    #[inline]
+    pub(crate) fn thread_sleeps(&mut self) -> bool {
+        // A full fence between the entries pushed and the thread's word that it sleeps is in the library's call; its partner is
+        // the kernel's, between that word and its last look at the entries.
+        self.ring.submission().need_wakeup()
+    }
+
+    /// Whether completions are in the queue.
+    #[inline]
+    pub(crate) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Whether the kernel knows an operation.
+    pub(crate) fn knows(&self, operation: u8) -> bool {
+        let mut probe = Probe::new();
+        self.ring.submitter().register_probe(&mut probe).is_ok() && probe.is_supported(operation)
     }
 
     /// Pushes an entry, submitting first if the queue is full.
@@ -118,7 +165,7 @@ impl Ring {
     /// # Safety
     /// The memory that `entry` names must stay valid, and the kernel's, until its completion has been taken.
     #[inline]
-    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    pub(crate) unsafe fn push(&mut self, entry: &S) -> io::Result<()> {
         loop {
             // SAFETY: the caller's promise.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
@@ -130,7 +177,7 @@ impl Ring {
 
     /// Submits all that was pushed, and waits and collects as `enter` says: one system call.
     #[inline]
-    pub(super) fn enter(&mut self, enter: Enter) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, enter: Enter) -> io::Result<()> {
         let timespec;
         let mut args = SubmitArgs::new();
         let mut flags = EnterFlags::empty();
@@ -151,6 +198,9 @@ impl Ring {
         };
         if self.registered {
             flags |= EnterFlags::REGISTERED_RING;
+        }
+        if enter.wake {
+            flags |= EnterFlags::SQ_WAKEUP;
         }
         let (address, len) = match enter.want {
             0 => (std::ptr::null(), 0),
@@ -175,7 +225,7 @@ impl Ring {
     }
 
     /// Registers one file, to be named `Fixed(0)`.
-    pub(super) fn register_file(&self, fd: RawFd) -> io::Result<()> {
+    pub(crate) fn register_file(&self, fd: RawFd) -> io::Result<()> {
         self.ring.submitter().register_files(&[fd])
     }
 
@@ -183,13 +233,13 @@ impl Ring {
     ///
     /// # Safety
     /// The memory must stay mapped until [`Self::unregister`] or the end of the ring.
-    pub(super) unsafe fn register_buffers(&self, pieces: &[libc::iovec]) -> io::Result<()> {
+    pub(crate) unsafe fn register_buffers(&self, pieces: &[libc::iovec]) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.ring.submitter().register_buffers(pieces) }
     }
 
     /// Has the kernel signal an eventfd for every completion.
-    pub(super) fn register_event(&self, event: RawFd) -> Result<()> {
+    pub(crate) fn register_event(&self, event: RawFd) -> Result<()> {
         self.ring
             .submitter()
             .register_eventfd(event)
@@ -198,13 +248,13 @@ impl Ring {
 
     /// Lets go of registered memory and files now. The kernel takes a ring down some time after it was closed; until
     /// then the memory would count against the limit, and the file stay open, with its lock.
-    pub(super) fn unregister(&self) {
+    pub(crate) fn unregister(&self) {
         let _ = self.ring.submitter().unregister_buffers();
         let _ = self.ring.submitter().unregister_files();
     }
 }
 
-impl Drop for Ring {
+impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
     fn drop(&mut self) {
         if self.registered {
             let mut update = RingFdUpdate { offset: self.enter_fd as u32, reserved: 0, data: 0 };
@@ -220,82 +270,5 @@ impl Drop for Ring {
                 )
             };
         }
-    }
-}
-
-/// A set of flags to set a ring up with.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SetUp {
-    words: &'static str,
-    prepare: fn(&mut Builder),
-}
-
-impl SetUp {
-    /// All of them, the newest kernels' first.
-    pub(super) const ALL: &[Self] = &[
-        Self {
-            words: "SINGLE_ISSUER|DEFER_TASKRUN|NO_SQARRAY",
-            prepare: |builder| {
-                defer_task_work(builder);
-                builder.setup_no_sqarray();
-            },
-        },
-        Self { words: "SINGLE_ISSUER|DEFER_TASKRUN", prepare: defer_task_work },
-        Self {
-            words: "COOP_TASKRUN",
-            prepare: |builder| {
-                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
-            },
-        },
-        Self { words: "no set-up flags (old kernel)", prepare: |_| {} },
-    ];
-}
-
-/// Completions are made when this thread asks for them, not when an interrupt finds it.
-fn defer_task_work(builder: &mut Builder) {
-    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-}
-
-fn set_up(entries: u32, set_ups: &[SetUp]) -> io::Result<(IoUring, &'static str)> {
-    let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
-    for set_up in set_ups {
-        let mut builder = IoUring::builder();
-        (set_up.prepare)(&mut builder);
-        // A forked child must not touch the queues.
-        match builder.dontfork().build(entries) {
-            Ok(ring) => return Ok((ring, set_up.words)),
-            Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => refused = cause,
-            Err(cause) => return Err(cause),
-        }
-    }
-    Err(refused)
-}
-
-/// Why there is no io_uring, and the way out.
-fn unavailable(cause: io::Error) -> Error {
-    let errno = cause.raw_os_error();
-    let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
-    let disabled = matches!(setting.as_deref().map(str::trim), Ok("1" | "2"));
-    match errno {
-        Some(libc::EPERM) if disabled => {
-            Error::new(ErrorKind::Denied, "io_uring is switched off on this machine")
-                .caused_by(cause)
-                .hint("sysctl kernel.io_uring_disabled=0 switches it on; libaio does without")
-        }
-        Some(libc::EPERM | libc::EACCES) => {
-            Error::new(ErrorKind::Denied, "io_uring is forbidden to this process")
-                .caused_by(cause)
-                .hint("a container's seccomp profile does that: allow io_uring_setup, io_uring_enter and io_uring_register there, or use libaio")
-        }
-        Some(libc::ENOSYS) => Error::new(ErrorKind::Unsupported, "this kernel offers no io_uring")
-            .caused_by(cause)
-            .hint("it is not built in, or a container hides it; use libaio"),
-        Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, "no memory for an io_uring")
-            .caused_by(cause)
-            .hint("raise the limit on locked memory (ulimit -l), or use libaio"),
-        Some(libc::EMFILE | libc::ENFILE) => {
-            Error::os(cause, "no descriptor left for an io_uring").hint("raise ulimit -n")
-        }
-        _ => Error::os(cause, "setting up an io_uring"),
     }
 }

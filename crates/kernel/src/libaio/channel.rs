@@ -18,14 +18,18 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::context::{Context, Event};
 use crate::file::File;
 use crate::in_flight::{InFlight, Step, Transfer};
+use crate::mode::Mode;
 use crate::pace::Pace;
 use crate::request::verify;
+use crate::vectors::Vectors;
 
 /// `IOCB_CMD_*`, linux/aio_abi.h.
 const CMD_PREAD: u16 = 0;
 const CMD_PWRITE: u16 = 1;
 const CMD_FDSYNC: u16 = 3;
 const CMD_POLL: u16 = 5;
+const CMD_PREADV: u16 = 7;
+const CMD_PWRITEV: u16 = 8;
 /// `IOCB_FLAG_RESFD`: the completion also signals an eventfd.
 const FLAG_RESFD: u32 = 1;
 
@@ -41,6 +45,8 @@ pub(super) struct Channel {
     pending: Vec<u32>,
     pointers: Vec<*mut libc::iocb>,
     events: Box<[Event]>,
+    /// Pieces of each slot's transfer, where transfers are vectors.
+    vectors: Option<Vectors>,
     file: Arc<File>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
@@ -49,12 +55,17 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
+    pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let count = options.depth as usize + 1;
         // SAFETY: all-zero is a value of this plain structure.
         let block: libc::iocb = unsafe { std::mem::zeroed() };
+        let mut context = Context::new(options.depth + 1)?;
+        if !mode.mapped_ring {
+            context.ignore_ring();
+        }
         let mut channel = Self {
-            context: Context::new(options.depth + 1)?,
+            context,
+            vectors: Vectors::new(mode, &file.limits, options.depth),
             in_flight: InFlight::new(options.depth),
             blocks: std::iter::repeat_n(block, count).collect(),
             pending: Vec::with_capacity(count),
@@ -75,14 +86,10 @@ impl Channel {
         Ok(channel)
     }
 
-    #[cfg(test)]
-    pub(super) fn ignore_ring(&mut self) {
-        self.context.ignore_ring();
-    }
-
     /// The mode, in words for reports.
     pub(super) fn mode(&self) -> String {
-        format!("io_submit, completions {}", self.context.reaping())
+        let vectors = if self.vectors.is_some() { ", vectors" } else { "" };
+        format!("io_submit, completions {}{vectors}", self.context.reaping())
     }
 
     /// The number of the control block that polls the wake event.
@@ -109,6 +116,12 @@ impl Channel {
         block.aio_buf = if moves { transfer.address.expose_provenance() as u64 } else { 0 };
         block.aio_nbytes = if moves { transfer.len_bytes.into() } else { 0 };
         block.aio_offset = if moves { transfer.offset_bytes as i64 } else { 0 };
+        if let (Some(vectors), true) = (&mut self.vectors, moves) {
+            let pieces = vectors.fill(slot, &transfer);
+            block.aio_lio_opcode = if transfer.op == Op::Read { CMD_PREADV } else { CMD_PWRITEV };
+            block.aio_buf = pieces.as_ptr().expose_provenance() as u64;
+            block.aio_nbytes = pieces.len() as u64;
+        }
         (block.aio_flags, block.aio_resfd) = match &self.watched {
             Some(fd) => (FLAG_RESFD, fd.as_raw_fd() as u32),
             None => (0, 0),
@@ -241,32 +254,45 @@ impl IoChannel for Channel {
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let before = completions.len();
-        // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
-        self.reap(completions);
+        let mapped = self.context.is_mapped();
+        if mapped {
+            // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
+            self.reap(completions);
+        }
         let mut pace = Pace::new(options, self.wake.is_some());
         loop {
             let got = (completions.len() - before) as u32;
             let Some(sleep) = pace.next(got, self.in_flight.occupied()) else { break };
             self.arm();
             self.ring();
-            self.in_flight.take_refused(completions);
-            if completions.len() - before > got as usize {
+            let mut woken = false;
+            if mapped {
+                // What fast devices finish within `io_submit` needs no other call.
+                woken = self.reap(completions);
+            } else {
+                self.in_flight.take_refused(completions);
+            }
+            if !woken && completions.len() - before > got as usize {
                 continue;
             }
-            let mut timeout = sleep.timeout;
-            for limit in [
-                (!sleep.linger.is_zero()).then_some(sleep.linger),
-                (!self.pending.is_empty()).then_some(RETRY),
-            ] {
-                timeout = timeout.into_iter().chain(limit).min();
+            let mut outcome = Ok(0);
+            if !woken {
+                let mut timeout = sleep.timeout;
+                for limit in [
+                    (!sleep.linger.is_zero()).then_some(sleep.linger),
+                    (!self.pending.is_empty()).then_some(RETRY),
+                ] {
+                    timeout = timeout.into_iter().chain(limit).min();
+                }
+                self.in_flight.statistics.system_calls += 1;
+                outcome = self.context.wait(sleep.want, &mut self.events, timeout);
+                if let Ok(count) = &outcome {
+                    woken = self.settle(*count, completions);
+                }
+                if mapped {
+                    woken |= self.reap(completions);
+                }
             }
-            self.in_flight.statistics.system_calls += 1;
-            let outcome = self.context.wait(sleep.want, &mut self.events, timeout);
-            let mut woken = match &outcome {
-                Ok(count) => self.settle(*count, completions),
-                Err(_) => false,
-            };
-            woken |= self.reap(completions);
             if woken {
                 if let Some(wake) = &self.wake {
                     wake.clear();
@@ -281,6 +307,10 @@ impl IoChannel for Channel {
             }
         }
         self.ring();
+        if !mapped && completions.len() == before && self.in_flight.occupied() > 0 {
+            // No time to sleep was left, and so no call yet.
+            self.reap(completions);
+        }
         self.in_flight.take_refused(completions);
         completions.len() - before
     }

@@ -69,9 +69,14 @@ impl Context {
     }
 
     /// From now on completions are taken by system calls, as if the ring's layout were unknown.
-    #[cfg(test)]
     pub(super) fn ignore_ring(&mut self) {
         self.ring = None;
+    }
+
+    /// Whether completions are taken from memory.
+    #[inline]
+    pub(super) fn is_mapped(&self) -> bool {
+        self.ring.is_some()
     }
 
     /// How completions are taken, in words.

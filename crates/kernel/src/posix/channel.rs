@@ -9,9 +9,9 @@ use qpair_block::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::THREADS_MAX;
 use super::pool::Pool;
 use crate::file::File;
+use crate::mode::Mode;
 use crate::pace::{Pace, Sleep};
 use crate::request::verify;
 
@@ -30,10 +30,10 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Self> {
+    pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let depth = options.depth;
         Ok(Self {
-            pool: Pool::new(file.clone(), depth, depth.min(THREADS_MAX))?,
+            pool: Pool::new(&file, mode, depth)?,
             file,
             depth,
             in_flight: 0,

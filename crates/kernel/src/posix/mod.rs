@@ -1,6 +1,9 @@
-//! `posix`: synchronous calls, made by a few threads of each channel so that more than one can be under way.
+//! `posix`: synchronous calls, made by a few threads of each channel so that more than one can be under way, or by the
+//! submitter itself.
 
+mod call;
 mod channel;
+mod inline;
 mod pool;
 
 use std::sync::Arc;
@@ -8,18 +11,30 @@ use std::sync::Arc;
 use qpair_block::{ChannelOptions, IoChannel, Result};
 
 use crate::file::File;
-
-/// Threads of one channel at most. A thread is worth about one request in flight; more of them cost more in
-/// switches than drives give back.
-const THREADS_MAX: u32 = 16;
+use crate::mode::Mode;
 
 /// Opens a channel.
-pub(crate) fn open(file: Arc<File>, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
-    Ok(Box::new(channel::Channel::open(file, options)?))
+pub(crate) fn open(
+    file: Arc<File>,
+    mode: &Mode,
+    options: &ChannelOptions,
+) -> Result<Box<dyn IoChannel>> {
+    Ok(match mode.threads {
+        0 => Box::new(inline::Channel::open(file, mode, options)),
+        _ => Box::new(channel::Channel::open(file, mode, options)?),
+    })
 }
 
 /// Opens a channel and drops it: its mode, in words for reports.
-pub(crate) fn try_open(file: Arc<File>, options: &ChannelOptions) -> Result<String> {
-    channel::Channel::open(file, options)?;
-    Ok(format!("synchronous pread and pwrite on up to {THREADS_MAX} threads a channel"))
+pub(crate) fn try_open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<String> {
+    open(file, mode, options)?;
+    let calls = match mode.segments {
+        0 => "pread and pwrite".to_owned(),
+        segments => format!("preadv2 and pwritev2 of {segments} pieces"),
+    };
+    let who = match mode.threads {
+        0 => "by the submitter itself".to_owned(),
+        threads => format!("on up to {threads} threads a channel"),
+    };
+    Ok(format!("synchronous {calls} {who}"))
 }

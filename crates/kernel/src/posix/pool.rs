@@ -5,11 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use qpair_block::{ChannelStatistics, Completion, Error, ErrorKind, Op, Request, Result};
+use qpair_block::{ChannelStatistics, Completion, Error, ErrorKind, Request, Result};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::call::perform;
 use crate::file::File;
-use crate::in_flight::Slot;
+use crate::mode::Mode;
+use crate::vectors::Vectors;
 
 /// Bytes of a thread's stack: it calls the kernel and little else.
 const STACK_BYTES: usize = 128 << 10;
@@ -50,7 +52,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    pub(super) fn new(file: Arc<File>, depth: u32, threads: u32) -> Result<Self> {
+    /// As many threads as the mode says, but no more than can be busy at once.
+    pub(super) fn new(file: &Arc<File>, mode: &Mode, depth: u32) -> Result<Self> {
+        let threads = depth.min(mode.threads.into());
         let failed = |cause: std::io::Error, what: &str| {
             Error::new(ErrorKind::Limit, what).caused_by(cause).hint("raise ulimit -n or ulimit -u")
         };
@@ -58,7 +62,7 @@ impl Pool {
             .map_err(|cause| failed(cause.into(), "an event for completions"))?;
         let capacity = depth as usize;
         let shared = Arc::new(Shared {
-            file,
+            file: file.clone(),
             jobs: Mutex::new(Jobs { requests: VecDeque::with_capacity(capacity), closed: false }),
             work: Condvar::new(),
             done: Mutex::new(Done {
@@ -72,10 +76,11 @@ impl Pool {
         let mut pool = Self { shared, threads: Vec::with_capacity(threads as usize) };
         for _ in 0..threads {
             let shared = pool.shared.clone();
+            let vectors = Vectors::new(mode, &file.limits, 1);
             let thread = std::thread::Builder::new()
                 .name("qpair-posix".into())
                 .stack_size(STACK_BYTES)
-                .spawn(move || shared.work())
+                .spawn(move || shared.work(vectors))
                 .map_err(|cause| failed(cause, "a thread for synchronous calls"))?;
             pool.threads.push(thread);
         }
@@ -115,11 +120,11 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// A thread's life.
-    fn work(&self) {
+    /// A thread's life, with its own pieces for vectors.
+    fn work(&self, mut vectors: Option<Vectors>) {
         while let Some(request) = self.next() {
             let (op, len_bytes) = (request.op, request.len_bytes);
-            let (completion, calls) = perform(&self.file, request);
+            let (completion, calls) = perform(&self.file, request, &mut vectors);
             let mut done = locked(&self.done);
             done.statistics.count(op, len_bytes, completion.result);
             done.statistics.system_calls += calls;
@@ -145,57 +150,6 @@ impl Shared {
                 return None;
             }
             jobs = self.work.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// Does one request to its end; how many system calls that took.
-fn perform(file: &File, request: Request) -> (Completion, u64) {
-    let mut slot = Slot::new(request);
-    let mut calls = 0;
-    loop {
-        let rest = slot.transfer();
-        calls += 1;
-        let fd = file.raw_fd();
-        let len = i64::from(rest.len_bytes);
-        let Ok(offset) = i64::try_from(rest.offset_bytes) else {
-            return (slot.complete(Err(qpair_block::IoError::INVALID)), calls);
-        };
-        // SAFETY: `rest` names memory of the buffer in `slot`, which this thread owns throughout the call, and
-        // `request::verify` has found it to hold `len_bytes`; the descriptor is `file`'s.
-        let result = unsafe {
-            match rest.op {
-                Op::Read => libc::pread64(fd, rest.address.cast(), len as usize, offset) as i64,
-                Op::Write if rest.force_unit_access => {
-                    let piece =
-                        libc::iovec { iov_base: rest.address.cast(), iov_len: len as usize };
-                    libc::pwritev2(fd, &raw const piece, 1, offset, libc::RWF_DSYNC) as i64
-                }
-                Op::Write => libc::pwrite64(fd, rest.address.cast(), len as usize, offset) as i64,
-                Op::Flush => libc::fdatasync(fd).into(),
-                Op::Discard => libc::fallocate64(
-                    fd,
-                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                    offset,
-                    len,
-                )
-                .into(),
-                Op::WriteZeroes => libc::fallocate64(
-                    fd,
-                    libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
-                    offset,
-                    len,
-                )
-                .into(),
-            }
-        };
-        let result = if result < 0 {
-            -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
-        } else {
-            result
-        };
-        if let Some(result) = slot.advance(result) {
-            return (slot.complete(result), calls);
         }
     }
 }

@@ -1,0 +1,159 @@
+//! Requests to entries.
+
+use std::os::fd::RawFd;
+
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{opcode, squeue};
+use qpair_block::{ChannelOptions, Error, Op, Result};
+
+use super::buffers::Buffers;
+use super::ring::Ring;
+use crate::file::File;
+use crate::in_flight::Transfer;
+use crate::mode::Mode;
+use crate::vectors::Vectors;
+
+/// The file as entries name it: by its place among the registered files, or by its descriptor.
+#[derive(Clone, Copy)]
+struct Target {
+    fd: Fd,
+    flags: squeue::Flags,
+}
+
+/// Makes the entries of one ring.
+pub(super) struct Encoder {
+    target: Target,
+    buffers: Buffers,
+    /// Pieces of each slot's transfer, where transfers are vectors.
+    vectors: Option<Vectors>,
+    /// The kernel takes vectors of registered memory.
+    fixed_vectors: bool,
+    words: String,
+}
+
+impl Encoder {
+    /// Registers file and memory with `ring` as `mode` asks.
+    pub(super) fn new(
+        ring: &Ring,
+        file: &File,
+        mode: &Mode,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
+        let buffers = match mode.registered_buffers {
+            true => Buffers::register(ring, &options.arenas)?,
+            false => Buffers::default(),
+        };
+        let target = match mode.registered_file {
+            true => {
+                register_file(ring, file.raw_fd())?;
+                Target { fd: Fd(0), flags: squeue::Flags::FIXED_FILE }
+            }
+            false => Target { fd: Fd(file.raw_fd()), flags: squeue::Flags::empty() },
+        };
+        let vectors = Vectors::new(mode, &file.limits, options.depth);
+        let fixed_vectors = vectors.is_some()
+            && mode.registered_buffers
+            && ring.knows(opcode::ReadvFixed::CODE)
+            && ring.knows(opcode::WritevFixed::CODE);
+        let words = format!(
+            "{}, {}{}",
+            if mode.registered_file { "registered file" } else { "file by number" },
+            if mode.registered_buffers && (vectors.is_none() || fixed_vectors) {
+                "registered buffers"
+            } else {
+                "buffers pinned by transfer"
+            },
+            match mode.segments {
+                0 => String::new(),
+                segments => format!(", vectors of {segments}"),
+            }
+        );
+        Ok(Self { target, buffers, vectors, fixed_vectors, words })
+    }
+
+    /// What is registered, in words for reports.
+    pub(super) fn words(&self) -> &str {
+        &self.words
+    }
+
+    /// The entry for (the rest of) a transfer. It names memory of the transfer's, and pieces that stay until the slot's next.
+    #[inline]
+    pub(super) fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry {
+        let Transfer { op, offset_bytes, len_bytes, address, .. } = transfer;
+        let Target { fd, flags } = self.target;
+        let entry = match op {
+            Op::Read | Op::Write if self.vectors.is_some() => self.encode_vector(&transfer, slot),
+            Op::Read => match self.buffers.index(transfer.arena_id, address) {
+                Some(index) => opcode::ReadFixed::new(fd, address, len_bytes, index)
+                    .offset(offset_bytes)
+                    .build(),
+                None => opcode::Read::new(fd, address, len_bytes).offset(offset_bytes).build(),
+            },
+            Op::Write => {
+                let rw_flags = write_flags(&transfer);
+                match self.buffers.index(transfer.arena_id, address) {
+                    Some(index) => opcode::WriteFixed::new(fd, address, len_bytes, index)
+                        .offset(offset_bytes)
+                        .rw_flags(rw_flags)
+                        .build(),
+                    None => opcode::Write::new(fd, address, len_bytes)
+                        .offset(offset_bytes)
+                        .rw_flags(rw_flags)
+                        .build(),
+                }
+            }
+            Op::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+            Op::Discard | Op::WriteZeroes => {
+                let mode = if op == Op::Discard {
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE
+                } else {
+                    libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE
+                };
+                opcode::Fallocate::new(fd, u64::from(len_bytes))
+                    .offset(offset_bytes)
+                    .mode(mode)
+                    .build()
+            }
+        };
+        entry.flags(flags).user_data(slot)
+    }
+
+    #[inline(never)]
+    fn encode_vector(&mut self, transfer: &Transfer, slot: u64) -> squeue::Entry {
+        let (fd, offset) = (self.target.fd, transfer.offset_bytes);
+        let fixed = match self.fixed_vectors {
+            true => self.buffers.index(transfer.arena_id, transfer.address),
+            false => None,
+        };
+        let pieces = self.vectors.as_mut().map_or(&[][..], |all| all.fill(slot as u32, transfer));
+        let (first, count) = (pieces.as_ptr(), pieces.len() as u32);
+        let rw_flags = write_flags(transfer);
+        match (transfer.op == Op::Read, fixed) {
+            (true, Some(index)) => {
+                opcode::ReadvFixed::new(fd, first, count, index).offset(offset).build()
+            }
+            (true, None) => opcode::Readv::new(fd, first, count).offset(offset).build(),
+            (false, Some(index)) => opcode::WritevFixed::new(fd, first, count, index)
+                .offset(offset)
+                .rw_flags(rw_flags)
+                .build(),
+            (false, None) => {
+                opcode::Writev::new(fd, first, count).offset(offset).rw_flags(rw_flags).build()
+            }
+        }
+    }
+}
+
+#[inline]
+fn write_flags(transfer: &Transfer) -> i32 {
+    if transfer.force_unit_access { libc::RWF_DSYNC } else { 0 }
+}
+
+/// Registers the one file.
+fn register_file(ring: &Ring, fd: RawFd) -> Result<()> {
+    ring.register_file(fd).map_err(|cause| {
+        Error::os(cause, "registering a file with io_uring").hint(
+            "raise ulimit -n, allow io_uring_register in a seccomp profile, or write file=off",
+        )
+    })
+}

@@ -1,0 +1,410 @@
+//! The channel whose reads and writes are polled for.
+//!
+//! A ring that polls (IOPOLL) takes nothing but reads and writes: there is no queue to poll for a flush, and a ring asked all
+//! the same either refuses or, as some programs have found, forgets it. So a channel has two rings: `polled`, and `plain` for
+//! flushes, discards, writes of zeroes, writes that must be durable (FUA), and the poll on the wake event.
+//!
+//! Invariants:
+//! - a slot's entry is in one of the two rings, and `in_polled` and `in_plain` count the slots of each;
+//! - reads and writes without FUA are in `polled`, all else is in `plain`;
+//! - while requests are in `polled` and no submission thread polls for them, no wait sleeps: it polls.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::opcode;
+use io_uring::types::Fd;
+use qpair_block::{
+    Arena, ArenaOptions, ChannelOptions, ChannelStatistics, Completion, Error, ErrorKind,
+    IoChannel, Op, Request, Result, WaitOptions, WakeEvent,
+};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::channel::WAKE;
+use super::encode::Encoder;
+use super::poll_queues;
+use super::ring::{Enter, Ring};
+use super::set_up::SetUp;
+use crate::file::File;
+use crate::in_flight::{InFlight, Step, Transfer};
+use crate::interface::Interface;
+use crate::mode::Mode;
+use crate::pace::{Pace, Sleep, WAKE_DELAY_MAX};
+use crate::request::verify;
+
+/// Looks at the queues that a submission thread fills, before a sleep.
+const SPINS: u32 = 20_000;
+
+/// Opens a channel, reads one block by polling, and drops it: its mode, in words for reports.
+pub(super) fn try_open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<String> {
+    let mut channel = Channel::open(file, mode, options)?;
+    channel.read_once()?;
+    Ok(channel.mode())
+}
+
+pub(super) struct Channel {
+    // The order matters: the rings, which name memory, go before the slots and arenas that own it.
+    polled: Ring,
+    plain: Ring,
+    in_flight: InFlight,
+    polled_encoder: Encoder,
+    plain_encoder: Encoder,
+    in_polled: u32,
+    in_plain: u32,
+    /// A submission thread submits to `polled`, and polls for it.
+    thread: bool,
+    /// Something was pushed that a sleeping submission thread would not see.
+    unseen: bool,
+    file: Arc<File>,
+    wake: Option<Arc<WakeEvent>>,
+    armed: bool,
+    /// Readable while there is something to poll for, once somebody wants to know.
+    event: Option<OwnedFd>,
+    /// Whether it is readable.
+    told: bool,
+    /// The rings are registered with their thread.
+    one_thread: PhantomData<*const ()>,
+}
+
+impl Channel {
+    pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
+        poll_queues::check(&file)?;
+        Self::on_any(file, mode, options)
+    }
+
+    /// A channel over a file that need not have poll queues.
+    pub(super) fn on_any(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
+        // An entry for each slot, so that neither ring is ever full; the plain one has the poll on the wake event too.
+        let polled = Ring::open(options.depth, mode)?;
+        let plain_mode = Mode {
+            registered_buffers: false,
+            registered_file: false,
+            registered_ring: mode.registered_ring,
+            segments: mode.segments,
+            ..Mode::new(Interface::IoUring)
+        };
+        // Not DEFER_TASKRUN: its completions are to appear while the other ring is being entered.
+        let plain = Ring::open_with(options.depth + 1, &plain_mode, &SetUp::ALL[2..], true)?;
+        Ok(Self {
+            polled_encoder: Encoder::new(&polled, &file, mode, options)?,
+            plain_encoder: Encoder::new(&plain, &file, &plain_mode, options)?,
+            polled,
+            plain,
+            in_flight: InFlight::new(options.depth),
+            in_polled: 0,
+            in_plain: 0,
+            thread: mode.submission_thread.is_some(),
+            unseen: false,
+            file,
+            wake: options.wake.clone(),
+            armed: false,
+            event: None,
+            told: false,
+            one_thread: PhantomData,
+        })
+    }
+
+    /// The mode, in words for reports.
+    fn mode(&self) -> String {
+        let (ring, encoder) = (self.polled.mode(), self.polled_encoder.words());
+        format!("{ring}, {encoder}, second ring for flushes")
+    }
+
+    /// Reads the first block: some file systems, and drives whose queues went away, say only then that they cannot be polled.
+    fn read_once(&mut self) -> Result<()> {
+        let block_bytes = self.file.limits.logical_block_bytes;
+        if self.file.size_bytes() < u64::from(block_bytes) {
+            return Ok(());
+        }
+        let bytes = (block_bytes as usize).max(4096);
+        let arena = Arena::new(bytes, 1, ArenaOptions { no_huge_pages: true })
+            .map_err(|cause| Error::os(cause, "memory for a first read"))?;
+        let Some(buffer) = arena.lease() else { return Ok(()) };
+        if self.submit(Request::read(0, block_bytes, buffer, 0)).is_err() {
+            return Err(Error::new(ErrorKind::Busy, "a new channel that takes no request"));
+        }
+        let mut completions = Vec::with_capacity(1);
+        let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+        while self.in_flight() > 0 {
+            self.wait(&mut completions, options);
+        }
+        match completions.pop().map(|completion| completion.result) {
+            Some(Err(error)) => Err(poll_queues::refused(&self.file, error.errno)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Pushes the entry for (the rest of) a transfer; whether its ring took it.
+    #[inline]
+    fn push(&mut self, slot: u32, transfer: Transfer) -> bool {
+        let polls = matches!(transfer.op, Op::Read | Op::Write) && !transfer.force_unit_access;
+        let slot = u64::from(slot);
+        let (ring, entry) = if polls {
+            self.unseen = true;
+            (&mut self.polled, self.polled_encoder.encode(transfer, slot))
+        } else {
+            (&mut self.plain, self.plain_encoder.encode(transfer, slot))
+        };
+        // SAFETY: `transfer` names memory of the request's buffer, which the slot owns until it is finished.
+        let pushed = unsafe { ring.push(&entry) }.is_ok();
+        if pushed {
+            let count = if polls { &mut self.in_polled } else { &mut self.in_plain };
+            *count += 1;
+        }
+        pushed
+    }
+
+    /// Takes what is in both completion queues; whether the wake event was signalled.
+    fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let mut woken = false;
+        loop {
+            let next = self.polled.queues().completion().next();
+            let Some(entry) = next else { break };
+            self.in_polled -= 1;
+            self.settle(entry.user_data() as u32, entry.result(), completions);
+        }
+        loop {
+            let next = self.plain.queues().completion().next();
+            let Some(entry) = next else { break };
+            if entry.user_data() == WAKE {
+                self.armed = false;
+                woken = true;
+            } else {
+                self.in_plain -= 1;
+                self.settle(entry.user_data() as u32, entry.result(), completions);
+            }
+        }
+        self.in_flight.take_refused(completions);
+        woken
+    }
+
+    #[inline]
+    fn settle(&mut self, slot: u32, result: i32, completions: &mut Vec<Completion>) {
+        match self.in_flight.finish(slot, i64::from(result)) {
+            Step::Done(completion) => completions.push(completion),
+            Step::Again(rest) => {
+                // There is room: each ring has an entry for each slot, and this slot's is done.
+                let _ = self.push(slot, rest);
+            }
+            Step::Stray => {}
+        }
+    }
+
+    /// One system call on the ring that polls: submits, and polls once, or until there are `want`.
+    #[inline]
+    fn enter_polled(&mut self, want: u32) -> std::io::Result<()> {
+        self.in_flight.statistics.system_calls += 1;
+        self.polled.enter(Enter { want, collect: true, ..Enter::default() })
+    }
+
+    #[inline]
+    fn enter_plain(&mut self, enter: Enter) -> std::io::Result<()> {
+        self.in_flight.statistics.system_calls += 1;
+        self.plain.enter(enter)
+    }
+
+    /// Rings the doorbell of the plain ring, and collects what it holds back.
+    #[inline]
+    fn ring_plain(&mut self) {
+        let collect = self.plain.has_hidden_work();
+        if collect || self.plain.unsubmitted() > 0 {
+            let _ = self.enter_plain(Enter { collect, ..Enter::default() });
+        }
+    }
+
+    /// Rings the doorbell of the polled ring.
+    #[inline]
+    fn ring_polled(&mut self) {
+        if self.thread {
+            if std::mem::take(&mut self.unseen) && self.polled.thread_sleeps() {
+                self.in_flight.statistics.system_calls += 1;
+                let _ = self.polled.enter(Enter { wake: true, ..Enter::default() });
+            }
+        } else if self.polled.unsubmitted() > 0 {
+            // What the kernel could not take stays in the queue for the next call.
+            self.in_flight.statistics.system_calls += 1;
+            let _ = self.polled.enter(Enter::default());
+        }
+    }
+
+    /// Takes what is there now, after a look at the drive.
+    fn collect(&mut self, completions: &mut Vec<Completion>) -> bool {
+        self.ring_plain();
+        if self.thread {
+            self.ring_polled();
+        } else if self.in_polled > 0 {
+            let _ = self.enter_polled(0);
+        }
+        self.reap(completions)
+    }
+
+    /// Has the wake event complete an entry of the plain ring.
+    fn arm(&mut self) {
+        let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
+        let fd = Fd(wake.as_fd().as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
+        // SAFETY: names no memory.
+        self.armed = unsafe { self.plain.push(&entry) }.is_ok();
+    }
+
+    /// Lets time pass until there may be completions: by polling while there is something to poll for, else asleep.
+    fn rest(&mut self, sleep: Sleep, bounded: bool) -> std::io::Result<()> {
+        self.ring_plain();
+        if self.in_polled == 0 {
+            let timeout = sleep.timeout.into_iter();
+            let timeout = timeout.chain((!sleep.linger.is_zero()).then_some(sleep.linger)).min();
+            let want = sleep.want;
+            return self.enter_plain(Enter { want, collect: true, timeout, ..Enter::default() });
+        }
+        if !self.thread {
+            // The kernel polls until there are as many, and knows no time-out there: where something else may end the wait,
+            // one is enough, and the drive's answer bounds how late that is seen.
+            let want =
+                if bounded || self.in_plain > 0 { 1 } else { sleep.want.min(self.in_polled) };
+            return self.enter_polled(want);
+        }
+        self.ring_polled();
+        let start = Instant::now();
+        for spin in 0..SPINS {
+            if self.polled.has_completions() || self.plain.has_completions() {
+                return Ok(());
+            }
+            let over = |limit: Duration| start.elapsed() >= limit;
+            if spin % 128 == 127 && sleep.timeout.is_some_and(over) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        // Two rings cannot be slept on at once: a short sleep on one bounds how late the other is seen.
+        self.in_flight.statistics.system_calls += 1;
+        let timeout = sleep.timeout.unwrap_or(WAKE_DELAY_MAX).min(WAKE_DELAY_MAX);
+        let timeout = Some(timeout);
+        self.polled.enter(Enter { want: 1, collect: true, timeout, ..Enter::default() })
+    }
+
+    /// Makes the descriptor readable while there is something to poll for, and only then.
+    fn tell(&mut self) {
+        let Some(event) = &self.event else { return };
+        let busy = self.in_flight.count() > 0;
+        if busy == self.told {
+            return;
+        }
+        self.in_flight.statistics.system_calls += 1;
+        let _ = match busy {
+            true => rustix::io::write(event, &1u64.to_ne_bytes()),
+            false => rustix::io::read(event, &mut [0; 8]),
+        };
+        self.told = busy;
+    }
+}
+
+impl IoChannel for Channel {
+    #[inline]
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.in_flight.is_full() {
+            return Err(request);
+        }
+        if let Err(error) = verify(&request, &self.file.limits, self.file.size_bytes()) {
+            self.in_flight.refuse(request, error);
+        } else {
+            let (slot, transfer) = self.in_flight.insert(request)?;
+            if !self.push(slot, transfer) {
+                // Not reached while the rings have an entry for each slot; if it were, the answer is that the queue is full.
+                return self.in_flight.give_back(slot).map_or(Ok(()), Err);
+            }
+        }
+        self.tell();
+        Ok(())
+    }
+
+    #[inline]
+    fn kick(&mut self) {
+        self.ring_plain();
+        self.ring_polled();
+    }
+
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.collect(completions);
+        self.kick();
+        self.tell();
+        completions.len() - before
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        let before = completions.len();
+        // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.
+        self.reap(completions);
+        let mut pace = Pace::new(options, self.wake.is_some());
+        let bounded = options.timeout.is_some() || self.wake.is_some();
+        loop {
+            let got = (completions.len() - before) as u32;
+            let Some(sleep) = pace.next(got, self.in_flight.occupied()) else { break };
+            self.arm();
+            let outcome = self.rest(sleep, bounded);
+            if self.reap(completions) {
+                if let Some(wake) = &self.wake {
+                    wake.clear();
+                    self.in_flight.statistics.system_calls += 1;
+                }
+                break;
+            }
+            match outcome.map_err(|cause| cause.raw_os_error()) {
+                Ok(()) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                // The ring itself is broken: better to return than to spin.
+                Err(_) => break,
+            }
+        }
+        if completions.len() == before {
+            self.collect(completions);
+        }
+        self.kick();
+        self.tell();
+        completions.len() - before
+    }
+
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        self.in_flight.count()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        self.in_flight.statistics
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        // Nobody but this channel looks at the drive, so nothing could signal a completion: the descriptor is readable as long
+        // as there is something to look for, and whoever sleeps on it polls.
+        let event = match self.event.take() {
+            Some(event) => event,
+            None => eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+                .map_err(|cause| Error::os(cause.into(), "an event for completions"))?,
+        };
+        let event: &OwnedFd = self.event.insert(event);
+        Ok(Some(event.as_fd()))
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // What was taken is finished, not cancelled.
+        let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
+        while self.in_flight.occupied() > 0 {
+            let sleep = Sleep { want: 1, linger: Duration::ZERO, timeout: None };
+            let outcome = self.rest(sleep, true);
+            self.reap(&mut discarded);
+            discarded.clear();
+            match outcome.map_err(|cause| cause.raw_os_error()) {
+                Ok(()) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(_) => {
+                    self.in_flight.leak();
+                    return;
+                }
+            }
+        }
+        self.polled.unregister();
+    }
+}

@@ -1,0 +1,71 @@
+//! One request by synchronous calls.
+
+use qpair_block::{Completion, IoError, Op, Request};
+
+use crate::file::File;
+use crate::in_flight::{Slot, Transfer};
+use crate::vectors::Vectors;
+
+/// Does one request to its end, in vectors if there are some; how many system calls that took.
+#[inline]
+pub(super) fn perform(
+    file: &File,
+    request: Request,
+    vectors: &mut Option<Vectors>,
+) -> (Completion, u64) {
+    let mut slot = Slot::new(request);
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        let result = call(file, &slot.transfer(), vectors);
+        if let Some(result) = slot.advance(result) {
+            return (slot.complete(result), calls);
+        }
+    }
+}
+
+/// The call for (the rest of) a transfer: bytes moved, or a negative errno.
+#[inline]
+fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
+    let (fd, len) = (file.raw_fd(), i64::from(rest.len_bytes));
+    let Ok(offset) = i64::try_from(rest.offset_bytes) else {
+        return -i64::from(IoError::INVALID.errno);
+    };
+    let rw_flags = if rest.op == Op::Write && rest.force_unit_access { libc::RWF_DSYNC } else { 0 };
+    // SAFETY: `rest` names memory of the buffer in the caller's slot, which this thread owns throughout the call, and
+    // `request::verify` has found it to hold `len_bytes`; the pieces of a vector lie in it; the descriptor is `file`'s.
+    let result = unsafe {
+        match (rest.op, vectors) {
+            (Op::Read, Some(vectors)) => {
+                let pieces = vectors.fill(0, rest);
+                libc::preadv2(fd, pieces.as_ptr(), pieces.len() as i32, offset, 0) as i64
+            }
+            (Op::Write, Some(vectors)) => {
+                let pieces = vectors.fill(0, rest);
+                libc::pwritev2(fd, pieces.as_ptr(), pieces.len() as i32, offset, rw_flags) as i64
+            }
+            (Op::Read, None) => libc::pread64(fd, rest.address.cast(), len as usize, offset) as i64,
+            (Op::Write, None) if rw_flags != 0 => {
+                let piece = libc::iovec { iov_base: rest.address.cast(), iov_len: len as usize };
+                libc::pwritev2(fd, &raw const piece, 1, offset, rw_flags) as i64
+            }
+            (Op::Write, None) => {
+                libc::pwrite64(fd, rest.address.cast(), len as usize, offset) as i64
+            }
+            (Op::Flush, _) => libc::fdatasync(fd).into(),
+            (Op::Discard, _) => {
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                libc::fallocate64(fd, mode, offset, len).into()
+            }
+            (Op::WriteZeroes, _) => {
+                let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+                libc::fallocate64(fd, mode, offset, len).into()
+            }
+        }
+    };
+    if result < 0 {
+        -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    } else {
+        result
+    }
+}

@@ -1,0 +1,114 @@
+//! Transfers as vectors: one buffer handed to the kernel in several pieces (`segments=N`).
+//!
+//! Invariant: the pieces of a slot lie in the transfer that the slot was last filled with, and stay as they are until it is
+//! filled again; all are allocated when the channel is opened.
+
+use qpair_block::DeviceInfo;
+
+use crate::in_flight::Transfer;
+use crate::mode::Mode;
+
+/// Pieces for every slot of a channel.
+pub(crate) struct Vectors {
+    pieces: Box<[libc::iovec]>,
+    segments: usize,
+    /// Pieces are multiples of this, bytes: what direct I/O takes.
+    grid_bytes: usize,
+}
+
+// SAFETY: the addresses in it are numbers to this module, which never follows them; the transfers they are of are owned by
+// whoever fills a slot.
+unsafe impl Send for Vectors {}
+
+impl Vectors {
+    /// Pieces for `slots` slots; `None` where the mode has no segments.
+    pub(crate) fn new(mode: &Mode, limits: &DeviceInfo, slots: u32) -> Option<Self> {
+        let segments = usize::from(mode.segments);
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        (segments > 0).then(|| Self {
+            pieces: vec![empty; segments * slots as usize].into_boxed_slice(),
+            segments,
+            grid_bytes: limits.logical_block_bytes.max(limits.memory_alignment_bytes) as usize,
+        })
+    }
+
+    /// Cuts a transfer into equal pieces, kept in the slot until it is filled again; where they are and how many.
+    ///
+    /// A transfer that does not divide evenly has pieces that differ by one unit of the grid; one of fewer units than pieces
+    /// has a piece for each unit.
+    #[inline]
+    pub(crate) fn fill(&mut self, slot: u32, transfer: &Transfer) -> &[libc::iovec] {
+        let first = slot as usize * self.segments;
+        let Some(pieces) = self.pieces.get_mut(first..first + self.segments) else { return &[] };
+        let len_bytes = transfer.len_bytes as usize;
+        let units = len_bytes.div_ceil(self.grid_bytes);
+        let (each, larger) = (units / self.segments, units % self.segments);
+        let (mut at, mut count) = (0, 0);
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            let units = each + usize::from(number < larger);
+            // The last unit may be part of one: what is left of a short transfer.
+            let bytes = (units * self.grid_bytes).min(len_bytes - at);
+            if bytes == 0 {
+                break;
+            }
+            *piece =
+                libc::iovec { iov_base: transfer.address.wrapping_add(at).cast(), iov_len: bytes };
+            at += bytes;
+            count += 1;
+        }
+        &pieces[..count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::Interface;
+    use qpair_block::Op;
+
+    fn lengths(segments: u16, len_bytes: u32) -> Vec<usize> {
+        let mode = Mode { segments, ..Mode::new(Interface::IoUring) };
+        let limits = DeviceInfo {
+            name: String::new(),
+            interface: String::new(),
+            mode: String::new(),
+            logical_block_bytes: 512,
+            memory_alignment_bytes: 4,
+            transfer_bytes_max: 1 << 30,
+            atomic_write_bytes: 0,
+            volatile_write_cache: true,
+            read_only: false,
+            growable: false,
+            depth_max: 1,
+        };
+        let mut vectors = Vectors::new(&mode, &limits, 2).unwrap();
+        let transfer = Transfer {
+            op: Op::Read,
+            force_unit_access: false,
+            offset_bytes: 0,
+            len_bytes,
+            address: std::ptr::without_provenance_mut(0x10000),
+            arena_id: 0,
+        };
+        let mut at = 0x10000;
+        let pieces = vectors.fill(1, &transfer);
+        pieces
+            .iter()
+            .map(|piece| {
+                assert_eq!(piece.iov_base.addr(), at);
+                at += piece.iov_len;
+                piece.iov_len
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pieces_are_equal_where_they_can_be() {
+        assert_eq!(lengths(4, 16384), [4096; 4]);
+        assert_eq!(lengths(1, 16384), [16384]);
+        assert_eq!(lengths(4, 5 * 512), [1024, 512, 512, 512]);
+        assert_eq!(lengths(4, 2 * 512), [512; 2]);
+        assert_eq!(lengths(4, 512 + 100), [512, 100]);
+        assert_eq!(lengths(3, 4 * 512 + 1), [1024, 1024, 1]);
+    }
+}
