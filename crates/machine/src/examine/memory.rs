@@ -1,0 +1,158 @@
+//! Memory that can be locked, huge pages, swap, and open files.
+
+use super::command::{UNTIL_RESTART, limit, sysctl, write};
+use super::not_available;
+use crate::finding::{Area, Finding, Severity};
+use crate::machine::Machine;
+use crate::words::{counted, rounded};
+
+/// Descriptors that many workers on many drives need.
+const OPEN_FILES: u64 = 1024;
+
+pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
+    let mut findings = vec![
+        locked_memory(machine),
+        open_files(machine),
+        huge_pages(machine),
+        transparent_huge_pages(machine),
+        swap(machine),
+    ];
+    findings.extend(control_group(machine));
+    findings
+}
+
+fn locked_memory(machine: &Machine) -> Finding {
+    let subject = "memlock";
+    let finding =
+        |state: String, severity, why| Finding::new(Area::Memory, subject, state, severity, why);
+    let Some(limits) = machine.process.locked_memory_bytes else {
+        return not_available(
+            Area::Memory,
+            subject,
+            "whether buffers can be registered shows by trying",
+        );
+    };
+    let Some(soft) = limits.soft else {
+        let why = "io_uring can register all buffers";
+        return finding("unlimited".to_owned(), Severity::Good, why);
+    };
+    if machine.process.locks_without_limit == Some(true) {
+        let why = "the limit does not bind this process (CAP_IPC_LOCK): io_uring can register all buffers";
+        return finding(rounded(soft), Severity::Good, why);
+    }
+    let why = "io_uring can register no more than this; buffers beyond are pinned for every request, \
+               which costs processor time. In a unit of systemd: LimitMEMLOCK=infinity";
+    let finding = finding(rounded(soft), Severity::Hint, why);
+    limit(machine, finding, ("memlock", "memlock"), "unlimited")
+}
+
+fn open_files(machine: &Machine) -> Finding {
+    let subject = "open files";
+    let Some(limits) = machine.process.open_files else {
+        return not_available(
+            Area::Memory,
+            subject,
+            "too few show as errors when devices are opened",
+        );
+    };
+    match limits.soft {
+        Some(soft) if soft < OPEN_FILES => {
+            let why = "each worker has a descriptor or two for each device; many of both need more";
+            let finding = Finding::new(Area::Memory, subject, soft, Severity::Hint, why);
+            limit(machine, finding, ("nofile", "nofile"), "65536")
+        }
+        soft => {
+            let state = soft.map_or("unlimited".to_owned(), |soft| soft.to_string());
+            Finding::new(
+                Area::Memory,
+                subject,
+                state,
+                Severity::Good,
+                "enough for every worker's queues",
+            )
+        }
+    }
+}
+
+fn huge_pages(machine: &Machine) -> Finding {
+    const MIB_2: u64 = 2 << 20;
+    const GIB_1: u64 = 1 << 30;
+    let subject = "huge pages";
+    let Some(small) =
+        machine.memory.huge_pages_of(MIB_2).or(machine.memory.huge_pages.first().copied())
+    else {
+        return not_available(Area::Memory, subject, "the kernel has none");
+    };
+    let mut state =
+        format!("{} of {} free ({})", small.free, small.total, rounded(small.size_bytes));
+    if let Some(large) = machine.memory.huge_pages_of(GIB_1).filter(|pages| pages.total > 0) {
+        state += &format!(", {} of {} free ({})", large.free, large.total, rounded(GIB_1));
+    }
+    if small.free > 0 {
+        let why = "buffers are taken from them first: fewer misses of the TLB, and cheap to pin";
+        return Finding::new(Area::Memory, subject, state, Severity::Good, why);
+    }
+    let transparent = machine.memory.transparent_huge_pages.as_deref().unwrap_or("never");
+    let (severity, why) = if transparent == "never" {
+        (Severity::Hint, "buffers have small pages only: more misses of the TLB, slower to pin")
+    } else {
+        (
+            Severity::Info,
+            "none reserved; buffers ask for transparent ones. User-space drivers need reserved ones",
+        )
+    };
+    let finding = Finding::new(Area::Memory, subject, state, severity, why);
+    let gib = (GIB_1 / small.size_bytes.max(1)).max(1) + small.total;
+    sysctl(machine, finding, "vm.nr_hugepages", &gib.to_string())
+}
+
+fn transparent_huge_pages(machine: &Machine) -> Finding {
+    let subject = "transparent huge pages";
+    match machine.memory.transparent_huge_pages.as_deref() {
+        None => not_available(Area::Memory, subject, "the kernel has none"),
+        Some("never") => {
+            let why = "buffers ask for them (madvise) and are not given any";
+            let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+            Finding::new(Area::Memory, subject, "never", Severity::Hint, why)
+                .mend(write(machine, "madvise", path), UNTIL_RESTART)
+        }
+        Some(state) => {
+            let why = "buffers get them where memory is not fragmented";
+            Finding::new(Area::Memory, subject, state, Severity::Good, why)
+        }
+    }
+}
+
+fn swap(machine: &Machine) -> Finding {
+    let Some(size) = machine.memory.swap_bytes else {
+        return not_available(Area::Memory, "swap", "pages may be swapped out, or not");
+    };
+    if size == 0 {
+        return Finding::new(
+            Area::Memory,
+            "swap",
+            "none",
+            Severity::Good,
+            "no buffer is ever swapped out",
+        );
+    }
+    let used = machine.memory.swap_used_bytes.unwrap_or(0);
+    let state = format!("{} of {} used", rounded(used), rounded(size));
+    let why =
+        "a page of the pool that was swapped out costs two reads, not one; leave memory to spare";
+    let severity = if used > 0 { Severity::Hint } else { Severity::Info };
+    let finding = Finding::new(Area::Memory, "swap", state, severity, why);
+    finding.mend(super::command::as_root(machine, "swapoff -a"), UNTIL_RESTART)
+}
+
+fn control_group(machine: &Machine) -> Option<Finding> {
+    let limit = machine.memory.limit_bytes?;
+    let why = "the control group allows no more: the memory given to qpair, and the page cache of \
+               buffered files, must fit";
+    let nodes = u64::try_from(machine.processors.numa_nodes.len()).unwrap_or(1).max(1);
+    let state = match nodes {
+        1 => rounded(limit),
+        _ => format!("{} on {}", rounded(limit), counted(nodes, "node")),
+    };
+    Some(Finding::new(Area::Memory, "control group", state, Severity::Info, why))
+}

@@ -1,0 +1,49 @@
+//! Which processors take a drive's interrupts: `/proc/interrupts`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_list::CpuList;
+use crate::root::Root;
+
+/// The interrupts of a drive's queues since the machine started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interrupts {
+    /// Vectors: queues with an interrupt of their own.
+    pub vectors: u32,
+    /// Processors that took at least one.
+    pub cpus: CpuList,
+    /// How many were taken.
+    pub count: u64,
+}
+
+impl Interrupts {
+    /// Those whose name begins with `prefix` and goes on with a number: `nvme0q`, `virtio1-req.`.
+    pub(crate) fn read(root: &Root, prefix: &str) -> Option<Self> {
+        let text = root.text("/proc/interrupts")?;
+        let mut lines = text.lines();
+        let cpus: Vec<u32> = lines
+            .next()?
+            .split_whitespace()
+            .filter_map(|word| word.strip_prefix("CPU")?.parse().ok())
+            .collect();
+        let mut found = Self::default();
+        let mut taken = Vec::new();
+        for line in lines {
+            let name = line.split_whitespace().next_back().unwrap_or_default();
+            let number = name.strip_prefix(prefix).and_then(|rest| rest.parse::<u32>().ok());
+            // The queue 0 of NVMe is for administration.
+            if number.is_none_or(|number| number == 0 && prefix.starts_with("nvme")) {
+                continue;
+            }
+            found.vectors += 1;
+            let counts = line.split_whitespace().skip(1);
+            for (&cpu, count) in cpus.iter().zip(counts.map_while(|word| word.parse::<u64>().ok()))
+            {
+                found.count += count;
+                taken.extend((count > 0).then_some(cpu));
+            }
+        }
+        found.cpus = taken.into_iter().collect();
+        (found.vectors > 0).then_some(found)
+    }
+}

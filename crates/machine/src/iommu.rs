@@ -1,0 +1,35 @@
+//! What drivers in user space need: an IOMMU, and VFIO.
+
+use rustix::fs::{Access, access};
+use serde::{Deserialize, Serialize};
+
+use crate::root::Root;
+
+/// The IOMMU and VFIO.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Iommu {
+    /// Groups of devices that the IOMMU keeps apart; 0 if it is off.
+    pub groups: Option<u32>,
+    /// Whether the driver `vfio-pci` is there, as a module loaded or built in.
+    pub vfio_pci: Option<bool>,
+    /// Whether `/dev/vfio/vfio` is there.
+    pub vfio_device: Option<bool>,
+    /// Whether this process may open it; `None` if it is not there.
+    pub vfio_allowed: Option<bool>,
+}
+
+impl Iommu {
+    pub(crate) fn read(root: &Root) -> Self {
+        let device = root.path("/dev/vfio/vfio");
+        let there = device.exists();
+        let groups = root.names("/sys/kernel/iommu_groups");
+        let modules = root.exists("/sys/module");
+        Self {
+            groups: groups.and_then(|names| u32::try_from(names.len()).ok()),
+            vfio_pci: modules.then(|| root.exists("/sys/module/vfio_pci")),
+            vfio_device: root.exists("/dev").then_some(there),
+            vfio_allowed: there
+                .then(|| access(&device, Access::READ_OK | Access::WRITE_OK).is_ok()),
+        }
+    }
+}

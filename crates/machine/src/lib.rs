@@ -1,0 +1,50 @@
+//! What this machine is, and what holds its storage back.
+//!
+//! - [`Machine`]: kernel, processors, memory, limits, in a form for reports; read from `/proc` and `/sys`.
+//! - [`Device`]: what lies below a file or block device: file system, layers, disks and their queues.
+//! - [`examine`]: [`Finding`]s about both: what is well, what could be better, why, and the command that mends it.
+//! - [`try_interfaces`]: which interfaces and modes work on a file or device, by reading a block over each.
+//!
+//! Nothing is changed, and no root is needed: what a machine lacks or hides is `None`, never an error. All reading
+//! goes through [`Root`], so that a tree of files can stand for a machine.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod cpu_list;
+mod device;
+mod disk;
+mod examine;
+mod finding;
+mod interrupts;
+mod iommu;
+mod limits;
+mod machine;
+mod memory;
+mod mount;
+mod processors;
+mod release;
+mod root;
+mod scratch;
+mod trial;
+mod virtualization;
+mod words;
+
+pub use cpu_list::CpuList;
+pub use device::{Device, DeviceKind};
+pub use disk::{Disk, Queue};
+pub use examine::examine;
+pub use finding::{Area, Finding, Mend, Severity};
+pub use interrupts::Interrupts;
+pub use iommu::Iommu;
+pub use limits::{KernelSettings, Limit, Process};
+pub use machine::Machine;
+pub use memory::{HugePages, Memory};
+pub use mount::Mount;
+pub use processors::{Mitigation, NumaNode, Processors};
+pub use release::Release;
+pub use root::Root;
+pub use scratch::ScratchFile;
+pub use trial::{Outcome, Trial, Trials, try_interfaces};
+pub use virtualization::Virtualization;

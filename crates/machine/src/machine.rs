@@ -1,0 +1,96 @@
+//! [`Machine`]: what reports say of where they were made.
+
+use serde::{Deserialize, Serialize};
+
+use crate::iommu::Iommu;
+use crate::limits::{KernelSettings, Process};
+use crate::memory::Memory;
+use crate::processors::Processors;
+use crate::release::Release;
+use crate::root::Root;
+use crate::virtualization::Virtualization;
+use crate::words::{counted, rounded};
+
+/// A machine as its kernel describes it to this process. What it does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The kernel's release: "6.1.0-13-amd64".
+    pub kernel: Option<String>,
+    /// The architecture this program was built for.
+    pub architecture: String,
+    /// Processors.
+    pub processors: Processors,
+    /// Memory.
+    pub memory: Memory,
+    /// Hypervisor and container.
+    pub virtualization: Virtualization,
+    /// Settings of the kernel that decide about interfaces.
+    pub settings: KernelSettings,
+    /// Limits of this process.
+    pub process: Process,
+    /// What drivers in user space need.
+    pub iommu: Iommu,
+}
+
+impl Machine {
+    /// Reads this machine.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_at(&Root::system())
+    }
+
+    /// Reads the machine that a tree describes.
+    #[must_use]
+    pub fn read_at(root: &Root) -> Self {
+        Self {
+            kernel: root.text("/proc/sys/kernel/osrelease"),
+            architecture: std::env::consts::ARCH.to_owned(),
+            processors: Processors::read(root),
+            memory: Memory::read(root),
+            virtualization: Virtualization::read(root),
+            settings: KernelSettings::read(root),
+            process: Process::read(root),
+            iommu: Iommu::read(root),
+        }
+    }
+
+    /// The kernel's version.
+    #[must_use]
+    pub fn release(&self) -> Option<Release> {
+        Release::parse(self.kernel.as_deref()?)
+    }
+
+    /// The machine in one line: "AMD EPYC, 2 cores, 24.0 GiB, Linux 6.18.4 (x86_64), virtual machine".
+    #[must_use]
+    pub fn one_line(&self) -> String {
+        let processors = &self.processors;
+        let mut parts: Vec<String> = Vec::new();
+        parts.extend(processors.model.clone());
+        if let Some(cores) = processors.cores.or(processors.threads) {
+            let mut text = counted(cores, "core");
+            if let Some(threads) = processors.threads.filter(|_| processors.has_smt() == Some(true))
+            {
+                text += &format!(" ({threads} threads)");
+            }
+            if let Some(sockets) = processors.sockets.filter(|&sockets| sockets > 1) {
+                text += &format!(" in {sockets} sockets");
+            }
+            let usable = processors.usable();
+            if let Some(usable) = usable.filter(|&usable| Some(usable) < processors.threads) {
+                text += &format!(", {usable} of them usable here");
+            }
+            parts.push(text);
+        }
+        parts.extend(self.memory.total_bytes.map(rounded));
+        if let Some(kernel) = &self.kernel {
+            parts.push(format!("Linux {kernel} ({})", self.architecture));
+        }
+        let virtualization = &self.virtualization;
+        if virtualization.is_virtual == Some(true) {
+            let vendor = virtualization.vendor.as_ref().map(|vendor| format!(" ({vendor})"));
+            parts.push(format!("virtual machine{}", vendor.unwrap_or_default()));
+        }
+        parts.extend(virtualization.container.as_ref().map(|name| format!("{name} container")));
+        parts.join(", ")
+    }
+}

@@ -1,0 +1,165 @@
+//! Processors: how many, of what kind, which of them this process may use, and how fast they are let run.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_list::CpuList;
+use crate::root::Root;
+
+/// The machine's processors, and what this process has of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Processors {
+    /// The model, as it names itself.
+    pub model: Option<String>,
+    /// Its vendor, as it names itself: "GenuineIntel".
+    pub vendor: Option<String>,
+    /// Packages.
+    pub sockets: Option<u32>,
+    /// Cores, in all sockets.
+    pub cores: Option<u32>,
+    /// Threads that are online: what the kernel calls CPUs.
+    pub threads: Option<u32>,
+    /// Those this process may run on.
+    pub allowed: Option<CpuList>,
+    /// Processor time the control group allows, in processors: 1.5 is one and a half.
+    pub quota: Option<f64>,
+    /// Frequency governors in use, each once.
+    pub governors: Vec<String>,
+    /// What scales the frequency.
+    pub frequency_driver: Option<String>,
+    /// NUMA nodes.
+    pub numa_nodes: Vec<NumaNode>,
+    /// Weaknesses of the processor that cost something here.
+    pub mitigations: Vec<Mitigation>,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumaNode {
+    /// Its number.
+    pub id: u32,
+    /// Its processors.
+    pub cpus: CpuList,
+}
+
+/// What the kernel does about one weakness of the processor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mitigation {
+    /// The weakness: `spectre_v2`.
+    pub name: String,
+    /// What is done: "Mitigation: Retpolines; ...", "Vulnerable".
+    pub state: String,
+}
+
+const CPU: &str = "/sys/devices/system/cpu";
+
+impl Processors {
+    pub(crate) fn read(root: &Root) -> Self {
+        let info = root.text("/proc/cpuinfo").unwrap_or_default();
+        let status = root.text("/proc/self/status").unwrap_or_default();
+        let online = online(root, &info);
+        let (sockets, cores) = topology(root, &online);
+        let (governors, frequency_driver) = frequency(root, &online);
+        Self {
+            model: field(&info, "model name").or_else(|| field(&info, "Model")),
+            vendor: field(&info, "vendor_id"),
+            sockets,
+            cores,
+            threads: u32::try_from(online.count()).ok().filter(|&count| count > 0),
+            allowed: field(&status, "Cpus_allowed_list").and_then(|list| list.parse().ok()),
+            quota: crate::cgroup::processor_quota(root),
+            governors,
+            frequency_driver,
+            numa_nodes: numa_nodes(root),
+            mitigations: mitigations(root),
+        }
+    }
+
+    /// Processors that this process can really keep busy: what affinity and the control group leave.
+    #[must_use]
+    pub fn usable(&self) -> Option<u32> {
+        let allowed = self.allowed.as_ref().and_then(|list| u32::try_from(list.count()).ok());
+        let count = allowed.or(self.threads)?;
+        // Part of a processor is one that must be waited for at times.
+        let quota = self.quota.map_or(u32::MAX, |quota| (quota.floor() as u32).max(1));
+        Some(count.min(quota))
+    }
+
+    /// Whether cores have more than one thread.
+    #[must_use]
+    pub fn has_smt(&self) -> Option<bool> {
+        Some(self.threads? > self.cores?)
+    }
+}
+
+/// The value after "name :" in the kernel's lists.
+pub(crate) fn field(list: &str, name: &str) -> Option<String> {
+    let value = list.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
+    })?;
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+fn online(root: &Root, info: &str) -> CpuList {
+    root.text(format!("{CPU}/online")).and_then(|list| list.parse().ok()).unwrap_or_else(|| {
+        let numbers = info.lines().filter_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == "processor").then(|| value.trim().parse().ok())?
+        });
+        numbers.collect()
+    })
+}
+
+/// Sockets and cores.
+fn topology(root: &Root, online: &CpuList) -> (Option<u32>, Option<u32>) {
+    let mut sockets = BTreeSet::new();
+    let mut cores = BTreeSet::new();
+    for cpu in online.iter() {
+        let of = |leaf: &str| root.number::<i64>(format!("{CPU}/cpu{cpu}/topology/{leaf}"));
+        let Some(socket) = of("physical_package_id") else { continue };
+        sockets.insert(socket);
+        // Siblings tell cores apart on every architecture; numbers of cores begin anew on each die of some.
+        let siblings = ["core_cpus_list", "thread_siblings_list"]
+            .iter()
+            .find_map(|leaf| root.text(format!("{CPU}/cpu{cpu}/topology/{leaf}")));
+        let core = siblings.or_else(|| of("core_id").map(|id| id.to_string()));
+        cores.extend(core.map(|core| (socket, core)));
+    }
+    let count = |len: usize| u32::try_from(len).ok().filter(|&count| count > 0);
+    (count(sockets.len()), count(cores.len()))
+}
+
+/// Governors, each once, and the driver.
+fn frequency(root: &Root, online: &CpuList) -> (Vec<String>, Option<String>) {
+    let mut governors = BTreeSet::new();
+    let mut driver = None;
+    for cpu in online.iter() {
+        let of = |leaf: &str| root.text(format!("{CPU}/cpu{cpu}/cpufreq/{leaf}"));
+        governors.extend(of("scaling_governor"));
+        driver = driver.or_else(|| of("scaling_driver"));
+    }
+    (governors.into_iter().collect(), driver)
+}
+
+fn numa_nodes(root: &Root) -> Vec<NumaNode> {
+    let directory = "/sys/devices/system/node";
+    let names = root.names(directory).unwrap_or_default();
+    let node = |name: &String| {
+        let id = name.strip_prefix("node")?.parse().ok()?;
+        let cpus = root.text(format!("{directory}/{name}/cpulist")).unwrap_or_default();
+        Some(NumaNode { id, cpus: cpus.parse().unwrap_or_default() })
+    };
+    names.iter().filter_map(node).collect()
+}
+
+fn mitigations(root: &Root) -> Vec<Mitigation> {
+    let directory = format!("{CPU}/vulnerabilities");
+    let names = root.names(&directory).unwrap_or_default();
+    let states = names.into_iter().filter_map(|name| {
+        let state = root.text(format!("{directory}/{name}"))?;
+        (state != "Not affected").then_some(Mitigation { name, state })
+    });
+    states.collect()
+}

@@ -1,0 +1,112 @@
+//! Where `/proc`, `/sys` and `/dev` are read from.
+//!
+//! Whatever cannot be read is `None`: absent, forbidden and empty are the same to those who ask.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The root of the tree that describes the machine: `/`, or a directory with the same paths below it.
+#[derive(Clone, Debug)]
+pub struct Root(PathBuf);
+
+impl Default for Root {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl Root {
+    /// The machine itself.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::at("/")
+    }
+
+    /// A directory that has `proc`, `sys` and `dev` below it.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self(directory.into())
+    }
+
+    /// Where an absolute path of the machine is to be found.
+    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.0.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The content of a file, without the white space around it; `None` if there is none.
+    pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        // As bytes: a drive may put anything into its model's name.
+        let bytes = std::fs::read(self.path(path)).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// The number that is a file's first word.
+    pub(crate) fn number<T: FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
+        self.text(path)?.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Whether a file says 1 (or Y), not 0.
+    pub(crate) fn flag(&self, path: impl AsRef<Path>) -> Option<bool> {
+        match self.text(path)?.as_str() {
+            "0" | "N" => Some(false),
+            "1" | "Y" => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The names in a directory, sorted; `None` if it is not there.
+    pub(crate) fn names(&self, path: impl AsRef<Path>) -> Option<Vec<String>> {
+        let entries = std::fs::read_dir(self.path(path)).ok()?;
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_by_key(|name| natural(name));
+        Some(names)
+    }
+
+    pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.path(path).exists()
+    }
+
+    /// The last name of what a link leads to.
+    pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
+        let target = std::fs::read_link(self.path(path)).ok()?;
+        Some(target.file_name()?.to_str()?.to_owned())
+    }
+
+    /// The path without links, as the machine has it.
+    pub(crate) fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        let root = self.0.canonicalize().ok()?;
+        let path = self.path(path).canonicalize().ok()?;
+        Some(Path::new("/").join(path.strip_prefix(root).ok()?))
+    }
+}
+
+/// A name cut into words and numbers, so that nvme10 comes after nvme9.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, tail) = rest.split_at(word);
+        let digits = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(digits);
+        parts.push((text.to_owned(), number.parse().unwrap_or(0)));
+        rest = tail;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::natural;
+
+    #[test]
+    fn numbers_count() {
+        let mut names = ["nvme10n1", "sda", "nvme9n1", "nvme9n1p2"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["nvme9n1", "nvme9n1p2", "nvme10n1", "sda"]);
+    }
+}

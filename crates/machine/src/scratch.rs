@@ -1,0 +1,38 @@
+//! A small file to try interfaces on, gone when its owner is.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file of written blocks, removed when dropped.
+#[derive(Debug)]
+pub struct ScratchFile(PathBuf);
+
+impl ScratchFile {
+    /// Makes a file in a directory.
+    ///
+    /// # Errors
+    /// Those of making, writing and syncing a file there.
+    pub fn new(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(format!(".qpair-doctor-{}", std::process::id()));
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let scratch = Self(path);
+        // Written, not only reserved: blocks that were never written are answered without asking the drive.
+        file.write_all(&[0xd0; 64 << 10])?;
+        file.sync_all()?;
+        Ok(scratch)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ScratchFile {
+    fn drop(&mut self) {
+        // Nobody is there to be told; a file with this name says what it was for.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,185 @@
+//! Which interfaces and modes work on a file or device: each is opened and asked for one block.
+//!
+//! Nothing is written, and no lock is taken: a store or device in use can be tried.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, Error, ErrorKind, Request, Result,
+    WaitOptions,
+};
+use qpair_kernel::{FileOptions, Interface, Mode, Polling, SubmissionThread};
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Device, DeviceKind};
+
+/// How a mode did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// A block was read.
+    Works,
+    /// It was refused.
+    Fails,
+    /// There was nothing to try it on.
+    NotTried,
+}
+
+/// One mode on one file or device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The mode asked for: `io_uring+p`.
+    pub mode: String,
+    /// How it did.
+    pub outcome: Outcome,
+    /// What runs, or why not.
+    pub detail: String,
+    /// The way out, if one is known.
+    pub way_out: Option<String>,
+}
+
+/// All modes on one file or device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trials {
+    /// What they were tried on.
+    pub path: String,
+    /// Whether the page cache was gone around (O_DIRECT), as it should.
+    pub direct: bool,
+    /// The modes.
+    pub modes: Vec<Trial>,
+}
+
+impl Trials {
+    /// Whether all that was tried failed, and something was.
+    #[must_use]
+    pub fn all_failed(&self) -> bool {
+        let tried = || self.modes.iter().filter(|trial| trial.outcome != Outcome::NotTried);
+        tried().next().is_some() && tried().all(|trial| trial.outcome == Outcome::Fails)
+    }
+}
+
+/// A read that has no answer after this long failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tries every interface, and the modes of S1, on a file or device.
+#[must_use]
+pub fn try_interfaces(device: &Device) -> Trials {
+    let path = Path::new(&device.path);
+    // A file system without direct I/O is told apart from interfaces that do not work.
+    let direct = device.kind != DeviceKind::File
+        || !matches!(
+            read_a_block(path, Mode::new(Interface::Posix), true),
+            Err(error) if error.kind() == ErrorKind::Unsupported
+        );
+    let uring = Mode::new(Interface::IoUring);
+    let polled = |interface| Mode { polling: Polling::Poll, ..Mode::new(interface) };
+    let modes = [
+        Mode::new(Interface::Posix),
+        Mode::new(Interface::Libaio),
+        uring,
+        polled(Interface::IoUring),
+        Mode { submission_thread: Some(SubmissionThread::default()), ..uring },
+        Mode::new(Interface::Passthrough),
+        polled(Interface::Passthrough),
+    ];
+    let modes = modes.into_iter().map(|mode| try_mode(device, mode, direct)).collect();
+    Trials { path: device.path.clone(), direct, modes }
+}
+
+fn try_mode(device: &Device, mode: Mode, direct: bool) -> Trial {
+    let passthrough = mode.interface == Interface::Passthrough;
+    let not_tried = |detail: String| Trial {
+        mode: mode.to_string(),
+        outcome: Outcome::NotTried,
+        detail,
+        way_out: None,
+    };
+    let path = match (passthrough, device.kind) {
+        (true, _) => match character_device(device) {
+            Ok(path) => path,
+            Err(why) => return not_tried(why),
+        },
+        (false, DeviceKind::CharacterDevice) => {
+            return not_tried("a character device takes commands only: io_uring_cmd".to_owned());
+        }
+        (false, DeviceKind::Directory) => {
+            return not_tried("a directory; give a file in it".to_owned());
+        }
+        (false, _) => PathBuf::from(&device.path),
+    };
+    match read_a_block(&path, mode, direct) {
+        Ok(detail) => {
+            Trial { mode: mode.to_string(), outcome: Outcome::Works, detail, way_out: None }
+        }
+        Err(error) if error.kind() == ErrorKind::Busy => not_tried(error.to_string()),
+        Err(error) => {
+            let (error, way_out) = error.take_way_out();
+            Trial {
+                mode: mode.to_string(),
+                outcome: Outcome::Fails,
+                detail: error.to_string(),
+                way_out,
+            }
+        }
+    }
+}
+
+/// Where commands to the drive can be sent.
+fn character_device(device: &Device) -> std::result::Result<PathBuf, String> {
+    match (device.kind, device.disks.first()) {
+        (DeviceKind::CharacterDevice, _) => Ok(PathBuf::from(&device.path)),
+        (DeviceKind::BlockDevice, Some(disk)) if disk.is_nvme() => {
+            let whole = disk.name.strip_prefix("nvme").unwrap_or_default();
+            match &device.partition {
+                Some(partition) => Err(format!(
+                    "commands go to the whole drive: /dev/ng{whole}, not to {partition} alone"
+                )),
+                None => Ok(PathBuf::from(format!("/dev/ng{whole}"))),
+            }
+        }
+        (DeviceKind::BlockDevice, disk) => {
+            let driver = disk.and_then(|disk| disk.driver.as_deref()).unwrap_or("unknown");
+            Err(format!("commands of NVMe need an NVMe drive; this one's driver is {driver}"))
+        }
+        (DeviceKind::File | DeviceKind::Directory, _) => {
+            Err("commands of NVMe go to a whole drive (/dev/ngXnY), not to a file".to_owned())
+        }
+    }
+}
+
+/// Opens a channel and reads the first block; the mode that ran, in words.
+fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
+    let options =
+        FileOptions { read_only: true, exclusive_lock: false, direct, ..FileOptions::new(path) };
+    let device = qpair_kernel::open(&options, mode)?;
+    let info = device.info();
+    let block_bytes = info.logical_block_bytes;
+    if device.size_bytes() < u64::from(block_bytes) {
+        return Ok(format!("{}; opened only, there is no block to read", info.mode));
+    }
+    let no_memory = |cause| Error::os(cause, "mapping memory for one block");
+    let arena = Arena::new(block_bytes.max(4096) as usize, 1, ArenaOptions { no_huge_pages: true })
+        .map_err(no_memory)?;
+    let channel = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&channel)?;
+    let failed =
+        |kind, what: &str| Error::new(kind, format!("reading a block of {}: {what}", info.name));
+    let buffer = arena.lease().ok_or_else(|| failed(ErrorKind::Limit, "no buffer"))?;
+    if channel.submit(Request::read(0, block_bytes, buffer, 0)).is_err() {
+        return Err(failed(ErrorKind::Io, "the channel takes no request"));
+    }
+    let mut completions = Vec::new();
+    let patience = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(PATIENCE) };
+    channel.wait(&mut completions, patience);
+    match completions.pop() {
+        Some(completion) => match completion.result {
+            Ok(()) => Ok(info.mode.clone()),
+            Err(error) => {
+                let cause = std::io::Error::from_raw_os_error(error.errno);
+                Err(failed(error.kind, &cause.to_string()))
+            }
+        },
+        None => Err(failed(ErrorKind::Io, "no answer within 10 s")),
+    }
+}

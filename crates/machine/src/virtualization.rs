@@ -1,0 +1,62 @@
+//! What the machine runs in: a hypervisor, a container.
+
+use serde::{Deserialize, Serialize};
+
+use crate::processors::field;
+use crate::root::Root;
+
+/// What stands between the machine and its hardware.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Virtualization {
+    /// Whether it is a virtual machine; `None` where that does not show.
+    pub is_virtual: Option<bool>,
+    /// Who made the machine, as the firmware says: "QEMU Standard PC", "Amazon EC2 m7i.large".
+    pub vendor: Option<String>,
+    /// The container this process is in, if it is in one: `docker`.
+    pub container: Option<String>,
+}
+
+/// Words in the firmware's names that real machines do not have.
+const VIRTUAL: [&str; 9] = [
+    "QEMU",
+    "KVM",
+    "VMware",
+    "VirtualBox",
+    "Virtual Machine",
+    "Amazon EC2",
+    "Google Compute Engine",
+    "Xen",
+    "Firecracker",
+];
+
+impl Virtualization {
+    pub(crate) fn read(root: &Root) -> Self {
+        let dmi = |leaf: &str| root.text(format!("/sys/class/dmi/id/{leaf}"));
+        let names: Vec<String> =
+            ["sys_vendor", "product_name"].iter().filter_map(|l| dmi(l)).collect();
+        let vendor = (!names.is_empty()).then(|| names.join(" "));
+        let info = root.text("/proc/cpuinfo").unwrap_or_default();
+        // Processors of x86 say it in their flags; elsewhere the firmware's words must do.
+        let by_flag = field(&info, "flags")
+            .map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
+        let by_name =
+            vendor.as_ref().map(|vendor| VIRTUAL.iter().any(|word| vendor.contains(word)));
+        // Metal rented in a cloud has the cloud's name and no hypervisor.
+        let is_virtual =
+            by_flag.or(by_name).or(root.exists("/sys/hypervisor/type").then_some(true));
+        Self { is_virtual, vendor, container: container(root) }
+    }
+}
+
+fn container(root: &Root) -> Option<String> {
+    if let Some(name) = root.text("/run/systemd/container") {
+        return Some(name);
+    }
+    let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    if let Some((_, name)) = marks.iter().find(|(path, _)| root.exists(path)) {
+        return Some((*name).to_owned());
+    }
+    let groups = root.text("/proc/1/cgroup").unwrap_or_default();
+    let words = [("kubepods", "kubernetes"), ("docker", "docker"), ("lxc", "lxc")];
+    words.iter().find(|(word, _)| groups.contains(word)).map(|(_, name)| (*name).to_owned())
+}
