@@ -1,6 +1,7 @@
 //! Workloads over block devices, measured.
 //!
 //! - [`Job`]: one thread's work, every option settled: what fio calls a job.
+//! - [`run`]: runs jobs.
 //! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
 //! - [`Observer`]: whoever watches, and may stop it.
 
@@ -10,6 +11,7 @@
 mod job;
 mod observer;
 mod report;
+mod run;
 
 pub use job::{
     BlockSizes, Content, CpuPolicy, Direction, Distribution, Extent, Form, Job, Measured, Order,
@@ -20,3 +22,4 @@ pub use report::{
     CpuReport, DirectionReport, JobError, JobReport, LATENCY_NS_MAX, Latencies, RunReport, Sample,
     Spread, VerifyError, VerifyReport, latencies,
 };
+pub use run::run;

@@ -1,0 +1,118 @@
+//! When requests of a limited rate are meant to start.
+//!
+//! The plan is made without looking at what the device does: a request that starts late counts from when it was
+//! meant to start, so that a slow device cannot hide behind the requests it kept from being made.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand_distr::Exp1;
+
+use crate::job::{Direction, Job, Rate, RateProcess};
+
+/// The plan of one direction.
+#[derive(Clone, Copy)]
+struct Plan {
+    rate: Rate,
+    next_ns: f64,
+}
+
+/// The plans of a job.
+pub(super) struct Arrivals {
+    plans: [Plan; 3],
+    process: RateProcess,
+    limited: bool,
+}
+
+impl Arrivals {
+    /// Plans that begin at `begin_ns`. Limits are of one clone.
+    pub(super) fn new(job: &Job, begin_ns: u64) -> Self {
+        let plans = job.rate.map(|rate| Plan { rate, next_ns: begin_ns as f64 });
+        let limited = job.rate.iter().any(|rate| *rate != Rate::default());
+        Self { plans, process: job.rate_process, limited }
+    }
+
+    #[inline]
+    pub(super) fn are_limited(&self) -> bool {
+        self.limited
+    }
+
+    /// Whichever of the directions with a plan comes first, where both reads and writes have one.
+    pub(super) fn earlier(&self) -> Option<Direction> {
+        let [read, write, _] = &self.plans;
+        let planned = |plan: &Plan| plan.rate != Rate::default();
+        (planned(read) && planned(write)).then_some(if read.next_ns <= write.next_ns {
+            Direction::Read
+        } else {
+            Direction::Write
+        })
+    }
+
+    /// When the next request of a direction is meant to start; 0: at once.
+    #[inline]
+    pub(super) fn due_ns(&self, direction: Direction) -> u64 {
+        let plan = &self.plans[direction as usize];
+        if plan.rate == Rate::default() { 0 } else { plan.next_ns as u64 }
+    }
+
+    /// Plans the one after a request of `len_bytes`.
+    pub(super) fn advance(&mut self, direction: Direction, len_bytes: u32, random: &mut SmallRng) {
+        let process = self.process;
+        let plan = &mut self.plans[direction as usize];
+        let by_ios = |ios: u64| if ios == 0 { 0.0 } else { 1e9 / ios as f64 };
+        let by_bytes = |bytes: u64| match bytes {
+            0 => 0.0,
+            bytes => f64::from(len_bytes) * 1e9 / bytes as f64,
+        };
+        let mean_ns = by_ios(plan.rate.ios_per_s).max(by_bytes(plan.rate.bytes_per_s));
+        let factor = match process {
+            RateProcess::Linear => 1.0,
+            RateProcess::Poisson => random.sample::<f64, _>(Exp1),
+        };
+        plan.next_ns += mean_ns * factor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::offsets::generator;
+    use qpair_block::DeviceSpec;
+    use qpair_kernel::Mode;
+
+    fn job(process: RateProcess) -> Job {
+        let spec = DeviceSpec::parse("null:size=1MiB").unwrap();
+        let rate = Rate { ios_per_s: 1000, bytes_per_s: 0 };
+        Job { rate: [rate; 3], rate_process: process, ..Job::new("t", spec, Mode::default()) }
+    }
+
+    #[test]
+    fn the_mean_distance_is_that_of_the_rate() {
+        for (process, deviation_least) in [(RateProcess::Linear, 0.0), (RateProcess::Poisson, 0.9)]
+        {
+            let mut arrivals = Arrivals::new(&job(process), 5);
+            let mut random = generator(1, 0);
+            let mut distances = Vec::new();
+            for _ in 0..20_000 {
+                let before = arrivals.due_ns(Direction::Read);
+                arrivals.advance(Direction::Read, 4096, &mut random);
+                distances.push((arrivals.due_ns(Direction::Read) - before) as f64 / 1e6);
+            }
+            let mean = distances.iter().sum::<f64>() / distances.len() as f64;
+            assert!((mean - 1.0).abs() < 0.05, "{mean}");
+            let variance =
+                distances.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / distances.len() as f64;
+            assert!(variance >= deviation_least - 0.05, "{variance}");
+        }
+    }
+
+    #[test]
+    fn a_limit_on_bytes_counts_them() {
+        let spec = DeviceSpec::parse("null:size=1MiB").unwrap();
+        let rate = Rate { ios_per_s: 0, bytes_per_s: 1_000_000 };
+        let job = Job { rate: [rate; 3], ..Job::new("t", spec, Mode::default()) };
+        let mut arrivals = Arrivals::new(&job, 0);
+        arrivals.advance(Direction::Write, 500_000, &mut generator(1, 0));
+        assert_eq!(arrivals.due_ns(Direction::Write), 500_000_000);
+        assert_eq!(arrivals.earlier(), Some(Direction::Read));
+    }
+}

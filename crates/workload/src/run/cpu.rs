@@ -1,0 +1,116 @@
+//! Processor time, context switches and counters of a thread.
+
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use perf_event::events::Hardware;
+use perf_event::{Builder, Counter};
+
+use crate::report::CpuReport;
+
+/// What the kernel has counted for a thread, or for all threads of the process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    pub(super) user: Duration,
+    pub(super) system: Duration,
+    pub(super) voluntary: u64,
+    pub(super) involuntary: u64,
+    pub(super) faults_major: u64,
+    pub(super) faults_minor: u64,
+}
+
+impl Usage {
+    pub(super) fn of_thread() -> Self {
+        Self::of(UsageWho::RUSAGE_THREAD)
+    }
+
+    pub(super) fn of_process() -> Self {
+        Self::of(UsageWho::RUSAGE_SELF)
+    }
+
+    fn of(who: UsageWho) -> Self {
+        // It fails for an unknown `who` only.
+        let Ok(usage) = getrusage(who) else { return Self::default() };
+        let time = |value: nix::sys::time::TimeVal| {
+            Duration::new(value.tv_sec().unsigned_abs(), value.tv_usec() as u32 * 1000)
+        };
+        let count = |value: nix::libc::c_long| value.unsigned_abs();
+        Self {
+            user: time(usage.user_time()),
+            system: time(usage.system_time()),
+            voluntary: count(usage.voluntary_context_switches()),
+            involuntary: count(usage.involuntary_context_switches()),
+            faults_major: count(usage.major_page_faults()),
+            faults_minor: count(usage.minor_page_faults()),
+        }
+    }
+
+    /// What was added since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            voluntary: self.voluntary.saturating_sub(before.voluntary),
+            involuntary: self.involuntary.saturating_sub(before.involuntary),
+            faults_major: self.faults_major.saturating_sub(before.faults_major),
+            faults_minor: self.faults_minor.saturating_sub(before.faults_minor),
+        }
+    }
+
+    /// What is left when another's part is taken away.
+    pub(super) fn without(self, other: Self) -> Self {
+        self.since(other)
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            voluntary: self.voluntary + other.voluntary,
+            involuntary: self.involuntary + other.involuntary,
+            faults_major: self.faults_major + other.faults_major,
+            faults_minor: self.faults_minor + other.faults_minor,
+        }
+    }
+}
+
+/// Counters of the calling thread. Virtual machines often have none.
+pub(super) struct Counters {
+    instructions: Option<Counter>,
+    cycles: Option<Counter>,
+    usage: Usage,
+}
+
+impl Counters {
+    pub(super) fn begin() -> Self {
+        let counter = |event: Hardware| {
+            // The kernel's part counts too; where that is forbidden, there is no honest figure.
+            let mut counter = Builder::new(event).include_kernel().build().ok()?;
+            counter.enable().ok()?;
+            Some(counter)
+        };
+        Self {
+            instructions: counter(Hardware::INSTRUCTIONS),
+            cycles: counter(Hardware::CPU_CYCLES),
+            usage: Usage::of_thread(),
+        }
+    }
+
+    /// What was used since; `system_calls` are those of the channels.
+    pub(super) fn end(&mut self, system_calls: u64) -> CpuReport {
+        let usage = Usage::of_thread().since(self.usage);
+        let read = |counter: &mut Option<Counter>| counter.as_mut()?.read().ok();
+        CpuReport {
+            user: usage.user,
+            system: usage.system,
+            helpers: Duration::ZERO,
+            switches_voluntary: usage.voluntary,
+            switches_involuntary: usage.involuntary,
+            faults_major: usage.faults_major,
+            faults_minor: usage.faults_minor,
+            system_calls,
+            instructions: read(&mut self.instructions),
+            cycles: read(&mut self.cycles),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Running jobs: stages, threads, and what they give back.
+//!
+//! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`: when;
+//! - `thread`: the loop; `record`, `cpu`: what is kept; `verify`: what blocks hold.
+//!
+//! Invariants:
+//! - all devices are open and all jobs checked before the first request of any job;
+//! - a job's channels and memory belong to its thread, which runs where the job's processors are from its first
+//!   allocation on.
+
+mod arrivals;
+mod cpu;
+mod offsets;
+mod open;
+mod permutation;
+mod record;
+mod sizes;
+mod thread;
+mod verify;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant, SystemTime};
+
+use qpair_block::{DeviceInfo, Error, ErrorKind, Result, WakeEvent};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::job::{CpuPolicy, Form, Job};
+use crate::observer::{Live, Observer};
+use crate::report::{CpuReport, DirectionReport, JobError, JobReport, RunReport, VerifyReport};
+
+use cpu::Usage;
+use open::{Devices, Opened};
+use record::{Record, Shown};
+use thread::{Common, Messages, Outcome, Thread, produce};
+
+/// How often the watcher is told.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Runs jobs, stage by stage.
+///
+/// # Errors
+/// What is wrong with a job or its devices before anything ran. What goes wrong later is in [`JobReport::error`] of
+/// the job it happened to; the others run on.
+pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
+    let begun = SystemTime::now();
+    let mut devices = Devices::default();
+    let opened: Vec<Vec<Opened>> =
+        jobs.iter().map(|job| devices.of(job, observer)).collect::<Result<_>>()?;
+    devices.notes.iter().for_each(|note| observer.note(note));
+    let stop = AtomicBool::new(false);
+    let common = Common { stop: &stop, clock: Instant::now() };
+    let stages = jobs.iter().map(|job| job.stage).max().map_or(0, |last| last + 1);
+    let mut reports: Vec<Option<JobReport>> = jobs.iter().map(|_| None).collect();
+    for stage in 0..stages {
+        if stop.load(Ordering::Relaxed) || observer.stop() {
+            stop.store(true, Ordering::Relaxed);
+            break;
+        }
+        let members: Vec<usize> = (0..jobs.len()).filter(|at| jobs[*at].stage == stage).collect();
+        let members_of: Vec<Member<'_>> =
+            members.iter().map(|at| Member { job: &jobs[*at], targets: &opened[*at] }).collect();
+        let outcomes = run_stage(&members_of, &common, observer, (stage, stages));
+        for (at, outcome) in members.into_iter().zip(outcomes) {
+            let infos = opened[at].iter().map(|target| target.device.info().clone()).collect();
+            reports[at] = Some(report(&jobs[at], infos, outcome));
+        }
+    }
+    Ok(RunReport {
+        begun,
+        jobs: reports.into_iter().flatten().collect(),
+        config_hash: config_hash(jobs),
+        machine: machine(),
+        notes: devices.notes,
+        interrupted: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// A job of a stage.
+struct Member<'a> {
+    job: &'a Job,
+    targets: &'a [Opened],
+}
+
+fn run_stage(
+    members: &[Member<'_>],
+    common: &Common<'_>,
+    observer: &dyn Observer,
+    stage: (u32, u32),
+) -> Vec<Outcome> {
+    let shown: Vec<Shown> = members.iter().map(|_| Shown::default()).collect();
+    let watcher = std::thread::current();
+    let process_before = Usage::of_process().without(Usage::of_thread());
+    let (mut outcomes, usages): (Vec<Outcome>, Vec<Usage>) = std::thread::scope(|scope| {
+        let running: Vec<_> = members
+            .iter()
+            .zip(&shown)
+            .map(|(member, shown)| {
+                let watcher = watcher.clone();
+                scope.spawn(move || {
+                    let outcome = run_member(member, common, shown, scope);
+                    watcher.unpark();
+                    (outcome, Usage::of_thread())
+                })
+            })
+            .collect();
+        watch(members, &shown, common, observer, stage, || {
+            running.iter().all(|thread| thread.is_finished())
+        });
+        running
+            .into_iter()
+            .map(|thread| {
+                thread.join().unwrap_or_else(|_| {
+                    (failed("the job's thread panicked: a bug"), Usage::default())
+                })
+            })
+            .unzip()
+    });
+    let process = Usage::of_process().without(Usage::of_thread()).without(process_before);
+    let own = usages.into_iter().fold(Usage::default(), Usage::plus);
+    share_helpers(&mut outcomes, members, process.without(own));
+    outcomes
+}
+
+/// Divides among the jobs what other threads of the process did for them meanwhile: those of a pool, the kernel's
+/// submission threads and workers. Time before measuring is left out in proportion.
+fn share_helpers(outcomes: &mut [Outcome], members: &[Member<'_>], helpers: Usage) {
+    let count = outcomes.len().max(1) as u32;
+    for (outcome, member) in outcomes.iter_mut().zip(members) {
+        let measured_ns = outcome.end_ns.saturating_sub(outcome.begin_ns) as f64;
+        let ramp_ns = member.job.ramp.as_nanos() as f64;
+        let part = measured_ns / (measured_ns + ramp_ns).max(1.0) / f64::from(count);
+        let (user, system) = (helpers.user.mul_f64(part), helpers.system.mul_f64(part));
+        // Below that it is the start of threads and the rounding of clocks.
+        if (user + system).as_secs_f64() * 1e9 < measured_ns / 200.0 {
+            continue;
+        }
+        let cpu = &mut outcome.cpu;
+        cpu.user += user;
+        cpu.system += system;
+        cpu.helpers += user + system;
+        cpu.switches_voluntary += (helpers.voluntary as f64 * part) as u64;
+        cpu.switches_involuntary += (helpers.involuntary as f64 * part) as u64;
+    }
+}
+
+fn run_member<'scope>(
+    member: &Member<'scope>,
+    common: &'scope Common<'scope>,
+    shown: &'scope Shown,
+    scope: &'scope std::thread::Scope<'scope, '_>,
+) -> Outcome {
+    let (job, targets) = (member.job, member.targets);
+    let begun = (|| {
+        stay_on(job)?;
+        let wake = match job.form {
+            Form::Messages { .. } => Some(Arc::new(
+                WakeEvent::new().map_err(|cause| Error::os(cause, "an event for messages"))?,
+            )),
+            _ => None,
+        };
+        let delay_end = Instant::now() + job.start_delay;
+        let thread = Thread::new(job, targets, common, shown, wake.clone())?;
+        while Instant::now() < delay_end && !common.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(delay_end.saturating_duration_since(Instant::now()).min(TICK));
+        }
+        Ok((thread, wake))
+    })();
+    match (begun, job.form) {
+        (Err(error), _) => failed_with(&error),
+        (Ok((thread, Some(wake))), Form::Messages { interval }) => {
+            let (sender, receiver) = sync_channel(job.depth as usize);
+            let over = Arc::new(AtomicBool::new(false));
+            let producer = {
+                let (wake, over) = (wake.clone(), over.clone());
+                scope.spawn(move || produce(&sender, &wake, interval, common, &over))
+            };
+            let outcome = thread.run(Some(&Messages { queue: &receiver, wake: &wake }));
+            over.store(true, Ordering::Relaxed);
+            let _ = producer.join();
+            outcome
+        }
+        (Ok((thread, _)), _) => thread.run(None),
+    }
+}
+
+/// Keeps the thread, and those it will make, on the job's processors.
+fn stay_on(job: &Job) -> Result<()> {
+    if job.cpus.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    let mut chosen: Vec<usize> = job.cpus.clone();
+    if job.cpu_policy == CpuPolicy::Split {
+        chosen = vec![job.cpus[job.clone as usize % job.cpus.len()]];
+    }
+    for cpu in &chosen {
+        if *cpu >= CpuSet::MAX_CPU {
+            let what = format!("job {}: there is no processor {cpu}", job.name);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        set.set(*cpu);
+    }
+    sched_setaffinity(None, &set).map_err(|cause| {
+        Error::os(cause.into(), format!("job {}: running on processors {chosen:?}", job.name))
+            .hint("cpus_allowed may name only processors of this machine that the process may use")
+    })
+}
+
+fn watch(
+    members: &[Member<'_>],
+    shown: &[Shown],
+    common: &Common<'_>,
+    observer: &dyn Observer,
+    stage: (u32, u32),
+    all_over: impl Fn() -> bool,
+) {
+    let begin = Instant::now();
+    let (mut before, mut at) = (([0u64; 3], [0u64; 3]), Instant::now());
+    while !all_over() {
+        std::thread::park_timeout(TICK);
+        if observer.stop() {
+            common.stop.store(true, Ordering::Relaxed);
+        }
+        let elapsed = at.elapsed();
+        if elapsed < TICK / 2 {
+            continue;
+        }
+        let sum = |of: fn(&Shown) -> &[std::sync::atomic::AtomicU64; 3]| {
+            let mut sum = [0; 3];
+            for one in shown {
+                for (sum, value) in sum.iter_mut().zip(of(one)) {
+                    *sum += value.load(Ordering::Relaxed);
+                }
+            }
+            sum
+        };
+        let (ios, bytes) = (sum(|one| &one.ios), sum(|one| &one.bytes));
+        let per_s = |now: [u64; 3], before: [u64; 3]| {
+            // Smaller than before: the ramp is over, and counting began anew.
+            std::array::from_fn(|at| {
+                now[at].saturating_sub(before[at]) as f64 / elapsed.as_secs_f64()
+            })
+        };
+        let phases: Vec<u64> = shown.iter().map(|one| one.phase.load(Ordering::Relaxed)).collect();
+        let phase = match phases.iter().filter(|phase| **phase < 4).max() {
+            Some(3) => "verifying",
+            Some(2) => "running",
+            Some(1) => "ramp",
+            _ => "starting",
+        };
+        let total = members
+            .iter()
+            .map(|member| Some(member.job.runtime? + member.job.ramp + member.job.start_delay))
+            .collect::<Option<Vec<_>>>()
+            .and_then(|totals| totals.into_iter().max());
+        observer.tick(&Live {
+            phase: phase.to_owned(),
+            stage,
+            jobs: phases.iter().filter(|phase| **phase < 4).count() as u32,
+            elapsed: begin.elapsed(),
+            total,
+            fraction: total.map(|total| {
+                (begin.elapsed().as_secs_f64() / total.as_secs_f64().max(1e-9)).min(1.0)
+            }),
+            ios_per_s: per_s(ios, before.0),
+            bytes_per_s: per_s(bytes, before.1),
+        });
+        (before, at) = ((ios, bytes), Instant::now());
+    }
+}
+
+fn failed(what: &str) -> Outcome {
+    Outcome {
+        record: Record::new(
+            crate::job::Measured { slat: false, clat: false, lat: false },
+            Duration::from_secs(1),
+        ),
+        cpu: CpuReport::default(),
+        error: Some(JobError { errno: 5, what: what.to_owned() }),
+        verify: VerifyReport::default(),
+        begin_ns: 0,
+        end_ns: 0,
+    }
+}
+
+fn failed_with(error: &Error) -> Outcome {
+    failed(&error.to_string())
+}
+
+fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
+    let Outcome { record, cpu, error, verify, begin_ns, end_ns } = outcome;
+    JobReport {
+        job: job.clone(),
+        devices,
+        error,
+        begin: Duration::from_nanos(begin_ns),
+        elapsed: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
+        directions: record.directions,
+        flushes: DirectionReport { ..record.flushes },
+        cpu,
+        depth_classes: record.depth_classes,
+        submit_classes: record.submit_classes,
+        complete_classes: record.complete_classes,
+        verify,
+        series: record.series,
+        late_max: Duration::from_nanos(record.late_ns_max),
+    }
+}
+
+/// The same jobs give the same hash.
+fn config_hash(jobs: &[Job]) -> String {
+    let text = format!("{jobs:?}");
+    format!("{:016x}", crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, text.as_bytes()))
+}
+
+fn machine() -> serde_json::Value {
+    let name = rustix::system::uname();
+    serde_json::json!({
+        "kernel": name.release().to_string_lossy(),
+        "architecture": name.machine().to_string_lossy(),
+    })
+}

@@ -1,0 +1,370 @@
+//! From names to open devices, with everything checked that can be before the first request.
+//!
+//! Invariants:
+//! - a device that is written is locked once for the whole run; block devices that are mounted or held are refused
+//!   unless forced;
+//! - a file is made only where the job says so, and goes again if it could not be filled.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceSpec, Error, ErrorKind, Request,
+    Result, WaitOptions, format_bytes,
+};
+use qpair_kernel::{FileOptions, Interface, Mode};
+use rand::RngCore;
+
+use crate::job::{Direction, Extent, Form, Job, Verbs};
+use crate::observer::{Live, Observer};
+
+use super::offsets::{Region, generator, used_directions, used_sizes};
+
+/// A device of a job, and the part of it that is used.
+#[derive(Clone)]
+pub(super) struct Opened {
+    pub(super) name: String,
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) region: Region,
+}
+
+/// What tells one way of opening a device from another.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    spec: String,
+    mode: Mode,
+    direct: bool,
+    writable: bool,
+}
+
+/// The devices of a run.
+#[derive(Default)]
+pub(super) struct Devices {
+    open: HashMap<Key, Arc<dyn BlockDevice>>,
+    /// Held from the first to the last request: nobody else works on what is written.
+    locks: HashMap<String, Arc<dyn BlockDevice>>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Devices {
+    /// Opens the devices of a job.
+    pub(super) fn of(&mut self, job: &Job, observer: &dyn Observer) -> Result<Vec<Opened>> {
+        check_job(job)?;
+        job.targets
+            .iter()
+            .map(|target| {
+                let name = target.spec.to_string();
+                if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, target.create_bytes) {
+                    make(path, bytes, job, observer)?;
+                }
+                if job.invalidate && !job.direct {
+                    target.spec.paths().into_iter().for_each(drop_cache);
+                }
+                let device = self.open(&target.spec, job)?;
+                let region = region(job, &name, device.as_ref())?;
+                check_device(job, &name, device.as_ref())?;
+                Ok(Opened { name, device, region })
+            })
+            .collect()
+    }
+
+    fn open(&mut self, spec: &DeviceSpec, job: &Job) -> Result<Arc<dyn BlockDevice>> {
+        let writable = job.writes();
+        let name = spec.to_string();
+        let key = Key { spec: name.clone(), mode: job.mode, direct: job.direct, writable };
+        if let Some(device) = self.open.get(&key) {
+            return Ok(device.clone());
+        }
+        // Memory has no second door: all jobs share it.
+        let kernel = !spec.paths().is_empty();
+        if !kernel && let Some(device) = self.locks.get(&name) {
+            return Ok(device.clone());
+        }
+        if kernel && writable && !job.force && !self.locks.contains_key(&name) {
+            let lock = |path: &Path| {
+                let options = FileOptions { direct: job.direct, ..FileOptions::new(path) };
+                let device = qpair_kernel::open(&options, Interface::Posix)?;
+                Ok(Arc::new(device) as Arc<dyn BlockDevice>)
+            };
+            let device = spec.open(&lock).map_err(|error| match error.kind() {
+                ErrorKind::Busy => Error::new(ErrorKind::Busy, format!("writing to {name}"))
+                    .caused_by(error)
+                    .hint("--force writes to it all the same, and destroys what it holds"),
+                _ => error,
+            })?;
+            self.locks.insert(name.clone(), device);
+        }
+        let notes = std::cell::RefCell::new(Vec::new());
+        let opener = |path: &Path| {
+            let options = FileOptions {
+                read_only: !writable,
+                exclusive_lock: false,
+                direct: job.direct,
+                ..FileOptions::new(path)
+            };
+            let device = qpair_kernel::open(&options, job.mode)?;
+            if job.mode.interface == Interface::Auto {
+                notes.borrow_mut().push(format!(
+                    "{}: auto chose {}",
+                    path.display(),
+                    device.choice()
+                ));
+            }
+            Ok(Arc::new(device) as Arc<dyn BlockDevice>)
+        };
+        let device = spec.open(&opener)?;
+        self.notes.extend(notes.into_inner());
+        if !kernel {
+            self.locks.insert(name, device.clone());
+        }
+        self.open.insert(key, device.clone());
+        Ok(device)
+    }
+}
+
+fn invalid(job: &Job, what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Invalid, format!("job {}: {what}", job.name))
+}
+
+/// What is wrong whatever the device.
+fn check_job(job: &Job) -> Result<()> {
+    job.mode.check()?;
+    if job.read_only && job.writes() {
+        return Err(invalid(job, "it writes, but only reading is allowed")
+            .hint("leave --readonly out, or choose rw=read or rw=randread"));
+    }
+    if job.targets.is_empty() {
+        return Err(invalid(job, "it has no device").hint("give --filename=DEVICE"));
+    }
+    let (min, max) = used_sizes(job);
+    if min == 0 || max == 0 {
+        return Err(invalid(job, "a block size of 0"));
+    }
+    if job.depth == 0 {
+        return Err(invalid(job, "a depth of 0").hint("iodepth is at least 1"));
+    }
+    if job.time_based && job.runtime.is_none() {
+        return Err(invalid(job, "time_based without runtime").hint("give --runtime=SECONDS"));
+    }
+    if matches!(job.form, Form::Messages { .. }) {
+        if job.targets.len() > 1 {
+            return Err(invalid(job, "mode msg works on one device"));
+        }
+        if job.runtime.is_none() {
+            return Err(invalid(job, "mode msg without runtime").hint("give --runtime=SECONDS"));
+        }
+    }
+    if let Some(verify) = &job.verify {
+        let chunk = if verify.interval_bytes == 0 { min } else { verify.interval_bytes };
+        if chunk < 512 || chunk % 512 != 0 || min % chunk != 0 {
+            return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
+                .hint("verify_interval is a multiple of 512 that divides bs"));
+        }
+        let sizes = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);
+        for sizes in sizes {
+            let parts: Vec<u32> = match sizes {
+                crate::job::BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
+                other => vec![other.min(), other.max()],
+            };
+            if parts.iter().any(|bytes| bytes % chunk != 0) {
+                return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
+                    .hint("every size of bssplit and bsrange must be a multiple of it"));
+            }
+        }
+        if job.verbs == Verbs::Trim {
+            return Err(invalid(job, "trimmed blocks hold nothing to verify"));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong on this device.
+fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
+    let info = device.info();
+    let block = info.logical_block_bytes;
+    for direction in used_directions(job) {
+        let sizes = &job.block_sizes[direction as usize];
+        let parts: Vec<u32> = match sizes {
+            crate::job::BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
+            other => vec![other.min(), other.max()],
+        };
+        for bytes in parts {
+            if bytes % block != 0 {
+                return Err(invalid(
+                    job,
+                    format!(
+                        "bs of {} is not a multiple of {name}'s logical block of {}",
+                        format_bytes(bytes.into()),
+                        format_bytes(block.into())
+                    ),
+                )
+                .hint("choose a multiple, or a buffered file (direct=0)"));
+            }
+        }
+        let is_write = direction != Direction::Read && job.writes();
+        if is_write && info.read_only {
+            let what = format!("job {}: {name} cannot be written", job.name);
+            return Err(Error::new(ErrorKind::ReadOnly, what));
+        }
+    }
+    let max = used_sizes(job).1;
+    if job.verbs != Verbs::Trim && max > info.transfer_bytes_max {
+        return Err(invalid(
+            job,
+            format!(
+                "requests of {} are over {name}'s limit of {}",
+                format_bytes(max.into()),
+                format_bytes(info.transfer_bytes_max.into())
+            ),
+        ));
+    }
+    if job.depth > info.depth_max {
+        return Err(invalid(
+            job,
+            format!("iodepth {} is over {name}'s limit of {}", job.depth, info.depth_max),
+        ));
+    }
+    Ok(())
+}
+
+fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
+    let device_bytes = device.size_bytes();
+    let (unit, max) = used_sizes(job);
+    let unit = u64::from(unit);
+    let bytes = |extent: Extent| match extent {
+        Extent::Bytes(bytes) => bytes,
+        Extent::Percent(percent) => {
+            (u128::from(device_bytes) * u128::from(percent) / 100) as u64 / unit * unit
+        }
+    };
+    let begin_bytes = bytes(job.offset);
+    let len_bytes = match job.size {
+        Some(extent) => bytes(extent),
+        None => device_bytes.saturating_sub(begin_bytes),
+    };
+    let end = begin_bytes.checked_add(len_bytes);
+    if end.is_none_or(|end| end > device_bytes) {
+        let hint = match job.targets.iter().any(|target| matches!(target.spec, DeviceSpec::File(_)))
+        {
+            true => "ask for less (size=), or remove the file to have it made anew",
+            false => "ask for less (size=, offset=)",
+        };
+        return Err(invalid(
+            job,
+            format!(
+                "{name} has {}, less than the {} asked for",
+                format_bytes(device_bytes),
+                end.map_or_else(|| "endless".to_owned(), format_bytes)
+            ),
+        )
+        .hint(hint));
+    }
+    let block = u64::from(device.info().logical_block_bytes);
+    if begin_bytes % block != 0 {
+        return Err(invalid(
+            job,
+            format!("offset {begin_bytes} is not a multiple of {name}'s logical block of {block}"),
+        ));
+    }
+    let len_bytes = len_bytes / unit * unit;
+    if len_bytes < u64::from(max) {
+        return Err(invalid(
+            job,
+            format!(
+                "requests of {} do not fit into the {} of {name} that are used",
+                format_bytes(max.into()),
+                format_bytes(len_bytes)
+            ),
+        ));
+    }
+    Ok(Region { begin_bytes, len_bytes })
+}
+
+/// Makes a file that is not there.
+fn make(path: &Path, bytes: u64, job: &Job, observer: &dyn Observer) -> Result<()> {
+    if !matches!(path.try_exists(), Ok(false)) {
+        return Ok(());
+    }
+    if job.read_only && job.writes() {
+        return Ok(());
+    }
+    let options = FileOptions { create: Some(bytes), ..FileOptions::new(path) };
+    // Direct, if the file system can: then the page cache stays as it was.
+    let device = qpair_kernel::open(&options, Interface::Auto).or_else(|error| {
+        if error.kind() != ErrorKind::Unsupported {
+            return Err(error);
+        }
+        let buffered = FileOptions { direct: false, ..options.clone() };
+        qpair_kernel::open(&buffered, Interface::Auto)
+    })?;
+    if job.verbs == Verbs::Write && job.verify.as_ref().is_none_or(|verify| !verify.only) {
+        return Ok(());
+    }
+    let filled = fill(&device, job.seed, &format!("laying out {}", path.display()), observer);
+    filled.inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+/// Bytes of a write while a file is filled.
+const FILL_BYTES: usize = 1 << 20;
+const FILL_DEPTH: u32 = 8;
+
+/// Fills a device with random bytes.
+fn fill(device: &dyn BlockDevice, seed: u64, what: &str, observer: &dyn Observer) -> Result<()> {
+    let arena = Arena::new(FILL_BYTES, FILL_DEPTH, ArenaOptions::default())
+        .map_err(|cause| Error::os(cause, "mapping memory to fill a file from"))?;
+    let options = ChannelOptions { depth: FILL_DEPTH, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&options)?;
+    let mut random = generator(seed, u32::MAX);
+    let mut bytes = vec![0; FILL_BYTES];
+    let mut free: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
+    let mut completions = Vec::new();
+    let (size, begin) = (device.size_bytes(), Instant::now());
+    let (mut at, mut told) = (0, Instant::now());
+    while at < size || channel.in_flight() > 0 {
+        while at < size
+            && let Some(mut buffer) = free.pop()
+        {
+            let len = (size - at).min(FILL_BYTES as u64) as u32;
+            random.fill_bytes(&mut bytes);
+            buffer.copy_from(0, &bytes[..len as usize]);
+            if let Err(request) = channel.submit(Request::write(at, len, buffer, 0)) {
+                free.extend(request.buffer);
+                break;
+            }
+            at += u64::from(len);
+        }
+        let wait = WaitOptions { want: 1, linger: std::time::Duration::ZERO, timeout: None };
+        channel.wait(&mut completions, wait);
+        for completion in completions.drain(..) {
+            completion
+                .result
+                .map_err(|cause| Error::new(cause.kind, what.to_owned()).caused_by(cause))?;
+            free.extend(completion.buffer);
+        }
+        if told.elapsed().as_millis() > 200 {
+            told = Instant::now();
+            observer.tick(&Live {
+                phase: what.to_owned(),
+                elapsed: begin.elapsed(),
+                fraction: Some(at as f64 / size.max(1) as f64),
+                ..Live::default()
+            });
+            if observer.stop() {
+                return Err(Error::new(ErrorKind::Io, format!("{what} was interrupted")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks the kernel to forget what it has cached of a file; a device that it cannot open will say so soon enough.
+fn drop_cache(path: &Path) {
+    if let Ok(file) = std::fs::File::open(path) {
+        let _ = file.sync_all();
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+}

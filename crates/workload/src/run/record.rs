@@ -1,0 +1,175 @@
+//! What a job's thread keeps while it runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::job::{Direction, Measured};
+use crate::report::{DirectionReport, LATENCY_NS_MAX, Latencies, Sample};
+
+/// What the watcher sees of a running job. Written by its thread alone, once a turn.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Shown {
+    pub(super) ios: [AtomicU64; 3],
+    pub(super) bytes: [AtomicU64; 3],
+    /// 0: not begun, 1: ramp, 2: measuring, 3: verifying, 4: over.
+    pub(super) phase: AtomicU64,
+}
+
+/// The stamps of one request, nanoseconds on the run's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stamps {
+    /// When it was meant to start; for requests without a plan, when it started.
+    pub(super) intended_ns: u64,
+    pub(super) start_ns: u64,
+    /// When the call that handed it over came back.
+    pub(super) issued_ns: u64,
+}
+
+/// The figures of one job.
+pub(super) struct Record {
+    pub(super) directions: [DirectionReport; 3],
+    pub(super) flushes: DirectionReport,
+    pub(super) series: Vec<Sample>,
+    pub(super) depth_classes: [u64; 7],
+    pub(super) submit_classes: [u64; 7],
+    pub(super) complete_classes: [u64; 7],
+    pub(super) late_ns_max: u64,
+    sample: Sample,
+    /// Begin of measuring, begin of the sample, its end.
+    begin_ns: u64,
+    sample_begin_ns: u64,
+    sample_end_ns: u64,
+    sample_ns: u64,
+    measured: Measured,
+}
+
+impl Record {
+    pub(super) fn new(measured: Measured, sample: Duration) -> Self {
+        Self {
+            directions: std::array::from_fn(|_| DirectionReport::default()),
+            flushes: DirectionReport::default(),
+            series: Vec::new(),
+            depth_classes: [0; 7],
+            submit_classes: [0; 7],
+            complete_classes: [0; 7],
+            late_ns_max: 0,
+            sample: Sample::default(),
+            begin_ns: 0,
+            sample_begin_ns: 0,
+            sample_end_ns: 0,
+            sample_ns: u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX).max(1),
+            measured,
+        }
+    }
+
+    /// Forgets all, and measures from now on.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        let sample = Duration::from_nanos(self.sample_ns);
+        *self = Self {
+            begin_ns: now_ns,
+            sample_begin_ns: now_ns,
+            sample_end_ns: now_ns + self.sample_ns,
+            ..Self::new(self.measured, sample)
+        };
+    }
+
+    #[inline]
+    pub(super) fn done(&mut self, direction: Direction, len_bytes: u32, stamps: Stamps, now: u64) {
+        let at = direction as usize;
+        let figures = &mut self.directions[at];
+        figures.ios += 1;
+        figures.bytes += u64::from(len_bytes);
+        let lat_ns = now.saturating_sub(stamps.intended_ns);
+        let sample = &mut self.sample;
+        sample.ios[at] += 1;
+        sample.bytes[at] += u64::from(len_bytes);
+        sample.lat_ns_sum[at] += lat_ns;
+        sample.lat_ns_max[at] = sample.lat_ns_max[at].max(lat_ns);
+        if self.measured.slat {
+            keep(&mut figures.slat, stamps.issued_ns.saturating_sub(stamps.start_ns));
+        }
+        if self.measured.clat {
+            let from = if self.measured.slat { stamps.issued_ns } else { stamps.start_ns };
+            keep(&mut figures.clat, now.saturating_sub(from));
+        }
+        if self.measured.lat {
+            keep(&mut figures.lat, lat_ns);
+        }
+    }
+
+    pub(super) fn flushed(&mut self, stamps: Stamps, now: u64) {
+        self.flushes.ios += 1;
+        keep(&mut self.flushes.lat, now.saturating_sub(stamps.start_ns));
+    }
+
+    #[inline]
+    pub(super) fn late(&mut self, late_ns: u64) {
+        self.late_ns_max = self.late_ns_max.max(late_ns);
+    }
+
+    #[inline]
+    pub(super) fn submitted(&mut self, count: u32, in_flight: u32) {
+        self.submit_classes[batch_class(count)] += 1;
+        // One request at a time, as fio counts: each sees the queue as the batch left it.
+        self.depth_classes[depth_class(in_flight)] += u64::from(count);
+    }
+
+    #[inline]
+    pub(super) fn completed(&mut self, count: u32) {
+        self.complete_classes[batch_class(count)] += 1;
+    }
+
+    /// Closes samples that are over.
+    #[inline]
+    pub(super) fn turn(&mut self, now_ns: u64, shown: &Shown) {
+        for at in 0..3 {
+            shown.ios[at].store(self.directions[at].ios, Ordering::Relaxed);
+            shown.bytes[at].store(self.directions[at].bytes, Ordering::Relaxed);
+        }
+        if now_ns >= self.sample_end_ns {
+            self.close_sample(now_ns);
+        }
+    }
+
+    fn close_sample(&mut self, now_ns: u64) {
+        self.sample.end = Duration::from_nanos(now_ns - self.begin_ns);
+        self.sample.len = Duration::from_nanos(now_ns - self.sample_begin_ns);
+        self.series.push(std::mem::take(&mut self.sample));
+        self.sample_begin_ns = now_ns;
+        self.sample_end_ns = now_ns + self.sample_ns;
+    }
+
+    /// Closes the last sample, if it is long enough to say something.
+    pub(super) fn end(&mut self, now_ns: u64) {
+        let len_ns = now_ns.saturating_sub(self.sample_begin_ns);
+        if self.series.is_empty() || len_ns > self.sample_ns / 10 {
+            self.close_sample(now_ns.max(self.sample_begin_ns));
+        }
+    }
+}
+
+#[inline]
+fn keep(latencies: &mut Latencies, ns: u64) {
+    latencies.saturating_record(ns.clamp(1, LATENCY_NS_MAX));
+}
+
+/// fio's classes of batches: 0, up to 4, 8, 16, 32, 64, more.
+#[inline]
+fn batch_class(count: u32) -> usize {
+    match count {
+        0 => 0,
+        1..=4 => 1,
+        5..=8 => 2,
+        9..=16 => 3,
+        17..=32 => 4,
+        33..=64 => 5,
+        _ => 6,
+    }
+}
+
+/// fio's classes of depths: 1, 2, 4, 8, 16, 32, 64 and more.
+#[inline]
+fn depth_class(depth: u32) -> usize {
+    depth.max(1).ilog2().min(6) as usize
+}

@@ -1,0 +1,276 @@
+//! What written blocks hold, and whether a block read holds it.
+//!
+//! ```text
+//! 0      4        8            16          24              32         40
+//! ┌──────┬────────┬────────────┬───────────┬───────────────┬──────────┬─ ─ ─
+//! │magic │ length │ offset     │ seed      │ write number  │ checksum │ data made of offset, seed and number
+//! └──────┴────────┴────────────┴───────────┴───────────────┴──────────┴─ ─ ─      little-endian
+//! ```
+//!
+//! Invariants:
+//! - a request is made of whole chunks, each with a header of its own, so that writes may overlap by chunks;
+//! - a chunk is in flight at most once, so the last write submitted is the last one done.
+
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::job::{Verify, VerifyMethod};
+
+const MAGIC: [u8; 4] = *b"qpVb";
+const HEADER_BYTES: usize = 40;
+
+/// The chunks of one target.
+pub(super) struct Chunks {
+    method: VerifyMethod,
+    pattern: Vec<u8>,
+    chunk_bytes: u32,
+    begin_bytes: u64,
+    seed: u64,
+    /// Number of the last write of each chunk; 0: not written by this job.
+    numbers: Vec<u32>,
+    in_flight: Vec<u64>,
+    scratch: Vec<u8>,
+    next_number: u32,
+}
+
+impl Chunks {
+    pub(super) fn new(
+        verify: &Verify,
+        region: super::offsets::Region,
+        unit_bytes: u32,
+        seed: u64,
+    ) -> Self {
+        let chunk_bytes = match verify.interval_bytes {
+            0 => unit_bytes,
+            bytes => bytes,
+        };
+        let count = region.len_bytes.div_ceil(u64::from(chunk_bytes.max(1))) as usize;
+        Self {
+            method: verify.method,
+            pattern: verify.pattern.clone(),
+            chunk_bytes,
+            begin_bytes: region.begin_bytes,
+            seed,
+            numbers: vec![0; count],
+            in_flight: vec![0; count.div_ceil(64)],
+            scratch: vec![0; chunk_bytes as usize],
+            next_number: 0,
+        }
+    }
+
+    fn range(&self, offset_bytes: u64, len_bytes: u32) -> std::ops::Range<usize> {
+        let chunk = u64::from(self.chunk_bytes);
+        let first = (offset_bytes - self.begin_bytes) / chunk;
+        let end = (offset_bytes - self.begin_bytes + u64::from(len_bytes)).div_ceil(chunk);
+        first as usize..end as usize
+    }
+
+    /// Whether any chunk of a range is in flight.
+    pub(super) fn is_busy(&self, offset_bytes: u64, len_bytes: u32) -> bool {
+        self.range(offset_bytes, len_bytes).any(|at| self.in_flight[at / 64] >> (at % 64) & 1 == 1)
+    }
+
+    /// Marks a range as in flight, or as no longer.
+    pub(super) fn set_busy(&mut self, offset_bytes: u64, len_bytes: u32, busy: bool) {
+        for at in self.range(offset_bytes, len_bytes) {
+            let bit = 1 << (at % 64);
+            match busy {
+                true => self.in_flight[at / 64] |= bit,
+                false => self.in_flight[at / 64] &= !bit,
+            }
+        }
+    }
+
+    /// Fills a range that is about to be written: `put` takes an offset in the buffer, and bytes.
+    pub(super) fn fill(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u32,
+        mut put: impl FnMut(usize, &[u8]),
+    ) {
+        self.next_number = self.next_number.checked_add(1).unwrap_or(1);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for (place, at) in self.range(offset_bytes, len_bytes).enumerate() {
+            let offset = self.begin_bytes + at as u64 * u64::from(self.chunk_bytes);
+            self.numbers[at] = self.next_number;
+            self.make(offset, self.next_number, &mut scratch);
+            put(place * self.chunk_bytes as usize, &scratch);
+        }
+        self.scratch = scratch;
+    }
+
+    fn make(&self, offset: u64, number: u32, chunk: &mut [u8]) {
+        if self.method == VerifyMethod::Pattern {
+            repeat(&self.pattern, chunk);
+            return;
+        }
+        let mix = self.seed ^ offset.rotate_left(20) ^ u64::from(number).rotate_left(44);
+        SmallRng::seed_from_u64(mix).fill_bytes(&mut chunk[HEADER_BYTES..]);
+        chunk[..4].copy_from_slice(&MAGIC);
+        chunk[4..8].copy_from_slice(&self.chunk_bytes.to_le_bytes());
+        chunk[8..16].copy_from_slice(&offset.to_le_bytes());
+        chunk[16..24].copy_from_slice(&self.seed.to_le_bytes());
+        chunk[24..32].copy_from_slice(&u64::from(number).to_le_bytes());
+        chunk[32..40].fill(0);
+        let sum = self.checksum(chunk);
+        chunk[32..40].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// The checksum of a chunk whose own field is zero.
+    fn checksum(&self, chunk: &[u8]) -> u64 {
+        use crc_fast::{CrcAlgorithm, checksum};
+        let covered =
+            if self.method == VerifyMethod::Meta { &chunk[..HEADER_BYTES] } else { chunk };
+        let algorithm = match self.method {
+            VerifyMethod::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
+            VerifyMethod::Crc64 => CrcAlgorithm::Crc64Nvme,
+            VerifyMethod::Crc32c | VerifyMethod::Meta | VerifyMethod::Pattern => {
+                CrcAlgorithm::Crc32Iscsi
+            }
+        };
+        checksum(algorithm, covered)
+    }
+
+    /// Ranges written by this job, in order, cut to `len_bytes_max`.
+    pub(super) fn written(&self, len_bytes_max: u32) -> Vec<(u64, u32)> {
+        let chunk = u64::from(self.chunk_bytes);
+        let per_range = (len_bytes_max / self.chunk_bytes).max(1) as usize;
+        let mut ranges = Vec::new();
+        let mut at = 0;
+        while at < self.numbers.len() {
+            let run = self.numbers[at..].iter().take(per_range).take_while(|n| **n > 0).count();
+            if run > 0 {
+                ranges.push((self.begin_bytes + at as u64 * chunk, run as u32 * self.chunk_bytes));
+            }
+            at += run.max(1);
+        }
+        ranges
+    }
+
+    /// Checks what was read: chunks looked at, and for each wrong one its offset and what is wrong. Without
+    /// `of_this_job`, chunks that this job did not write are looked at too, and may be of any write.
+    pub(super) fn check(
+        &mut self,
+        offset_bytes: u64,
+        bytes: &[u8],
+        of_this_job: bool,
+    ) -> (u64, Vec<(u64, String)>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut looked_at = 0;
+        let mut wrong = Vec::new();
+        let range = self.range(offset_bytes, bytes.len() as u32);
+        for (at, chunk) in range.zip(bytes.chunks(self.chunk_bytes as usize)) {
+            let number = self.numbers[at];
+            if chunk.len() < scratch.len() || (of_this_job && number == 0) {
+                continue;
+            }
+            looked_at += 1;
+            let offset = self.begin_bytes + at as u64 * u64::from(self.chunk_bytes);
+            if let Some(what) = self.damage(chunk, offset, number, &mut scratch) {
+                wrong.push((offset, what));
+            }
+        }
+        self.scratch = scratch;
+        (looked_at, wrong)
+    }
+
+    /// What is wrong with a chunk. `number` 0: any write will do.
+    fn damage(&self, chunk: &[u8], offset: u64, number: u32, scratch: &mut [u8]) -> Option<String> {
+        if self.method == VerifyMethod::Pattern {
+            repeat(&self.pattern, scratch);
+            let at = chunk.iter().zip(&*scratch).position(|(read, wanted)| read != wanted)?;
+            return Some(format!(
+                "byte {at} is {:#04x}, not the pattern's {:#04x}",
+                chunk[at], scratch[at]
+            ));
+        }
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&chunk[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        if chunk[..4] != MAGIC {
+            return Some("there is no header: the block was never written, or overwritten".into());
+        }
+        if word(8) != offset {
+            return Some(format!("it is the block of offset {}", word(8)));
+        }
+        let len = word(0) >> 32;
+        if len != u64::from(self.chunk_bytes) {
+            return Some(format!("it is part of a block of {len} bytes: other bs or interval"));
+        }
+        scratch.copy_from_slice(chunk);
+        scratch[32..40].fill(0);
+        if self.checksum(scratch) != word(32) {
+            return Some("its checksum does not match".into());
+        }
+        if number > 0 && word(24) != u64::from(number) {
+            return Some(format!("it holds write number {}, not {number}: a lost write", word(24)));
+        }
+        None
+    }
+}
+
+fn repeat(pattern: &[u8], chunk: &mut [u8]) {
+    for (byte, wanted) in chunk.iter_mut().zip(pattern.iter().cycle()) {
+        *byte = *wanted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::offsets::Region;
+    use super::*;
+
+    fn chunks(method: VerifyMethod) -> Chunks {
+        let verify = Verify {
+            method,
+            pattern: vec![1, 2, 3],
+            interval_bytes: 0,
+            after: true,
+            only: false,
+            fatal: false,
+        };
+        Chunks::new(&verify, Region { begin_bytes: 4096, len_bytes: 64 * 512 }, 512, 9)
+    }
+
+    #[test]
+    fn what_was_written_is_what_is_read_and_any_flipped_bit_shows() {
+        for method in
+            [VerifyMethod::Crc32c, VerifyMethod::Crc32, VerifyMethod::Crc64, VerifyMethod::Pattern]
+        {
+            let mut chunks = chunks(method);
+            let mut bytes = vec![0; 1024];
+            chunks.fill(5120, 1024, |at, chunk| bytes[at..at + 512].copy_from_slice(chunk));
+            assert_eq!(chunks.check(5120, &bytes, true), (2, vec![]));
+            assert_eq!(chunks.written(4096), vec![(5120, 1024)]);
+            for bit in (0..8192).step_by(7) {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let (_, wrong) = chunks.check(5120, &bytes, true);
+                assert_eq!(wrong.len(), 1, "{method:?}, bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn an_older_write_and_another_place_show() {
+        let mut chunks = chunks(VerifyMethod::Crc32c);
+        let mut old = vec![0; 512];
+        chunks.fill(4096, 512, |_, chunk| old.copy_from_slice(chunk));
+        chunks.fill(4096, 512, |_, _| {});
+        assert!(chunks.check(4096, &old, true).1[0].1.contains("a lost write"));
+        assert!(chunks.check(4608, &old, false).1[0].1.contains("of offset 4096"));
+        assert_eq!(chunks.check(4608, &old, true).0, 0);
+    }
+
+    #[test]
+    fn busy_ranges() {
+        let mut chunks = chunks(VerifyMethod::Meta);
+        chunks.set_busy(4608, 1024, true);
+        assert!(chunks.is_busy(4096, 1024) && chunks.is_busy(5120, 512));
+        assert!(!chunks.is_busy(4096, 512) && !chunks.is_busy(5632, 512));
+        chunks.set_busy(4608, 1024, false);
+        assert!(!chunks.is_busy(4096, 4096));
+    }
+}
