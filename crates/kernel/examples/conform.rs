@@ -1,0 +1,72 @@
+//! The conformance suite over any file or block device, in any mode: for machines that have what a build machine lacks.
+//!
+//! The first 2 MiB of what is there are overwritten, and its last block; a file that is not there is made, and removed again.
+
+#![allow(clippy::print_stdout, reason = "a program that reports")]
+#![allow(clippy::print_stderr, reason = "a program that reports")]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qpair_block::{BlockDevice, ErrorKind, Result};
+use qpair_conformance::{Options, run};
+use qpair_kernel::{FileOptions, KernelDevice, Mode, open};
+
+const USAGE: &str =
+    "usage: conform PATH MODE, such as /dev/nvme0n1 io_uring+p; what is on PATH is overwritten";
+
+/// How long the kernel may take to let go of the check before's device.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn open_patiently(options: &FileOptions, mode: Mode) -> Result<KernelDevice> {
+    let start = Instant::now();
+    loop {
+        match open(options, mode) {
+            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [path, mode] = &arguments[..] else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let is_new = !Path::new(path).exists();
+    let create = is_new.then_some(4 << 20);
+    let mode = mode.parse::<Mode>();
+    let first = mode.and_then(|mode| {
+        let device = open_patiently(&FileOptions { create, ..FileOptions::new(path) }, mode)?;
+        println!("{}: {}", device.info().interface, device.info().mode);
+        Ok(mode)
+    });
+    let mode = match first {
+        Ok(mode) => mode,
+        Err(error) => {
+            eprintln!("conform: {error}");
+            if let Some(way_out) = error.way_out() {
+                eprintln!("conform: {way_out}");
+            }
+            return ExitCode::from(2);
+        }
+    };
+    let make = || -> Arc<dyn BlockDevice> {
+        match open_patiently(&FileOptions::new(path), mode) {
+            Ok(device) => Arc::new(device),
+            // The suite counts a panic as the check's failure.
+            Err(error) => panic!("opening {path} again: {error}"),
+        }
+    };
+    let report = run(make, Options::default());
+    println!("{report}");
+    if is_new && let Err(cause) = std::fs::remove_file(path) {
+        eprintln!("conform: removing {path}: {cause}");
+    }
+    if report.failed().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
