@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use qpair::{Error, ErrorKind, Interface, Result};
+use qpair::{Error, ErrorKind, Mode, Result};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, IoError, Request, WaitOptions,
 };
@@ -18,8 +18,8 @@ use crate::progress::Progress;
 pub struct CeilingOptions {
     /// File or block device.
     pub path: PathBuf,
-    /// Interface.
-    pub io: Interface,
+    /// Interface, and its mode.
+    pub io: Mode,
     /// Bytes of a read.
     pub block_bytes: u32,
     /// Go through the page cache.

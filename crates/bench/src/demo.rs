@@ -165,7 +165,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
         store: path.clone(),
         records,
         memory_bytes: options.memory_bytes,
-        io: first,
+        io: first.into(),
         workers: options.workers,
         tasks: options.tasks,
         seconds: options.seconds,
@@ -188,7 +188,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
                 let before = best.again(options.seconds, progress)?;
                 let report = run(
                     Workload::Lookup,
-                    &RunOptions { io: *interface, ..run_options.clone() },
+                    &RunOptions { io: (*interface).into(), ..run_options.clone() },
                     progress,
                 )?;
                 let after = best.again(options.seconds, progress)?;
@@ -268,7 +268,7 @@ fn find_ceiling(
         progress.begin(&format!("the device alone, {interface}"), 6);
         let options = CeilingOptions {
             path: path.to_owned(),
-            io: *interface,
+            io: (*interface).into(),
             block_bytes: 4096,
             buffered: false,
             seconds: (seconds / 20.0).min(0.6),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use qpair::{Error, ErrorKind, Interface, Options, Result, Store};
+use qpair::{Error, ErrorKind, Mode, Options, Result, Store};
 use serde::Serialize;
 
 use crate::ceiling::{CeilingOptions, ceiling};
@@ -27,9 +27,9 @@ pub struct RunOptions {
     pub records: u64,
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
-    /// Interface.
+    /// Interface, and its mode.
     #[serde(serialize_with = "as_text")]
-    pub io: Interface,
+    pub io: Mode,
     /// Workers; 0: as many as there are cores.
     pub workers: usize,
     /// Tasks of each worker.
@@ -63,7 +63,7 @@ impl Default for RunOptions {
             store: "bench.qpair".into(),
             records: 1_000_000,
             memory_bytes: 256 << 20,
-            io: Interface::Auto,
+            io: Mode::default(),
             workers: 0,
             tasks: 128,
             seconds: 10.0,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use qpair::{Interface, OpenReport, Options, Store, Table, parse_bytes};
+use qpair::{Mode, OpenReport, Options, Store, Table, parse_bytes};
 
 use crate::failure::{Exit, Failure, Result};
 
@@ -21,9 +21,9 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Store")]
     memory: Option<u64>,
 
-    /// Interface to the kernel; auto takes the first that works
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_interface, help_heading = "Store")]
-    io: Interface,
+    /// Interface to the kernel and its mode, such as io_uring+k or posix:threads=4; auto takes the first that works
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
+    io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores; 1 for single records]
     #[arg(long, value_name = "N", help_heading = "Store")]
@@ -143,6 +143,6 @@ pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
     parse_bytes(text).map_err(|error| error.to_string())
 }
 
-pub(crate) fn parse_interface(name: &str) -> std::result::Result<Interface, String> {
-    name.parse().map_err(|error: qpair::block::Error| error.to_string())
+pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
+    text.parse().map_err(|error: qpair::block::Error| error.to_string())
 }

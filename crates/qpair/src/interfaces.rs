@@ -3,22 +3,22 @@
 use std::cell::RefCell;
 
 use qpair_engine::{Error, ErrorKind};
-use qpair_kernel::{Choice, Interface};
+use qpair_kernel::{Choice, Interface, Mode};
 
 use crate::report::PassedOver;
 
 /// The search for an interface that works, from opening the first file to a running worker.
 pub(crate) struct Interfaces {
-    asked: Interface,
+    asked: Mode,
     /// What the next attempt uses.
-    pub(crate) current: Interface,
+    pub(crate) current: Mode,
     /// The earliest interface that the files of this attempt run on.
     in_use: RefCell<Option<Interface>>,
     passed_over: RefCell<Vec<PassedOver>>,
 }
 
 impl Interfaces {
-    pub(crate) fn new(asked: Interface) -> Self {
+    pub(crate) fn new(asked: Mode) -> Self {
         Self { asked, current: asked, in_use: RefCell::default(), passed_over: RefCell::default() }
     }
 
@@ -46,16 +46,17 @@ impl Interfaces {
     pub(crate) fn next(&mut self, error: &Error) -> bool {
         let may_be_its =
             matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Limit | ErrorKind::Denied);
-        let failed = match self.current {
+        let failed = match self.current.interface {
             Interface::Auto => self.in_use.take(),
             named => Some(named),
         };
-        let (true, Some(failed)) = (may_be_its && self.asked == Interface::Auto, failed) else {
+        let ours = self.asked.interface == Interface::Auto;
+        let (true, Some(failed)) = (may_be_its && ours, failed) else {
             return false;
         };
         let Some(next) = Interface::CONCRETE.get(place(failed) + 1) else { return false };
         self.pass_over(failed, error.to_string());
-        self.current = *next;
+        self.current = Mode { interface: *next, ..self.asked };
         true
     }
 

@@ -32,7 +32,8 @@
 //! # }
 //! ```
 //!
-//! - [`Options`] opens a store: on which devices, over which [`Interface`], with how much memory.
+//! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
+//!   memory.
 //! - [`Store`], [`Table`] and [`TaskTable`] are the engine's, [`block`] is the layer of devices below it.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
 
@@ -54,7 +55,7 @@ pub use qpair_engine::{
     StoreOptions, StoreReport, StoreStatistics, Table, TaskRange, TaskTable, VALUE_LEN_MAX,
     key_len_max, yield_now,
 };
-pub use qpair_kernel::{Interface, probe};
+pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 pub use report::{OpenReport, PassedOver};
 
 /// The README's example compiles.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - a file is formatted only if it was made here, or if formatting was asked for;
 //! - a file made here is gone again if the store did not come to be;
-//! - the interface asked for by name is the one that runs.
+//! - the interface and mode asked for by name are those that run.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_engine::{Error, ErrorKind, Result, Store, StoreOptions};
-use qpair_kernel::{FileOptions, Interface, KernelDevice};
+use qpair_kernel::{FileOptions, KernelDevice, Mode};
 
 use crate::blank::check_blank;
 use crate::interfaces::Interfaces;
@@ -40,7 +40,7 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
         store,
     };
     let mut new_files = NewFiles::default();
-    let mut interfaces = Interfaces::new(options.interface);
+    let mut interfaces = Interfaces::new(options.io);
     let outcome = attempt.run(&mut interfaces, &mut new_files);
     let (opened, not_writable) = match outcome {
         // Not where the store was to be made: that cannot be done read-only.
@@ -48,7 +48,7 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
             let store = StoreOptions { read_only: true, ..attempt.store.clone() };
             let attempt = Attempt { store, ..attempt };
             // If that fails too, the first error says more.
-            interfaces = Interfaces::new(options.interface);
+            interfaces = Interfaces::new(options.io);
             let second = attempt.run(&mut interfaces, &mut new_files);
             (
                 second.map_err(
@@ -111,10 +111,10 @@ fn is_not_writable(error: &Error) -> bool {
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Opens a file, and gives a lock that is about to go the time to.
-fn open_patiently(options: &FileOptions, interface: Interface) -> block::Result<KernelDevice> {
+fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
     let start = Instant::now();
     loop {
-        match qpair_kernel::open(options, interface) {
+        match qpair_kernel::open(options, mode) {
             Err(error)
                 if error.kind() == block::ErrorKind::Busy && start.elapsed() < LOCK_PATIENCE =>
             {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use qpair_block::{DeviceSpec, parse_bytes};
 use qpair_engine::{Error, Result, Store, StoreOptions};
-use qpair_kernel::Interface;
+use qpair_kernel::Mode;
 
 use crate::report::OpenReport;
 
@@ -17,7 +17,7 @@ use crate::report::OpenReport;
 pub struct Options {
     pub(crate) members: Vec<Result<DeviceSpec>>,
     pub(crate) store: StoreOptions,
-    pub(crate) interface: Interface,
+    pub(crate) io: Mode,
     pub(crate) create: bool,
     pub(crate) force: bool,
     pub(crate) buffered: bool,
@@ -34,7 +34,7 @@ impl Options {
         Self {
             members: members.into_iter().map(|member| parse(member.as_ref())).collect(),
             store: StoreOptions::default(),
-            interface: Interface::Auto,
+            io: Mode::default(),
             create: true,
             force: false,
             buffered: false,
@@ -62,10 +62,10 @@ impl Options {
         self
     }
 
-    /// Interface to the kernel. [`Interface::Auto`], the default, takes the first that works; one asked for by
-    /// name is the one used, or opening fails and says why.
-    pub fn io(mut self, interface: Interface) -> Self {
-        self.interface = interface;
+    /// Interface to the kernel, and its mode. [`Interface::Auto`](crate::Interface::Auto), the default, takes the first that
+    /// works; a mode asked for by name is the one used, or opening fails and says why.
+    pub fn io(mut self, mode: impl Into<Mode>) -> Self {
+        self.io = mode.into();
         self
     }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use qpair::Interface;
+use qpair::Mode;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
 use crate::bar::Bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::store_args::{parse_interface, parse_size};
+use crate::store_args::{parse_mode, parse_size};
 use crate::text::count;
 
 /// Measure a store: random lookups, updates, scans, or inserts
@@ -54,9 +54,9 @@ struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
 
-    /// Interface to the kernel: auto, io_uring, libaio, posix
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_interface)]
-    io: Interface,
+    /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores]
     #[arg(long, value_name = "N")]
