@@ -2,6 +2,7 @@
 //!
 //! - [`Job`]: one thread's work, every option settled: what fio calls a job.
 //! - [`run`]: runs jobs.
+//! - [`peak()`]: the stripped loop.
 //! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
 //! - [`Observer`]: whoever watches, and may stop it.
 
@@ -10,6 +11,7 @@
 
 mod job;
 mod observer;
+mod peak;
 mod report;
 mod run;
 
@@ -18,6 +20,7 @@ pub use job::{
     PERCENTILES, Rate, RateProcess, Target, TargetOrder, Verbs, Verify, VerifyMethod,
 };
 pub use observer::{Live, Observer, Unwatched};
+pub use peak::{PeakOptions, PeakReport, peak};
 pub use report::{
     CpuReport, DirectionReport, JobError, JobReport, LATENCY_NS_MAX, Latencies, RunReport, Sample,
     Spread, VerifyError, VerifyReport, latencies,

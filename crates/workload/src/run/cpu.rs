@@ -10,21 +10,21 @@ use crate::report::CpuReport;
 
 /// What the kernel has counted for a thread, or for all threads of the process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
-    pub(super) user: Duration,
-    pub(super) system: Duration,
-    pub(super) voluntary: u64,
-    pub(super) involuntary: u64,
-    pub(super) faults_major: u64,
-    pub(super) faults_minor: u64,
+pub(crate) struct Usage {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+    pub(crate) voluntary: u64,
+    pub(crate) involuntary: u64,
+    pub(crate) faults_major: u64,
+    pub(crate) faults_minor: u64,
 }
 
 impl Usage {
-    pub(super) fn of_thread() -> Self {
+    pub(crate) fn of_thread() -> Self {
         Self::of(UsageWho::RUSAGE_THREAD)
     }
 
-    pub(super) fn of_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         Self::of(UsageWho::RUSAGE_SELF)
     }
 
@@ -46,7 +46,7 @@ impl Usage {
     }
 
     /// What was added since `before`.
-    pub(super) fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         Self {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
@@ -58,11 +58,11 @@ impl Usage {
     }
 
     /// What is left when another's part is taken away.
-    pub(super) fn without(self, other: Self) -> Self {
+    pub(crate) fn without(self, other: Self) -> Self {
         self.since(other)
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             user: self.user + other.user,
             system: self.system + other.system,
@@ -75,14 +75,14 @@ impl Usage {
 }
 
 /// Counters of the calling thread. Virtual machines often have none.
-pub(super) struct Counters {
+pub(crate) struct Counters {
     instructions: Option<Counter>,
     cycles: Option<Counter>,
     usage: Usage,
 }
 
 impl Counters {
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         let counter = |event: Hardware| {
             // The kernel's part counts too; where that is forbidden, there is no honest figure.
             let mut counter = Builder::new(event).include_kernel().build().ok()?;
@@ -97,7 +97,7 @@ impl Counters {
     }
 
     /// What was used since; `system_calls` are those of the channels.
-    pub(super) fn end(&mut self, system_calls: u64) -> CpuReport {
+    pub(crate) fn end(&mut self, system_calls: u64) -> CpuReport {
         let usage = Usage::of_thread().since(self.usage);
         let read = |counter: &mut Option<Counter>| counter.as_mut()?.read().ok();
         CpuReport {

@@ -9,11 +9,11 @@
 //!   allocation on.
 
 mod arrivals;
-mod cpu;
-mod offsets;
+pub(crate) mod cpu;
+pub(crate) mod offsets;
 mod open;
 mod permutation;
-mod record;
+pub(crate) mod record;
 mod sizes;
 mod thread;
 mod verify;

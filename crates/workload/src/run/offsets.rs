@@ -14,11 +14,11 @@ use super::permutation::Permutation;
 
 /// The part of a device that a job uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Region {
+pub(crate) struct Region {
     /// Its first byte.
-    pub(super) begin_bytes: u64,
+    pub(crate) begin_bytes: u64,
     /// Its length: a multiple of the unit.
-    pub(super) len_bytes: u64,
+    pub(crate) len_bytes: u64,
 }
 
 /// How a random unit is chosen.
@@ -45,7 +45,7 @@ enum Map {
 }
 
 /// The offsets of one target.
-pub(super) struct Offsets {
+pub(crate) struct Offsets {
     region: Region,
     unit_bytes: u64,
     units: u64,
@@ -59,7 +59,7 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    pub(super) fn new(job: &Job, region: Region, seed: u64) -> Self {
+    pub(crate) fn new(job: &Job, region: Region, seed: u64) -> Self {
         let sizes = used_sizes(job);
         let unit_bytes = u64::from(sizes.0).max(1);
         let units = (region.len_bytes / unit_bytes).max(1);
@@ -97,7 +97,7 @@ impl Offsets {
 
     /// The next range of at most `len_bytes`: its first byte on the device, and its length.
     #[inline]
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         direction: Direction,
         len_bytes: u32,
@@ -189,7 +189,7 @@ impl Offsets {
 }
 
 /// Smallest and largest request of a job, bytes.
-pub(super) fn used_sizes(job: &Job) -> (u32, u32) {
+pub(crate) fn used_sizes(job: &Job) -> (u32, u32) {
     let pieces = u32::from(job.vector_len.max(1));
     let used = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);
     let (mut min, mut max) = (u32::MAX, 0);
@@ -201,7 +201,7 @@ pub(super) fn used_sizes(job: &Job) -> (u32, u32) {
 }
 
 /// Directions that a job's verbs have.
-pub(super) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + use<> {
+pub(crate) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + use<> {
     use crate::job::Verbs;
     let verbs = job.verbs;
     Direction::ALL.into_iter().filter(move |direction| match verbs {
@@ -213,7 +213,7 @@ pub(super) fn used_directions(job: &Job) -> impl Iterator<Item = Direction> + us
 }
 
 /// A generator of its own for each clone of each job: the same seed gives the same requests.
-pub(super) fn generator(seed: u64, clone: u32) -> SmallRng {
+pub(crate) fn generator(seed: u64, clone: u32) -> SmallRng {
     SmallRng::seed_from_u64(seed ^ u64::from(clone).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 

@@ -9,32 +9,32 @@ use crate::report::{DirectionReport, LATENCY_NS_MAX, Latencies, Sample};
 /// What the watcher sees of a running job. Written by its thread alone, once a turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Shown {
-    pub(super) ios: [AtomicU64; 3],
-    pub(super) bytes: [AtomicU64; 3],
+pub(crate) struct Shown {
+    pub(crate) ios: [AtomicU64; 3],
+    pub(crate) bytes: [AtomicU64; 3],
     /// 0: not begun, 1: ramp, 2: measuring, 3: verifying, 4: over.
-    pub(super) phase: AtomicU64,
+    pub(crate) phase: AtomicU64,
 }
 
 /// The stamps of one request, nanoseconds on the run's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stamps {
+pub(crate) struct Stamps {
     /// When it was meant to start; for requests without a plan, when it started.
-    pub(super) intended_ns: u64,
-    pub(super) start_ns: u64,
+    pub(crate) intended_ns: u64,
+    pub(crate) start_ns: u64,
     /// When the call that handed it over came back.
-    pub(super) issued_ns: u64,
+    pub(crate) issued_ns: u64,
 }
 
 /// The figures of one job.
-pub(super) struct Record {
-    pub(super) directions: [DirectionReport; 3],
-    pub(super) flushes: DirectionReport,
-    pub(super) series: Vec<Sample>,
-    pub(super) depth_classes: [u64; 7],
-    pub(super) submit_classes: [u64; 7],
-    pub(super) complete_classes: [u64; 7],
-    pub(super) late_ns_max: u64,
+pub(crate) struct Record {
+    pub(crate) directions: [DirectionReport; 3],
+    pub(crate) flushes: DirectionReport,
+    pub(crate) series: Vec<Sample>,
+    pub(crate) depth_classes: [u64; 7],
+    pub(crate) submit_classes: [u64; 7],
+    pub(crate) complete_classes: [u64; 7],
+    pub(crate) late_ns_max: u64,
     sample: Sample,
     /// Begin of measuring, begin of the sample, its end.
     begin_ns: u64,
@@ -45,7 +45,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(measured: Measured, sample: Duration) -> Self {
+    pub(crate) fn new(measured: Measured, sample: Duration) -> Self {
         Self {
             directions: std::array::from_fn(|_| DirectionReport::default()),
             flushes: DirectionReport::default(),
@@ -64,7 +64,7 @@ impl Record {
     }
 
     /// Forgets all, and measures from now on.
-    pub(super) fn begin(&mut self, now_ns: u64) {
+    pub(crate) fn begin(&mut self, now_ns: u64) {
         let sample = Duration::from_nanos(self.sample_ns);
         *self = Self {
             begin_ns: now_ns,
@@ -75,7 +75,7 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn done(&mut self, direction: Direction, len_bytes: u32, stamps: Stamps, now: u64) {
+    pub(crate) fn done(&mut self, direction: Direction, len_bytes: u32, stamps: Stamps, now: u64) {
         let at = direction as usize;
         let figures = &mut self.directions[at];
         figures.ios += 1;
@@ -98,31 +98,31 @@ impl Record {
         }
     }
 
-    pub(super) fn flushed(&mut self, stamps: Stamps, now: u64) {
+    pub(crate) fn flushed(&mut self, stamps: Stamps, now: u64) {
         self.flushes.ios += 1;
         keep(&mut self.flushes.lat, now.saturating_sub(stamps.start_ns));
     }
 
     #[inline]
-    pub(super) fn late(&mut self, late_ns: u64) {
+    pub(crate) fn late(&mut self, late_ns: u64) {
         self.late_ns_max = self.late_ns_max.max(late_ns);
     }
 
     #[inline]
-    pub(super) fn submitted(&mut self, count: u32, in_flight: u32) {
+    pub(crate) fn submitted(&mut self, count: u32, in_flight: u32) {
         self.submit_classes[batch_class(count)] += 1;
         // One request at a time, as fio counts: each sees the queue as the batch left it.
         self.depth_classes[depth_class(in_flight)] += u64::from(count);
     }
 
     #[inline]
-    pub(super) fn completed(&mut self, count: u32) {
+    pub(crate) fn completed(&mut self, count: u32) {
         self.complete_classes[batch_class(count)] += 1;
     }
 
     /// Closes samples that are over.
     #[inline]
-    pub(super) fn turn(&mut self, now_ns: u64, shown: &Shown) {
+    pub(crate) fn turn(&mut self, now_ns: u64, shown: &Shown) {
         for at in 0..3 {
             shown.ios[at].store(self.directions[at].ios, Ordering::Relaxed);
             shown.bytes[at].store(self.directions[at].bytes, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Record {
     }
 
     /// Closes the last sample, if it is long enough to say something.
-    pub(super) fn end(&mut self, now_ns: u64) {
+    pub(crate) fn end(&mut self, now_ns: u64) {
         let len_ns = now_ns.saturating_sub(self.sample_begin_ns);
         if self.series.is_empty() || len_ns > self.sample_ns / 10 {
             self.close_sample(now_ns.max(self.sample_begin_ns));

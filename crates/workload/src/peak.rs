@@ -1,0 +1,290 @@
+//! The stripped loop: requests as fast as one thread can make them, with no clock and no histogram in it.
+//!
+//! On a device it is the most that the interface can do with so many cores; on `null:` it is what our own layers cost.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, DeviceSpec, Error, ErrorKind,
+    Request, Result, WaitOptions,
+};
+use qpair_kernel::{FileOptions, Mode};
+use rand::Rng;
+
+use crate::observer::{Live, Observer};
+use crate::run::cpu::{Counters, Usage};
+use crate::run::offsets::generator;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct PeakOptions {
+    /// Device; only read.
+    pub spec: DeviceSpec,
+    /// Interface and switches, where the device is the kernel's.
+    pub mode: Mode,
+    /// Around the page cache.
+    pub direct: bool,
+    /// Bytes of a read.
+    pub block_bytes: u32,
+    /// Requests in flight of each thread.
+    pub depth: u32,
+    /// Requests handed over, and waited for, at once.
+    pub batch: u32,
+    /// Threads; each stays on a processor of its own, from 0 on, where there are as many.
+    pub threads: u32,
+    /// How long.
+    pub duration: Duration,
+    /// Seed of the offsets.
+    pub seed: u64,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct PeakReport {
+    /// The device as it was opened.
+    pub device: DeviceInfo,
+    /// Reads.
+    pub ios: u64,
+    /// Time measured.
+    pub elapsed: Duration,
+    /// Processor time in user mode, all threads, the kernel's for this process included.
+    pub user: Duration,
+    /// Processor time in the kernel.
+    pub system: Duration,
+    /// System calls of the channels.
+    pub system_calls: u64,
+    /// Instructions of the threads; `None` where the machine does not count them.
+    pub instructions: Option<u64>,
+    /// Reads of each second.
+    pub ios_by_second: Vec<u64>,
+}
+
+impl PeakReport {
+    /// Reads a second.
+    #[must_use]
+    pub fn ios_per_s(&self) -> f64 {
+        self.ios as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Processor time of a read, nanoseconds.
+    #[must_use]
+    pub fn cpu_ns_per_io(&self) -> f64 {
+        (self.user + self.system).as_nanos() as f64 / self.ios.max(1) as f64
+    }
+}
+
+/// Random reads as fast as they go.
+///
+/// # Errors
+/// What opening or reading says; `Invalid` for options that fit neither each other nor the device.
+pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport> {
+    let device = open(options)?;
+    check(options, device.as_ref())?;
+    let stop = AtomicBool::new(false);
+    let shown: Vec<crate::run::record::Shown> =
+        (0..options.threads).map(|_| Default::default()).collect();
+    let before = Usage::of_process();
+    let begin = Instant::now();
+    let mut by_second = Vec::new();
+    let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..options.threads)
+            .map(|number| {
+                let (device, stop, shown) = (&device, &stop, &shown[number as usize]);
+                scope.spawn(move || read(device.as_ref(), options, number, stop, shown))
+            })
+            .collect();
+        let (mut told, mut told_at) = (0, Instant::now());
+        while begin.elapsed() < options.duration && !observer.stop() {
+            if running.iter().any(|thread| thread.is_finished()) {
+                break;
+            }
+            let left = options.duration.saturating_sub(begin.elapsed());
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+            if told_at.elapsed() >= Duration::from_secs(1) {
+                let ios = shown.iter().map(|one| one.ios[0].load(Ordering::Relaxed)).sum::<u64>();
+                let seconds = told_at.elapsed().as_secs_f64();
+                by_second.push(ios - told);
+                observer.tick(&Live {
+                    phase: "running".to_owned(),
+                    stage: (0, 1),
+                    jobs: options.threads,
+                    elapsed: begin.elapsed(),
+                    total: Some(options.duration),
+                    fraction: Some(begin.elapsed().as_secs_f64() / options.duration.as_secs_f64()),
+                    ios_per_s: [(ios - told) as f64 / seconds, 0.0, 0.0],
+                    bytes_per_s: [
+                        (ios - told) as f64 * f64::from(options.block_bytes) / seconds,
+                        0.0,
+                        0.0,
+                    ],
+                });
+                (told, told_at) = (ios, Instant::now());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        running
+            .into_iter()
+            .map(|thread| {
+                thread.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Io, "a reading thread panicked: a bug"))
+                })
+            })
+            .collect()
+    });
+    let elapsed = begin.elapsed();
+    let usage = Usage::of_process().since(before);
+    let mut report = PeakReport {
+        device: device.info().clone(),
+        ios: 0,
+        elapsed,
+        user: usage.user,
+        system: usage.system,
+        system_calls: 0,
+        instructions: Some(0),
+        ios_by_second: by_second,
+    };
+    for outcome in outcomes {
+        let outcome = outcome?;
+        report.ios += outcome.ios;
+        report.system_calls += outcome.system_calls;
+        report.instructions =
+            report.instructions.zip(outcome.instructions).map(|(sum, more)| sum + more);
+    }
+    Ok(report)
+}
+
+fn open(options: &PeakOptions) -> Result<Arc<dyn BlockDevice>> {
+    let opener = |path: &Path| {
+        let file = FileOptions {
+            read_only: true,
+            exclusive_lock: false,
+            direct: options.direct,
+            ..FileOptions::new(path)
+        };
+        let device = qpair_kernel::open(&file, options.mode)?;
+        Ok(Arc::new(device) as Arc<dyn BlockDevice>)
+    };
+    options.spec.open(&opener)
+}
+
+fn check(options: &PeakOptions, device: &dyn BlockDevice) -> Result<()> {
+    let invalid = |what: String| Err(Error::new(ErrorKind::Invalid, what));
+    let info = device.info();
+    if options.batch == 0 || options.depth < options.batch {
+        return invalid(format!("batches of {} at a depth of {}", options.batch, options.depth));
+    }
+    if options.threads == 0 {
+        return invalid("no threads".to_owned());
+    }
+    if options.block_bytes == 0 || !options.block_bytes.is_multiple_of(info.logical_block_bytes) {
+        return invalid(format!(
+            "reads of {} bytes from {}, whose logical block is {} bytes",
+            options.block_bytes, info.name, info.logical_block_bytes
+        ));
+    }
+    if u64::from(options.block_bytes) > device.size_bytes()
+        || options.block_bytes > info.transfer_bytes_max
+    {
+        return invalid(format!(
+            "reads of {} bytes are too large for {}",
+            options.block_bytes, info.name
+        ));
+    }
+    Ok(())
+}
+
+struct Outcome {
+    ios: u64,
+    system_calls: u64,
+    instructions: Option<u64>,
+}
+
+fn read(
+    device: &dyn BlockDevice,
+    options: &PeakOptions,
+    number: u32,
+    stop: &AtomicBool,
+    shown: &crate::run::record::Shown,
+) -> Result<Outcome> {
+    if options.threads > 1 {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(number as usize);
+        // Fewer processors than threads: then the scheduler decides.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+    let block = u64::from(options.block_bytes);
+    let blocks = device.size_bytes() / block;
+    let arena_block = (options.block_bytes as usize).next_power_of_two().max(4096);
+    let arena = Arena::new(arena_block, options.depth, ArenaOptions::default())
+        .map_err(|cause| Error::os(cause, "mapping memory to read into"))?;
+    let channel_options =
+        ChannelOptions { depth: options.depth, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&channel_options)?;
+    let mut free: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
+    let mut completions = Vec::with_capacity(options.depth as usize);
+    let mut random = generator(options.seed, number);
+    let wait = WaitOptions {
+        want: options.batch,
+        linger: if options.batch > 1 { Duration::from_secs(3600) } else { Duration::ZERO },
+        timeout: None,
+    };
+    let mut counters = Counters::begin();
+    let mut ios = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..options.batch {
+            let Some(buffer) = free.pop() else { break };
+            let offset = random.random_range(0..blocks) * block;
+            if let Err(request) =
+                channel.submit(Request::read(offset, options.block_bytes, buffer, 0))
+            {
+                free.extend(request.buffer);
+                break;
+            }
+        }
+        if free.is_empty() {
+            channel.wait(&mut completions, wait);
+        } else {
+            // The queue is being filled.
+            channel.kick();
+            channel.poll(&mut completions);
+        }
+        ios += completions.len() as u64;
+        for completion in completions.drain(..) {
+            completion.result.map_err(|cause| {
+                Error::new(cause.kind, format!("reading {}", device.info().name)).caused_by(cause)
+            })?;
+            free.extend(completion.buffer);
+        }
+        shown.ios[0].store(ios, Ordering::Relaxed);
+    }
+    let used = counters.end(channel.statistics().system_calls);
+    Ok(Outcome { ios, system_calls: used.system_calls, instructions: used.instructions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::Unwatched;
+
+    #[test]
+    fn counts_what_the_device_counts() {
+        let mut options = PeakOptions {
+            spec: DeviceSpec::parse("ram:size=1MiB").unwrap(),
+            mode: Mode::default(),
+            direct: true,
+            block_bytes: 4096,
+            depth: 32,
+            batch: 8,
+            threads: 2,
+            duration: Duration::from_millis(50),
+            seed: 1,
+        };
+        let report = peak(&options, &Unwatched).unwrap();
+        assert!(report.ios > 0 && report.ios_per_s() > 0.0);
+        options.batch = 64;
+        assert_eq!(peak(&options, &Unwatched).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
