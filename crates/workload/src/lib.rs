@@ -5,12 +5,14 @@
 //! - [`peak()`]: the stripped loop.
 //! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
 //! - [`Observer`]: whoever watches, and may stop it.
+//! - [`output`]: what was found, as text and files.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
 mod job;
 mod observer;
+pub mod output;
 mod peak;
 mod report;
 mod run;

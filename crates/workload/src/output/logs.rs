@@ -1,0 +1,92 @@
+//! The time series as fio's log files.
+//!
+//! A line is `time (ms), value, direction (0 read, 1 write, 2 trim), 0, 0`: fio's format of a log that is averaged over
+//! windows (`log_avg_msec`), where block size and offset are 0. Values are KiB/s in `bw`, requests a second in `iops`,
+//! and the mean in nanoseconds in `lat`. A direction without requests in a window has no line there.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use super::entry::per_s;
+use super::files;
+use super::fio::milliseconds;
+use crate::{Direction, JobReport, RunReport, Sample};
+
+/// Writes what [`crate::Job::logs`] asks for: `PREFIX_bw.N.log` and so on, N being the job's number in the run, from 1.
+/// The files that were written.
+///
+/// # Errors
+/// `Invalid` for a kind of log that is not known; else as the operating system says.
+pub fn write_logs(report: &RunReport) -> Result<Vec<PathBuf>> {
+    let mut written = Vec::new();
+    for (number, job) in (1..).zip(&report.jobs) {
+        for (kind, prefix) in &job.job.logs {
+            let content = log(job, kind)?;
+            written.push(files::write(prefix, &format!("_{kind}.{number}.log"), &content)?);
+        }
+    }
+    Ok(written)
+}
+
+fn log(job: &JobReport, kind: &str) -> Result<String> {
+    let value = match kind {
+        "bw" => |sample: &Sample, at: usize| per_s(sample.bytes[at], sample.len) / 1024.0,
+        "iops" => |sample: &Sample, at: usize| per_s(sample.ios[at], sample.len),
+        "lat" => {
+            |sample: &Sample, at: usize| sample.lat_ns_sum[at] as f64 / sample.ios[at].max(1) as f64
+        }
+        _ => {
+            let what = format!("there is no log of \"{kind}\"");
+            return Err(
+                Error::new(ErrorKind::Invalid, what).hint("what is known over time: bw, iops, lat")
+            );
+        }
+    };
+    let mut out = String::new();
+    for sample in &job.series {
+        for at in Direction::ALL.map(|direction| direction as usize) {
+            if sample.ios[at] > 0 {
+                let (end_ms, value) = (milliseconds(sample.end), value(sample, at).round() as u64);
+                let _ = writeln!(out, "{end_ms}, {value}, {at}, 0, 0");
+            }
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    #[test]
+    fn logs_are_fios() {
+        let job = samples::job("a");
+        let first = |kind| log(&job, kind).unwrap().lines().take(2).collect::<Vec<_>>().join("\n");
+        assert_eq!(first("bw"), "1000, 28000, 0, 0, 0\n1000, 12000, 1, 0, 0");
+        assert_eq!(first("iops"), "1000, 7000, 0, 0, 0\n1000, 3000, 1, 0, 0");
+        assert_eq!(first("lat"), "1000, 150000, 0, 0, 0\n1000, 60000, 1, 0, 0");
+        assert!(log(&job, "temperature").unwrap_err().to_string().contains("bw, iops, lat"));
+    }
+
+    #[test]
+    fn files_are_numbered_by_job() {
+        let directory = samples::directory();
+        let mut job = samples::job("a");
+        job.job.logs =
+            ["bw", "lat"].map(|kind| (kind.to_owned(), directory.path().join("x"))).to_vec();
+        let report = samples::run(vec![job.clone(), job]);
+        let names: Vec<String> = write_logs(&report)
+            .unwrap()
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, ["x_bw.1.log", "x_lat.1.log", "x_bw.2.log", "x_lat.2.log"]);
+        let mut report = report;
+        report.jobs[0].job.logs[0].1 = directory.path().join("none/x");
+        let error = write_logs(&report).unwrap_err();
+        assert!(error.to_string().contains("none/x_bw.1.log"), "{error}");
+    }
+}

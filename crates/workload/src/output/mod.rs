@@ -1,0 +1,36 @@
+//! What a run found, as text and files.
+//!
+//! All of it are pure functions of a [`RunReport`](crate::RunReport), but those that write files. Jobs that ask for
+//! [`Job::group_reporting`](crate::Job::group_reporting) are merged by their group first, in every format alike, except
+//! in the time series of [`write_logs`], which are one per job as fio's are.
+//!
+//! - [`table`]: for people.
+//! - [`fio_json`]: fio 3.33's JSON, for programs that read fio's.
+//! - [`csv`]: one row for each job and direction.
+//! - [`hgrm`], [`write_hgrm`]: latencies in `HdrHistogram`'s percentile format.
+//! - [`write_logs`]: throughput and latency over time, as fio's `write_bw_log` and its kin.
+
+mod bins;
+mod csv;
+mod entry;
+mod files;
+mod fio;
+#[cfg(test)]
+mod fio_layout;
+mod grid;
+mod hgrm;
+mod json;
+mod logs;
+mod own;
+mod plot;
+#[cfg(test)]
+mod samples;
+mod table;
+mod words;
+mod workload;
+
+pub use csv::csv;
+pub use fio::{fio_json, fio_json_text};
+pub use hgrm::{hgrm, write_hgrm};
+pub use logs::write_logs;
+pub use table::{Style, table};

@@ -1,0 +1,131 @@
+//! What fio's JSON has no place for: the key `qpair` of each job, and of the whole.
+
+use std::time::Duration;
+
+use qpair_block::DeviceInfo;
+
+use super::entry::Entry;
+use super::fio::{milliseconds, percentiles};
+use super::json::Object;
+use crate::{Direction, RunReport, Sample, VerifyReport};
+
+pub(super) fn run(report: &RunReport) -> Object {
+    Object::new()
+        .with("version", env!("CARGO_PKG_VERSION"))
+        .with("config_hash", report.config_hash.as_str())
+        .with("machine", report.machine.clone())
+        .with("notes", report.notes.clone())
+        .with("interrupted", report.interrupted)
+}
+
+pub(super) fn job(entry: &Entry<'_>) -> Object {
+    let all = &*entry.all;
+    let first = all.devices.first();
+    let errors: Vec<Object> = entry
+        .jobs
+        .iter()
+        .filter_map(|job| job.error.as_ref())
+        .map(|error| Object::new().with("errno", error.errno).with("what", error.what.as_str()))
+        .collect();
+    Object::new()
+        .with("interface", first.map_or("", |device| device.interface.as_str()))
+        .with("mode", first.map_or("", |device| device.mode.as_str()))
+        .with("asked_for", all.job.mode.to_string())
+        .with("engine", all.job.engine.as_str())
+        .with("devices", all.devices.iter().map(device).collect::<Vec<_>>())
+        .with("stage", all.job.stage)
+        .with("jobs", entry.jobs.len() as u64)
+        .with("cost", cost(entry))
+        .with(
+            "percentile",
+            Object::from_iter(Direction::ALL.map(|at| (at.name(), other_percentiles(entry, at)))),
+        )
+        .with("late_ns_max", nanoseconds(all.late_max))
+        .with("verify", verify(&all.verify))
+        .with("errors", errors)
+        .with("series", all.series.iter().map(sample).collect::<Vec<_>>())
+}
+
+fn device(device: &DeviceInfo) -> Object {
+    Object::new()
+        .with("name", device.name.as_str())
+        .with("interface", device.interface.as_str())
+        .with("mode", device.mode.as_str())
+        .with("logical_block_bytes", device.logical_block_bytes)
+        .with("transfer_bytes_max", device.transfer_bytes_max)
+        .with("volatile_write_cache", device.volatile_write_cache)
+}
+
+/// What each request cost; what the machine does not count is `null`.
+fn cost(entry: &Entry<'_>) -> Object {
+    let cpu = &entry.all.cpu;
+    let per_io = |count: Option<u64>| count.map(|count| entry.per_io(count));
+    let per_byte = |count: Option<u64>| {
+        count.filter(|_| entry.bytes() > 0).map(|count| count as f64 / entry.bytes() as f64)
+    };
+    Object::new()
+        .with("cpu_us_per_io", entry.us_per_io(cpu.user + cpu.system))
+        .with("cpu_user_us_per_io", entry.us_per_io(cpu.user))
+        .with("cpu_system_us_per_io", entry.us_per_io(cpu.system))
+        .with("cpu_helpers_us_per_io", entry.us_per_io(cpu.helpers))
+        .with("system_calls", cpu.system_calls)
+        .with("system_calls_per_io", entry.per_io(cpu.system_calls))
+        .with("context_switches_voluntary", cpu.switches_voluntary)
+        .with("context_switches_involuntary", cpu.switches_involuntary)
+        .with(
+            "context_switches_per_io",
+            entry.per_io(cpu.switches_voluntary + cpu.switches_involuntary),
+        )
+        .with("instructions", cpu.instructions)
+        .with("instructions_per_io", per_io(cpu.instructions))
+        .with("instructions_per_byte", per_byte(cpu.instructions))
+        .with("cycles", cpu.cycles)
+        .with("cycles_per_io", per_io(cpu.cycles))
+        .with("cycles_per_byte", per_byte(cpu.cycles))
+}
+
+/// Percentiles of slat and lat, which fio leaves out unless asked. Of an open loop, lat is the one that counts.
+fn other_percentiles(entry: &Entry<'_>, at: Direction) -> Object {
+    let did = entry.all.direction(at);
+    let of = |latencies: &crate::Latencies| {
+        (!latencies.is_empty()).then(|| percentiles(latencies, &entry.all.job.percentiles))
+    };
+    Object::new().with_some("slat_ns", of(&did.slat)).with_some("lat_ns", of(&did.lat))
+}
+
+fn verify(verify: &VerifyReport) -> Object {
+    let errors: Vec<Object> = verify
+        .errors
+        .iter()
+        .map(|error| {
+            Object::new()
+                .with("device", error.device.as_str())
+                .with("offset_bytes", error.offset_bytes)
+                .with("len_bytes", error.len_bytes)
+                .with("what", error.what.as_str())
+        })
+        .collect();
+    Object::new().with("blocks", verify.blocks).with("wrong", verify.wrong).with("errors", errors)
+}
+
+fn sample(sample: &Sample) -> Object {
+    let mut object = Object::new()
+        .with("end_ms", milliseconds(sample.end))
+        .with("len_ms", milliseconds(sample.len));
+    for at in Direction::ALL.map(|direction| direction as usize) {
+        if sample.ios[at] == 0 {
+            continue;
+        }
+        let values = Object::new()
+            .with("ios", sample.ios[at])
+            .with("bytes", sample.bytes[at])
+            .with("lat_ns_mean", sample.lat_ns_sum[at] as f64 / sample.ios[at] as f64)
+            .with("lat_ns_max", sample.lat_ns_max[at]);
+        object = object.with(Direction::ALL[at].name(), values);
+    }
+    object
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
