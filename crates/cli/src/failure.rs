@@ -103,6 +103,30 @@ impl From<qpair::Error> for Failure {
     }
 }
 
+impl From<block::Error> for Failure {
+    fn from(error: block::Error) -> Self {
+        let exit =
+            if error.kind() == block::ErrorKind::Invalid { Exit::Usage } else { Exit::Failed };
+        let mut hint = None;
+        let (error, own) = error.take_way_out();
+        let mut message = error.to_string();
+        // The advice nearest to the cause is the most exact; it is told once, at the end.
+        let mut source = error.source();
+        while let Some(cause) = source {
+            if let Some(below) =
+                cause.downcast_ref::<block::Error>().and_then(block::Error::way_out)
+            {
+                message = message.replace(&format!(" ({below})"), "");
+                hint = Some(below.to_owned());
+            }
+            source = cause.source();
+        }
+        let mut failure = Self::new(exit, message);
+        failure.hint = own.or(hint);
+        failure
+    }
+}
+
 /// The library's advice with the flag that follows it.
 fn in_words_of_the_command(hint: &str, kind: ErrorKind) -> String {
     match kind {

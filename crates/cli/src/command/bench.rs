@@ -7,6 +7,7 @@ use qpair::Mode;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
 use crate::bar::Bar;
+use crate::command::bench_peak::Peak;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -30,6 +31,7 @@ enum What {
     Scan(RunArgs),
     /// Insert all records in random order into a new store; --seconds does not count
     Insert(RunArgs),
+    Peak(Peak),
 }
 
 #[derive(Args, Debug)]
@@ -118,6 +120,7 @@ impl Bench {
             What::Update(args) => (Workload::Update, args),
             What::Scan(args) => (Workload::Scan, args),
             What::Insert(args) => (Workload::Insert, args),
+            What::Peak(peak) => return peak.run(),
         };
         let interrupt = Interrupt::install()?;
         let json = args.json;

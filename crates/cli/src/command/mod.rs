@@ -1,6 +1,7 @@
 //! Subcommands, one per file.
 
 mod bench;
+mod bench_peak;
 mod check;
 mod delete;
 mod demo;

@@ -1,0 +1,184 @@
+//! `qpair bench peak`.
+
+use std::time::Duration;
+
+use clap::Args;
+use qpair::block::DeviceSpec;
+use qpair_kernel::Mode;
+use qpair_workload::{Live, Observer, PeakOptions, PeakReport, peak};
+use serde_json::json;
+
+use crate::bar::Bar;
+use crate::command::bench::{parse_seconds, to_json};
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::store_args::parse_size;
+use crate::text::count;
+use qpair_bench::Progress;
+
+/// The most reads one core can make: a stripped loop with no clock in it
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Random reads with registered buffers, handed over and taken in batches, as fio's t/io_uring makes them. DEVICE is only
+read. On null: no device is asked, and what is left is the cost of qpair's own layers for an I/O.
+
+Examples:
+  qpair bench peak
+  qpair bench peak /dev/nvme0n1 --interface io_uring+p --threads 2
+  qpair bench peak FILE --interface libaio --depth 64 --batch 16 --json")]
+pub(crate) struct Peak {
+    /// A file, a block device or a device specifier
+    #[arg(default_value = "null:size=1TiB", value_parser = parse_spec)]
+    device: DeviceSpec,
+
+    /// Interface and mode: io_uring, io_uring+p, io_uring+k, libaio, posix, io_uring_cmd, with switches after a colon
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    interface: Mode,
+
+    /// Bytes of a read
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
+    bs: u64,
+
+    /// Reads in flight of each thread
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    depth: u32,
+
+    /// Reads handed over, and waited for, at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    batch: u32,
+
+    /// Threads, one to a core
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: u32,
+
+    /// Seconds
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = parse_seconds)]
+    seconds: f64,
+
+    /// Go through the page cache
+    #[arg(long)]
+    buffered: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn parse_spec(text: &str) -> std::result::Result<DeviceSpec, String> {
+    DeviceSpec::parse(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn parse_mode(text: &str) -> std::result::Result<Mode, String> {
+    text.parse().map_err(|error: qpair::block::Error| error.to_string())
+}
+
+/// Shows a running loop as a bar.
+struct Watch {
+    bar: Bar,
+    interrupt: Interrupt,
+}
+
+impl Observer for Watch {
+    fn tick(&self, live: &Live) {
+        self.bar.at((live.fraction.unwrap_or(0.0) * 100.0) as u64);
+    }
+
+    fn stop(&self) -> bool {
+        self.interrupt.is_requested()
+    }
+}
+
+impl Peak {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let watch = Watch { bar: Bar::new(interrupt.clone()), interrupt };
+        watch.bar.begin("reading", 100);
+        let options = PeakOptions {
+            spec: self.device,
+            mode: self.interface,
+            direct: !self.buffered,
+            block_bytes: u32::try_from(self.bs)
+                .map_err(|_| Failure::usage("--bs is at most 4 GiB"))?,
+            depth: self.depth,
+            batch: self.batch,
+            threads: self.threads,
+            duration: Duration::from_secs_f64(self.seconds),
+            seed: 1,
+        };
+        let outcome = peak(&options, &watch);
+        watch.bar.end();
+        let report = outcome?;
+        let mut out = Output::new();
+        if self.json {
+            out.line(to_json(&in_json(&options, &report))?)?;
+        } else {
+            for (name, value) in lines(&options, &report) {
+                out.line(format!("{name:<14} {value}"))?;
+            }
+        }
+        out.finish()?;
+        Ok(if watch.interrupt.is_requested() { Exit::Interrupted } else { Exit::Done })
+    }
+}
+
+fn in_json(options: &PeakOptions, report: &PeakReport) -> serde_json::Value {
+    let ios = report.ios.max(1) as f64;
+    json!({
+        "device": options.spec.to_string(),
+        "interface": report.device.interface,
+        "mode": report.device.mode,
+        "block_bytes": options.block_bytes,
+        "depth": options.depth,
+        "batch": options.batch,
+        "threads": options.threads,
+        "seconds": report.elapsed.as_secs_f64(),
+        "ios": report.ios,
+        "ios_per_s": report.ios_per_s(),
+        "cpu_ns_per_io": report.cpu_ns_per_io(),
+        "user_ns_per_io": report.user.as_nanos() as f64 / ios,
+        "system_ns_per_io": report.system.as_nanos() as f64 / ios,
+        "system_calls_per_io": report.system_calls as f64 / ios,
+        "instructions_per_io": report.instructions.map(|count| count as f64 / ios),
+        "ios_by_second": report.ios_by_second,
+    })
+}
+
+fn lines(options: &PeakOptions, report: &PeakReport) -> Vec<(&'static str, String)> {
+    let ios = report.ios.max(1) as f64;
+    let instructions =
+        report.instructions.map_or("instructions not available".to_owned(), |count| {
+            format!("{:.0} instructions", count as f64 / ios)
+        });
+    vec![
+        (
+            "device",
+            format!("{} by {} ({})", options.spec, report.device.interface, report.device.mode),
+        ),
+        (
+            "load",
+            format!(
+                "{} threads, {} in flight each, in batches of {}, {} bytes a read",
+                options.threads, options.depth, options.batch, options.block_bytes
+            ),
+        ),
+        (
+            "reads",
+            format!(
+                "{} /s over {:.1} s",
+                count(report.ios_per_s() as u64),
+                report.elapsed.as_secs_f64()
+            ),
+        ),
+        (
+            "cost of a read",
+            format!(
+                "{:.1} ns CPU ({:.1} user, {:.1} system), {:.3} system calls, {instructions}",
+                report.cpu_ns_per_io(),
+                report.user.as_nanos() as f64 / ios,
+                report.system.as_nanos() as f64 / ios,
+                report.system_calls as f64 / ios,
+            ),
+        ),
+    ]
+}
