@@ -6,21 +6,30 @@ use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoC
 
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
+use crate::io_uring::encode::Encoder as Operations;
 use crate::mode::Mode;
-use crate::{io_uring, libaio, posix};
+use crate::passthrough::{Namespace, is_namespace};
+use crate::{io_uring, libaio, passthrough, posix};
 
-/// A file or block device on one of the kernel's interfaces.
+/// A file, block device or NVMe namespace on one of the kernel's interfaces.
 #[derive(Debug)]
 pub struct KernelDevice {
-    file: Arc<File>,
+    target: Target,
     info: DeviceInfo,
     choice: Choice,
 }
 
-/// Opens a file or block device.
+/// What requests go to. Its channels know which; nothing on their way asks.
+#[derive(Clone, Debug)]
+enum Target {
+    File(Arc<File>),
+    Namespace(Arc<Namespace>),
+}
+
+/// Opens a file, a block device, or the character device of an NVMe namespace.
 ///
 /// An interface asked for by name is the one that runs; [`Interface::Auto`] takes the first on which a channel
-/// can really be opened here.
+/// can really be opened here: for a character device that is NVMe passthrough, which needs to be asked for nowhere else.
 ///
 /// # Errors
 /// `NotFound`, `Exists`, `Denied`, `Busy` (locked, mounted), `Invalid` (a directory, say), `NoSpace` (creating) about
@@ -28,12 +37,46 @@ pub struct KernelDevice {
 pub fn open(options: &FileOptions, mode: impl Into<Mode>) -> Result<KernelDevice> {
     let mode = mode.into();
     mode.check()?;
+    if mode.interface == Interface::Passthrough || is_namespace(&options.path) {
+        return open_namespace(options, mode);
+    }
     let file = Arc::new(File::open(options)?);
     on_interface(file, mode).inspect_err(|_| {
         if options.create.is_some() {
             let _ = std::fs::remove_file(&options.path);
         }
     })
+}
+
+fn open_namespace(options: &FileOptions, asked: Mode) -> Result<KernelDevice> {
+    let mode = Mode { interface: Interface::Passthrough, ..asked };
+    let name = options.path.display();
+    let only_commands = || {
+        let what = format!("{name} is a character device that takes NVMe commands only");
+        Error::new(ErrorKind::Invalid, what)
+    };
+    let mut reasons = Vec::new();
+    match asked.interface {
+        Interface::Passthrough => {}
+        Interface::Auto => {
+            mode.check()?;
+            reasons = Interface::CONCRETE.map(|passed| (passed, only_commands())).into();
+        }
+        Interface::IoUring | Interface::Libaio | Interface::Posix => {
+            return Err(only_commands().hint(format!(
+                "take io_uring_cmd, or for {} the block device beside it, /dev/nvmeXnY",
+                asked.interface
+            )));
+        }
+    }
+    let (namespace, words) = passthrough::open(options, &mode)?;
+    let info = DeviceInfo {
+        interface: mode.short_name(),
+        mode: format!("{words}; {}", namespace.drive),
+        ..namespace.limits.clone()
+    };
+    let choice = Choice { interface: Interface::Passthrough, mode, reasons };
+    Ok(KernelDevice { target: Target::Namespace(namespace), info, choice })
 }
 
 fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
@@ -52,7 +95,7 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
             Ok(words) => {
                 let info = info(&file, &mode, &words);
                 return Ok(KernelDevice {
-                    file,
+                    target: Target::File(file),
                     info,
                     choice: Choice { interface: candidate, mode, reasons },
                 });
@@ -70,10 +113,12 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
 fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
     match mode.interface {
-        Interface::IoUring | Interface::Auto => io_uring::try_open(file.clone(), &mode, &options),
+        Interface::IoUring | Interface::Auto => {
+            io_uring::try_open::<Operations>(file, &mode, &options)
+        }
         Interface::Libaio => libaio::try_open(file.clone(), &mode, &options),
         Interface::Posix => posix::try_open(file.clone(), &mode, &options),
-        Interface::Passthrough => Err(no_passthrough()),
+        Interface::Passthrough => Err(no_file(file)),
     }
 }
 
@@ -84,15 +129,17 @@ fn open_channel(
 ) -> Result<Box<dyn IoChannel>> {
     file.limits.check_channel(options)?;
     match mode.interface {
-        Interface::IoUring | Interface::Auto => io_uring::open(file.clone(), &mode, options),
+        Interface::IoUring | Interface::Auto => {
+            io_uring::open::<Operations>(file.clone(), &mode, options)
+        }
         Interface::Libaio => libaio::open(file.clone(), &mode, options),
         Interface::Posix => posix::open(file.clone(), &mode, options),
-        Interface::Passthrough => Err(no_passthrough()),
+        Interface::Passthrough => Err(no_file(file)),
     }
 }
 
-fn no_passthrough() -> Error {
-    Error::new(ErrorKind::Unsupported, "NVMe passthrough is not built yet")
+fn no_file(file: &File) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{} takes no NVMe commands", file.name()))
 }
 
 fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
@@ -118,10 +165,13 @@ impl KernelDevice {
         self
     }
 
-    /// Whether it is a block device, not a file.
+    /// Whether it is a block device or a namespace, not a file.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
-        self.file.kind == Kind::BlockDevice
+        match &self.target {
+            Target::File(file) => file.kind == Kind::BlockDevice,
+            Target::Namespace(_) => true,
+        }
     }
 }
 
@@ -131,15 +181,26 @@ impl BlockDevice for KernelDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.file.size_bytes()
+        match &self.target {
+            Target::File(file) => file.size_bytes(),
+            Target::Namespace(namespace) => namespace.size_bytes,
+        }
     }
 
     fn grow(&self, size_bytes: u64) -> Result<()> {
-        self.file.grow(size_bytes)
+        match &self.target {
+            Target::File(file) => file.grow(size_bytes),
+            Target::Namespace(namespace) => namespace.grow(size_bytes),
+        }
     }
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
-        open_channel(&self.file, self.choice.mode, options)
+        match &self.target {
+            Target::File(file) => open_channel(file, self.choice.mode, options),
+            Target::Namespace(namespace) => {
+                passthrough::open_channel(namespace, &self.choice.mode, options)
+            }
+        }
     }
 }
 
@@ -179,7 +240,8 @@ pub(crate) mod tests {
 
         fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
             self.info().check_channel(options)?;
-            (self.open_channel)(self.device.file.clone(), options)
+            let Target::File(file) = &self.device.target else { panic!("not a file") };
+            (self.open_channel)(file.clone(), options)
         }
     }
 

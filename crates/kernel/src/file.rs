@@ -304,7 +304,7 @@ fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
     })
 }
 
-fn lock(fd: &OwnedFd, shared: bool, name: &str) -> Result<()> {
+pub(crate) fn lock(fd: &OwnedFd, shared: bool, name: &str) -> Result<()> {
     let operation = if shared {
         FlockOperation::NonBlockingLockShared
     } else {

@@ -77,8 +77,11 @@ impl Slot {
             }
             return Some(Err(IoError::from_errno(errno)));
         }
-        if !matches!(self.request.op, Op::Read | Op::Write) {
-            return Some(Ok(()));
+        match self.request.op {
+            Op::Flush | Op::Discard => return Some(Ok(())),
+            // The kernel writes them whole and says 0; a drive's commands may have to be several.
+            Op::WriteZeroes if result == 0 => return Some(Ok(())),
+            Op::Read | Op::Write | Op::WriteZeroes => {}
         }
         let rest = self.request.len_bytes - self.moved_bytes;
         let moved = u32::try_from(result).map_or(rest, |moved| moved.min(rest));
@@ -159,8 +162,13 @@ impl InFlight {
 
     /// Keeps a request that the device never sees, to return it with `error`.
     pub(crate) fn refuse(&mut self, request: Request, error: IoError) {
-        self.statistics.count(request.op, request.len_bytes, Err(error));
-        self.keep(request.complete(Err(error)));
+        self.answer(request, Err(error));
+    }
+
+    /// Keeps a request that the device never sees, to return it with `result`.
+    pub(crate) fn answer(&mut self, request: Request, result: Result<(), IoError>) {
+        self.statistics.count(request.op, request.len_bytes, result);
+        self.keep(request.complete(result));
     }
 
     /// Keeps a completion for the next [`Self::take_refused`].

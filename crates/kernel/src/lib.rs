@@ -35,6 +35,7 @@ mod libaio;
 mod limits;
 mod mode;
 mod pace;
+mod passthrough;
 mod posix;
 mod request;
 mod vectors;

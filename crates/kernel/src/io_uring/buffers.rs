@@ -3,13 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
+use io_uring::{cqueue, squeue};
 use qpair_block::{Arena, Error, ErrorKind, Result};
 
 use super::ring::Ring;
 use crate::limits::raise_memlock;
 
-/// log2 of the bytes one registered buffer covers: the kernel takes 1 GiB each.
-const ENTRY_SHIFT: u32 = 30;
+/// log2 of the bytes one registered buffer covers at most: the kernel takes 1 GiB each.
+pub(crate) const PIECE_SHIFT_MAX: u32 = 30;
+/// Registered buffers of a ring (`IORING_MAX_REG_BUFFERS`).
+const PIECES_MAX: usize = 1 << 14;
 
 /// One arena of those registered.
 struct Entry {
@@ -21,43 +24,70 @@ struct Entry {
 
 /// The registered arenas. Holding them keeps their memory mapped as long as the ring can name it.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     entries: Vec<Entry>,
+    /// log2 of the bytes one registered buffer covers.
+    piece_shift: u32,
 }
 
 impl Buffers {
-    /// Registers `arenas` with `ring`.
-    pub(super) fn register(ring: &Ring, arenas: &[Arc<Arena>]) -> Result<Self> {
+    /// Registers `arenas` with `ring`, in pieces of `1 << piece_shift` bytes.
+    pub(crate) fn register<S, C>(
+        ring: &Ring<S, C>,
+        arenas: &[Arc<Arena>],
+        piece_shift: u32,
+    ) -> Result<Self>
+    where
+        S: squeue::EntryMarker + 'static,
+        C: cqueue::EntryMarker + 'static,
+    {
         let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
         let mut pieces = Vec::new();
         for arena in arenas {
-            // A block larger than an entry would not lie in one.
+            // A block larger than a piece would not lie in one.
             let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
-            if known || arena.block_size() > 1 << ENTRY_SHIFT {
+            if known || arena.block_size() > 1 << piece_shift {
                 continue;
             }
             let (base, len) = arena.region();
             let Ok(first) = u16::try_from(pieces.len()) else { break };
             entries.push(Entry { arena: arena.clone(), base: base as usize, first });
-            pieces.extend((0..len).step_by(1 << ENTRY_SHIFT).map(|start| libc::iovec {
+            pieces.extend((0..len).step_by(1 << piece_shift).map(|start| libc::iovec {
                 iov_base: base.wrapping_add(start).cast(),
-                iov_len: (len - start).min(1 << ENTRY_SHIFT),
+                iov_len: (len - start).min(1 << piece_shift),
             }));
         }
         if !pieces.is_empty() {
             let bytes = entries.iter().map(|entry| entry.arena.region().1).sum();
+            if pieces.len() > PIECES_MAX {
+                return Err(too_many(bytes, piece_shift));
+            }
             // SAFETY: each piece lies in an arena that `entries` keeps mapped, and the channel drops them only
             // after the ring's registration (`Channel::drop`).
             unsafe { ring.register_buffers(&pieces) }.map_err(|cause| failed(cause, bytes))?;
         }
-        Ok(Self { entries })
+        Ok(Self { entries, piece_shift })
     }
 
     /// Index of the registered buffer that `address` of the arena `arena_id` lies in.
     #[inline]
-    pub(super) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
+    pub(crate) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
         let entry = self.entries.iter().find(|entry| entry.arena.id() == arena_id)?;
-        Some(entry.first + ((address as usize - entry.base) >> ENTRY_SHIFT) as u16)
+        Some(entry.first + ((address as usize - entry.base) >> self.piece_shift) as u16)
+    }
+}
+
+fn too_many(bytes: usize, piece_shift: u32) -> Error {
+    let (piece, most) = (1usize << piece_shift, PIECES_MAX << piece_shift);
+    let what = format!(
+        "registering {bytes} bytes of memory with io_uring: in pieces of {piece} bytes the kernel takes {most}"
+    );
+    let error = Error::new(ErrorKind::Limit, what);
+    match piece_shift {
+        PIECE_SHIFT_MAX => error.hint("write buffers=off, or use less memory"),
+        _ => error.hint(
+            "Linux 6.12 and later take larger pieces for NVMe commands; write buffers=off, or use less memory",
+        ),
     }
 }
 

@@ -12,21 +12,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::opcode;
 use io_uring::types::Fd;
+use io_uring::{cqueue, opcode};
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Request, Result, WaitOptions,
     WakeEvent,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::encode::Encoder;
+use super::dialect::Dialect;
 use super::ring::{Enter, Ring};
-use crate::file::File;
 use crate::in_flight::{InFlight, Step};
 use crate::mode::Mode;
 use crate::pace::{Pace, Sleep};
-use crate::request::verify;
 
 /// User data of the poll on the wake event.
 pub(super) const WAKE: u64 = u64::MAX;
@@ -46,13 +44,13 @@ const SPIN_MAX: Duration = Duration::from_millis(1);
 /// Looks at the completion queue between looks at the clock.
 const SPINS: u32 = 128;
 
-/// A channel of one ring; `THREAD`: beside a submission thread.
-pub(super) struct Channel<const THREAD: bool> {
+/// A channel of one ring that speaks `D`; `THREAD`: beside a submission thread.
+pub(super) struct Channel<D: Dialect, const THREAD: bool> {
     // The order matters: the ring, which names memory, goes before the slots and arenas that own it.
-    ring: Ring,
+    ring: Ring<D::Submission, D::Completion>,
     in_flight: InFlight,
-    encoder: Encoder,
-    file: Arc<File>,
+    encoder: D,
+    target: Arc<D::Target>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
     /// The rest of a transfer was pushed and waits to be submitted.
@@ -67,9 +65,13 @@ pub(super) struct Channel<const THREAD: bool> {
     one_thread: PhantomData<*const ()>,
 }
 
-impl<const THREAD: bool> Channel<THREAD> {
-    pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
-        Self::on(Ring::open(Self::entries(options), mode)?, file, mode, options)
+impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
+    pub(super) fn open(
+        target: Arc<D::Target>,
+        mode: &Mode,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
+        Self::on(Ring::open(Self::entries(options), mode)?, target, mode, options)
     }
 
     /// Entries that the ring of such a channel must have: then it is never full.
@@ -79,16 +81,16 @@ impl<const THREAD: bool> Channel<THREAD> {
 
     /// Makes a channel of a ring.
     pub(super) fn on(
-        ring: Ring,
-        file: Arc<File>,
+        ring: Ring<D::Submission, D::Completion>,
+        target: Arc<D::Target>,
         mode: &Mode,
         options: &ChannelOptions,
     ) -> Result<Self> {
         Ok(Self {
-            encoder: Encoder::new(&ring, &file, mode, options)?,
+            encoder: D::new(&ring, &target, mode, options)?,
             ring,
             in_flight: InFlight::new(options.depth),
-            file,
+            target,
             wake: options.wake.clone(),
             armed: false,
             unfinished: false,
@@ -110,24 +112,27 @@ impl<const THREAD: bool> Channel<THREAD> {
         let mut woken = false;
         let (_, mut submission, queue) = self.ring.queues().split();
         for entry in queue {
+            let entry: cqueue::Entry = entry.into();
             match entry.user_data() {
                 WAKE => {
                     self.armed = false;
                     woken = true;
                 }
                 NOTHING => self.told = false,
-                slot => match self.in_flight.finish(slot as u32, i64::from(entry.result())) {
-                    Step::Done(completion) => completions.push(completion),
-                    Step::Again(rest) => {
-                        let entry = self.encoder.encode(rest, slot);
-                        self.unfinished = true;
-                        self.unseen = true;
-                        // There is room: the ring has an entry for each slot, and this slot's is done.
-                        // SAFETY: `rest` names memory that the slot owns until it is finished.
-                        let _ = unsafe { submission.push(&entry) };
+                slot => {
+                    match self.in_flight.finish(slot as u32, self.encoder.result(entry.result())) {
+                        Step::Done(completion) => completions.push(completion),
+                        Step::Again(rest) => {
+                            let entry = self.encoder.encode(rest, slot);
+                            self.unfinished = true;
+                            self.unseen = true;
+                            // There is room: the ring has an entry for each slot, and this slot's is done.
+                            // SAFETY: `rest` names memory that the slot owns until it is finished.
+                            let _ = unsafe { submission.push(&entry) };
+                        }
+                        Step::Stray => {}
                     }
-                    Step::Stray => {}
-                },
+                }
             }
         }
         self.in_flight.take_refused(completions);
@@ -215,24 +220,24 @@ impl<const THREAD: bool> Channel<THREAD> {
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let fd = Fd(wake.as_fd().as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE).into();
         // SAFETY: names no memory.
         self.armed = unsafe { self.ring.push(&entry) }.is_ok();
         self.unseen = true;
     }
 }
 
-impl<const THREAD: bool> IoChannel for Channel<THREAD> {
+impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
     #[inline]
     fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
         if self.in_flight.is_full() {
             return Err(request);
         }
-        if let Err(error) = verify(&request, &self.file.limits, self.file.size_bytes()) {
-            self.in_flight.refuse(request, error);
+        if let Some(result) = D::answer(&self.target, &request) {
+            self.in_flight.answer(request, result);
             if self.event.is_some() && !self.told {
                 // Whoever sleeps on the descriptor must see that there is something to take.
-                let entry = opcode::Nop::new().build().user_data(NOTHING);
+                let entry = opcode::Nop::new().build().user_data(NOTHING).into();
                 // SAFETY: names no memory.
                 self.told = unsafe { self.ring.push(&entry) }.is_ok();
                 self.unseen = true;
@@ -348,7 +353,7 @@ impl<const THREAD: bool> IoChannel for Channel<THREAD> {
     }
 }
 
-impl<const THREAD: bool> Drop for Channel<THREAD> {
+impl<D: Dialect, const THREAD: bool> Drop for Channel<D, THREAD> {
     fn drop(&mut self) {
         // What was taken is finished, not cancelled: the kernel cannot take back what a drive has, and half a
         // batch of writes would be no better than a whole one.
@@ -364,6 +369,7 @@ impl<const THREAD: bool> Drop for Channel<THREAD> {
                 Ok(()) | Err(Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
                 Err(_) => {
                     self.in_flight.leak();
+                    self.encoder.leak();
                     return;
                 }
             }

@@ -3,14 +3,17 @@
 use std::os::fd::RawFd;
 
 use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{opcode, squeue};
-use qpair_block::{ChannelOptions, Error, Op, Result};
+use io_uring::{cqueue, opcode, squeue};
+use qpair_block::{ChannelOptions, DeviceInfo, Error, IoError, Op, Request, Result};
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, PIECE_SHIFT_MAX};
+use super::dialect::Dialect;
+use super::poll_queues;
 use super::ring::Ring;
 use crate::file::File;
 use crate::in_flight::Transfer;
 use crate::mode::Mode;
+use crate::request::verify;
 use crate::vectors::Vectors;
 
 /// The file as entries name it: by its place among the registered files, or by its descriptor.
@@ -21,7 +24,7 @@ struct Target {
 }
 
 /// Makes the entries of one ring.
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     target: Target,
     buffers: Buffers,
     /// Pieces of each slot's transfer, where transfers are vectors.
@@ -31,16 +34,16 @@ pub(super) struct Encoder {
     words: String,
 }
 
-impl Encoder {
-    /// Registers file and memory with `ring` as `mode` asks.
-    pub(super) fn new(
-        ring: &Ring,
-        file: &File,
-        mode: &Mode,
-        options: &ChannelOptions,
-    ) -> Result<Self> {
+impl Dialect for Encoder {
+    type Target = File;
+    type Submission = squeue::Entry;
+    type Completion = cqueue::Entry;
+    /// The ring is all there is to ask for.
+    const UNPROVEN: bool = false;
+
+    fn new(ring: &Ring, file: &File, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let buffers = match mode.registered_buffers {
-            true => Buffers::register(ring, &options.arenas)?,
+            true => Buffers::register(ring, &options.arenas, PIECE_SHIFT_MAX)?,
             false => Buffers::default(),
         };
         let target = match mode.registered_file {
@@ -71,14 +74,12 @@ impl Encoder {
         Ok(Self { target, buffers, vectors, fixed_vectors, words })
     }
 
-    /// What is registered, in words for reports.
-    pub(super) fn words(&self) -> &str {
+    fn words(&self) -> &str {
         &self.words
     }
 
-    /// The entry for (the rest of) a transfer. It names memory of the transfer's, and pieces that stay until the slot's next.
     #[inline]
-    pub(super) fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry {
+    fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry {
         let Transfer { op, offset_bytes, len_bytes, address, .. } = transfer;
         let Target { fd, flags } = self.target;
         let entry = match op {
@@ -118,6 +119,34 @@ impl Encoder {
         entry.flags(flags).user_data(slot)
     }
 
+    fn limits(file: &File) -> &DeviceInfo {
+        &file.limits
+    }
+
+    fn size_bytes(file: &File) -> u64 {
+        file.size_bytes()
+    }
+
+    #[inline]
+    fn answer(file: &File, request: &Request) -> Option<std::result::Result<(), IoError>> {
+        verify(request, &file.limits, file.size_bytes()).err().map(Err)
+    }
+
+    #[inline]
+    fn result(&self, result: i32) -> i64 {
+        result.into()
+    }
+
+    fn check_polling(file: &File) -> Result<()> {
+        poll_queues::check(file)
+    }
+
+    fn refused(file: &File, _: &Mode, cause: IoError) -> Error {
+        poll_queues::refused(file, cause.errno)
+    }
+}
+
+impl Encoder {
     #[inline(never)]
     fn encode_vector(&mut self, transfer: &Transfer, slot: u64) -> squeue::Entry {
         let (fd, offset) = (self.target.fd, transfer.offset_bytes);

@@ -3,10 +3,11 @@
 //! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`, `iou+k`);
 //! - [`polled`]: a ring that is polled, and a second one for what cannot be polled for (`iou+p`, `iou+k+p`).
 
-mod buffers;
+pub(crate) mod buffers;
 mod channel;
-mod encode;
-mod poll_queues;
+pub(crate) mod dialect;
+pub(crate) mod encode;
+pub(crate) mod poll_queues;
 mod polled;
 pub(crate) mod ring;
 pub(crate) mod set_up;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 
 use qpair_block::{ChannelOptions, IoChannel, Result};
 
-use crate::file::File;
+use dialect::{Dialect, read_once};
+
 use crate::interface::Interface;
 use crate::mode::{Mode, Polling};
 
@@ -26,33 +28,49 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Opens a channel and drops it: its mode, in words for reports.
-pub(crate) fn try_open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<String> {
-    match (mode.polling, mode.submission_thread) {
-        (Polling::Interrupt, None) => {
-            Ok(channel::Channel::<false>::open(file, mode, options)?.mode())
-        }
-        (Polling::Interrupt, Some(_)) => {
-            Ok(channel::Channel::<true>::open(file, mode, options)?.mode())
-        }
-        (Polling::Poll | Polling::Hybrid, _) => polled::try_open(file, mode, options),
+pub(crate) fn try_open<D: Dialect>(
+    target: &Arc<D::Target>,
+    mode: &Mode,
+    options: &ChannelOptions,
+) -> Result<String> {
+    let (mut channel, words) = open_any::<D>(target.clone(), mode, options)?;
+    if D::UNPROVEN || mode.polling != Polling::Interrupt {
+        read_once(&mut *channel, D::limits(target), D::size_bytes(target), options.arenas.first())?
+            .map_err(|cause| D::refused(target, mode, cause))?;
     }
+    Ok(words)
 }
 
 /// Opens a channel.
-pub(crate) fn open(
-    file: Arc<File>,
+pub(crate) fn open<D: Dialect>(
+    target: Arc<D::Target>,
     mode: &Mode,
     options: &ChannelOptions,
 ) -> Result<Box<dyn IoChannel>> {
+    Ok(open_any::<D>(target, mode, options)?.0)
+}
+
+/// The channel that `mode` asks for, and its mode in words.
+fn open_any<D: Dialect>(
+    target: Arc<D::Target>,
+    mode: &Mode,
+    options: &ChannelOptions,
+) -> Result<(Box<dyn IoChannel>, String)> {
     Ok(match (mode.polling, mode.submission_thread) {
         (Polling::Interrupt, None) => {
-            Box::new(channel::Channel::<false>::open(file, mode, options)?)
+            let channel = channel::Channel::<D, false>::open(target, mode, options)?;
+            let words = channel.mode();
+            (Box::new(channel), words)
         }
         (Polling::Interrupt, Some(_)) => {
-            Box::new(channel::Channel::<true>::open(file, mode, options)?)
+            let channel = channel::Channel::<D, true>::open(target, mode, options)?;
+            let words = channel.mode();
+            (Box::new(channel), words)
         }
         (Polling::Poll | Polling::Hybrid, _) => {
-            Box::new(polled::Channel::open(file, mode, options)?)
+            let channel = polled::Channel::<D>::open(target, mode, options)?;
+            let words = channel.mode();
+            (Box::new(channel), words)
         }
     })
 }
@@ -60,6 +78,7 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::channel::Channel;
+    use super::encode::Encoder;
     use super::polled;
     use super::ring::Ring;
     use super::set_up::SetUp;
@@ -73,9 +92,9 @@ mod tests {
         for set_up in SetUp::ALL {
             for min_wait in [true, false] {
                 conform(move |file, options| {
-                    let entries = Channel::<false>::entries(options);
+                    let entries = Channel::<Encoder, false>::entries(options);
                     let ring = Ring::open_with(entries, &mode, &[*set_up], min_wait)?;
-                    Ok(Box::new(Channel::<false>::on(ring, file, &mode, options)?))
+                    Ok(Box::new(Channel::<Encoder, false>::on(ring, file, &mode, options)?))
                 });
             }
         }
@@ -87,7 +106,7 @@ mod tests {
         for text in ["io_uring", "io_uring+k"] {
             let mode: Mode = text.parse().unwrap();
             conform(move |file, options| {
-                Ok(Box::new(polled::Channel::on_any(file, &mode, options)?))
+                Ok(Box::new(polled::Channel::<Encoder>::on_any(file, &mode, options)?))
             });
         }
     }

@@ -52,7 +52,7 @@ fn disk_name(queue: &Path) -> String {
 }
 
 /// How the disk gets poll queues.
-fn way_out(disk: &str, queue: &Path) -> String {
+pub(crate) fn way_out(disk: &str, queue: &Path) -> String {
     let without = "or leave +p out";
     let module = match disk {
         name if name.starts_with("nvme") => "nvme",

@@ -14,50 +14,39 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::opcode;
 use io_uring::types::Fd;
+use io_uring::{cqueue, opcode};
 use qpair_block::{
-    Arena, ArenaOptions, ChannelOptions, ChannelStatistics, Completion, Error, ErrorKind,
-    IoChannel, Op, Request, Result, WaitOptions, WakeEvent,
+    ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Op, Request, Result,
+    WaitOptions, WakeEvent,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::channel::WAKE;
-use super::encode::Encoder;
-use super::poll_queues;
+use super::dialect::Dialect;
 use super::ring::{Enter, Ring};
 use super::set_up::SetUp;
-use crate::file::File;
 use crate::in_flight::{InFlight, Step, Transfer};
-use crate::interface::Interface;
 use crate::mode::Mode;
 use crate::pace::{Pace, Sleep, WAKE_DELAY_MAX};
-use crate::request::verify;
 
 /// Looks at the queues that a submission thread fills, before a sleep.
 const SPINS: u32 = 20_000;
 
-/// Opens a channel, reads one block by polling, and drops it: its mode, in words for reports.
-pub(super) fn try_open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<String> {
-    let mut channel = Channel::open(file, mode, options)?;
-    channel.read_once()?;
-    Ok(channel.mode())
-}
-
-pub(super) struct Channel {
+pub(super) struct Channel<D: Dialect> {
     // The order matters: the rings, which name memory, go before the slots and arenas that own it.
-    polled: Ring,
-    plain: Ring,
+    polled: Ring<D::Submission, D::Completion>,
+    plain: Ring<D::Submission, D::Completion>,
     in_flight: InFlight,
-    polled_encoder: Encoder,
-    plain_encoder: Encoder,
+    polled_encoder: D,
+    plain_encoder: D,
     in_polled: u32,
     in_plain: u32,
     /// A submission thread submits to `polled`, and polls for it.
     thread: bool,
     /// Something was pushed that a sleeping submission thread would not see.
     unseen: bool,
-    file: Arc<File>,
+    target: Arc<D::Target>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
     /// Readable while there is something to poll for, once somebody wants to know.
@@ -68,14 +57,22 @@ pub(super) struct Channel {
     one_thread: PhantomData<*const ()>,
 }
 
-impl Channel {
-    pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
-        poll_queues::check(&file)?;
-        Self::on_any(file, mode, options)
+impl<D: Dialect> Channel<D> {
+    pub(super) fn open(
+        target: Arc<D::Target>,
+        mode: &Mode,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
+        D::check_polling(&target)?;
+        Self::on_any(target, mode, options)
     }
 
     /// A channel over a file that need not have poll queues.
-    pub(super) fn on_any(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
+    pub(super) fn on_any(
+        target: Arc<D::Target>,
+        mode: &Mode,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
         // An entry for each slot, so that neither ring is ever full; the plain one has the poll on the wake event too.
         let polled = Ring::open(options.depth, mode)?;
         let plain_mode = Mode {
@@ -83,13 +80,13 @@ impl Channel {
             registered_file: false,
             registered_ring: mode.registered_ring,
             segments: mode.segments,
-            ..Mode::new(Interface::IoUring)
+            ..Mode::new(mode.interface)
         };
         // Not DEFER_TASKRUN: its completions are to appear while the other ring is being entered.
         let plain = Ring::open_with(options.depth + 1, &plain_mode, &SetUp::ALL[2..], true)?;
         Ok(Self {
-            polled_encoder: Encoder::new(&polled, &file, mode, options)?,
-            plain_encoder: Encoder::new(&plain, &file, &plain_mode, options)?,
+            polled_encoder: D::new(&polled, &target, mode, options)?,
+            plain_encoder: D::new(&plain, &target, &plain_mode, options)?,
             polled,
             plain,
             in_flight: InFlight::new(options.depth),
@@ -97,7 +94,7 @@ impl Channel {
             in_plain: 0,
             thread: mode.submission_thread.is_some(),
             unseen: false,
-            file,
+            target,
             wake: options.wake.clone(),
             armed: false,
             event: None,
@@ -107,33 +104,9 @@ impl Channel {
     }
 
     /// The mode, in words for reports.
-    fn mode(&self) -> String {
+    pub(super) fn mode(&self) -> String {
         let (ring, encoder) = (self.polled.mode(), self.polled_encoder.words());
         format!("{ring}, {encoder}, second ring for flushes")
-    }
-
-    /// Reads the first block: some file systems, and drives whose queues went away, say only then that they cannot be polled.
-    fn read_once(&mut self) -> Result<()> {
-        let block_bytes = self.file.limits.logical_block_bytes;
-        if self.file.size_bytes() < u64::from(block_bytes) {
-            return Ok(());
-        }
-        let bytes = (block_bytes as usize).max(4096);
-        let arena = Arena::new(bytes, 1, ArenaOptions { no_huge_pages: true })
-            .map_err(|cause| Error::os(cause, "memory for a first read"))?;
-        let Some(buffer) = arena.lease() else { return Ok(()) };
-        if self.submit(Request::read(0, block_bytes, buffer, 0)).is_err() {
-            return Err(Error::new(ErrorKind::Busy, "a new channel that takes no request"));
-        }
-        let mut completions = Vec::with_capacity(1);
-        let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
-        while self.in_flight() > 0 {
-            self.wait(&mut completions, options);
-        }
-        match completions.pop().map(|completion| completion.result) {
-            Some(Err(error)) => Err(poll_queues::refused(&self.file, error.errno)),
-            _ => Ok(()),
-        }
     }
 
     /// Pushes the entry for (the rest of) a transfer; whether its ring took it.
@@ -162,18 +135,28 @@ impl Channel {
         loop {
             let next = self.polled.queues().completion().next();
             let Some(entry) = next else { break };
+            let entry: cqueue::Entry = entry.into();
             self.in_polled -= 1;
-            self.settle(entry.user_data() as u32, entry.result(), completions);
+            self.settle(
+                entry.user_data() as u32,
+                self.polled_encoder.result(entry.result()),
+                completions,
+            );
         }
         loop {
             let next = self.plain.queues().completion().next();
             let Some(entry) = next else { break };
+            let entry: cqueue::Entry = entry.into();
             if entry.user_data() == WAKE {
                 self.armed = false;
                 woken = true;
             } else {
                 self.in_plain -= 1;
-                self.settle(entry.user_data() as u32, entry.result(), completions);
+                self.settle(
+                    entry.user_data() as u32,
+                    self.plain_encoder.result(entry.result()),
+                    completions,
+                );
             }
         }
         self.in_flight.take_refused(completions);
@@ -181,8 +164,8 @@ impl Channel {
     }
 
     #[inline]
-    fn settle(&mut self, slot: u32, result: i32, completions: &mut Vec<Completion>) {
-        match self.in_flight.finish(slot, i64::from(result)) {
+    fn settle(&mut self, slot: u32, result: i64, completions: &mut Vec<Completion>) {
+        match self.in_flight.finish(slot, result) {
             Step::Done(completion) => completions.push(completion),
             Step::Again(rest) => {
                 // There is room: each ring has an entry for each slot, and this slot's is done.
@@ -244,7 +227,7 @@ impl Channel {
     fn arm(&mut self) {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let fd = Fd(wake.as_fd().as_raw_fd());
-        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE).into();
         // SAFETY: names no memory.
         self.armed = unsafe { self.plain.push(&entry) }.is_ok();
     }
@@ -300,14 +283,14 @@ impl Channel {
     }
 }
 
-impl IoChannel for Channel {
+impl<D: Dialect> IoChannel for Channel<D> {
     #[inline]
     fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
         if self.in_flight.is_full() {
             return Err(request);
         }
-        if let Err(error) = verify(&request, &self.file.limits, self.file.size_bytes()) {
-            self.in_flight.refuse(request, error);
+        if let Some(result) = D::answer(&self.target, &request) {
+            self.in_flight.answer(request, result);
         } else {
             let (slot, transfer) = self.in_flight.insert(request)?;
             if !self.push(slot, transfer) {
@@ -388,7 +371,7 @@ impl IoChannel for Channel {
     }
 }
 
-impl Drop for Channel {
+impl<D: Dialect> Drop for Channel<D> {
     fn drop(&mut self) {
         // What was taken is finished, not cancelled.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
@@ -401,6 +384,8 @@ impl Drop for Channel {
                 Ok(()) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
                 Err(_) => {
                     self.in_flight.leak();
+                    self.polled_encoder.leak();
+                    self.plain_encoder.leak();
                     return;
                 }
             }

@@ -1,0 +1,186 @@
+//! Requests to entries of a ring that takes NVMe commands.
+
+use io_uring::types::Fd;
+use io_uring::{cqueue, opcode, squeue};
+use qpair_block::{ChannelOptions, DeviceInfo, Error, ErrorKind, IoError, Op, Request, Result};
+
+use super::command::{Command, Range, errno_of};
+use super::namespace::Namespace;
+use crate::in_flight::Transfer;
+use crate::io_uring::buffers::{Buffers, PIECE_SHIFT_MAX};
+use crate::io_uring::dialect::Dialect;
+use crate::io_uring::ring::Ring;
+use crate::mode::{Mode, Polling};
+use crate::request::verify;
+
+/// `_IOWR('N', 0x80, struct nvme_uring_cmd)`, linux/nvme_ioctl.h.
+const NVME_URING_CMD_IO: u32 = 3 << 30 | 72 << 16 | 0x4E << 8 | 0x80;
+
+/// Makes the entries of one ring.
+pub(crate) struct Encoder {
+    fd: Fd,
+    flags: squeue::Flags,
+    buffers: Buffers,
+    /// The range of each slot's discard: the drive reads it while the slot is occupied.
+    ranges: Box<[Range]>,
+    nsid: u32,
+    block_shift: u32,
+    /// Most bytes of one command.
+    piece_bytes_max: u32,
+    words: String,
+}
+
+impl Dialect for Encoder {
+    type Target = Namespace;
+    /// Room for a command in each entry, and for all of its result in each completion: the driver takes no other rings.
+    type Submission = squeue::Entry128;
+    type Completion = cqueue::Entry32;
+    const UNPROVEN: bool = true;
+
+    fn new(
+        ring: &Ring<squeue::Entry128, cqueue::Entry32>,
+        namespace: &Namespace,
+        mode: &Mode,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
+        let buffers = match mode.registered_buffers {
+            true => Buffers::register(ring, &options.arenas, namespace.piece_shift)?,
+            false => Buffers::default(),
+        };
+        let (fd, flags) = match mode.registered_file {
+            true => {
+                ring.register_file(namespace.raw_fd()).map_err(|cause| {
+                    Error::os(cause, "registering a device with io_uring")
+                        .hint("raise ulimit -n, or write file=off")
+                })?;
+                (Fd(0), squeue::Flags::FIXED_FILE)
+            }
+            false => (Fd(namespace.raw_fd()), squeue::Flags::empty()),
+        };
+        let file = if mode.registered_file { "registered file" } else { "file by number" };
+        let buffers_words = match (mode.registered_buffers, namespace.piece_shift) {
+            (false, _) => "buffers pinned by transfer".to_owned(),
+            (true, PIECE_SHIFT_MAX) => "registered buffers".to_owned(),
+            (true, shift) => format!("registered buffers of {} KiB", 1 << (shift - 10)),
+        };
+        Ok(Self {
+            fd,
+            flags,
+            buffers,
+            ranges: vec![Range::default(); options.depth as usize].into(),
+            nsid: namespace.nsid,
+            block_shift: namespace.block_shift,
+            piece_bytes_max: namespace.limits.transfer_bytes_max,
+            words: format!("{file}, {buffers_words}"),
+        })
+    }
+
+    fn words(&self) -> &str {
+        &self.words
+    }
+
+    fn limits(namespace: &Namespace) -> &DeviceInfo {
+        &namespace.limits
+    }
+
+    fn size_bytes(namespace: &Namespace) -> u64 {
+        namespace.size_bytes
+    }
+
+    #[inline]
+    fn answer(
+        namespace: &Namespace,
+        request: &Request,
+    ) -> Option<std::result::Result<(), IoError>> {
+        if let Err(error) = verify(request, &namespace.limits, namespace.size_bytes) {
+            return Some(Err(error));
+        }
+        match request.op {
+            // What has completed is durable already.
+            Op::Flush if !namespace.limits.volatile_write_cache => Some(Ok(())),
+            Op::Discard if !namespace.has_discard => Some(Err(IoError::UNSUPPORTED)),
+            Op::WriteZeroes if !namespace.has_write_zeroes => Some(Err(IoError::UNSUPPORTED)),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry128 {
+        let first_block = transfer.offset_bytes >> self.block_shift;
+        let (address, len_bytes, blocks) = match transfer.op {
+            // A read or write is within the limit already; zeroes may be many pieces.
+            Op::Read | Op::Write => {
+                let blocks = transfer.len_bytes >> self.block_shift;
+                (transfer.address as u64, transfer.len_bytes, blocks)
+            }
+            Op::WriteZeroes => {
+                (0, 0, transfer.len_bytes.min(self.piece_bytes_max) >> self.block_shift)
+            }
+            Op::Discard => {
+                let blocks = transfer.len_bytes >> self.block_shift;
+                let range = &mut self.ranges[slot as usize];
+                *range = Range::new(first_block, blocks);
+                ((&raw const *range) as u64, size_of::<Range>() as u32, blocks)
+            }
+            Op::Flush => (0, 0, 0),
+        };
+        let index = match transfer.op {
+            Op::Read | Op::Write => self.buffers.index(transfer.arena_id, transfer.address),
+            Op::Flush | Op::Discard | Op::WriteZeroes => None,
+        };
+        let command = Command {
+            op: transfer.op,
+            force_unit_access: transfer.force_unit_access,
+            nsid: self.nsid,
+            first_block,
+            blocks,
+            address,
+            len_bytes,
+        };
+        opcode::UringCmd80::new(self.fd, NVME_URING_CMD_IO)
+            .cmd(command.encode())
+            .buf_index(index)
+            .build()
+            .flags(self.flags)
+            .user_data(slot)
+    }
+
+    /// The kernel gives 0, a negative errno of its own, or the status of a command that failed.
+    #[inline]
+    fn result(&self, result: i32) -> i64 {
+        match result {
+            // A command moves all or nothing.
+            0 => self.piece_bytes_max.into(),
+            ..0 => result.into(),
+            status => -i64::from(errno_of(status)),
+        }
+    }
+
+    fn check_polling(namespace: &Namespace) -> Result<()> {
+        namespace.check_polling()
+    }
+
+    fn refused(namespace: &Namespace, mode: &Mode, cause: IoError) -> Error {
+        let name = &namespace.limits.name;
+        let os = std::io::Error::from_raw_os_error(cause.errno);
+        let what = format!("a first read of {name} by an NVMe command");
+        let error = Error::new(cause.kind, what).caused_by(os);
+        match cause.kind {
+            ErrorKind::Denied => error.hint(
+                "NVMe commands take root, or CAP_SYS_ADMIN, or (Linux 6.2 and later) permission on /dev/ngXnY",
+            ),
+            ErrorKind::Unsupported if mode.polling != Polling::Interrupt => error.hint(
+                "Linux 6.1 and later can poll for NVMe commands; leave +p out, or use the block device",
+            ),
+            ErrorKind::Unsupported | ErrorKind::Invalid => error.hint(
+                "Linux 5.19 and later take NVMe commands from io_uring, 6.1 and later with registered buffers (buffers=off does without); or use the block device",
+            ),
+            _ => error,
+        }
+    }
+
+    /// The ranges: the drive may still read them.
+    fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.ranges));
+    }
+}

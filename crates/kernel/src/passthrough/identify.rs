@@ -1,0 +1,265 @@
+//! What a drive says of itself: the fields of the Identify data structures that matter here.
+//!
+//! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set Specification 1.0.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Bytes of every Identify data structure.
+const IDENTIFY_BYTES: usize = 4096;
+/// Admin opcode, Base §5.17.
+const IDENTIFY: u8 = 0x06;
+/// CNS values, Base §5.17.1.
+const CNS_NAMESPACE: u32 = 0x00;
+const CNS_CONTROLLER: u32 = 0x01;
+/// Unit of MDTS, bytes. It is the controller's smallest page (CAP.MPSMIN), which only its registers tell: 4 KiB or more.
+const MDTS_UNIT_BYTES: u64 = 4096;
+
+/// `struct nvme_passthru_cmd`, linux/nvme_ioctl.h.
+#[repr(C)]
+#[derive(Default)]
+struct AdminCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    nsid: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    addr: u64,
+    metadata_len: u32,
+    data_len: u32,
+    cdw10: u32,
+    cdw11: u32,
+    cdw12: u32,
+    cdw13: u32,
+    cdw14: u32,
+    cdw15: u32,
+    timeout_ms: u32,
+    result: u32,
+}
+
+const _: () = assert!(size_of::<AdminCommand>() == 72);
+
+/// `_IO('N', 0x40)` and `_IOWR('N', 0x41, struct nvme_passthru_cmd)`, linux/nvme_ioctl.h.
+const NVME_IOCTL_ID: libc::Ioctl = (0x4E << 8 | 0x40) as libc::Ioctl;
+const NVME_IOCTL_ADMIN_CMD: libc::Ioctl =
+    (3 << 30 | (size_of::<AdminCommand>() as u64) << 16 | 0x4E << 8 | 0x41) as libc::Ioctl;
+
+/// What a controller says of itself: Base §5.17.2.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Controller {
+    pub(super) serial: String,
+    pub(super) model: String,
+    pub(super) firmware: String,
+    /// Most bytes one command may move; `None`: no limit (MDTS).
+    pub(super) transfer_bytes_max: Option<u64>,
+    /// Dataset Management and Write Zeroes are there (ONCS).
+    pub(super) has_dataset_management: bool,
+    pub(super) has_write_zeroes: bool,
+    /// Completed writes may rest in memory that power loss empties (VWC).
+    pub(super) volatile_write_cache: bool,
+    /// Blocks written as one when the power fails (AWUPF).
+    atomic_blocks: u32,
+}
+
+/// What a namespace says of itself: NVM §4.1.5.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NamespaceData {
+    /// Logical blocks (NSZE).
+    pub(super) blocks: u64,
+    /// log2 of the bytes of a logical block, of the format in use (LBADS).
+    pub(super) block_shift: u32,
+    /// Bytes of metadata with each block (MS).
+    pub(super) metadata_bytes: u32,
+    /// Blocks written as one when the power fails, if it says otherwise than its controller (NAWUPF).
+    atomic_blocks: Option<u32>,
+    /// Writes across multiples of so many blocks are not written as one; 0: there are none (NABSPF).
+    atomic_boundary_blocks: u32,
+    /// Where the first boundary is, blocks (NABO).
+    atomic_boundary_offset: u32,
+}
+
+impl Controller {
+    fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
+        let mdts = data[77];
+        let commands = u16_at(data, 520);
+        Self {
+            serial: text(&data[4..24]),
+            model: text(&data[24..64]),
+            firmware: text(&data[64..72]),
+            transfer_bytes_max: (mdts != 0)
+                .then(|| 1u64.checked_shl(mdts.into()).unwrap_or(1 << 31) * MDTS_UNIT_BYTES),
+            has_dataset_management: commands & 1 << 2 != 0,
+            has_write_zeroes: commands & 1 << 3 != 0,
+            volatile_write_cache: data[525] & 1 != 0,
+            atomic_blocks: u32::from(u16_at(data, 528)) + 1,
+        }
+    }
+}
+
+impl NamespaceData {
+    fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
+        let (features, in_use) = (data[24], data[26]);
+        // FLBAS: the low four bits of the format's index, and two more above.
+        let format = usize::from(in_use & 0xF) | usize::from(in_use >> 5 & 3) << 4;
+        let at = 128 + 4 * format;
+        let own_atomicity = features & 1 << 1 != 0;
+        Self {
+            blocks: u64_at(data, 0),
+            block_shift: u32::from(data[at + 2]),
+            metadata_bytes: u16_at(data, at).into(),
+            atomic_blocks: own_atomicity
+                .then(|| u16_at(data, 36))
+                .filter(|&blocks| blocks != 0)
+                .map(|blocks| u32::from(blocks) + 1),
+            atomic_boundary_blocks: match u16_at(data, 42) {
+                0 => 0,
+                blocks => u32::from(blocks) + 1,
+            },
+            atomic_boundary_offset: u16_at(data, 40).into(),
+        }
+    }
+}
+
+/// Bytes that power loss leaves old or new, never mixed, in a write that begins at a multiple of them: at least one
+/// block (NVM §2.1.4).
+pub(super) fn atomic_bytes(controller: &Controller, namespace: &NamespaceData) -> u64 {
+    let blocks = namespace.atomic_blocks.unwrap_or(controller.atomic_blocks);
+    let boundary = namespace.atomic_boundary_blocks;
+    let blocks = match boundary {
+        0 => blocks,
+        // Boundaries that do not begin at block 0 lie between multiples of anything.
+        _ if namespace.atomic_boundary_offset != 0 => 1,
+        // The largest power of two that divides the boundary: a multiple of it is never across one.
+        _ => blocks.min(1 << boundary.trailing_zeros()),
+    };
+    // Only with a power of two is a multiple of it also a multiple of all that is smaller.
+    (1 << blocks.ilog2()) << namespace.block_shift
+}
+
+/// The number of the namespace that a descriptor stands for.
+pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: takes no argument, touches no memory; the descriptor is borrowed for the call.
+    let id = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ID) };
+    match u32::try_from(id) {
+        Ok(0) => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
+        Ok(id) => Ok(id),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Asks the controller behind a namespace.
+pub(super) fn controller(fd: BorrowedFd<'_>) -> io::Result<Controller> {
+    identify(fd, 0, CNS_CONTROLLER).map(|data| Controller::parse(&data))
+}
+
+/// Asks for a namespace.
+pub(super) fn namespace(fd: BorrowedFd<'_>, nsid: u32) -> io::Result<NamespaceData> {
+    identify(fd, nsid, CNS_NAMESPACE).map(|data| NamespaceData::parse(&data))
+}
+
+fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u32) -> io::Result<Box<[u8; IDENTIFY_BYTES]>> {
+    let mut data = Box::new([0; IDENTIFY_BYTES]);
+    let mut command = AdminCommand {
+        opcode: IDENTIFY,
+        nsid,
+        addr: data.as_mut_ptr() as u64,
+        data_len: IDENTIFY_BYTES as u32,
+        cdw10: cns,
+        ..AdminCommand::default()
+    };
+    // SAFETY: the command is of the kernel's layout; it and the data it names, whose length it says, outlive the call.
+    let status = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) };
+    match status {
+        0 => Ok(data),
+        ..0 => Err(io::Error::last_os_error()),
+        status => Err(io::Error::other(format!("the drive refuses Identify: status {status:#x}"))),
+    }
+}
+
+fn u16_at(data: &[u8; IDENTIFY_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([data[at], data[at + 1]])
+}
+
+fn u64_at(data: &[u8; IDENTIFY_BYTES], at: usize) -> u64 {
+    data[at..at + 8].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// Text as drives have it: ASCII, padded with blanks.
+fn text(bytes: &[u8]) -> String {
+    let plain = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
+    bytes.iter().map(plain).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_controller() {
+        let mut data = [0; IDENTIFY_BYTES];
+        data[4..24].copy_from_slice(b"S5GXNX0T            ");
+        data[24..64].copy_from_slice(b"Some Drive 990                          ");
+        data[64..72].copy_from_slice(b"1B2Q\0\0\0\0");
+        data[77] = 5;
+        data[520] = 1 << 2;
+        data[525] = 1;
+        data[528] = 7;
+        let controller = Controller::parse(&data);
+        assert_eq!(
+            controller,
+            Controller {
+                serial: "S5GXNX0T".into(),
+                model: "Some Drive 990".into(),
+                firmware: "1B2Q".into(),
+                transfer_bytes_max: Some(128 << 10),
+                has_dataset_management: true,
+                has_write_zeroes: false,
+                volatile_write_cache: true,
+                atomic_blocks: 8,
+            }
+        );
+        data[77] = 0;
+        assert_eq!(Controller::parse(&data).transfer_bytes_max, None);
+        // No drive says so; nothing may overflow where one does.
+        data[77] = 255;
+        assert!(Controller::parse(&data).transfer_bytes_max > Some(1 << 40));
+    }
+
+    #[test]
+    fn reads_a_namespace_in_its_format() {
+        let mut data = [0; IDENTIFY_BYTES];
+        data[..8].copy_from_slice(&0x1_0000_0001u64.to_le_bytes());
+        data[26] = 0b0010_0001;
+        data[128 + 2] = 9;
+        // Format 17.
+        data[128 + 4 * 17] = 8;
+        data[128 + 4 * 17 + 2] = 12;
+        let namespace = NamespaceData::parse(&data);
+        assert_eq!((namespace.blocks, namespace.block_shift), (0x1_0000_0001, 12));
+        assert_eq!(namespace.metadata_bytes, 8);
+        assert_eq!(namespace.atomic_blocks, None);
+    }
+
+    #[test]
+    fn what_power_loss_leaves_whole() {
+        let mut controller = [0; IDENTIFY_BYTES];
+        let mut namespace = [0; IDENTIFY_BYTES];
+        namespace[128 + 2] = 9;
+        let bytes = |controller: &_, namespace: &_| {
+            atomic_bytes(&Controller::parse(controller), &NamespaceData::parse(namespace))
+        };
+        assert_eq!(bytes(&controller, &namespace), 512);
+        controller[528] = 11; // 12 blocks, of which 8 can be relied on at multiples of 8
+        assert_eq!(bytes(&controller, &namespace), 4096);
+        namespace[36] = 31; // not valid without the feature bit
+        assert_eq!(bytes(&controller, &namespace), 4096);
+        namespace[24] = 1 << 1;
+        assert_eq!(bytes(&controller, &namespace), 16384);
+        namespace[42] = 7; // a boundary every 8 blocks
+        assert_eq!(bytes(&controller, &namespace), 4096);
+        namespace[40] = 3; // which are not at multiples of 8
+        assert_eq!(bytes(&controller, &namespace), 512);
+    }
+}

@@ -1,0 +1,65 @@
+//! NVMe passthrough: commands of our own making, through `io_uring(7)`, to a namespace's character device (`/dev/ngXnY`).
+//!
+//! - [`namespace`]: opening, limits, and keeping others out; [`identify`]: what the drive says of itself;
+//! - [`command`]: requests as commands, statuses as errors; [`encode`]: commands as entries of a ring.
+//!
+//! The channels are those of [`crate::io_uring`], whose rings speak [`Encoder`] here. There is no file system, no page cache
+//! and no splitting on the way: what is over a limit is refused before the drive sees it, and what the kernel's block layer
+//! does for a flush is done here.
+
+mod command;
+mod encode;
+mod identify;
+mod namespace;
+
+use std::sync::Arc;
+
+use qpair_block::{Arena, ArenaOptions, ChannelOptions, Error, ErrorKind, IoChannel, Result};
+
+use crate::file::FileOptions;
+use crate::io_uring;
+use crate::mode::Mode;
+use encode::Encoder;
+use namespace::PAGE_BYTES;
+pub(crate) use namespace::{Namespace, is_namespace};
+
+/// Opens a namespace, and reads its first block as `mode` asks: only that tells whether the kernel can do it. Returns the mode
+/// in words for reports.
+pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>, String)> {
+    let mut namespace = Arc::new(Namespace::open(options)?);
+    let mut probe = ChannelOptions { depth: 1, ..ChannelOptions::default() };
+    if mode.registered_buffers {
+        let bytes = (namespace.segments_max + 1) * PAGE_BYTES;
+        let arena =
+            Arena::new(bytes.next_power_of_two() as usize, 1, ArenaOptions { no_huge_pages: true });
+        probe.arenas.push(arena.map_err(|cause| Error::os(cause, "memory for a first read"))?);
+    }
+    let first = io_uring::try_open::<Encoder>(&namespace, mode, &probe);
+    match (first, Arc::get_mut(&mut namespace)) {
+        (Ok(words), _) => Ok((namespace, words)),
+        (Err(error), Some(own))
+            if mode.registered_buffers && error.kind() == ErrorKind::Invalid =>
+        {
+            // Before 6.12 the kernel counts all pages from a transfer's first to the end of the registered buffer as if they
+            // were moved, and refuses if they are more than the drive takes segments.
+            own.piece_shift = (own.segments_max * PAGE_BYTES).ilog2();
+            probe.arenas = vec![
+                Arena::new(1 << own.piece_shift, 1, ArenaOptions { no_huge_pages: true })
+                    .map_err(|cause| Error::os(cause, "memory for a first read"))?,
+            ];
+            let words = io_uring::try_open::<Encoder>(&namespace, mode, &probe)?;
+            Ok((namespace, words))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Opens a channel to a namespace.
+pub(crate) fn open_channel(
+    namespace: &Arc<Namespace>,
+    mode: &Mode,
+    options: &ChannelOptions,
+) -> Result<Box<dyn IoChannel>> {
+    namespace.limits.check_channel(options)?;
+    io_uring::open::<Encoder>(namespace.clone(), mode, options)
+}

@@ -1,0 +1,356 @@
+//! Opening an NVMe namespace's character device, and what it can do.
+//!
+//! Invariant: while a namespace is open for writing and locked, its block device is claimed too, so that nobody mounts it and
+//! no kernel driver takes it. The character device itself knows no such claim.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
+use rustix::fs::{FlockOperation, flock};
+
+use super::identify::{self, Controller, NamespaceData};
+use crate::file::{FileOptions, lock};
+use crate::io_uring::buffers::PIECE_SHIFT_MAX;
+use crate::io_uring::poll_queues::way_out;
+
+/// Blocks that the count of one command can say.
+const BLOCKS_MAX: u64 = 65536;
+/// Memory alignment that every controller can do, bytes: a dword, Base §4.3.
+const MEMORY_ALIGNMENT_LEAST: u32 = 4;
+/// Pages that PRPs are made of here, bytes.
+pub(super) const PAGE_BYTES: u64 = 4096;
+/// Requests one channel can have in flight: one is left of the largest ring for the poll on the wake event.
+const DEPTH_MAX: u32 = 16384;
+
+/// An open namespace, shared by its channels.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    fd: OwnedFd,
+    /// The block device beside it, held so that nobody else claims it.
+    _claim: Option<OwnedFd>,
+    locked: bool,
+    /// What it can do; the interface and mode are left empty here.
+    pub(crate) limits: DeviceInfo,
+    pub(crate) size_bytes: u64,
+    pub(super) nsid: u32,
+    pub(super) block_shift: u32,
+    /// Most segments of one command that the kernel takes.
+    pub(super) segments_max: u64,
+    /// log2 of the bytes of one registered buffer.
+    pub(super) piece_shift: u32,
+    pub(super) has_discard: bool,
+    pub(super) has_write_zeroes: bool,
+    /// The driver polls completions of this namespace where it is asked to.
+    pub(super) has_poll_queues: bool,
+    /// The drive, in words for reports.
+    pub(crate) drive: String,
+}
+
+/// What the kernel says of a namespace's queue: /sys/block/nvmeXnY/queue.
+struct Queue {
+    folder: Option<PathBuf>,
+}
+
+impl Queue {
+    fn number(&self, name: &str) -> Option<u64> {
+        let path = self.folder.as_ref()?.join(name);
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// Most bytes of one command that the kernel takes; it answers EINVAL to more.
+    fn transfer_bytes_max(&self) -> u64 {
+        let bytes = self.number("max_hw_sectors_kb").map_or(128 << 10, |kib| kib << 10);
+        // Each page may be a segment of its own, and the first may begin in its middle.
+        bytes.min((self.segments_max() - 1) * PAGE_BYTES)
+    }
+
+    fn segments_max(&self) -> u64 {
+        self.number("max_segments").unwrap_or(33).max(2)
+    }
+}
+
+/// Whether a path is the character device of an NVMe namespace, by the kernel's own word on it.
+pub(crate) fn is_namespace(path: &Path) -> bool {
+    class_of(path).is_some_and(|class| class == "nvme-generic")
+}
+
+/// The class of a character device: `nvme-generic` for namespaces, `nvme` for controllers.
+fn class_of(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok().filter(|it| it.file_type().is_char_device())?;
+    let class = fs::canonicalize(sys_folder(metadata.rdev()).join("subsystem")).ok()?;
+    Some(class.file_name()?.to_string_lossy().into_owned())
+}
+
+fn sys_folder(number: u64) -> PathBuf {
+    format!("/sys/dev/char/{}:{}", libc::major(number), libc::minor(number)).into()
+}
+
+impl Namespace {
+    pub(crate) fn open(options: &FileOptions) -> Result<Self> {
+        let name = options.path.display().to_string();
+        if options.create.is_some() {
+            return Err(Error::new(ErrorKind::Invalid, format!("cannot make {name}"))
+                .hint("io_uring_cmd needs a namespace that is there: /dev/ngXnY"));
+        }
+        let number = check_kind(&options.path, &name)?;
+        let fd: OwnedFd = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(&options.path)
+            .map_err(|cause| denied(cause, format!("opening {name}")))?
+            .into();
+        let nsid = identify::namespace_id(fd.as_fd()).map_err(|cause| {
+            Error::new(ErrorKind::Invalid, format!("{name} is no NVMe namespace"))
+                .caused_by(cause)
+                .hint("give /dev/ngXnY: X is the controller, Y the namespace")
+        })?;
+        let sibling = sibling(number);
+        let mut claim = None;
+        if options.exclusive_lock {
+            lock(&fd, options.read_only, &name)?;
+            if !options.read_only {
+                claim = sibling.as_deref().map(|block| claim_block(block, &name)).transpose()?;
+            }
+        }
+        let asked = |what: &str| {
+            let context = format!("asking {name} for its {what}");
+            move |cause| denied(cause, context)
+        };
+        let controller = identify::controller(fd.as_fd()).map_err(asked("controller's limits"))?;
+        let namespace = identify::namespace(fd.as_fd(), nsid).map_err(asked("size and format"))?;
+        check_format(&namespace, &name)?;
+        let queue =
+            Queue { folder: sibling.map(|it| Path::new("/sys/block").join(it).join("queue")) };
+        Ok(Self {
+            limits: limits(name, options.read_only, &controller, &namespace, &queue),
+            fd,
+            _claim: claim,
+            locked: options.exclusive_lock,
+            size_bytes: namespace.blocks << namespace.block_shift,
+            nsid,
+            block_shift: namespace.block_shift,
+            segments_max: queue.segments_max(),
+            piece_shift: PIECE_SHIFT_MAX,
+            has_discard: controller.has_dataset_management,
+            has_write_zeroes: controller.has_write_zeroes,
+            has_poll_queues: queue.number("io_poll") == Some(1),
+            drive: format!(
+                "{} (serial {}, firmware {}), namespace {nsid}",
+                controller.model, controller.serial, controller.firmware
+            ),
+        })
+    }
+
+    /// The descriptor's number, good while `self` lives.
+    #[inline]
+    pub(super) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Whether completions can be polled for.
+    pub(super) fn check_polling(&self) -> Result<()> {
+        if self.has_poll_queues {
+            return Ok(());
+        }
+        let what = format!("polling (+p) {}: its drive has no poll queues", self.limits.name);
+        Err(Error::new(ErrorKind::Unsupported, what).hint(way_out("nvme", Path::new(""))))
+    }
+
+    /// Asks for the one size it has.
+    pub(crate) fn grow(&self, wanted: u64) -> Result<()> {
+        if wanted <= self.size_bytes {
+            return Ok(());
+        }
+        let (name, has) = (&self.limits.name, self.size_bytes);
+        let what = format!("{name} has {has} bytes and cannot have {wanted}");
+        Err(Error::new(ErrorKind::NoSpace, what).hint("a namespace has a fixed size"))
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if self.locked {
+            // Explicitly, as the kernel may hold on to the open file for a while after the descriptor is closed.
+            let _ = flock(&self.fd, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// The device's number, if it may be a namespace.
+fn check_kind(path: &Path, name: &str) -> Result<u64> {
+    let metadata =
+        fs::metadata(path).map_err(|cause| Error::os(cause, format!("opening {name}")))?;
+    let refuse = |what: &str, hint: String| {
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{name} is {what}: io_uring_cmd sends NVMe commands"),
+        )
+        .hint(hint))
+    };
+    let general = || "give the character device of a namespace, /dev/ngXnY".to_owned();
+    if metadata.file_type().is_block_device() {
+        let device = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+        return match device.strip_prefix("nvme").filter(|rest| !rest.contains('p')) {
+            Some(rest) => {
+                refuse("a block device", format!("its character device is /dev/ng{rest}"))
+            }
+            None => refuse("a block device", general()),
+        };
+    }
+    if !metadata.file_type().is_char_device() {
+        return refuse("no character device", general());
+    }
+    match class_of(path).as_deref() {
+        // Without /sys, the driver's own answer decides.
+        Some("nvme-generic") | None => Ok(metadata.rdev()),
+        Some("nvme") => refuse("a controller, not a namespace", general()),
+        Some(_) => refuse("no NVMe device", general()),
+    }
+}
+
+/// Name of the block device of the same namespace: `nvme0n1` of `ng0n1`.
+fn sibling(number: u64) -> Option<String> {
+    let folder = fs::canonicalize(sys_folder(number)).ok()?;
+    let name = folder.file_name()?.to_str()?;
+    Some(format!("nvme{}", name.strip_prefix("ng")?))
+}
+
+/// Claims the block device beside a namespace, so that it can be neither mounted nor claimed by others.
+fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
+    let path = Path::new("/dev").join(block);
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_EXCL)
+        .open(&path)
+        .map(OwnedFd::from);
+    opened.map_err(|cause| {
+        let path = path.display();
+        if cause.raw_os_error() == Some(libc::EBUSY) {
+            let users = users_of(block);
+            let what =
+                format!("{name} cannot be written: its block device {path} is in use{users}");
+            return Error::new(ErrorKind::Busy, what)
+                .caused_by(cause)
+                .hint("unmount it and stop what holds it, or open it read-only");
+        }
+        denied(cause, format!("claiming {path}, the block device of {name}, against mounts"))
+    })
+}
+
+/// Who uses a block device or one of its partitions, for people: " (mounted at /mnt)".
+fn users_of(block: &str) -> String {
+    let mut users = Vec::new();
+    let folder = Path::new("/sys/block").join(block);
+    let mut devices = vec![folder.clone()];
+    let parts = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    devices.extend(parts.filter(|path| path.join("partition").exists()));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for device in devices {
+        let number = fs::read_to_string(device.join("dev")).unwrap_or_default();
+        // mountinfo: the third word is the device's number, the fifth where it is mounted.
+        for mount in mounts.lines() {
+            let words: Vec<&str> = mount.split(' ').collect();
+            if let [_, _, device, _, place, ..] = words[..]
+                && device == number.trim()
+            {
+                users.push(format!("mounted at {place}"));
+            }
+        }
+        let holders = fs::read_dir(device.join("holders")).into_iter().flatten().flatten();
+        users.extend(holders.map(|holder| format!("held by {}", holder.file_name().display())));
+    }
+    if users.is_empty() { String::new() } else { format!(" ({})", users.join(", ")) }
+}
+
+fn check_format(namespace: &NamespaceData, name: &str) -> Result<()> {
+    let unusable = |what: String, hint: &str| {
+        Err(Error::new(ErrorKind::Unsupported, format!("{name} {what}")).hint(hint))
+    };
+    if namespace.metadata_bytes > 0 {
+        let bytes = namespace.metadata_bytes;
+        return unusable(
+            format!("has {bytes} bytes of metadata with each block"),
+            "format it without (nvme format --lbaf=N erases it), or use its block device",
+        );
+    }
+    if namespace.blocks == 0 || !(9..=16).contains(&namespace.block_shift) {
+        let (blocks, shift) = (namespace.blocks, namespace.block_shift);
+        return unusable(
+            format!("has {blocks} blocks of 2^{shift} bytes"),
+            "a namespace with blocks of 512 bytes to 64 KiB is needed",
+        );
+    }
+    if namespace.blocks > u64::MAX >> namespace.block_shift {
+        return unusable("is larger than can be addressed in bytes".to_owned(), "use another");
+    }
+    Ok(())
+}
+
+fn limits(
+    name: String,
+    read_only: bool,
+    controller: &Controller,
+    namespace: &NamespaceData,
+    queue: &Queue,
+) -> DeviceInfo {
+    let block_bytes = 1u64 << namespace.block_shift;
+    let transfer = controller
+        .transfer_bytes_max
+        .unwrap_or(u64::MAX)
+        .min(queue.transfer_bytes_max())
+        .min(BLOCKS_MAX * block_bytes)
+        .max(block_bytes);
+    let alignment = queue.number("dma_alignment").map_or(0, |mask| mask as u32 + 1);
+    DeviceInfo {
+        name,
+        interface: String::new(),
+        mode: String::new(),
+        logical_block_bytes: block_bytes as u32,
+        memory_alignment_bytes: alignment.max(MEMORY_ALIGNMENT_LEAST).next_power_of_two(),
+        transfer_bytes_max: (transfer / block_bytes * block_bytes).min(1 << 30) as u32,
+        atomic_write_bytes: identify::atomic_bytes(controller, namespace).min(transfer) as u32,
+        volatile_write_cache: controller.volatile_write_cache,
+        read_only,
+        growable: false,
+        depth_max: DEPTH_MAX,
+    }
+}
+
+/// An error of a namespace, with the way out where it is about permission.
+fn denied(cause: io::Error, context: String) -> Error {
+    let errno = cause.raw_os_error();
+    let error = Error::os(cause, context);
+    match errno {
+        Some(libc::EACCES | libc::EPERM) => error.hint(
+            "NVMe commands take root, or CAP_SYS_ADMIN, or (Linux 6.2 and later) permission on /dev/ngXnY for reads, writes and Identify",
+        ),
+        Some(libc::ENOENT) => error.hint("check the path"),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &str) -> String {
+        let error = Namespace::open(&FileOptions::new(path)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_refused() {
+        assert!(refusal("/dev/null").contains("no NVMe device"));
+        assert!(refusal("/").contains("no character device"));
+        assert!(refusal("/dev/ng-not-there").contains("No such file"));
+        assert!(!is_namespace(Path::new("/dev/null")));
+        let new = FileOptions { create: Some(4096), ..FileOptions::new("/dev/null") };
+        assert_eq!(Namespace::open(&new).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
