@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, Completion, Request, WaitOptions,
 };
-use qpair_kernel::{FileOptions, Interface, open};
+use qpair_kernel::{FileOptions, Mode, open};
 
-const USAGE: &str = "usage: randread PATH INTERFACE DEPTH WANT LINGER_US SECONDS";
+const USAGE: &str = "usage: randread PATH MODE DEPTH WANT LINGER_US SECONDS";
 const READ_BYTES: u32 = 4096;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let depth: u32 = depth.parse()?;
     let options = FileOptions { read_only: true, ..FileOptions::new(path) };
-    let device = open(&options, interface.parse::<Interface>()?)?;
+    let device = open(&options, interface.parse::<Mode>()?)?;
     println!("{}: {}", device.choice(), device.info().mode);
     let arena = Arena::new(READ_BYTES as usize, depth, ArenaOptions::default())?;
     let mut channel = device.open_channel(&ChannelOptions {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, ErrorKind};
-use qpair_kernel::{FileOptions, Interface, open, probe};
+use qpair_kernel::{FileOptions, Interface, Mode, open, probe};
 
 fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
@@ -87,6 +87,25 @@ fn the_last_resort() {
     });
 }
 
+#[test]
+fn registering_is_refused() {
+    without(&[libc::SYS_io_uring_register], libc::EPERM, || {
+        let path = scratch("no-register");
+        let options = FileOptions { create: Some(4096), ..FileOptions::new(&path) };
+        let error = open(&options, Interface::IoUring).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.way_out().unwrap().contains("file=off"), "{error}");
+        // What the error names helps.
+        let mode: Mode = "io_uring:buffers=off,file=off,ring=off".parse().unwrap();
+        let device = open(&options, mode).unwrap();
+        assert!(device.info().mode.contains("file by number"), "{}", device.info().mode);
+        let arena = Arena::new(4096, 1, ArenaOptions::default()).unwrap();
+        let options = ChannelOptions { arenas: vec![arena], ..Default::default() };
+        drop(device.open_channel(&options).unwrap());
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
 /// Gives up this thread's right to lock any amount of memory.
 fn drop_ipc_lock() -> std::io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
@@ -136,7 +155,16 @@ fn too_little_memory_may_be_locked() {
             device.open_channel(&ChannelOptions { arenas: vec![arena], ..Default::default() });
         let error = channel.err().expect("more memory was locked than may be");
         assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
-        assert!(error.way_out().unwrap().contains("ulimit -l"), "{error}");
+        let way_out = error.way_out().unwrap();
+        assert!(way_out.contains("ulimit -l") && way_out.contains("buffers=off"), "{error}");
+        assert!(way_out.contains(&format!("{} KiB now", limit >> 10)), "{way_out}");
+        let not_registered: Mode = "io_uring:buffers=off".parse().unwrap();
+        let options = FileOptions { create: Some(4096), ..FileOptions::new(&path) };
+        let unlimited = open(&options, not_registered).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let too_much = Arena::new(4096, blocks, ArenaOptions { no_huge_pages: true }).unwrap();
+        let options = ChannelOptions { arenas: vec![too_much], ..Default::default() };
+        drop(unlimited.open_channel(&options).unwrap());
         // What does fit can be registered again and again: it is let go of with the channel.
         let blocks = (limit / 4096 * 3 / 4) as u32;
         let arena = Arena::new(4096, blocks, ArenaOptions { no_huge_pages: true }).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, ErrorKind, Request, Result, WaitOptions,
 };
-use qpair_kernel::{FileOptions, Interface, KernelDevice, open, probe};
+use qpair_kernel::{FileOptions, Interface, KernelDevice, Mode, open, probe};
 
 /// A path of this test's own; the file goes away with it.
 struct Scratch(PathBuf);
@@ -172,6 +172,56 @@ fn a_block_device_that_is_in_use() {
         result => {
             let said = refused(result, ErrorKind::Busy);
             assert!(said.contains("mounted"), "{said}");
+        }
+    }
+}
+
+/// Polling is what it says, or an error: a kernel would take interrupts instead, or fail each read.
+#[test]
+fn polling_needs_poll_queues_and_no_cache() {
+    let scratch = Scratch::new("polled");
+    drop(scratch.create(8192).unwrap());
+    for mode in ["io_uring+p", "io_uring+p:hybrid=on", "io_uring+k+p"] {
+        let mode: Mode = mode.parse().unwrap();
+        let cached = FileOptions { direct: false, ..scratch.options() };
+        let said = refused(open(&cached, mode), ErrorKind::Invalid);
+        assert!(said.contains("page cache"), "{said}");
+        match open(&scratch.options(), mode) {
+            Ok(device) => println!("polls: {}", device.info().mode),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(error.way_out().is_some(), "{error}");
+                println!("no polling here: {error}");
+            }
+        }
+    }
+}
+
+/// What runs is said, switch by switch.
+#[test]
+fn the_mode_in_words() {
+    let scratch = Scratch::new("words");
+    drop(scratch.create(8192).unwrap());
+    for (mode, words) in [
+        ("io_uring", "registered file, registered buffers"),
+        ("io_uring:buffers=off,file=off", "file by number, buffers pinned by transfer"),
+        ("io_uring:ring=off", "ring by number"),
+        ("io_uring:task_run=interrupt", "interrupting task work"),
+        ("io_uring:segments=3", "vectors of 3"),
+        ("io_uring+k:idle_ms=7", "SQPOLL idle 7 ms"),
+        ("io_uring+k:idle_ms=7,cpu=0,shared=on", "SQPOLL idle 7 ms on CPU 0, shared"),
+        ("libaio:mapped=off", "by io_getevents"),
+        ("posix:threads=3", "on up to 3 threads"),
+        ("posix:threads=0,segments=2", "of 2 pieces by the submitter itself"),
+    ] {
+        match open(&scratch.options(), mode.parse::<Mode>().unwrap()) {
+            Ok(device) => {
+                let told = &device.info().mode;
+                assert!(told.contains(words), "{mode}: {told}");
+                let short = mode.split(':').next().unwrap();
+                assert_eq!(device.info().interface, short);
+            }
+            Err(error) => println!("skipped: {mode}: {error}"),
         }
     }
 }

@@ -1,26 +1,39 @@
-//! What a wait costs: the reason to linger.
+//! What a wait costs: the reason to linger, and to have a thread in the kernel.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+#![allow(clippy::print_stdout, reason = "skips are reported")]
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, Request, WaitOptions};
-use qpair_kernel::{FileOptions, Interface, open};
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Request, Result, WaitOptions,
+};
+use qpair_kernel::{FileOptions, KernelDevice, Mode, open};
 
 const DEPTH: u32 = 32;
 
-/// System calls for a batch of [`DEPTH`] reads, submitted and awaited.
-fn calls_for_a_batch(interface: Interface) -> u64 {
-    let name = format!("waiting-{interface}-{}", std::process::id());
+fn scratch(mode: &str) -> Result<KernelDevice> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("waiting-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let options = FileOptions { create: Some(1 << 20), ..FileOptions::new(&path) };
-    let device = open(&options, interface).unwrap();
+    let device = open(&options, mode.parse::<Mode>().unwrap())?;
     std::fs::remove_file(&path).unwrap();
+    Ok(device)
+}
+
+/// A channel of [`DEPTH`] with its memory.
+fn line(device: &KernelDevice) -> (Box<dyn IoChannel>, std::sync::Arc<Arena>) {
     let arena = Arena::new(4096, DEPTH, ArenaOptions::default()).unwrap();
     let options =
         ChannelOptions { depth: DEPTH, arenas: vec![arena.clone()], ..Default::default() };
-    let mut channel = device.open_channel(&options).unwrap();
+    (device.open_channel(&options).unwrap(), arena)
+}
+
+/// System calls for a batch of [`DEPTH`] reads, submitted and awaited.
+fn calls_for_a_batch(channel: &mut dyn IoChannel, arena: &std::sync::Arc<Arena>) -> u64 {
     let before = channel.statistics().system_calls;
     for number in 0..DEPTH {
         let buffer = arena.lease().unwrap();
@@ -34,11 +47,58 @@ fn calls_for_a_batch(interface: Interface) -> u64 {
 
 #[test]
 fn io_uring_submits_and_waits_in_one_call() {
-    assert_eq!(calls_for_a_batch(Interface::IoUring), 1);
+    for mode in ["io_uring", "io_uring:buffers=off,file=off,ring=off", "io_uring:segments=4"] {
+        let (mut channel, arena) = line(&scratch(mode).unwrap());
+        assert_eq!(calls_for_a_batch(channel.as_mut(), &arena), 1, "{mode}");
+    }
 }
 
 #[test]
 fn libaio_submits_in_one_call_and_waits_in_another() {
+    let (mut channel, arena) = line(&scratch("libaio").unwrap());
     // The second is spared if all is there already.
-    assert!(calls_for_a_batch(Interface::Libaio) <= 2);
+    assert!(calls_for_a_batch(channel.as_mut(), &arena) <= 2);
+    let (mut channel, arena) = line(&scratch("libaio:mapped=off").unwrap());
+    assert_eq!(calls_for_a_batch(channel.as_mut(), &arena), 2);
+}
+
+#[test]
+fn the_submitter_makes_one_call_for_each() {
+    for mode in ["posix:threads=0", "posix:threads=0,segments=8"] {
+        let (mut channel, arena) = line(&scratch(mode).unwrap());
+        assert_eq!(calls_for_a_batch(channel.as_mut(), &arena), u64::from(DEPTH), "{mode}");
+    }
+}
+
+/// With a thread in the kernel that does not fall asleep, a batch takes no call. Where it finds no processor for long, a wait
+/// gives up looking, which costs calls; so among many batches, some are free.
+#[test]
+fn beside_a_thread_there_are_no_calls() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return println!("skipped: one processor, which this thread and the kernel's would share");
+    }
+    let device = match scratch("io_uring+k:idle_ms=3600000") {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let (mut channel, arena) = line(&device);
+    let free = (0..100).filter(|_| calls_for_a_batch(channel.as_mut(), &arena) == 0).count();
+    println!("{free} of 100 batches without a system call");
+    assert!(free > 0);
+}
+
+/// A thread that sleeps costs the call that wakes it, and loses nothing.
+#[test]
+fn a_thread_that_sleeps_is_woken() {
+    let device = match scratch("io_uring+k:idle_ms=1") {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let (mut channel, arena) = line(&device);
+    let mut woken = 0;
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(20));
+        woken += calls_for_a_batch(channel.as_mut(), &arena);
+    }
+    assert!(woken > 0, "the thread never slept");
 }
