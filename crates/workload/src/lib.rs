@@ -1,6 +1,7 @@
 //! Workloads over block devices, measured.
 //!
 //! - [`Job`]: one thread's work, every option settled: what fio calls a job.
+//! - [`options`], [`jobfile`]: fio's words, from the command line and from job files, become jobs.
 //! - [`run`]: runs jobs.
 //! - [`peak()`]: the stripped loop.
 //! - [`RunReport`]: what the jobs of a run found: latencies, throughput over time, and what each I/O cost.
@@ -10,8 +11,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod job;
+pub mod jobfile;
 mod observer;
+pub mod options;
 pub mod output;
 mod peak;
 mod report;

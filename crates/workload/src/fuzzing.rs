@@ -1,0 +1,32 @@
+//! Doors for fuzzing: what reads text that anybody may have written. No part of the interface.
+
+use std::io;
+use std::path::Path;
+
+use crate::jobfile::{Outside, parse};
+use crate::options::{Limits, settle};
+
+/// Reads and settles a job file; nothing may panic. Files that it includes hold the text itself.
+pub fn read_job_file(text: &str) {
+    let include = |path: &Path| match path.to_string_lossy().len() % 3 {
+        0 => Err(io::Error::from(io::ErrorKind::NotFound)),
+        _ => Ok(text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with('['))
+            .collect::<Vec<_>>()
+            .join("\n")),
+    };
+    let environment = |name: &str| (name.len() < 3).then(|| format!("{}k", name.len()));
+    let outside = Outside { include: &include, environment: &environment };
+    let Ok(sections) = parse(text, Path::new("fuzz.fio"), &[], &[], &outside) else { return };
+    let Ok(plan) = settle(&sections, Limits::default()) else { return };
+    for (number, job) in plan.jobs.iter().enumerate() {
+        assert!(job.depth > 0 && job.loops > 0 && !job.targets.is_empty(), "job {number}: {job:?}");
+        assert!(
+            job.block_sizes.iter().all(|sizes| sizes.min() > 0 && sizes.min() <= sizes.max()),
+            "{job:?}"
+        );
+        assert!(job.mode.check().is_ok(), "{job:?}");
+        assert!(!job.time_based || job.runtime.is_some(), "{job:?}");
+    }
+}

@@ -1,0 +1,238 @@
+//! fio's job files: sections of options in lines.
+//!
+//! ```text
+//! ; a comment, as with #                 at the end of a line too
+//! [global]                               for all sections after it
+//! bs=4k
+//! include shared.fio                     lines of another file, beside this one; no sections in it
+//! [reader]                               a job
+//! rw=randread
+//! size=${SIZE}                           of the environment
+//! ```
+//!
+//! Invariants: every line is read or is an error with its file and number; reading touches nothing but files that are
+//! included.
+
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use crate::options::{GLOBAL, Given, Place, Section};
+use lines::{Line, Lines};
+
+/// Deepest chain of files that include each other.
+const INCLUDES_MAX: usize = 16;
+
+/// Most lines of a job file with all that it includes.
+const LINES_MAX: usize = 100_000;
+
+/// Longest job file, bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a job file; `-` is standard input. `global`: options for all jobs, such as those of the command line.
+/// `only`: names of the sections to read; empty: all.
+///
+/// # Errors
+/// What the file system says, and `Invalid` with file and line.
+pub fn read(path: &Path, global: &[Given], only: &[String]) -> Result<Vec<Section>> {
+    let text = load(path)
+        .map_err(|cause| Error::os(cause, format!("reading the job file {}", path.display())))?;
+    let include = |path: &Path| load(path);
+    let environment = |name: &str| std::env::var(name).ok();
+    parse(&text, path, global, only, &Outside { include: &include, environment: &environment })
+}
+
+fn load(path: &Path) -> io::Result<String> {
+    use io::Read as _;
+    let mut bytes = Vec::new();
+    let limit = FILE_BYTES_MAX + 1;
+    if path == Path::new("-") {
+        io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is over 16 MiB: no job file"));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"))
+}
+
+/// What a job file can reach.
+pub(crate) struct Outside<'a> {
+    /// Reads a file that is included.
+    pub(crate) include: &'a dyn Fn(&Path) -> io::Result<String>,
+    /// A variable of the environment.
+    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Reads the text of a job file.
+pub(crate) fn parse(
+    text: &str,
+    path: &Path,
+    global: &[Given],
+    only: &[String],
+    outside: &Outside<'_>,
+) -> Result<Vec<Section>> {
+    let mut reader = Reader {
+        only,
+        outside,
+        global: global.to_vec(),
+        sections: Vec::new(),
+        current: Current::None,
+        lines: 0,
+    };
+    let mut files = vec![path.to_owned()];
+    reader.file(text, &mut files)?;
+    for name in only {
+        if !reader.sections.iter().any(|section| section.name == *name) {
+            let what = format!("{}: there is no section [{name}]", path.display());
+            return Err(Error::new(ErrorKind::Invalid, what)
+                .hint("--section takes the name of a job in the file"));
+        }
+    }
+    if reader.sections.is_empty() {
+        let what = format!("{}: no job in it", path.display());
+        return Err(Error::new(ErrorKind::Invalid, what).hint("a job begins with a line [NAME]"));
+    }
+    Ok(reader.sections)
+}
+
+/// Where options go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Current {
+    /// No section has begun.
+    None,
+    Global,
+    /// The last of the sections.
+    Job,
+    /// A section that nobody asked for.
+    Skipped,
+}
+
+struct Reader<'a> {
+    only: &'a [String],
+    outside: &'a Outside<'a>,
+    global: Vec<Given>,
+    sections: Vec<Section>,
+    current: Current,
+    lines: usize,
+}
+
+impl Reader<'_> {
+    /// `files`: the file whose text it is last, before it those that include it.
+    fn file(&mut self, text: &str, files: &mut Vec<PathBuf>) -> Result<()> {
+        let path: Arc<Path> = files.last().map(PathBuf::as_path).unwrap_or(Path::new("-")).into();
+        for (number, line) in Lines::new(text) {
+            let place = Place::line(&path, number);
+            let invalid = |what: &str| Error::new(ErrorKind::Invalid, format!("{place}{what}"));
+            self.lines += 1;
+            if self.lines > LINES_MAX {
+                return Err(invalid("too many lines"));
+            }
+            match line {
+                Line::Section(_) if files.len() > 1 => {
+                    return Err(invalid("a section in a file that is included"));
+                }
+                Line::Section(name) => self.begin(name, place),
+                Line::Open => {
+                    return Err(invalid("a section's name is not closed").hint("write [name]"));
+                }
+                Line::Rest(rest) => {
+                    return Err(invalid(&format!("\"{rest}\" after a section's name"))
+                        .hint("write it on a line of its own"));
+                }
+                _ if self.current == Current::Skipped => {}
+                _ if self.current == Current::None => {
+                    return Err(invalid("an option before the first section")
+                        .hint("write [global] before it, or the name of a job"));
+                }
+                Line::Include(name) => self.include(name, &place, files)?,
+                Line::Option(name, value) => self.option(name, value, place)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, name: &str, place: Place) {
+        if name == GLOBAL {
+            self.current = Current::Global;
+            return;
+        }
+        if !self.only.is_empty() && !self.only.iter().any(|wanted| wanted == name) {
+            self.current = Current::Skipped;
+            return;
+        }
+        self.current = Current::Job;
+        self.sections.push(Section {
+            name: name.to_owned(),
+            place,
+            global: self.global.clone(),
+            own: Vec::new(),
+            wall: false,
+        });
+    }
+
+    fn option(&mut self, name: &str, value: Option<&str>, place: Place) -> Result<()> {
+        let value = match value {
+            Some(value) => Some(expand(value, self.outside.environment).map_err(|what| {
+                Error::new(ErrorKind::Invalid, format!("{place}{name}={value}: {what}"))
+            })?),
+            None => None,
+        };
+        let Some(given) = Given::new(name, value.as_deref(), place)? else { return Ok(()) };
+        match self.current {
+            Current::Global => self.global.push(given),
+            _ => {
+                if let Some(section) = self.sections.last_mut() {
+                    section.own.push(given);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn include(&mut self, name: &str, place: &Place, files: &mut Vec<PathBuf>) -> Result<()> {
+        let invalid =
+            |what: String| Error::new(ErrorKind::Invalid, format!("{place}include {name}: {what}"));
+        if name.is_empty() || name.contains('\0') {
+            return Err(invalid("no name of a file".to_owned()));
+        }
+        let folder = files.last().and_then(|file| file.parent()).unwrap_or(Path::new(""));
+        let path = folder.join(name);
+        if files.contains(&path) {
+            return Err(invalid("the file includes itself".to_owned()));
+        }
+        if files.len() >= INCLUDES_MAX {
+            return Err(invalid(format!("more than {INCLUDES_MAX} files include each other")));
+        }
+        let text = (self.outside.include)(&path)
+            .map_err(|cause| Error::os(cause, format!("{place}include {}", path.display())))?;
+        files.push(path);
+        self.file(&text, files)?;
+        files.pop();
+        Ok(())
+    }
+}
+
+/// A value with its `${NAME}` replaced by variables of the environment; one that is not set is empty, as in fio.
+fn expand(
+    value: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> std::result::Result<String, &'static str> {
+    let (mut out, mut rest) = (String::new(), value);
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after.split_once('}').ok_or("a ${ that is not closed")?;
+        out.push_str(before);
+        out.push_str(&environment(name).unwrap_or_default());
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}

@@ -1,0 +1,171 @@
+//! What is known of one option.
+
+/// What an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Nothing, or 0 or 1.
+    Flag,
+    /// 0 or 1; nothing is 1.
+    Yes,
+    /// Text, shown in help by this name.
+    Text(&'static str),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Bytes.
+    Bytes,
+    /// Bytes for reads, writes and trims.
+    BytesEach,
+    /// Bytes, or a percentage.
+    Amount,
+    /// A whole number.
+    Number,
+    /// Whole numbers for reads, writes and trims.
+    NumberEach,
+    /// A time, in seconds where it has no unit.
+    Seconds,
+    /// A time, in milliseconds where it has no unit.
+    Milliseconds,
+    /// A time, in microseconds where it has no unit.
+    Microseconds,
+}
+
+impl Takes {
+    /// The name of the value in help.
+    #[must_use]
+    pub fn value_name(self) -> String {
+        match self {
+            Self::Flag | Self::Yes => "0|1".to_owned(),
+            Self::Text(name) => name.to_owned(),
+            Self::Word(words) => words.join("|"),
+            Self::Bytes => "SIZE".to_owned(),
+            Self::BytesEach => "SIZE[,SIZE[,SIZE]]".to_owned(),
+            Self::Amount => "SIZE|PERCENT%".to_owned(),
+            Self::Number => "N".to_owned(),
+            Self::NumberEach => "N[,N[,N]]".to_owned(),
+            Self::Seconds | Self::Milliseconds | Self::Microseconds => "TIME".to_owned(),
+        }
+    }
+
+    /// The unit of a value without one.
+    #[must_use]
+    pub fn unit(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Bytes | Self::BytesEach | Self::Amount => "bytes",
+            Self::Seconds => "s",
+            Self::Milliseconds => "ms",
+            Self::Microseconds => "us",
+            _ => return None,
+        })
+    }
+
+    /// Whether the option may stand without a value.
+    #[must_use]
+    pub fn may_be_bare(self) -> bool {
+        matches!(self, Self::Flag | Self::Yes)
+    }
+}
+
+/// What an option is about: the headings of the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// Jobs, their order and their clones.
+    Jobs,
+    /// Files and devices.
+    Targets,
+    /// What is read and written where.
+    Pattern,
+    /// The way to the kernel.
+    Interface,
+    /// Requests in flight.
+    Depth,
+    /// How fast.
+    Rate,
+    /// How long.
+    Time,
+    /// What is durable when.
+    Durability,
+    /// What is written.
+    Content,
+    /// Whether it is there.
+    Verification,
+    /// Processors and memory.
+    Machine,
+    /// What is measured and reported.
+    Reports,
+}
+
+impl Topic {
+    /// All of them, in the order of the help.
+    pub const ALL: [Self; 12] = [
+        Self::Jobs,
+        Self::Targets,
+        Self::Pattern,
+        Self::Interface,
+        Self::Depth,
+        Self::Rate,
+        Self::Time,
+        Self::Durability,
+        Self::Content,
+        Self::Verification,
+        Self::Machine,
+        Self::Reports,
+    ];
+
+    /// The heading.
+    #[must_use]
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Jobs => "Jobs",
+            Self::Targets => "Files and devices",
+            Self::Pattern => "What is read and written",
+            Self::Interface => "Interface",
+            Self::Depth => "Requests in flight",
+            Self::Rate => "Rate",
+            Self::Time => "Time",
+            Self::Durability => "Durability",
+            Self::Content => "What written blocks hold",
+            Self::Verification => "Verification",
+            Self::Machine => "Processors and memory",
+            Self::Reports => "Measuring and reports",
+        }
+    }
+}
+
+/// One option.
+#[derive(Debug)]
+pub struct Definition {
+    /// Its name: fio's, where fio has it.
+    pub name: &'static str,
+    /// Its other names.
+    pub aliases: &'static [&'static str],
+    /// What it is about.
+    pub topic: Topic,
+    /// What it takes.
+    pub takes: Takes,
+    /// What holds without it, as one would write it; empty: nothing.
+    pub default: &'static str,
+    /// A value that makes sense.
+    pub example: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+impl Definition {
+    /// The help with unit, default and example.
+    #[must_use]
+    pub fn long_help(&self) -> String {
+        let mut out = self.help.to_owned();
+        if let Some(unit) = self.takes.unit() {
+            out.push_str(&format!(" [unit: {unit}]"));
+        }
+        if !self.default.is_empty() {
+            out.push_str(&format!(" [default: {}]", self.default));
+        }
+        if !self.example.is_empty()
+            && !matches!(self.takes, Takes::Flag | Takes::Yes | Takes::Word(_))
+        {
+            out.push_str(&format!(" [example: {}]", self.example));
+        }
+        out
+    }
+}

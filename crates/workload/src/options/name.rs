@@ -1,0 +1,111 @@
+//! From the name of an option to what is known of it.
+
+use qpair_block::{Error, ErrorKind};
+
+use super::definition::Definition;
+use super::table::OPTIONS;
+use super::unsupported::{UNSUPPORTED, Unsupported};
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Known {
+    /// An option.
+    Option(&'static Definition),
+    /// An option of fio's that is not supported.
+    Unsupported(&'static Unsupported),
+}
+
+/// Looks a name up, by name or alias.
+#[must_use]
+pub fn find(name: &str) -> Option<Known> {
+    let option = OPTIONS.iter().find(|o| o.name == name || o.aliases.contains(&name));
+    let unsupported = || UNSUPPORTED.iter().find(|option| option.name == name);
+    option.map(Known::Option).or_else(|| unsupported().map(Known::Unsupported))
+}
+
+/// Nobody knows the name: the error that says so, with the nearest name that is known.
+pub(super) fn unknown(name: &str, before: &str) -> Error {
+    let error = Error::new(ErrorKind::Invalid, format!("{before}unknown option \"{name}\""));
+    match nearest(name, names()) {
+        Some(near) => error.hint(format!("did you mean {near}?")),
+        None => error.hint("qpair bench io --help lists all options"),
+    }
+}
+
+/// fio knows the name, but it is not supported: the error that says so.
+pub(super) fn unsupported(option: &Unsupported, before: &str) -> Error {
+    let what = format!("{before}fio's option {} is not supported", option.name);
+    let error = Error::new(ErrorKind::Invalid, what);
+    if !option.harmless.is_empty() {
+        return error
+            .hint(format!("only {}={}, which changes nothing", option.name, option.harmless[0]));
+    }
+    if option.instead.is_empty() {
+        return error.hint("take the line out, if the job makes sense without it");
+    }
+    error.hint(option.instead)
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    OPTIONS
+        .iter()
+        .flat_map(|option| std::iter::once(option.name).chain(option.aliases.iter().copied()))
+}
+
+/// The known word that is nearest to a wrong one, if one is near.
+pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer words may have more mistakes in them; a long text is no word.
+    let limit = (wrong.chars().count() / 3).clamp(1, 3);
+    if wrong.len() > 64 {
+        return None;
+    }
+    known
+        .map(|name| (distance(wrong, name), name))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that make one word the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_there_once() {
+        let mut all: Vec<&str> =
+            names().chain(UNSUPPORTED.iter().map(|option| option.name)).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn mistakes_are_near() {
+        let near = |wrong| nearest(wrong, names());
+        assert_eq!(near("iodpeth"), Some("iodepth"));
+        assert_eq!(near("runttime"), Some("runtime"));
+        assert_eq!(near("blocksiz"), Some("blocksize"));
+        assert_eq!(near("elephant_in_the_room"), None);
+        assert_eq!(near(&"x".repeat(1000)), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! Options as they were given: in which section, where.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use super::definition::Definition;
+use super::keyword;
+use super::name::{self, Known};
+
+/// Where something was given: a line of a job file, or the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place(Option<(Arc<Path>, u32)>);
+
+impl Place {
+    /// The command line.
+    pub const COMMAND_LINE: Self = Self(None);
+
+    /// A line of a file, from 1.
+    #[must_use]
+    pub fn line(file: &Arc<Path>, line: u32) -> Self {
+        Self(Some((file.clone(), line)))
+    }
+}
+
+/// What goes before a message: `a.fio:3: `, or nothing.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some((file, line)) => write!(f, "{}:{line}: ", file.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An option with its value.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The option.
+    pub option: &'static Definition,
+    /// Its value; `None`: it stood alone.
+    pub value: Option<String>,
+    /// Where.
+    pub place: Place,
+}
+
+impl Given {
+    /// Takes a name and its value; `None` for an option of fio's that is not supported but whose value asks for nothing.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that nobody knows, an option of fio's that is not supported, and an option without its value.
+    pub fn new(name: &str, value: Option<&str>, place: Place) -> Result<Option<Self>> {
+        let value = value.map(|value| keyword::replace(value.trim()));
+        match name::find(name) {
+            None => Err(name::unknown(name, &place.to_string())),
+            Some(Known::Unsupported(option)) => {
+                let given = value.as_deref().unwrap_or("1");
+                if option.harmless.contains(&given) {
+                    return Ok(None);
+                }
+                Err(name::unsupported(option, &place.to_string()))
+            }
+            Some(Known::Option(option)) => {
+                // Logs have a name of their own if they are given none.
+                let may_be_empty = option.name.starts_with("write_");
+                let is_empty = value.as_deref().unwrap_or_default().is_empty();
+                if is_empty && !(value.is_none() && option.takes.may_be_bare()) && !may_be_empty {
+                    let what = format!("{place}{}: has no value", option.name);
+                    return Err(Error::new(ErrorKind::Invalid, what)
+                        .hint(format!("write {}={}", option.name, option.example)));
+                }
+                Ok(Some(Self { option, value, place }))
+            }
+        }
+    }
+}
+
+/// A job as it was written.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: String,
+    /// Where it begins.
+    pub place: Place,
+    /// What was given for all jobs before it.
+    pub global: Vec<Given>,
+    /// What was given for it.
+    pub own: Vec<Given>,
+    /// It waits for all before it, as the first of a further job file does.
+    pub wall: bool,
+}
+
+/// The name of the section whose options are for all jobs after it.
+pub const GLOBAL: &str = "global";
+
+/// Options of the command line, in order, become sections: `--name` begins one; what stands before the first is for all.
+///
+/// Returns what is for all jobs (also for those of job files), and the sections.
+///
+/// # Errors
+/// See [`Given::new`].
+pub fn command_line<'a>(
+    words: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+) -> Result<(Vec<Given>, Vec<Section>)> {
+    let (mut global, mut sections): (Vec<Given>, Vec<Section>) = (Vec::new(), Vec::new());
+    let mut in_global = true;
+    for (name, value) in words {
+        if name == "name" {
+            let value =
+                value.map(str::trim).filter(|value| !value.is_empty()).ok_or_else(|| {
+                    Error::new(ErrorKind::Invalid, "--name: has no value").hint("write --name=JOB")
+                })?;
+            in_global = value == GLOBAL;
+            if !in_global {
+                sections.push(Section {
+                    name: value.to_owned(),
+                    place: Place::COMMAND_LINE,
+                    global: global.clone(),
+                    own: Vec::new(),
+                    wall: false,
+                });
+            }
+            continue;
+        }
+        let Some(given) = Given::new(name, value, Place::COMMAND_LINE)? else { continue };
+        match sections.last_mut() {
+            Some(section) if !in_global => section.own.push(given),
+            _ => global.push(given),
+        }
+    }
+    Ok((global, sections))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_begin_jobs() {
+        let words = [
+            ("bs", Some("8k")),
+            ("name", Some("a")),
+            ("rw", Some("read")),
+            ("name", Some("global")),
+            ("iodepth", Some("4")),
+            ("name", Some("b")),
+        ];
+        let (global, sections) = command_line(words).unwrap();
+        let names = |given: &[Given]| -> Vec<_> { given.iter().map(|g| g.option.name).collect() };
+        assert_eq!(names(&global), ["bs", "iodepth"]);
+        assert_eq!(sections.len(), 2);
+        assert_eq!((names(&sections[0].global), names(&sections[0].own)), (vec!["bs"], vec!["rw"]));
+        assert_eq!(names(&sections[1].global), ["bs", "iodepth"]);
+        assert!(sections[1].own.is_empty());
+    }
+
+    #[test]
+    fn unknown_is_an_error_that_names_it() {
+        let error =
+            |name, value| Given::new(name, value, Place::COMMAND_LINE).unwrap_err().to_string();
+        assert_eq!(
+            error("iodpeth", Some("1")),
+            "unknown option \"iodpeth\" (did you mean iodepth?)"
+        );
+        assert!(
+            error("zonemode", Some("zbd")).starts_with("fio's option zonemode is not supported")
+        );
+        assert!(error("exitall", None).contains("only exitall=0"));
+        assert!(error("bs", None).contains("has no value"));
+        assert!(error("filename", Some(" ")).contains("has no value"));
+        assert!(Given::new("zonemode", Some("none"), Place::COMMAND_LINE).unwrap().is_none());
+        assert!(Given::new("write_bw_log", None, Place::COMMAND_LINE).unwrap().is_some());
+        assert!(Given::new("thread", None, Place::COMMAND_LINE).unwrap().is_some());
+    }
+}

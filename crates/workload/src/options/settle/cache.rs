@@ -1,0 +1,38 @@
+//! Around the page cache or through it.
+
+use qpair_block::Result;
+use qpair_kernel::Interface;
+
+use super::interface::Way;
+use super::reader::Reader;
+use super::targets::Place;
+use crate::options::value;
+
+/// `direct`, or the opposite of `buffered`. Through the page cache unless said otherwise, as in fio.
+pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place) -> Result<bool> {
+    let own = |name: &str| reader.own(name).map(|given| value::boolean(given.value.as_deref()));
+    if let (Some(Ok(direct)), Some(Ok(buffered))) = (own("direct"), own("buffered"))
+        && direct == buffered
+    {
+        let digit = u8::from(direct);
+        let what = format!("direct={digit} and buffered={digit} contradict each other");
+        return Err(reader.contradiction("buffered", what));
+    }
+    let (direct, buffered) = (reader.flag("direct")?, reader.flag("buffered")?);
+    let last = reader.last(&["direct", "buffered"]).map(|given| given.option.name);
+    let direct = match last {
+        Some("buffered") => buffered == Some(false),
+        _ => direct == Some(true),
+    };
+    if way.mode.interface == Interface::Passthrough {
+        // There is no page cache on this way.
+        return Ok(true);
+    }
+    if !direct && place.has_files() {
+        let why = if last.is_none() { ", fio's default" } else { "" };
+        reader.note(format!(
+            "buffered{why}: what is measured is the page cache too (direct=1 goes around it)"
+        ));
+    }
+    Ok(direct)
+}

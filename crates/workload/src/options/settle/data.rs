@@ -1,0 +1,132 @@
+//! What is written, when it is durable, and whether it is there.
+
+use qpair_block::Result;
+
+use super::pattern::Pattern;
+use super::reader::Reader;
+use crate::job::{BlockSizes, Content, Direction, Verbs, Verify, VerifyMethod};
+use crate::options::value;
+
+pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Verify>> {
+    let method = match reader.word("verify")? {
+        None | Some("0") => return Ok(None),
+        Some("crc32") => VerifyMethod::Crc32,
+        Some("crc64") => VerifyMethod::Crc64,
+        Some("meta") => VerifyMethod::Meta,
+        Some("pattern") => VerifyMethod::Pattern,
+        Some(_) => VerifyMethod::Crc32c,
+    };
+    let writes = pattern.verbs != Verbs::Read;
+    let bytes = match method {
+        VerifyMethod::Pattern => {
+            reader.with("verify_pattern", value::pattern)?.ok_or_else(|| {
+                reader
+                    .contradiction("verify", "verify=pattern without a pattern")
+                    .hint("give verify_pattern=0xa5, for example")
+            })?
+        }
+        _ => Vec::new(),
+    };
+    let interval = reader.number("verify_interval", 0, 1 << 30)?.unwrap_or(0);
+    if interval > 0 {
+        for sizes in &pattern.block_sizes {
+            if let Some(bytes) = all(sizes).into_iter().find(|bytes| bytes % interval != 0) {
+                let what =
+                    format!("verify_interval={interval} does not divide the block size {bytes}");
+                return Err(reader.contradiction("verify_interval", what));
+            }
+        }
+    }
+    let only = reader.is_set("verify_only")?;
+    if only && !writes {
+        let what = "verify_only checks what the job would write, but it only reads";
+        return Err(reader
+            .contradiction("verify_only", what)
+            .hint("a job that reads and has verify checks what it reads"));
+    }
+    if only && reader.is_set("time_based")? {
+        let what = "verify_only and time_based exclude each other";
+        return Err(reader.contradiction("verify_only", what));
+    }
+    Ok(Some(Verify {
+        method,
+        pattern: bytes,
+        interval_bytes: interval,
+        after: reader.flag("do_verify")?.unwrap_or(true) && writes && !only,
+        only,
+        fatal: reader.is_set("verify_fatal")?,
+    }))
+}
+
+pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content> {
+    if is_verified {
+        // Verification says what blocks hold.
+        return Ok(Content::Random);
+    }
+    if reader.is_set("zero_buffers")? {
+        return Ok(Content::Zeroes);
+    }
+    if let Some(pattern) = reader.with("buffer_pattern", value::pattern)? {
+        return Ok(Content::Pattern(pattern));
+    }
+    let refill = reader.is_set("refill_buffers")?;
+    let scramble = reader.is_set("scramble_buffers")?;
+    Ok(if refill || scramble { Content::Refill } else { Content::Random })
+}
+
+/// What is flushed when.
+pub(super) struct Durability {
+    pub(super) flush_blocks: u32,
+    pub(super) flush_at_end: bool,
+    pub(super) force_unit_access: bool,
+}
+
+pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability> {
+    let mut durability =
+        Durability { flush_blocks: 0, flush_at_end: false, force_unit_access: false };
+    if verbs == Verbs::Read {
+        // Nothing to be made durable; fio passes over these options too.
+        reader.allow(&["fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync"]);
+        return Ok(durability);
+    }
+    let (full, data) =
+        (reader.number("fsync", 0, u32::MAX)?, reader.number("fdatasync", 0, u32::MAX)?);
+    let periods = [full, data].into_iter().flatten().filter(|blocks| *blocks > 0);
+    durability.flush_blocks = periods.min().unwrap_or(0);
+    if full.is_some_and(|blocks| blocks > 0) && data.is_some_and(|blocks| blocks > 0) {
+        reader.note(
+            "fsync and fdatasync are both done as one flush, after the smaller number of writes",
+        );
+    }
+    durability.flush_at_end = reader.is_set("end_fsync")? | reader.is_set("fsync_on_close")?;
+    durability.force_unit_access = match reader.word("sync")? {
+        None | Some("none" | "0") => false,
+        Some("dsync") => true,
+        Some(_) => {
+            reader.note(
+                "sync=sync is done as sync=dsync: each write is durable, times of files are not",
+            );
+            true
+        }
+    };
+    Ok(durability)
+}
+
+/// Every size a request can have, but those between the ends of a range: multiples of its smaller end.
+pub(super) fn all(sizes: &BlockSizes) -> Vec<u32> {
+    match sizes {
+        BlockSizes::Fixed(bytes) => vec![*bytes],
+        BlockSizes::Range(low, high) => vec![*low, *high],
+        BlockSizes::Split(parts) => parts.iter().map(|part| part.0).collect(),
+    }
+}
+
+/// Directions that a job has requests of.
+pub(super) fn used(verbs: Verbs) -> &'static [Direction] {
+    match verbs {
+        Verbs::Read => &[Direction::Read],
+        Verbs::Write => &[Direction::Write],
+        Verbs::Trim => &[Direction::Trim],
+        Verbs::Mixed { .. } => &[Direction::Read, Direction::Write],
+    }
+}

@@ -1,0 +1,285 @@
+//! From sections to jobs: defaults, clones, stages, groups, and what cannot be together.
+
+mod cache;
+mod data;
+mod interface;
+mod measure;
+mod pace;
+mod pattern;
+mod reader;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use qpair_block::{DeviceSpec, Error, ErrorKind, Result, format_bytes};
+use qpair_kernel::{Interface, Polling};
+
+use super::section::Section;
+use crate::job::{Direction, Extent, Job, Verbs};
+use reader::Reader;
+
+/// What holds for all jobs, whatever they say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Nothing is written.
+    pub read_only: bool,
+    /// What holds a file system or is in use is written all the same.
+    pub force: bool,
+}
+
+/// Jobs, ready to run.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The jobs, clones one after the other.
+    pub jobs: Vec<Job>,
+    /// What people should know before they run.
+    pub notes: Vec<String>,
+    /// Files that are to be removed afterwards: the run makes them.
+    pub unlink: Vec<PathBuf>,
+}
+
+/// Most jobs of a run, clones counted.
+const JOBS_MAX: u32 = 4096;
+
+/// Settles sections, in order.
+///
+/// # Errors
+/// `Invalid` where a value is wrong or options contradict each other, with file and line or the job's name.
+pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
+    let mut plan = Plan::default();
+    let (mut stage, mut group) = (0, 0);
+    for section in sections {
+        let reader = Reader::new(section)?;
+        let is_first = plan.jobs.is_empty();
+        let wall = reader.is_set("stonewall")? || section.wall;
+        let new_group = reader.is_set("new_group")?;
+        if !is_first && wall {
+            stage += 1;
+        }
+        if !is_first && (wall || new_group) {
+            group += 1;
+        }
+        let clones = reader.number("numjobs", 1, JOBS_MAX)?.unwrap_or(1);
+        let mut reader = Some(reader);
+        for clone in 0..clones {
+            let number = plan.jobs.len() as u32;
+            if number >= JOBS_MAX {
+                let what = format!("{}more than {JOBS_MAX} jobs", section.place);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            let reader = match reader.take() {
+                Some(first) => first,
+                None => Reader::new(section)?,
+            };
+            reader.allow(&["stonewall", "new_group", "numjobs", "thread"]);
+            let mut settled = job(&reader, limits, clone, number)?;
+            (settled.stage, settled.group) = (stage, group);
+            if reader.is_set("unlink")? {
+                plan.unlink.extend(made(&settled));
+            }
+            for note in reader.finish()? {
+                if !plan.notes.contains(&note) {
+                    plan.notes.push(note);
+                }
+            }
+            plan.jobs.push(settled);
+        }
+    }
+    share_files(&mut plan.jobs);
+    plan.unlink.sort();
+    plan.unlink.dedup();
+    Ok(plan)
+}
+
+fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<Job> {
+    let section = reader.section;
+    let name = reader.own("name").and_then(|given| given.value.as_deref()).unwrap_or(&section.name);
+    reader.allow(&["name"]);
+    let way = interface::way(reader)?;
+    let pattern = pattern::pattern(reader)?;
+    let place = targets::place(reader, &way, clone, !limits.read_only)?;
+    let seed = pattern::seed(reader, number)?;
+    let one_by_one = way.is_synchronous && place.has_files();
+    let depth = pace::depth(reader, one_by_one, &way.name)?;
+    let direct = cache::direct(reader, &way, &place)?;
+    let verify = data::verify(reader, &pattern)?;
+    let durability = data::durability(reader, pattern.verbs)?;
+    let (rate, rate_process) = pace::rate(reader)?;
+    let (think_time, think_time_blocks, think_time_spin) = pace::think(reader)?;
+    let times = pace::times(reader, seed)?;
+    let (cpus, cpu_policy) = measure::cpus(reader)?;
+    measure::memory(reader)?;
+    let Some(first) = place.targets.first() else {
+        return Err(reader.contradiction("filename", "no file"));
+    };
+    let mut job = Job::new(name, first.spec.clone(), way.mode);
+    job.description = reader.text("description").map(str::to_owned);
+    job.options = options(section, name);
+    job.group_reporting = reader.is_set("group_reporting")?;
+    job.clone = clone;
+    job.target_order = place.order;
+    job.engine = way.name;
+    job.direct = direct;
+    job.read_only = limits.read_only;
+    job.force = reader.is_set("allow_mounted_write")? || limits.force;
+    job.invalidate = reader.flag("invalidate")?.unwrap_or(true);
+    job.verbs = pattern.verbs;
+    job.order = pattern.order;
+    job.vector_len = way.blocks;
+    job.distribution = pattern.distribution;
+    job.random_map = pattern.random_map;
+    job.seed = seed;
+    job.offset = place.offset;
+    job.size = place.size;
+    job.io_size = place.io_size;
+    job.loops = reader.number("loops", 1, u32::MAX)?.unwrap_or(1);
+    job.runtime = times.runtime;
+    job.time_based = times.time_based;
+    job.ramp = times.ramp;
+    job.start_delay = times.start_delay;
+    job.rate = rate;
+    job.rate_process = rate_process;
+    job.think_time = think_time;
+    job.think_time_blocks = think_time_blocks;
+    job.think_time_spin = think_time_spin;
+    job.depth = depth.depth;
+    job.batch_submit = depth.submit;
+    job.batch_complete_min = depth.complete_min;
+    job.batch_complete_max = depth.complete_max;
+    job.form = pace::form(reader)?;
+    job.flush_blocks = durability.flush_blocks;
+    job.flush_at_end = durability.flush_at_end;
+    job.force_unit_access = durability.force_unit_access;
+    job.content = data::content(reader, verify.is_some())?;
+    job.verify = verify;
+    job.cpus = cpus;
+    job.cpu_policy = cpu_policy;
+    job.measured = measure::measured(reader)?;
+    job.percentiles = measure::percentiles(reader)?;
+    job.sample = measure::sample(reader)?;
+    job.logs = measure::logs(reader, name)?;
+    job.block_sizes = pattern.block_sizes;
+    job.targets = place.targets;
+    check(reader, &job)?;
+    Ok(job)
+}
+
+/// What cannot be together.
+fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
+    let has_files = job.targets.iter().any(|target| !target.spec.paths().is_empty());
+    let polls = job.mode.polling != Polling::Interrupt;
+    if polls && has_files && !job.direct && job.mode.interface != Interface::Passthrough {
+        let name = reader.last(&["hipri", "interface"]).map_or("direct", |given| given.option.name);
+        let what = format!(
+            "{name} polls the drive (IOPOLL), but with direct=0 there is only the page cache to poll"
+        );
+        return Err(reader.contradiction(name, what).hint("give direct=1"));
+    }
+    if job.read_only && job.writes() {
+        let what = "the job writes, but only reading is allowed";
+        return Err(reader
+            .contradiction("rw", what)
+            .hint("leave --readonly out, or choose rw=read or rw=randread"));
+    }
+    let blocks = u64::from(job.vector_len.max(1));
+    let verbs = if job.writes() { job.verbs } else { Verbs::Read };
+    for direction in data::used(verbs) {
+        let sizes = &job.block_sizes[*direction as usize];
+        for bytes in data::all(sizes) {
+            if job.direct && has_files && bytes % 512 != 0 {
+                let what = format!(
+                    "blocks of {bytes} bytes are not multiples of 512, which direct=1 needs"
+                );
+                return Err(reader
+                    .contradiction("bs", what)
+                    .hint("choose a multiple of 512, better of 4k, or direct=0"));
+            }
+        }
+        let largest = u64::from(sizes.max()) * blocks;
+        if largest > 1 << 30 {
+            let what = format!("requests of {} are over 1 GiB", format_bytes(largest));
+            return Err(reader.contradiction("vsize", what));
+        }
+        if let Some(Extent::Bytes(size)) = job.size
+            && size < largest
+        {
+            let what = format!(
+                "requests of {} do not fit into the {} of {} that are used",
+                format_bytes(largest),
+                format_bytes(size),
+                match job.targets.len() {
+                    1 => "the file".to_owned(),
+                    files => format!("each of the {files} files"),
+                }
+            );
+            return Err(reader.contradiction("size", what).hint("make size larger, or bs smaller"));
+        }
+    }
+    if let (true, true, Extent::Bytes(offset)) = (job.direct, has_files, job.offset)
+        && !offset.is_multiple_of(512)
+    {
+        let what = format!("offset {offset} is not a multiple of 512, which direct=1 needs");
+        return Err(reader.contradiction("offset", what));
+    }
+    if job.verbs == Verbs::Trim && job.verify.is_some() {
+        return Err(reader.contradiction("verify", "trimmed blocks hold nothing to verify"));
+    }
+    let limit = |direction: Direction| job.rate[direction as usize].bytes_per_s;
+    for direction in data::used(verbs) {
+        let smallest = u64::from(job.block_sizes[*direction as usize].min()) * blocks;
+        if (1..smallest).contains(&limit(*direction)) {
+            reader.note(format!("rate={}: less than one request a second", limit(*direction)));
+        }
+    }
+    if let crate::job::Form::Messages { .. } = job.form
+        && job.runtime.is_none()
+    {
+        return Err(reader
+            .contradiction("mode", "mode=msg without a runtime")
+            .hint("give runtime=10, for example"));
+    }
+    Ok(())
+}
+
+/// The options as given, the last of each name, `name` first.
+fn options(section: &Section, name: &str) -> Vec<(String, String)> {
+    let mut options = vec![("name".to_owned(), name.to_owned())];
+    for given in section.global.iter().chain(&section.own) {
+        if given.option.name == "name" {
+            continue;
+        }
+        options.retain(|(other, _)| other != given.option.name);
+        let value = given.value.clone().unwrap_or_else(|| "1".to_owned());
+        options.push((given.option.name.to_owned(), value));
+    }
+    options
+}
+
+/// The files of a job that the run will make.
+fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
+    job.targets.iter().filter(|target| target.create_bytes.is_some()).filter_map(|target| {
+        match &target.spec {
+            DeviceSpec::File(path) if matches!(path.try_exists(), Ok(false)) => Some(path.clone()),
+            _ => None,
+        }
+    })
+}
+
+/// A file that several jobs use is made as large as the one that needs most of it.
+fn share_files(jobs: &mut [Job]) {
+    let mut largest: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    let mut each = |see: &mut dyn FnMut(&mut BTreeMap<PathBuf, u64>, &PathBuf, &mut u64)| {
+        for target in jobs.iter_mut().flat_map(|job| &mut job.targets) {
+            if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, &mut target.create_bytes)
+            {
+                see(&mut largest, path, bytes);
+            }
+        }
+    };
+    each(&mut |largest, path, bytes| {
+        let most = largest.entry(path.clone()).or_default();
+        *most = (*most).max(*bytes);
+    });
+    each(&mut |largest, path, bytes| *bytes = largest.get(path).copied().unwrap_or(*bytes));
+}

@@ -1,0 +1,114 @@
+//! How many at once, how fast, how long.
+
+use std::time::Duration;
+
+use qpair_block::Result;
+
+use super::pattern::mix;
+use super::reader::Reader;
+use crate::job::{Form, Rate, RateProcess};
+use crate::options::value::{self, TimeUnit};
+
+/// Requests in flight.
+pub(super) struct Depth {
+    pub(super) depth: u32,
+    pub(super) submit: u32,
+    pub(super) complete_min: u32,
+    pub(super) complete_max: u32,
+}
+
+/// Deepest queue that is asked for; devices have limits of their own.
+const DEPTH_MAX: u32 = 1 << 20;
+
+/// `one_by_one`: calls are made one after the other, whatever the depth.
+pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Result<Depth> {
+    let mut depth = reader.number("iodepth", 1, DEPTH_MAX)?.unwrap_or(1);
+    if one_by_one && depth > 1 {
+        reader.note(format!(
+            "{engine} makes one call at a time: iodepth={depth} has no effect (ioengine=posix has threads)"
+        ));
+        depth = 1;
+    }
+    let submit = match reader.number("iodepth_batch", 0, DEPTH_MAX)? {
+        None => 1,
+        Some(0) => depth,
+        Some(batch) => batch.min(depth),
+    };
+    let complete_min =
+        reader.number("iodepth_batch_complete_min", 0, DEPTH_MAX)?.unwrap_or(1).min(depth);
+    let complete_max = match reader.number("iodepth_batch_complete_max", 0, DEPTH_MAX)? {
+        // fio's default: no more at once than it waits for; and all that are there where it does not wait.
+        None | Some(0) => complete_min,
+        Some(max) => max.max(complete_min),
+    };
+    Ok(Depth { depth, submit, complete_min, complete_max })
+}
+
+pub(super) fn form(reader: &Reader<'_>) -> Result<Form> {
+    Ok(match reader.word("mode")? {
+        Some("normal") => Form::Barrier,
+        Some("stress") => Form::Stress,
+        Some("msg") => {
+            let interval = reader.time("mininterval", TimeUnit::Microseconds)?;
+            Form::Messages { interval: interval.unwrap_or_default() }
+        }
+        _ => Form::Full,
+    })
+}
+
+pub(super) fn rate(reader: &Reader<'_>) -> Result<([Rate; 3], RateProcess)> {
+    let bytes = reader.each("rate", |text| reader.size(text))?;
+    let ios = reader.each("rate_iops", |text| value::bytes(text, value::KbBase::Binary))?;
+    if reader.last(&["rate"]).is_some() && reader.last(&["rate_iops"]).is_some() {
+        let what = "rate and rate_iops exclude each other";
+        return Err(reader.contradiction("rate_iops", what));
+    }
+    let mut rates = [Rate::default(); 3];
+    for (at, rate) in rates.iter_mut().enumerate() {
+        rate.bytes_per_s = bytes[at].unwrap_or(0);
+        rate.ios_per_s = ios[at].unwrap_or(0);
+    }
+    let limited = rates.iter().any(|rate| *rate != Rate::default());
+    let process = match limited && reader.word("rate_process")? == Some("poisson") {
+        true => RateProcess::Poisson,
+        false => RateProcess::Linear,
+    };
+    Ok((rates, process))
+}
+
+/// The pause, after how many requests, and the part of it that is spent computing.
+pub(super) fn think(reader: &Reader<'_>) -> Result<(Duration, u32, Duration)> {
+    let pause = reader.time("thinktime", TimeUnit::Microseconds)?.unwrap_or_default();
+    if pause.is_zero() {
+        return Ok((pause, 1, Duration::ZERO));
+    }
+    let blocks = reader.number("thinktime_blocks", 1, u32::MAX)?.unwrap_or(1);
+    let spin = reader.time("thinktime_spin", TimeUnit::Microseconds)?.unwrap_or_default();
+    Ok((pause, blocks, spin.min(pause)))
+}
+
+/// When a job begins and ends.
+pub(super) struct Times {
+    pub(super) runtime: Option<Duration>,
+    pub(super) time_based: bool,
+    pub(super) ramp: Duration,
+    pub(super) start_delay: Duration,
+}
+
+pub(super) fn times(reader: &Reader<'_>, seed: u64) -> Result<Times> {
+    let runtime = reader.time("runtime", TimeUnit::Seconds)?.filter(|time| !time.is_zero());
+    let time_based = reader.is_set("time_based")?;
+    if time_based && runtime.is_none() {
+        let what = "time_based without a runtime would never end";
+        return Err(reader.contradiction("time_based", what).hint("give runtime=30, for example"));
+    }
+    let delay = reader.with("startdelay", |text| {
+        value::range(text, |text| value::time(text, TimeUnit::Seconds))
+    })?;
+    let start_delay = delay.map_or(Duration::ZERO, |(low, high)| {
+        let part = (mix(seed ^ 0x5d) >> 11) as f64 / (1_u64 << 53) as f64;
+        low + (high - low).mul_f64(part)
+    });
+    let ramp = reader.time("ramp_time", TimeUnit::Seconds)?.unwrap_or_default();
+    Ok(Times { runtime, time_based, ramp, start_delay })
+}

@@ -1,0 +1,205 @@
+//! What is read and written: directions, sizes, order, random numbers.
+
+use qpair_block::Result;
+
+use super::reader::Reader;
+use crate::job::{BlockSizes, Distribution, Order, Verbs};
+use crate::options::value::{self, Read};
+
+/// What a job asks of its devices.
+pub(super) struct Pattern {
+    pub(super) verbs: Verbs,
+    pub(super) order: Order,
+    pub(super) block_sizes: [BlockSizes; 3],
+    pub(super) distribution: Distribution,
+    pub(super) random_map: bool,
+}
+
+/// Largest block, bytes.
+const BLOCK_BYTES_MAX: u64 = 1 << 30;
+
+pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
+    let (verbs, mut order) = verbs(reader)?;
+    let mut pattern = Pattern {
+        verbs,
+        order,
+        block_sizes: block_sizes(reader)?,
+        distribution: Distribution::Uniform,
+        random_map: true,
+    };
+    if order == Order::Random {
+        let shares = reader.each("percentage_random", |text| match text {
+            "0" => Ok(false),
+            "100" => Ok(true),
+            _ => Err("is neither 0 nor 100; a mix of both is not supported".to_owned()),
+        })?;
+        let shares = shares.map(|random| random.unwrap_or(true));
+        if shares != [shares[0]; 3] {
+            let what =
+                "percentage_random: one order for reads and another for writes is not supported";
+            return Err(reader.contradiction("percentage_random", what));
+        }
+        if !shares[0] {
+            order = Order::Sequential;
+        }
+    }
+    pattern.order = order;
+    if order == Order::Random {
+        pattern.distribution =
+            reader.with("random_distribution", distribution)?.unwrap_or(Distribution::Uniform);
+        let no_map = reader.is_set("norandommap")?;
+        let every_block_once = reader.word("random_generator")? == Some("lfsr");
+        // As in fio, a distribution that is not uniform needs blocks to come again.
+        pattern.random_map =
+            pattern.distribution == Distribution::Uniform && (!no_map || every_block_once);
+    }
+    Ok(pattern)
+}
+
+fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order)> {
+    let text = reader.text("rw").unwrap_or("read");
+    if let Some((_, modifier)) = text.split_once(':') {
+        let given = reader.last(&["rw"]);
+        let why = format!("the modifier :{modifier} of offsets is not supported");
+        return Err(match given {
+            Some(given) => reader.wrong(given, &why),
+            None => reader.contradiction("rw", why),
+        });
+    }
+    let (verb, order) = match text.strip_prefix("rand") {
+        Some(verb) => (verb, Order::Random),
+        None => (text, Order::Sequential),
+    };
+    let verbs = match verb {
+        "read" => Verbs::Read,
+        "write" => Verbs::Write,
+        "trim" => Verbs::Trim,
+        "rw" | "readwrite" => Verbs::Mixed { read_percent: read_percent(reader)? },
+        "trimwrite" => {
+            let what = format!("fio's rw={text} is not supported: trims and writes in one job");
+            return Err(reader.contradiction("rw", what));
+        }
+        _ => {
+            // Says which words there are.
+            reader.word("rw")?;
+            Verbs::Read
+        }
+    };
+    if text == "randreadwrite" {
+        reader.word("rw")?;
+    }
+    Ok((verbs, order))
+}
+
+/// The later one of `rwmixread` and `rwmixwrite` decides.
+fn read_percent(reader: &Reader<'_>) -> Result<u8> {
+    let reads = reader.number("rwmixread", 0, 100)?;
+    let writes = reader.number("rwmixwrite", 0, 100)?;
+    let last = reader.last(&["rwmixread", "rwmixwrite"]).map(|given| given.option.name);
+    let percent = match (last, reads, writes) {
+        (Some("rwmixread"), Some(reads), _) => reads,
+        (_, _, Some(writes)) => 100 - writes,
+        _ => 50,
+    };
+    if let (Some(reads), Some(writes)) = (reads, writes)
+        && reads + writes != 100
+    {
+        reader.note(format!(
+            "rwmixread={reads} and rwmixwrite={writes}: the last one counts, {percent} % reads"
+        ));
+    }
+    Ok(percent as u8)
+}
+
+/// `bssplit` before `bsrange` before `bs`, as in fio.
+fn block_sizes(reader: &Reader<'_>) -> Result<[BlockSizes; 3]> {
+    let size = |text: &str| checked(reader.size(text)?);
+    let fixed = reader.each("bs", size)?;
+    let ranges = reader.each("bsrange", |text| value::range(text, size))?;
+    let splits = reader.each("bssplit", |text| {
+        let parts = reader.split(text)?;
+        parts
+            .into_iter()
+            .map(|(bytes, share)| Ok((checked(bytes)?, share)))
+            .collect::<Read<Vec<_>>>()
+    })?;
+    let named = ["bssplit", "bsrange", "bs"].map(|name| reader.last(&[name]).map(|_| name));
+    let mut named = named.into_iter().flatten();
+    if let (Some(first), Some(second)) = (named.next(), named.next()) {
+        reader.note(format!("{first} goes before {second}"));
+    }
+    let [split_r, split_w, split_t] = splits;
+    let of = |split: Option<Vec<(u32, u8)>>, at: usize| match (split, ranges[at], fixed[at]) {
+        (Some(parts), _, _) if parts.len() == 1 => BlockSizes::Fixed(parts[0].0),
+        (Some(parts), _, _) => BlockSizes::Split(parts),
+        (None, Some((low, high)), _) if low < high => BlockSizes::Range(low, high),
+        (None, Some((bytes, _)), _) | (None, None, Some(bytes)) => BlockSizes::Fixed(bytes),
+        (None, None, None) => BlockSizes::Fixed(4096),
+    };
+    Ok([of(split_r, 0), of(split_w, 1), of(split_t, 2)])
+}
+
+fn checked(bytes: u64) -> Read<u32> {
+    match bytes {
+        0 => Err("is a block of nothing".to_owned()),
+        1..=BLOCK_BYTES_MAX => Ok(bytes as u32),
+        _ => Err("is over 1g, the largest block".to_owned()),
+    }
+}
+
+fn distribution(text: &str) -> Read<Distribution> {
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    if rest.contains([':', ',']) {
+        return Err(
+            "has more than one number: a centre, or distributions by direction, are not supported"
+                .to_owned(),
+        );
+    }
+    let number = |default: f64| match rest {
+        "" => Ok(default),
+        rest => value::float(rest),
+    };
+    match name {
+        "random" if rest.is_empty() => Ok(Distribution::Uniform),
+        "zipf" => match number(1.1)? {
+            theta if theta > 0.0 && theta != 1.0 && theta <= 100.0 => {
+                Ok(Distribution::Zipf { theta })
+            }
+            _ => Err("needs a theta over 0 that is not 1".to_owned()),
+        },
+        "pareto" => match number(0.2)? {
+            h if h > 0.0 && h < 1.0 => Ok(Distribution::Pareto { h }),
+            _ => Err("needs a power between 0 and 1".to_owned()),
+        },
+        "normal" | "gauss" => match number(0.0)? {
+            deviation if rest.is_empty() || !(0.0..=100.0).contains(&deviation) => {
+                Err("needs a deviation from 0 to 100 percent".to_owned())
+            }
+            deviation_percent => Ok(Distribution::Normal { deviation_percent }),
+        },
+        "zoned" | "zoned_abs" => Err("fio's zones are not supported".to_owned()),
+        _ => Err("is not known; known: random, zipf, pareto, normal".to_owned()),
+    }
+}
+
+/// The seed of a clone: it differs from that of every other job of a run, and is the same in every run.
+pub(super) fn seed(reader: &Reader<'_>, job_number: u32) -> Result<u64> {
+    let given = reader.bytes("randseed")?;
+    let repeat = reader.flag("randrepeat")?.unwrap_or(true) || reader.is_set("allrandrepeat")?;
+    let base = match given {
+        Some(seed) => seed,
+        None if repeat => 0x89,
+        None => {
+            use std::hash::{BuildHasher, RandomState};
+            RandomState::new().hash_one(job_number)
+        }
+    };
+    Ok(mix(base.wrapping_add(u64::from(job_number).wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+}
+
+/// Spreads a number over all bits: `SplitMix64`'s finalizer.
+pub(super) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,236 @@
+//! Which files and devices a clone works on, and how much of them.
+
+use std::path::{Path, PathBuf};
+
+use qpair_block::{DeviceSpec, NullOptions, Result};
+
+use super::interface::Way;
+use super::reader::Reader;
+use crate::job::{Extent, Target, TargetOrder};
+use crate::options::value::{Amount, Read};
+
+/// Where a job works.
+pub(super) struct Place {
+    pub(super) targets: Vec<Target>,
+    pub(super) order: TargetOrder,
+    pub(super) offset: Extent,
+    pub(super) size: Option<Extent>,
+    pub(super) io_size: Option<u64>,
+}
+
+impl Place {
+    /// Whether any of it is reached through the kernel.
+    pub(super) fn has_files(&self) -> bool {
+        self.targets.iter().any(|target| !target.spec.paths().is_empty())
+    }
+}
+
+/// Most files of a job: each is open.
+const FILES_MAX: u32 = 4096;
+
+/// Kinds of devices that are named by a specifier.
+const SCHEMES: [&str; 8] =
+    ["file:", "ram:", "null:", "delay:", "fault:", "stripe:", "nvme:", "softnvme:"];
+
+pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) -> Result<Place> {
+    let names = names(reader, clone)?;
+    let count = names.len() as u64;
+    let offset = offset(reader, clone)?;
+    let whole = reader.amount("size")?;
+    let each = reader.bytes("filesize")?;
+    let size = match (each, whole) {
+        (Some(bytes), _) => Some(Extent::Bytes(bytes)),
+        (None, Some(Amount::Bytes(bytes))) => Some(Extent::Bytes(bytes / count)),
+        (None, Some(Amount::Percent(percent))) => Some(Extent::Percent(percent)),
+        (None, None) => None,
+    };
+    let io_size = reader.bytes("io_size")?;
+    let order = match reader.word("file_service_type")? {
+        Some("random") => TargetOrder::Random,
+        Some("sequential") => TargetOrder::Sequential,
+        _ => TargetOrder::RoundRobin,
+    };
+    // A file that is made holds all that will be used of it.
+    let make_bytes = match (size, offset) {
+        (Some(Extent::Bytes(bytes)), Extent::Bytes(offset)) => bytes.checked_add(offset),
+        _ => None,
+    };
+    let may_make = may_make && reader.flag("allow_file_create")? != Some(false);
+    reader.word("fallocate")?;
+    for always in ["create_serialize", "create_fsync"] {
+        if reader.flag(always)? == Some(false) {
+            return Err(reader.contradiction(always, format!("{always}=0 is not supported")));
+        }
+    }
+    let overwrite = reader.is_set("overwrite")?;
+    let mut targets = Vec::new();
+    for name in names {
+        let spec = match name {
+            _ if way.is_null => {
+                let Some(size_bytes) = make_bytes else {
+                    let what = "ioengine=null needs a size in bytes";
+                    return Err(reader.contradiction("ioengine", what).hint("give --size=1g"));
+                };
+                DeviceSpec::Null(NullOptions { size_bytes })
+            }
+            Name::Device(spec) => spec,
+            Name::File(path) => DeviceSpec::File(path),
+        };
+        let mut target = Target { spec, create_bytes: None };
+        if let DeviceSpec::File(path) = &target.spec
+            && (!path.starts_with("/dev") || path.starts_with("/dev/shm"))
+            && may_make
+        {
+            if make_bytes.is_none() && is_missing(path) {
+                let what = format!(
+                    "{} is not there, and size does not say how large to make it",
+                    path.display()
+                );
+                return Err(reader
+                    .contradiction("filename", what)
+                    .hint("give --size=1g, for example"));
+            }
+            target.create_bytes = make_bytes.filter(|bytes| *bytes > 0);
+            if overwrite && is_missing(path) {
+                let what = format!("overwrite=1, but {} is not there", path.display());
+                return Err(reader
+                    .contradiction("overwrite", what)
+                    .hint("write it once with rw=write, in a job before or by another run"));
+            }
+        }
+        targets.push(target);
+    }
+    Ok(Place { targets, order, offset, size, io_size })
+}
+
+fn is_missing(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
+}
+
+fn offset(reader: &Reader<'_>, clone: u32) -> Result<Extent> {
+    let offset = reader.amount("offset")?.unwrap_or(Amount::Bytes(0));
+    let step = reader.amount("offset_increment")?;
+    let mixed = || {
+        let what = "offset and offset_increment are not both bytes or both percent";
+        reader.contradiction("offset_increment", what)
+    };
+    match (offset, step) {
+        (Amount::Bytes(bytes), None) => Ok(Extent::Bytes(bytes)),
+        (Amount::Bytes(bytes), Some(Amount::Bytes(step))) => step
+            .checked_mul(clone.into())
+            .and_then(|step| bytes.checked_add(step))
+            .map(Extent::Bytes)
+            .ok_or_else(|| reader.contradiction("offset_increment", "the offset is too large")),
+        (Amount::Percent(percent), None) => Ok(Extent::Percent(percent)),
+        (Amount::Bytes(1..), Some(Amount::Percent(_))) => Err(mixed()),
+        (offset, Some(Amount::Percent(step))) => {
+            let begin = if let Amount::Percent(percent) = offset { percent } else { 0 };
+            let percent = u32::from(begin) + u32::from(step) * clone;
+            u8::try_from(percent)
+                .ok()
+                .filter(|percent| *percent < 100)
+                .map(Extent::Percent)
+                .ok_or_else(|| {
+                    reader.contradiction(
+                        "offset_increment",
+                        format!("the offset would be {percent} %"),
+                    )
+                })
+        }
+        (Amount::Percent(_), Some(Amount::Bytes(_))) => Err(mixed()),
+    }
+}
+
+/// What a target is called.
+enum Name {
+    File(PathBuf),
+    Device(DeviceSpec),
+}
+
+fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
+    let directories = match reader.text("directory") {
+        Some(text) => parts(text),
+        None => Vec::new(),
+    };
+    let under = |directory: Option<&String>, name: &str| match directory {
+        // As fio does it: the directory goes before the name, also where the name begins with a slash.
+        Some(directory) => PathBuf::from(format!("{directory}/{name}")),
+        None => PathBuf::from(name),
+    };
+    if let Some(given) = reader.last(&["filename"]) {
+        let text = given.value.as_deref().unwrap_or_default();
+        if let Some(spec) = device(text).map_err(|why| reader.wrong(given, &why))? {
+            reader.allow(&["directory"]);
+            return Ok(vec![Name::Device(spec)]);
+        }
+        let names = parts(text);
+        if names.iter().any(|name| name == "-") {
+            return Err(reader.wrong(given, "standard input and output are no devices"));
+        }
+        if names.iter().any(|name| name.contains('\0')) || names.len() > FILES_MAX as usize {
+            return Err(reader.wrong(given, "is no list of files"));
+        }
+        if names.is_empty() {
+            return Err(reader.wrong(given, "names no file"));
+        }
+        return Ok(names.iter().map(|name| Name::File(under(directories.first(), name))).collect());
+    }
+    let count = reader.number("nrfiles", 1, FILES_MAX)?.unwrap_or(1);
+    let format = reader.text("filename_format").unwrap_or("$jobname.$jobnum.$filenum");
+    if format.contains("$clientuid") {
+        let what = "filename_format: $clientuid is not supported: there are no clients";
+        return Err(reader.contradiction("filename_format", what));
+    }
+    // A job's name may be any text; a slash in it makes no folders.
+    let job = reader.section.name.replace('/', "_");
+    let directory = match directories.len() {
+        0 => None,
+        len => directories.get(clone as usize % len),
+    };
+    let name = |file: u32| {
+        let name = format
+            .replace("$jobnum", &clone.to_string())
+            .replace("$filenum", &file.to_string())
+            .replace("$jobname", &job);
+        Name::File(under(directory, &name))
+    };
+    Ok((0..count).map(name).collect())
+}
+
+/// A device specifier, if the text is one.
+fn device(text: &str) -> Read<Option<DeviceSpec>> {
+    if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+        return Ok(None);
+    }
+    DeviceSpec::parse(text).map(Some).map_err(|error| error.to_string())
+}
+
+/// Names apart by colons; a backslash before a colon makes it part of the name.
+fn parts(text: &str) -> Vec<String> {
+    let (mut parts, mut part, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if matches!(chars.peek(), Some(':' | '\\')) => part.extend(chars.next()),
+            ':' => parts.push(std::mem::take(&mut part)),
+            c => part.push(c),
+        }
+    }
+    parts.push(part);
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colons_separate_names() {
+        assert_eq!(parts("/dev/a:/dev/b"), ["/dev/a", "/dev/b"]);
+        assert_eq!(parts(r"a\:b:c\\:d\e"), ["a:b", r"c\", r"d\e"]);
+        assert_eq!(parts("::"), Vec::<String>::new());
+        assert!(device("a:b").unwrap().is_none());
+        assert!(device("ram:size=1MiB").unwrap().is_some());
+        assert!(device("ram:size=one").is_err());
+    }
+}
