@@ -1,0 +1,162 @@
+//! What a point of an experiment is: a configuration that can be run, and is the same wherever it comes up.
+//!
+//! Experiments share points: what Figure 2 measures at a depth of 16, Figure 3 shows the system calls of. Equal
+//! configurations are run once.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which of several devices a thread uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Assignment {
+    /// Each thread one of its own, in turns.
+    #[default]
+    Own,
+    /// Each thread all of them.
+    All,
+}
+
+/// How requests are handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// As fast as the queue takes them.
+    #[default]
+    Full,
+    /// By another thread, with at least so many microseconds between two: S4's *msg*.
+    Interval {
+        /// Shortest time between two requests, microseconds.
+        us: u32,
+    },
+    /// As fast as the queue takes them, for as many seconds, watched second by second: S4's *stress*.
+    Prolonged {
+        /// Seconds.
+        seconds: u32,
+    },
+}
+
+/// One point.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Config {
+    /// The interface, by the name it has in [`crate::INTERFACES`].
+    pub interface: String,
+    /// Cores that all threads together may use.
+    pub cores: u32,
+    /// Threads that submit.
+    pub threads: u32,
+    /// Requests that each of them keeps in flight.
+    pub depth: u32,
+    /// Bytes of a request.
+    pub block_bytes: u32,
+    /// Reads of 100 requests; the rest are writes.
+    pub read_percent: u8,
+    /// Devices, the first so many of those given.
+    pub drives: u32,
+    /// Which of them a thread uses.
+    pub assignment: Assignment,
+    /// How requests are handed out.
+    pub pace: Pace,
+}
+
+impl Config {
+    /// 4 KiB random reads of one device by one thread, one at a time.
+    #[must_use]
+    pub fn new(interface: impl Into<String>, cores: u32) -> Self {
+        Self {
+            interface: interface.into(),
+            cores,
+            threads: 1,
+            depth: 1,
+            block_bytes: 4096,
+            read_percent: 100,
+            drives: 1,
+            assignment: Assignment::Own,
+            pace: Pace::Full,
+        }
+    }
+
+    /// With this depth.
+    #[must_use]
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// With so many threads.
+    #[must_use]
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// With requests of so many bytes.
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// With so many of 100 requests reads.
+    #[must_use]
+    pub fn read_percent(mut self, percent: u8) -> Self {
+        self.read_percent = percent;
+        self
+    }
+
+    /// On so many devices.
+    #[must_use]
+    pub fn drives(mut self, drives: u32, assignment: Assignment) -> Self {
+        self.drives = drives;
+        self.assignment = assignment;
+        self
+    }
+
+    /// At this pace.
+    #[must_use]
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Whether it writes.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.read_percent < 100
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: u32| if count == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{}: {} thread{} on {} core{}, queue depth {}, ",
+            self.interface,
+            self.threads,
+            plural(self.threads),
+            self.cores,
+            plural(self.cores),
+            self.depth
+        )?;
+        match self.read_percent {
+            100 => f.write_str("reads")?,
+            0 => f.write_str("writes")?,
+            percent => write!(f, "{percent} % reads")?,
+        }
+        write!(f, " of {}", qpair_block::format_bytes(self.block_bytes.into()))?;
+        if self.drives != 1 {
+            let which = match self.assignment {
+                Assignment::Own => "each thread one of",
+                Assignment::All => "each thread all of",
+            };
+            write!(f, ", {which} {} devices", self.drives)?;
+        }
+        match self.pace {
+            Pace::Full => Ok(()),
+            Pace::Interval { us } => write!(f, ", handed over every {us} us"),
+            Pace::Prolonged { seconds } => write!(f, ", for {seconds} s"),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The experiments, each by the figure it repeats: which configurations, and how they are shown.
+//!
+//! An experiment only plans. What several of them need is run once; see [`Config`].
+
+mod s1;
+mod s3;
+mod s4;
+mod s5;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::lab::Lab;
+use crate::measure::Metric;
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// The figure it repeats.
+    pub figure: &'static str,
+    /// What it shows.
+    pub shows: &'static str,
+    /// What the paper found there.
+    pub found: &'static str,
+    /// What it needs besides a device.
+    pub needs: &'static str,
+    /// Its points here.
+    plan: fn(&Lab) -> Plan,
+}
+
+impl Experiment {
+    /// Its points here, and what cannot be done.
+    #[must_use]
+    pub fn plan(&self, lab: &Lab) -> Plan {
+        let mut plan = (self.plan)(lab);
+        for group in &mut plan.groups {
+            group.series.retain(|series| !series.points.is_empty());
+        }
+        plan.groups.retain(|group| !group.series.is_empty());
+        plan
+    }
+}
+
+/// All of them, in the order of the report.
+pub const EXPERIMENTS: [Experiment; 16] = [
+    s1::QUEUE_DEPTH,
+    s1::SYSTEM_CALLS,
+    s1::CORES_PER_DRIVE,
+    s1::DRIVES,
+    s3::DRIVE_SCALING,
+    s3::WRITE_MIX,
+    s3::PAGE_SIZE,
+    s3::OUTSTANDING,
+    s3::THREADS,
+    s3::ALL_TO_ALL,
+    s4::THREADS_AND_OUTSTANDING,
+    s4::INTERVAL,
+    s4::COST_PER_BYTE,
+    s4::PROLONGED_WRITES,
+    s5::ONE_CORE,
+    s5::LATENCY,
+];
+
+/// The experiment of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}
+
+/// How values lie along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// Equal distances are equal differences, from zero.
+    Linear,
+    /// Equal distances are equal ratios.
+    Log,
+}
+
+/// One line of a plot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What the legend says.
+    pub label: String,
+    /// Along the axis, and the configuration there.
+    pub points: Vec<(f64, Config)>,
+}
+
+/// Series that share a plot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// What they have in common: "one core". Empty where there is nothing to say.
+    pub title: String,
+    /// The series.
+    pub series: Vec<Series>,
+}
+
+/// The vertical axis of a plot.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// What.
+    pub metric: Metric,
+    /// How.
+    pub scale: Scale,
+}
+
+/// The points of an experiment and how they are shown: one plot for each of `shown` and each of `groups`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What the horizontal axis is.
+    pub x_label: String,
+    /// How values lie along it.
+    pub x_scale: Scale,
+    /// The vertical axes.
+    pub shown: Vec<Shown>,
+    /// The series.
+    pub groups: Vec<Group>,
+    /// Throughput second by second, with time along the axis instead of `x_label`.
+    pub over_time: bool,
+    /// What cannot be done here, and why.
+    pub skipped: Vec<String>,
+    /// What a reader must know to read it right.
+    pub remarks: Vec<String>,
+}
+
+impl Plan {
+    fn new(x_label: &str, x_scale: Scale, shown: &[(Metric, Scale)]) -> Self {
+        Self {
+            x_label: x_label.to_owned(),
+            x_scale,
+            shown: shown.iter().map(|&(metric, scale)| Shown { metric, scale }).collect(),
+            groups: Vec::new(),
+            over_time: false,
+            skipped: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    fn group(mut self, title: &str, series: Vec<Series>) -> Self {
+        self.groups.push(Group { title: title.to_owned(), series });
+        self
+    }
+
+    fn skip(mut self, why: impl Into<String>) -> Self {
+        self.skipped.push(why.into());
+        self
+    }
+
+    /// All its configurations.
+    pub fn configs(&self) -> impl Iterator<Item = &Config> {
+        self.groups
+            .iter()
+            .flat_map(|group| &group.series)
+            .flat_map(|series| &series.points)
+            .map(|(_, config)| config)
+    }
+}
+
+/// A series of an interface: for each x, the configuration that `of` gives, if any.
+fn series(
+    label: &str,
+    xs: impl IntoIterator<Item = u32>,
+    of: impl Fn(u32) -> Option<Config>,
+) -> Series {
+    let points = xs.into_iter().filter_map(|x| Some((f64::from(x), of(x)?))).collect();
+    Series { label: label.to_owned(), points }
+}
+
+/// A series for each interface that can be used.
+fn by_interface(lab: &Lab, xs: &[u32], of: impl Fn(&str, u32) -> Option<Config>) -> Vec<Series> {
+    lab.usable().map(|name| series(name, xs.iter().copied(), |x| of(name, x))).collect()
+}
+
+/// How two cores are written.
+fn cores_words(cores: u32) -> String {
+    match cores {
+        1 => "one core".to_owned(),
+        2 => "two cores".to_owned(),
+        n => format!("{n} cores"),
+    }
+}
+
+/// More than one device, or why an experiment on several cannot be done.
+fn several_devices(lab: &Lab, plan: Plan) -> std::result::Result<Plan, Plan> {
+    if lab.devices.len() < 2 {
+        return Err(plan.skip(
+            "one device only, and several files on it would share its limits: name more with --device",
+        ));
+    }
+    let mut plan = plan;
+    if lab.disks() < lab.devices.len() {
+        plan.remarks.push(format!(
+            "Files on one disk, not drives: the {} devices are on {} disk{}.",
+            lab.devices.len(),
+            lab.disks(),
+            if lab.disks() == 1 { "" } else { "s" }
+        ));
+    }
+    Ok(plan)
+}
+
+/// 1, 2, ... up to `most`; only powers of two and `most` itself if there are many.
+fn counts(most: u32) -> Vec<u32> {
+    (1..=most).filter(|n| most <= 8 || n.is_power_of_two() || *n == most).collect()
+}

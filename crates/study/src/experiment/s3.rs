@@ -1,0 +1,191 @@
+//! S3: what an array of NVMe drives gives, and how to get it.
+
+use super::{Experiment, Plan, Scale, by_interface, cores_words, counts, series, several_devices};
+use crate::config::{Assignment, Config};
+use crate::lab::{Effort, Lab};
+use crate::measure::Metric;
+
+pub(super) const DRIVE_SCALING: Experiment = Experiment {
+    name: "s3-fig2a",
+    figure: "S3 Figure 2a",
+    shows: "random reads as drives are added",
+    found: "Eight drives gave eight times one: 12.5 million reads a second.",
+    needs: "several devices",
+    plan: drive_scaling,
+};
+
+pub(super) const WRITE_MIX: Experiment = Experiment {
+    name: "s3-fig2b",
+    figure: "S3 Figure 2b",
+    shows: "random I/O by the share of writes",
+    found: "12.5 million I/Os a second with reads only, 8.9 with 10 % writes, 7 with 25 %.",
+    needs: "a device that may be written",
+    plan: write_mix,
+};
+
+pub(super) const PAGE_SIZE: Experiment = Experiment {
+    name: "s3-fig3",
+    figure: "S3 Figure 3",
+    shows: "random reads by page size: IOPS, bandwidth, latency",
+    found: "4 KiB is the best trade-off: smaller pages bring no more I/Os, larger ones fewer.",
+    needs: "nothing",
+    plan: page_size,
+};
+
+pub(super) const OUTSTANDING: Experiment = Experiment {
+    name: "s3-fig4",
+    figure: "S3 Figure 4",
+    shows: "random reads by requests outstanding in all",
+    found: "Eight drives need about 1000 requests outstanding for good throughput, and 3000 to be saturated.",
+    needs: "nothing",
+    plan: outstanding,
+};
+
+pub(super) const THREADS: Experiment = Experiment {
+    name: "s3-fig6",
+    figure: "S3 Figures 6 and 11",
+    shows: "random reads by threads, for each interface",
+    found: "Every asynchronous interface reaches what the drives can do, given the cores: SPDK with 3, io_uring polled with 16; \
+            io_uring with interrupts stopped near 10 of 12.5 million.",
+    needs: "more than one core",
+    plan: threads,
+};
+
+pub(super) const ALL_TO_ALL: Experiment = Experiment {
+    name: "s3-fig11",
+    figure: "S3 Figure 11",
+    shows: "each thread one drive, against each thread all drives",
+    found: "All-to-all costs next to nothing.",
+    needs: "several devices",
+    plan: all_to_all,
+};
+
+/// Requests that each drive gets where an experiment is about something else.
+const DEPTH: u32 = 128;
+
+fn drive_scaling(lab: &Lab) -> Plan {
+    let plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
+    let plan = match several_devices(lab, plan) {
+        Ok(plan) => plan,
+        Err(plan) => return plan,
+    };
+    let xs = counts(lab.devices.len() as u32);
+    let of = |name: &str, drives| {
+        Config::new(name, lab.cores())
+            .threads(lab.cores().max(drives))
+            .depth(DEPTH)
+            .drives(drives, Assignment::All)
+    };
+    let series = by_interface(lab, &xs, |name, drives| Some(of(name, drives)));
+    plan.group(&cores_words(lab.cores()), series)
+}
+
+fn write_mix(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P99Us, Scale::Log)];
+    let plan = Plan::new("writes, % of requests", Scale::Linear, &shown);
+    if lab.devices.first().is_none_or(|device| !device.may_write) {
+        return plan.skip("the device may not be written: --allow-writes destroys what is on it");
+    }
+    let percents: &[u32] = match lab.effort {
+        Effort::Full => &[0, 5, 10, 25, 50, 75, 100],
+        _ => &[0, 10, 25, 50, 100],
+    };
+    let Some(name) = lab.main_interface() else { return plan };
+    let cores = lab.cores().min(2);
+    let series = series(name, percents.iter().copied(), |writes| {
+        Some(Config::new(name, cores).depth(64).read_percent(100 - writes as u8))
+    });
+    plan.group("", vec![series])
+}
+
+fn page_size(lab: &Lab) -> Plan {
+    let shown = [
+        (Metric::IosPerS, Scale::Linear),
+        (Metric::BytesPerS, Scale::Linear),
+        (Metric::P50Us, Scale::Log),
+    ];
+    let mut plan = Plan::new("page size, bytes", Scale::Log, &shown);
+    let Some(name) = lab.main_interface() else { return plan };
+    let block = lab.devices.first().map_or(512, |device| device.logical_block_bytes);
+    if block > 512 {
+        plan = plan.skip(format!("pages under {block} bytes: the device has no smaller blocks"));
+    }
+    let sizes = (9..=16).map(|power| 1 << power).filter(|bytes| *bytes >= block);
+    let cores = lab.cores().min(2);
+    let series =
+        series(name, sizes, |bytes| Some(Config::new(name, cores).depth(64).block_bytes(bytes)));
+    plan.group("", vec![series])
+}
+
+fn outstanding(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Log)];
+    let plan = Plan::new("requests outstanding in all", Scale::Log, &shown);
+    let Some(name) = lab.main_interface() else { return plan };
+    let drives = lab.devices.len() as u32;
+    let totals: &[u32] = match lab.effort {
+        Effort::Full => &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
+        _ => &[1, 4, 16, 64, 128, 256, 512, 1024, 2048],
+    };
+    let series =
+        series(name, totals.iter().copied(), |total| Some(outstanding_config(lab, name, total)));
+    let title = if drives > 1 { format!("{drives} drives") } else { String::new() };
+    plan.group(&title, vec![series])
+}
+
+/// So many requests in all, over two threads on all cores where there are so many requests.
+fn outstanding_config(lab: &Lab, name: &str, total: u32) -> Config {
+    let drives = lab.devices.len() as u32;
+    let threads = lab.cores().min(total).next_power_of_two().min(total);
+    let threads = if threads > lab.cores() { threads / 2 } else { threads };
+    Config::new(name, lab.cores())
+        .threads(threads)
+        .depth(total / threads)
+        .drives(drives, Assignment::All)
+}
+
+fn threads(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
+    let mut plan = Plan::new("threads", Scale::Linear, &shown);
+    if lab.cores() < 2 {
+        plan = plan.skip("more than one thread: one core only may be used");
+    }
+    let drives = lab.devices.len() as u32;
+    let xs = counts(lab.cores());
+    let series = by_interface(lab, &xs, |name, threads| {
+        Some(
+            Config::new(name, lab.cores())
+                .threads(threads)
+                .depth(DEPTH)
+                .drives(drives, Assignment::All),
+        )
+    });
+    plan.group(&format!("all threads on {}", cores_words(lab.cores())), series)
+}
+
+fn all_to_all(lab: &Lab) -> Plan {
+    let plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
+    let plan = match several_devices(lab, plan) {
+        Ok(plan) => plan,
+        Err(plan) => return plan,
+    };
+    let Some(name) = lab.main_interface() else { return plan };
+    let most = lab.devices.len() as u32;
+    let xs: Vec<u32> = counts(most).into_iter().filter(|drives| *drives > 1).collect();
+    let of = |label: &str, assignment| {
+        series(label, xs.iter().copied(), |drives| {
+            Some(
+                Config::new(name, lab.cores())
+                    .threads(drives)
+                    .depth(DEPTH)
+                    .drives(drives, assignment),
+            )
+        })
+    };
+    plan.group(
+        name,
+        vec![
+            of("each thread one drive", Assignment::Own),
+            of("each thread all drives", Assignment::All),
+        ],
+    )
+}

@@ -1,0 +1,142 @@
+//! S4: asynchronous I/O on arrays: outstanding requests, intervals, the cost of a byte, prolonged writes.
+
+use super::{Experiment, Plan, Scale, by_interface, cores_words, series};
+use crate::config::{Config, Pace};
+use crate::lab::{Effort, Lab, UNREGISTERED};
+use crate::measure::Metric;
+
+pub(super) const THREADS_AND_OUTSTANDING: Experiment = Experiment {
+    name: "s4-outstanding",
+    figure: "S4, threads and outstanding requests",
+    shows: "random reads by outstanding requests of each thread, for several numbers of threads",
+    found: "Throughput levels off at about 128 requests outstanding.",
+    needs: "nothing",
+    plan: threads_and_outstanding,
+};
+
+pub(super) const INTERVAL: Experiment = Experiment {
+    name: "s4-interval",
+    figure: "S4, request interval (mode msg)",
+    shows: "random reads where another thread hands requests over, by the interval between two",
+    found: "Intervals over 10 us cost throughput; over 100 us the interfaces are alike.",
+    needs: "nothing",
+    plan: interval,
+};
+
+pub(super) const COST_PER_BYTE: Experiment = Experiment {
+    name: "s4-cost",
+    figure: "S4, cost of a byte and context switches by block size",
+    shows: "processor time, instructions and context switches by block size",
+    found: "Instructions per byte fall until blocks of 64 KiB; context switches favour io_uring with registered buffers and a \
+            kernel thread.",
+    needs: "hardware counters for instructions",
+    plan: cost_per_byte,
+};
+
+pub(super) const PROLONGED_WRITES: Experiment = Experiment {
+    name: "s4-writes",
+    figure: "S4, prolonged writes (mode stress)",
+    shows: "sequential writes, second by second",
+    found: "After about 40 s throughput fell off: the drives' SLC cache was full.",
+    needs: "a device that may be written",
+    plan: prolonged_writes,
+};
+
+/// Seconds of prolonged writes. The papers' drives fell off after 40.
+pub(crate) fn prolonged_s(effort: Effort) -> u32 {
+    match effort {
+        Effort::Quick => 3,
+        Effort::Usual => 15,
+        Effort::Full => 120,
+    }
+}
+
+/// Requests outstanding where they are handed over one by one: as many as come.
+const DEPTH_HANDED: u32 = 128;
+
+fn threads_and_outstanding(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P99Us, Scale::Log)];
+    let mut plan = Plan::new("outstanding requests of each thread", Scale::Log, &shown);
+    let depths: &[u32] = match lab.effort {
+        Effort::Full => &[1, 4, 16, 64, 128, 256, 512, 1024],
+        _ => &[1, 16, 128, 1024],
+    };
+    let mut threads = vec![1, lab.cores(), 2 * lab.cores()];
+    threads.dedup();
+    let Some(name) = lab.main_interface() else { return plan };
+    let all = threads
+        .iter()
+        .map(|count| {
+            let label =
+                if *count == 1 { "1 thread".to_owned() } else { format!("{count} threads") };
+            series(&label, depths.iter().copied(), |depth| {
+                Some(Config::new(name, lab.cores()).threads(*count).depth(depth))
+            })
+        })
+        .collect();
+    plan = plan.group(&format!("{name} on {}", cores_words(lab.cores())), all);
+    plan
+}
+
+fn interval(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Log), (Metric::P50Us, Scale::Log)];
+    let plan = Plan::new("interval between two requests, us", Scale::Log, &shown);
+    let intervals: &[u32] = match lab.effort {
+        Effort::Full => &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
+        _ => &[1, 10, 100, 1000],
+    };
+    let cores = lab.cores().min(2);
+    let series = by_interface(lab, intervals, |name, us| {
+        // A thread that spins for requests and one that submits them: the kernel's own would be a third.
+        (!name.contains("+k"))
+            .then(|| Config::new(name, cores).depth(DEPTH_HANDED).pace(Pace::Interval { us }))
+    });
+    plan.group(&cores_words(cores), series)
+}
+
+fn cost_per_byte(lab: &Lab) -> Plan {
+    let shown = [
+        (Metric::CpuNsPerByte, Scale::Log),
+        (Metric::InstructionsPerByte, Scale::Log),
+        (Metric::SwitchesPerIo, Scale::Linear),
+    ];
+    let mut plan = Plan::new("block size, bytes", Scale::Log, &shown);
+    let sizes: &[u32] = match lab.effort {
+        Effort::Full => {
+            &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10]
+        }
+        _ => &[4 << 10, 16 << 10, 64 << 10, 256 << 10],
+    };
+    let cores = lab.cores().min(2);
+    let of = |label: &str, name: &str| {
+        series(label, sizes.iter().copied(), |bytes| {
+            Some(Config::new(name, cores).depth(32).block_bytes(bytes))
+        })
+    };
+    let mut all: Vec<_> = lab.usable().map(|name| of(name, name)).collect();
+    if lab.has("io_uring") {
+        all.push(of("io_uring, nothing registered", UNREGISTERED));
+    }
+    plan = plan.group(&cores_words(cores), all);
+    plan
+}
+
+fn prolonged_writes(lab: &Lab) -> Plan {
+    let mut plan = Plan::new("seconds", Scale::Linear, &[(Metric::BytesPerS, Scale::Linear)]);
+    plan.over_time = true;
+    let Some(device) = lab.devices.first() else { return plan };
+    if !device.may_write {
+        return plan.skip("the device may not be written: --allow-writes destroys what is on it");
+    }
+    let seconds = prolonged_s(lab.effort);
+    let Some(name) = lab.main_interface() else { return plan };
+    let config = Config::new(name, lab.cores().min(2))
+        .depth(32)
+        .block_bytes(256 << 10)
+        .read_percent(0)
+        .pace(Pace::Prolonged { seconds });
+    plan.remarks.push(format!(
+        "One run of {seconds} s. A file is written over again and again; to the drive these are new writes."
+    ));
+    plan.group("", vec![series(name, [seconds], |_| Some(config.clone()))])
+}

@@ -1,0 +1,334 @@
+//! The papers' findings, and what each is worth here.
+//!
+//! Always holds:
+//! - A finding has a test in words and the same test in code, with its threshold; a verdict has the intervals it rests on.
+//! - What cannot be tested says why: the interface that does not open, the devices that were not given, the runs that failed.
+//!   It is never taken for granted and never counted as failed.
+
+mod s1;
+mod s3;
+mod s4;
+mod s5;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::measure::Metric;
+use crate::report::StudyReport;
+use crate::statistics::{Interval, Outcome, Threshold};
+
+pub(crate) use s4::cliff;
+
+/// A finding of a paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// Its name here.
+    pub name: &'static str,
+    /// Paper and figure.
+    pub source: &'static str,
+    /// The experiment that shows it.
+    pub experiment: &'static str,
+    /// What the paper claims.
+    pub claim: &'static str,
+    /// What is tested here, with the threshold.
+    pub test: &'static str,
+    judge: fn(&View<'_>) -> Judged,
+}
+
+/// All of them, in the order of the report.
+pub const FINDINGS: [Finding; 28] = [
+    s1::USER_SPACE_FIRST,
+    s1::KERNEL_THREAD_TWO_CORES,
+    s1::KERNEL_THREAD_COLLAPSES,
+    s1::POLLING_LATENCY,
+    s1::IO_URING_OVER_LIBAIO,
+    s1::LIBAIO_CALLS,
+    s1::IO_URING_CALLS,
+    s1::POLLING_CALLS,
+    s1::KERNEL_THREAD_CALLS,
+    s1::MORE_CORES,
+    s1::TOO_FEW_CORES,
+    s1::CHOICE,
+    s3::DRIVES_ADD_UP,
+    s3::WRITES_COST,
+    s3::FOUR_KIB,
+    s3::THOUSAND_OUTSTANDING,
+    s3::ALL_REACH,
+    s3::POLLING_REACHES_MORE,
+    s3::ALL_TO_ALL,
+    s4::PLATEAU,
+    s4::COST_FALLS,
+    s4::REGISTERING_SAVES,
+    s4::SWITCHES,
+    s4::INTERVAL_COSTS,
+    s4::INTERVAL_LEVELS,
+    s4::CLIFF,
+    s5::USER_SPACE_LATENCY,
+    s5::USER_SPACE_CORE,
+];
+
+/// What a finding is worth here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The finding's name.
+    pub finding: String,
+    /// Paper and figure.
+    pub source: String,
+    /// The experiment that shows it.
+    pub experiment: String,
+    /// What the paper claims.
+    pub claim: String,
+    /// What was tested.
+    pub test: String,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it could not be tested, or what else is to be known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// What it rests on; all parts must hold.
+    pub evidence: Vec<Evidence>,
+}
+
+/// One number that a verdict rests on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What it is.
+    pub what: String,
+    /// Median; of ratios, the geometric mean.
+    pub mid: f64,
+    /// Lower end of the 95 % interval; none with one run.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// What the finding wants; `None`: for information.
+    pub wanted: Option<Threshold>,
+    /// Whether it is so.
+    pub outcome: Outcome,
+}
+
+impl Evidence {
+    fn new(what: impl Into<String>, interval: Interval, wanted: Threshold) -> Self {
+        Self {
+            what: what.into(),
+            mid: interval.mid,
+            low: interval.bounds.map(|bounds| bounds.0),
+            high: interval.bounds.map(|bounds| bounds.1),
+            wanted: Some(wanted),
+            outcome: wanted.judge(&interval),
+        }
+    }
+
+    fn told(what: impl Into<String>, interval: Interval) -> Self {
+        Self {
+            what: what.into(),
+            mid: interval.mid,
+            low: interval.bounds.map(|bounds| bounds.0),
+            high: interval.bounds.map(|bounds| bounds.1),
+            wanted: None,
+            outcome: Outcome::Holds,
+        }
+    }
+}
+
+/// Evidence, or why there can be none.
+type Judged = Result<Vec<Evidence>, String>;
+
+/// Verdicts on all findings.
+#[must_use]
+pub fn judge(report: &StudyReport) -> Vec<Verdict> {
+    let view = View { report };
+    FINDINGS.iter().map(|finding| verdict(finding, &view)).collect()
+}
+
+fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
+    let (outcome, why, evidence) = match (finding.judge)(view) {
+        Err(why) => (Outcome::NotTestable, Some(why), Vec::new()),
+        Ok(evidence) => {
+            let outcome = Outcome::all(
+                evidence.iter().filter(|part| part.wanted.is_some()).map(|part| part.outcome),
+            );
+            let why = (outcome == Outcome::Undecided).then(|| undecided(view, &evidence));
+            (outcome, why, evidence)
+        }
+    };
+    Verdict {
+        finding: finding.name.to_owned(),
+        source: finding.source.to_owned(),
+        experiment: finding.experiment.to_owned(),
+        claim: finding.claim.to_owned(),
+        test: finding.test.to_owned(),
+        outcome,
+        why,
+        evidence,
+    }
+}
+
+fn undecided(view: &View<'_>, evidence: &[Evidence]) -> String {
+    if evidence.iter().any(|part| part.low.is_none()) {
+        return "one run gives no interval".to_owned();
+    }
+    format!("the interval of {} runs includes the threshold", view.report.settings.repeat)
+}
+
+/// A study as findings look at it.
+struct View<'a> {
+    report: &'a StudyReport,
+}
+
+impl View<'_> {
+    /// Two cores, or the one there is.
+    fn two_cores(&self) -> Result<u32, String> {
+        match self.report.cores {
+            0 | 1 => Err("one core only may be used".to_owned()),
+            _ => Ok(2),
+        }
+    }
+
+    fn has(&self, interface: &str) -> bool {
+        self.report.has(interface)
+    }
+
+    /// Fails unless the interface was there to be used.
+    fn need(&self, interface: &str) -> Result<(), String> {
+        let known = self.report.interfaces.iter().find(|known| known.name == interface);
+        match known {
+            Some(known) => match &known.unavailable {
+                None => Ok(()),
+                Some(reason) => Err(format!("{interface}: {reason}")),
+            },
+            None => Err(format!("{interface} was not part of this study")),
+        }
+    }
+
+    /// The interface of experiments that are about something else.
+    fn main_interface(&self, experiment: &str) -> Result<&str, String> {
+        let ran = self.report.experiment(experiment).ok_or_else(|| not_run(experiment))?;
+        match ran.plan.configs().next() {
+            Some(config) => Ok(&config.interface),
+            None => Err(self.skipped(experiment)),
+        }
+    }
+
+    /// Why an experiment has no points.
+    fn skipped(&self, experiment: &str) -> String {
+        match self.report.experiment(experiment) {
+            None => not_run(experiment),
+            Some(ran) if ran.plan.skipped.is_empty() => "no interface could be used".to_owned(),
+            Some(ran) => ran.plan.skipped.join("; "),
+        }
+    }
+
+    /// More than one device, on disks of their own.
+    fn need_drives(&self, experiment: &str) -> Result<u32, String> {
+        let devices = &self.report.devices;
+        if devices.len() < 2 {
+            return Err("one device only was given".to_owned());
+        }
+        if crate::lab::disks(devices) < devices.len() {
+            return Err("the devices are files or partitions on one disk, not drives".to_owned());
+        }
+        self.report.experiment(experiment).ok_or_else(|| not_run(experiment))?;
+        Ok(devices.len() as u32)
+    }
+
+    /// Why a point has no runs.
+    fn missing(&self, config: &Config) -> String {
+        if let Err(why) = self.need(config.interface.split(':').next().unwrap_or_default()) {
+            return why;
+        }
+        match self.report.point(config) {
+            Some(point) if !point.errors.is_empty() => {
+                format!("{config}: {}", point.errors.join("; "))
+            }
+            Some(_) => format!("{config}: no runs"),
+            None => format!("not measured: {config}"),
+        }
+    }
+
+    fn ratio(
+        &self,
+        what: impl Into<String>,
+        metric: Metric,
+        above: &Config,
+        below: &Config,
+        wanted: Threshold,
+    ) -> Result<Evidence, String> {
+        let interval = self.ratio_of(metric, above, below)?;
+        Ok(Evidence::new(what, interval, wanted))
+    }
+
+    fn ratio_of(&self, metric: Metric, above: &Config, below: &Config) -> Result<Interval, String> {
+        for config in [above, below] {
+            if self.report.point(config).is_none_or(|point| point.values(metric).is_empty()) {
+                return Err(self.missing(config));
+            }
+        }
+        self.report
+            .ratio(metric, above, below)
+            .ok_or_else(|| format!("no round in which both ran: {above} and {below}"))
+    }
+
+    fn interval(&self, metric: Metric, config: &Config) -> Result<Interval, String> {
+        self.report
+            .point(config)
+            .and_then(|point| point.interval(metric))
+            .ok_or_else(|| self.missing(config))
+    }
+
+    fn value(
+        &self,
+        what: impl Into<String>,
+        metric: Metric,
+        config: &Config,
+        wanted: Threshold,
+    ) -> Result<Evidence, String> {
+        Ok(Evidence::new(what, self.interval(metric, config)?, wanted))
+    }
+
+    fn told(
+        &self,
+        what: impl Into<String>,
+        metric: Metric,
+        config: &Config,
+    ) -> Result<Evidence, String> {
+        Ok(Evidence::told(what, self.interval(metric, config)?))
+    }
+
+    /// Of configurations that were measured, the one with the most I/Os a second.
+    fn fastest<'c>(&self, configs: impl IntoIterator<Item = &'c Config>) -> Option<&'c Config> {
+        let speed =
+            |config: &Config| Some(self.report.point(config)?.interval(Metric::IosPerS)?.mid);
+        configs
+            .into_iter()
+            .filter_map(|config| Some((config, speed(config)?)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(config, _)| config)
+    }
+}
+
+fn not_run(experiment: &str) -> String {
+    format!("experiment {experiment} was not run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment;
+
+    #[test]
+    fn findings_name_experiments_and_are_named_once() {
+        for (at, finding) in FINDINGS.iter().enumerate() {
+            assert!(experiment::find(finding.experiment).is_some(), "{}", finding.name);
+            assert!(FINDINGS[..at].iter().all(|other| other.name != finding.name));
+        }
+    }
+
+    #[test]
+    fn nothing_is_asserted_of_nothing() {
+        let report = crate::synthetic::study(1, 1, &[], |_, _| None);
+        for verdict in judge(&report) {
+            assert_eq!(verdict.outcome, Outcome::NotTestable, "{}", verdict.finding);
+            assert!(verdict.why.is_some_and(|why| !why.is_empty()), "{}", verdict.finding);
+        }
+    }
+}

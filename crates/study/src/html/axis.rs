@@ -1,0 +1,169 @@
+//! Axes: where a value is, which ticks there are, and how they are written.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+
+use crate::experiment::Scale;
+
+/// An axis from one value to another, with ticks of its own choice.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    scale: Scale,
+    range: Range<f64>,
+    ticks: Vec<f64>,
+}
+
+/// More ticks than that crowd.
+const TICKS_MAX: usize = 9;
+
+impl Axis {
+    /// An axis on which these values were chosen, with a tick at each, or at as many as there is room for.
+    pub(super) fn of_chosen(scale: Scale, values: &[f64]) -> Self {
+        let mut ticks = values.to_vec();
+        ticks.sort_by(f64::total_cmp);
+        ticks.dedup();
+        let every = ticks.len().div_ceil(TICKS_MAX).max(1);
+        let (first, last) = match (ticks.first(), ticks.last()) {
+            (Some(first), Some(last)) => (*first, *last),
+            _ => (0.0, 1.0),
+        };
+        let ticks = ticks.into_iter().step_by(every).collect();
+        // Room for marks at both ends.
+        let range = match scale {
+            Scale::Log => {
+                let room = (last / first).powf(0.04).max(1.15);
+                first / room..last * room
+            }
+            Scale::Linear => {
+                let room = ((last - first) * 0.05).max(0.25);
+                first - room..last + room
+            }
+        };
+        Self { scale, range, ticks }
+    }
+
+    /// An axis of values that were found, with ticks at round numbers. Linear ones begin at zero.
+    pub(super) fn of_found(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+        let most = values.clone().fold(0.0, f64::max);
+        let least = values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+        if scale == Scale::Linear || !least.is_finite() {
+            let most = if most > 0.0 { most * 1.05 } else { 1.0 };
+            let step = step(most);
+            let count = (most / step).floor() as u32;
+            let ticks = (0..=count).map(|n| f64::from(n) * step).collect();
+            return Self { scale: Scale::Linear, range: 0.0..most, ticks };
+        }
+        let (low, high) = (least / 1.3, most * 1.3);
+        let decades =
+            || (low.log10().floor() as i32..=high.log10().ceil() as i32).map(|n| 10_f64.powi(n));
+        let inside = |tick: &f64| (low..=high).contains(tick);
+        let mut ticks: Vec<f64> = decades().filter(inside).collect();
+        for factors in [&[1.0, 3.0][..], &[1.0, 2.0, 5.0]] {
+            if ticks.len() < 4 {
+                ticks = decades()
+                    .flat_map(|decade| factors.iter().map(move |factor| decade * factor))
+                    .filter(inside)
+                    .collect();
+            }
+        }
+        Self { scale, range: low..high, ticks }
+    }
+
+    /// A value moved to the nearer end if it is outside.
+    pub(super) fn clamp(&self, value: f64) -> f64 {
+        value.clamp(self.range.start, self.range.end)
+    }
+}
+
+/// A round distance for about five ticks.
+fn step(most: f64) -> f64 {
+    let rough = most / 5.0;
+    let decade = 10_f64.powf(rough.log10().floor());
+    let factor =
+        [1.0, 2.0, 5.0].into_iter().find(|factor| factor * decade >= rough).unwrap_or(10.0);
+    factor * decade
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, pixels: (i32, i32)) -> i32 {
+        let (start, end) = (self.range.start, self.range.end);
+        let share = match self.scale {
+            Scale::Linear => (value - start) / (end - start),
+            Scale::Log => (value.max(start / 10.0) / start).ln() / (end / start).ln(),
+        };
+        pixels.0 + (f64::from(pixels.1 - pixels.0) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        tick(*value)
+    }
+}
+
+/// A tick's text: short, exact, binary units for large powers of two.
+fn tick(value: f64) -> String {
+    let whole = value.round();
+    if (value - whole).abs() < 1e-9 && value.abs() < 1e15 {
+        let whole = whole as i64;
+        return match whole {
+            0 => "0".to_owned(),
+            w if w >= 1024 && w % 1024 == 0 => format!("{}Ki", w / 1024),
+            w if w >= 1_000_000 && w % 100_000 == 0 => format!("{}M", value / 1e6),
+            w if w >= 10_000 && w % 1000 == 0 => format!("{}k", w / 1000),
+            w => w.to_string(),
+        };
+    }
+    let digits = (1 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let axis = Axis::of_found(Scale::Linear, [0.0, 171.3].into_iter());
+        assert_eq!(axis.ticks, [0.0, 50.0, 100.0, 150.0]);
+        for (least, most) in [(80.0, 9000.0), (1.0, 3.0), (0.001, 5.0), (7.0, 7.1)] {
+            let axis = Axis::of_found(Scale::Log, [least, most].into_iter());
+            assert!((1..=9).contains(&axis.ticks.len()), "{axis:?}");
+            assert!(axis.ticks.iter().all(|tick| axis.range.contains(tick)), "{axis:?}");
+        }
+        // Nothing found: still an axis.
+        assert!(Axis::of_found(Scale::Log, [0.0].into_iter()).range.end > 0.0);
+        assert!(Axis::of_found(Scale::Linear, std::iter::empty()).range.end > 0.0);
+    }
+
+    #[test]
+    fn values_map_in_order() {
+        let axis = Axis::of_chosen(Scale::Log, &[1.0, 4.0, 16.0, 64.0]);
+        let at = |value: f64| axis.map(&value, (0, 1000));
+        assert!(0 < at(1.0) && at(1.0) < at(4.0) && at(64.0) < 1000);
+        assert!(((at(4.0) - at(1.0)) - (at(64.0) - at(16.0))).abs() <= 1);
+    }
+
+    #[test]
+    fn tick_texts() {
+        let texts = [0.0, 0.05, 0.5, 1.0, 150.0, 1024.0, 20000.0, 65536.0, 2_500_000.0].map(tick);
+        assert_eq!(texts, ["0", "0.05", "0.5", "1", "150", "1Ki", "20k", "64Ki", "2.5M"]);
+    }
+}

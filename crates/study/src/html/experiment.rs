@@ -1,0 +1,323 @@
+//! The part of the report about one experiment.
+
+use std::fmt::Write as _;
+
+use qpair_block::Result;
+
+use super::axis::Axis;
+use super::plot::{Dot, Line, Look, legend_mark, plot};
+use super::{escape, number};
+use crate::experiment::{Group, Scale, Series, Shown};
+use crate::finding::cliff;
+use crate::measure::Metric;
+use crate::report::{ExperimentReport, Point, StudyReport};
+use crate::statistics::Interval;
+
+/// What is shown of an experiment.
+pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<section id=\"{}\">\n<h3>{} <small>{}</small></h3>\n<p>{}.</p>\n<p class=\"soft\">The paper: {}</p>\n",
+        experiment.name,
+        escape(&experiment.figure),
+        escape(&experiment.name),
+        escape(&capitalized(&experiment.shows)),
+        escape(&experiment.found),
+    );
+    for remark in &experiment.plan.remarks {
+        let _ = writeln!(out, "<p class=\"soft\">{}</p>", escape(remark));
+    }
+    for skipped in &experiment.plan.skipped {
+        let _ = writeln!(out, "<p>Not done here: {}.</p>", escape(skipped));
+    }
+    if experiment.plan.configs().next().is_some() {
+        if experiment.plan.over_time {
+            out += &over_time(report, experiment)?;
+        } else {
+            out += &summary(report, experiment);
+            out += &plots(report, experiment)?;
+            out += &table(report, experiment);
+        }
+    }
+    out += &failures(report, experiment);
+    out += "</section>\n";
+    Ok(out)
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// What of an experiment's metrics was measured at all: machines without counters count no instructions.
+fn shown<'a>(
+    report: &'a StudyReport,
+    experiment: &'a ExperimentReport,
+) -> impl Iterator<Item = Shown> + 'a {
+    experiment.plan.shown.iter().copied().filter(|shown| {
+        experiment
+            .plan
+            .configs()
+            .any(|config| report.point(config).is_some_and(|p| !p.values(shown.metric).is_empty()))
+    })
+}
+
+fn interval(report: &StudyReport, config: &crate::Config, metric: Metric) -> Option<Interval> {
+    report.point(config).and_then(|point| point.interval(metric))
+}
+
+/// The highest or lowest of each plot, in a sentence.
+fn summary(report: &StudyReport, experiment: &ExperimentReport) -> String {
+    let Some(first) = shown(report, experiment).next() else { return String::new() };
+    let less_is_more = !matches!(first.metric, Metric::IosPerS | Metric::BytesPerS);
+    let (unit, scale) = first.metric.unit();
+    let mut sentences = Vec::new();
+    for group in &experiment.plan.groups {
+        let points = group.series.iter().flat_map(|series| {
+            series.points.iter().filter_map(move |(x, config)| {
+                Some((&series.label, *x, interval(report, config, first.metric)?))
+            })
+        });
+        let best = points.max_by(|a, b| {
+            let order = a.2.mid.total_cmp(&b.2.mid);
+            if less_is_more { order.reverse() } else { order }
+        });
+        if let Some((label, x, interval)) = best {
+            let place =
+                if group.title.is_empty() { String::new() } else { format!("{}: ", group.title) };
+            sentences.push(format!(
+                "{place}{} {} {unit}{}, {label} at {} {}",
+                if less_is_more { "least" } else { "most" },
+                number(interval.mid / scale),
+                bounds_words(&interval, scale),
+                experiment.plan.x_label,
+                number_of_axis(x),
+            ));
+        }
+    }
+    if sentences.is_empty() {
+        return String::new();
+    }
+    format!("<p>Measured here: {}.</p>\n", escape(&sentences.join("; ")))
+}
+
+fn number_of_axis(x: f64) -> String {
+    if x.fract() == 0.0 { format!("{x:.0}") } else { number(x) }
+}
+
+fn bounds_words(interval: &Interval, scale: f64) -> String {
+    interval.bounds.map_or_else(String::new, |(low, high)| {
+        format!(" [{} to {}]", number(low / scale), number(high / scale))
+    })
+}
+
+fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
+    let plan = &experiment.plan;
+    let mut out = legend(experiment)?;
+    let count = shown(report, experiment).count() * plan.groups.len();
+    out += if count == 1 { "<div class=\"plots single\">\n" } else { "<div class=\"plots\">\n" };
+    for shown in shown(report, experiment) {
+        // The same axes for all groups: what is beside each other can be compared.
+        let all = || plan.groups.iter().flat_map(|group| &group.series);
+        let ends = all().flat_map(|series| dots(report, series, shown.metric)).flat_map(reach);
+        let ends: Vec<f64> = ends.collect();
+        let y = Axis::of_found(shown.scale, ends.iter().copied());
+        let xs: Vec<f64> = all().flat_map(|series| series.points.iter().map(|p| p.0)).collect();
+        let x = Axis::of_chosen(plan.x_scale, &xs);
+        for group in &plan.groups {
+            let lines: Vec<Line> = group
+                .series
+                .iter()
+                .enumerate()
+                .map(|(place, series)| Line {
+                    look: Look::of(&series.label, place),
+                    points: dots(report, series, shown.metric),
+                    marked: true,
+                })
+                .collect();
+            out += &figure(group, shown.metric, &x, &plan.x_label, &y, &lines)?;
+        }
+    }
+    out += "</div>\n";
+    Ok(out)
+}
+
+fn figure(
+    group: &Group,
+    metric: Metric,
+    x: &Axis,
+    x_label: &str,
+    y: &Axis,
+    lines: &[Line],
+) -> Result<String> {
+    let (unit, _) = metric.unit();
+    let caption = match group.title.as_str() {
+        "" => capitalized(unit),
+        title => format!("{}, {title}", capitalized(unit)),
+    };
+    let svg = plot(&format!("{caption}, by {x_label}"), x, x_label, y, lines)?;
+    Ok(format!("<figure><figcaption>{}</figcaption>{svg}</figure>\n", escape(&caption)))
+}
+
+/// Where a point's interval ends, unless it is so wide that it would squash the rest.
+fn reach(dot: Dot) -> [f64; 3] {
+    let (low, high) = dot.bounds.unwrap_or((dot.mid, dot.mid));
+    [low.max(dot.mid / 2.0), dot.mid, high.min(dot.mid * 1.5)]
+}
+
+fn dots(report: &StudyReport, series: &Series, metric: Metric) -> Vec<Dot> {
+    let (_, scale) = metric.unit();
+    series
+        .points
+        .iter()
+        .filter_map(|(x, config)| {
+            let interval = interval(report, config, metric)?;
+            Some(Dot {
+                x: *x,
+                mid: interval.mid / scale,
+                bounds: interval.bounds.map(|(low, high)| (low / scale, high / scale)),
+            })
+        })
+        .collect()
+}
+
+fn legend(experiment: &ExperimentReport) -> Result<String> {
+    let mut known: Vec<&str> = Vec::new();
+    let mut out = "<ul class=\"legend\">".to_owned();
+    for group in &experiment.plan.groups {
+        for (place, series) in group.series.iter().enumerate() {
+            if known.contains(&series.label.as_str()) {
+                continue;
+            }
+            known.push(&series.label);
+            let mark = legend_mark(Look::of(&series.label, place))?;
+            let _ = write!(out, "<li>{mark}{}</li>", escape(&series.label));
+        }
+    }
+    // A single line needs no telling apart, but its name.
+    out += "</ul>\n";
+    Ok(out)
+}
+
+/// All numbers, for those who want them.
+fn table(report: &StudyReport, experiment: &ExperimentReport) -> String {
+    let metrics: Vec<Shown> = shown(report, experiment).collect();
+    let mut out = "<details><summary>Numbers: median and 95 % interval</summary><div class=\"wide\"><table>\n<tr>".to_owned();
+    let _ = write!(
+        out,
+        "<th>Series</th><th class=\"number\">{}</th>",
+        escape(&experiment.plan.x_label)
+    );
+    for shown in &metrics {
+        let _ = write!(out, "<th class=\"number\">{}</th>", escape(shown.metric.unit().0));
+    }
+    out += "<th class=\"number\">p99 us</th><th class=\"number\">CPU us per I/O</th><th class=\"number\">runs</th></tr>\n";
+    for group in &experiment.plan.groups {
+        for series in &group.series {
+            for (x, config) in &series.points {
+                let Some(point) = report.point(config) else { continue };
+                let label = match group.title.as_str() {
+                    "" => series.label.clone(),
+                    title => format!("{}, {title}", series.label),
+                };
+                let _ = write!(
+                    out,
+                    "<tr><td>{}</td><td class=\"number\">{}</td>",
+                    escape(&label),
+                    number_of_axis(*x)
+                );
+                for shown in &metrics {
+                    let _ = write!(out, "<td class=\"number\">{}</td>", cell(point, shown.metric));
+                }
+                let _ = writeln!(
+                    out,
+                    "<td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+                    cell(point, Metric::P99Us),
+                    cell(point, Metric::CpuUsPerIo),
+                    point.runs.len()
+                );
+            }
+        }
+    }
+    out += "</table></div></details>\n";
+    out
+}
+
+fn cell(point: &Point, metric: Metric) -> String {
+    let (_, scale) = metric.unit();
+    point.interval(metric).map_or_else(
+        || "-".to_owned(),
+        |interval| {
+            let bounds = bounds_words(&interval, scale);
+            format!("{}<span class=\"soft\">{bounds}</span>", number(interval.mid / scale))
+        },
+    )
+}
+
+fn over_time(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
+    let (unit, scale) = Metric::BytesPerS.unit();
+    let mut out = String::new();
+    for group in &experiment.plan.groups {
+        for (place, series) in group.series.iter().enumerate() {
+            let runs = series.points.iter().filter_map(|(_, config)| report.point(config));
+            let Some(run) = runs.flat_map(|point| &point.runs).next() else { continue };
+            let points: Vec<Dot> = run
+                .over_time
+                .iter()
+                .enumerate()
+                .map(|(at, bytes)| Dot {
+                    x: (at + 1) as f64 * run.sample_s,
+                    mid: bytes / scale,
+                    bounds: None,
+                })
+                .collect();
+            let Some(interval) = Interval::of(&run.over_time) else { continue };
+            let fall = match cliff(&run.over_time) {
+                Some(fall) => format!(
+                    "; from second {:.0} on {} instead of {}",
+                    fall.at as f64 * run.sample_s,
+                    number(fall.after / scale),
+                    number(fall.before / scale)
+                ),
+                None => "; no lasting fall".to_owned(),
+            };
+            let gib = run.over_time.iter().sum::<f64>() * run.sample_s / f64::from(1 << 30);
+            let _ = writeln!(
+                out,
+                "<p>Measured here: {}, median {} {unit}, {} GiB in all{}.</p>",
+                escape(&series.label),
+                number(interval.mid / scale),
+                number(gib),
+                escape(&fall)
+            );
+            let xs: Vec<f64> = points.iter().map(|dot| dot.x).collect();
+            let y = Axis::of_found(Scale::Linear, points.iter().map(|dot| dot.mid));
+            let x = Axis::of_chosen(Scale::Linear, &xs);
+            let line =
+                Line { look: Look::of(&series.label, place), points, marked: xs.len() <= 60 };
+            out += "<div class=\"plots single\">\n";
+            out += &figure(group, Metric::BytesPerS, &x, &experiment.plan.x_label, &y, &[line])?;
+            out += "</div>\n";
+        }
+    }
+    Ok(out)
+}
+
+/// Runs that failed, with their reasons.
+fn failures(report: &StudyReport, experiment: &ExperimentReport) -> String {
+    let failed = |config: &crate::Config| {
+        report.point(config).filter(|point| !point.errors.is_empty()).map(|point| {
+            format!(
+                "<li>{}: {}</li>",
+                escape(&config.to_string()),
+                escape(&point.errors.join("; "))
+            )
+        })
+    };
+    let items: String = experiment.plan.configs().filter_map(failed).collect();
+    if items.is_empty() {
+        return items;
+    }
+    format!("<details><summary>Runs that failed</summary><ul>{items}</ul></details>\n")
+}

@@ -1,0 +1,268 @@
+//! The page as a whole.
+
+use std::fmt::Write as _;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use super::experiment::section;
+use super::{escape, number};
+use crate::advice::{Advice, Question, advise};
+use crate::finding::{Evidence, Verdict};
+use crate::report::StudyReport;
+use crate::statistics::Outcome;
+
+/// The report as HTML.
+///
+/// # Errors
+/// `Invalid` if a plot cannot be drawn, which would be a bug.
+pub fn to_html(report: &StudyReport) -> Result<String> {
+    let mut out = String::with_capacity(256 << 10);
+    out += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+    out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    // Without it a browser would ask the server for one.
+    out += "<link rel=\"icon\" href=\"data:,\">\n";
+    let _ = write!(
+        out,
+        "<title>Storage interfaces on this machine</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        include_str!("style.css")
+    );
+    out += &head(report);
+    out += &advice(report);
+    out += &verdicts(report);
+    out += &interfaces(report);
+    out += "<h2>Experiments</h2>\n";
+    out += &method(report);
+    for experiment in &report.experiments {
+        out += &section(report, experiment)?;
+    }
+    out += &machine(report)?;
+    out += "</body>\n</html>\n";
+    Ok(out)
+}
+
+fn head(report: &StudyReport) -> String {
+    let mut out = format!(
+        "<h1>Storage interfaces on this machine</h1>\n<p class=\"soft\">The experiments of the papers, repeated here: {}; qpair {}.</p>\n",
+        utc(report.begun_s),
+        escape(&report.program)
+    );
+    let _ = writeln!(out, "<p>{}.</p>\n<ul>", escape(&report.machine.one_line()));
+    for device in &report.devices {
+        let own = if device.own { " (made by the study, removed again)" } else { "" };
+        let _ = writeln!(
+            out,
+            "<li><code>{}</code>{own}: {}</li>",
+            escape(&device.spec),
+            escape(&device.about)
+        );
+    }
+    out += "</ul>\n";
+    for note in &report.notes {
+        let _ = writeln!(out, "<p class=\"warning\">{}</p>", escape(note));
+    }
+    out
+}
+
+fn advice(report: &StudyReport) -> String {
+    let mut out = "<h2>What to use here</h2>\n".to_owned();
+    let drives = report.devices.len().max(1) as u32;
+    let mut questions = vec![("with one core for each drive", drives)];
+    if report.cores >= 2 * drives {
+        questions.push(("with two cores for each drive", 2 * drives));
+    }
+    for (words, cores) in questions {
+        let question = Question { cores: Some(cores), ..Question::default() };
+        out += &one_advice(words, &advise(report, &question));
+    }
+    out += "<p class=\"soft\">For 4 KiB random reads. <code>qpair advise --study</code> answers for other depths, latencies and \
+            cores, and says what would change the answer.</p>\n";
+    out
+}
+
+fn one_advice(words: &str, advice: &Advice) -> String {
+    let mut out = "<div class=\"advice\">\n".to_owned();
+    match &advice.choice {
+        None => {
+            let _ = writeln!(
+                out,
+                "<p>Nothing can be said {words}: {}.</p>",
+                escape(&advice.reasons.join("; "))
+            );
+        }
+        Some(choice) => {
+            let _ = writeln!(
+                out,
+                "<p>{}: <strong><code>{}</code></strong>, {} IOPS at queue depth {}, median {} us, {} us of processor time per I/O.</p>",
+                capital(words),
+                escape(&choice.interface),
+                number(choice.ios_per_s),
+                choice.depth,
+                number(choice.p50_us),
+                number(choice.cpu_us_per_io)
+            );
+        }
+    }
+    if advice.choice.is_some() {
+        out += "<ul>";
+        for reason in &advice.reasons {
+            let _ = write!(out, "<li>{}</li>", escape(reason));
+        }
+        out += "</ul>\n";
+    }
+    for warning in &advice.warnings {
+        let _ = writeln!(out, "<p class=\"warning\">Beware: {}.</p>", escape(warning));
+    }
+    out += "</div>\n";
+    out
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn symbol(outcome: Outcome) -> (&'static str, &'static str) {
+    match outcome {
+        Outcome::Holds => ("\u{2713}", "holds"),
+        Outcome::DoesNotHold => ("\u{2717}", "does_not_hold"),
+        Outcome::Undecided => ("?", "undecided"),
+        Outcome::NotTestable => ("\u{2013}", "not_testable"),
+    }
+}
+
+const OUTCOMES: [Outcome; 4] =
+    [Outcome::Holds, Outcome::DoesNotHold, Outcome::Undecided, Outcome::NotTestable];
+
+fn verdicts(report: &StudyReport) -> String {
+    let mut out = "<h2>The papers' findings, here</h2>\n<ul class=\"counts\">".to_owned();
+    for outcome in OUTCOMES {
+        let count = report.verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
+        let (sign, class) = symbol(outcome);
+        let _ = write!(
+            out,
+            "<li><span class=\"verdict {class}\">{sign} {}</span> {count}</li>",
+            outcome.words()
+        );
+    }
+    out += "</ul>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers are not used. In brackets: \
+            95 % intervals. Undecided: the interval includes the threshold.</p>\n";
+    out += "<table>\n<tr><th>Here</th><th>Finding</th><th>Test and what it rests on</th></tr>\n";
+    let (tested, not): (Vec<&Verdict>, Vec<&Verdict>) =
+        report.verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotTestable);
+    for verdict in tested.into_iter().chain(not) {
+        out += &row(report, verdict);
+    }
+    out += "</table>\n";
+    out
+}
+
+fn row(report: &StudyReport, verdict: &Verdict) -> String {
+    let (sign, class) = symbol(verdict.outcome);
+    let source = if report.experiment(&verdict.experiment).is_some() {
+        format!("<a href=\"#{}\">{}</a>", verdict.experiment, escape(&verdict.source))
+    } else {
+        escape(&verdict.source)
+    };
+    let mut out = format!(
+        "<tr><td class=\"verdict {class}\">{sign} {}</td><td>{} <span class=\"soft\">{source}</span></td><td>",
+        verdict.outcome.words(),
+        escape(&verdict.claim),
+    );
+    if let Some(why) = &verdict.why {
+        let _ = write!(out, "{}", escape(&capital(why)));
+        if !verdict.evidence.is_empty() {
+            out += ".<br>";
+        }
+    }
+    if !verdict.evidence.is_empty() {
+        let _ = write!(out, "{}<ul class=\"evidence\">", escape(&capital(&verdict.test)));
+        for part in &verdict.evidence {
+            let _ = write!(out, "<li>{}</li>", evidence(part));
+        }
+        out += "</ul>";
+    }
+    out += "</td></tr>\n";
+    out
+}
+
+fn evidence(part: &Evidence) -> String {
+    let bounds = match (part.low, part.high) {
+        (Some(low), Some(high)) => format!(" [{} to {}]", number(low), number(high)),
+        _ => String::new(),
+    };
+    let wanted =
+        part.wanted.map(|wanted| format!(", wanted {}", wanted.words())).unwrap_or_default();
+    let sign = if part.wanted.is_some() { symbol(part.outcome).0 } else { "\u{b7}" };
+    format!("{sign} {}: <b>{}</b>{bounds}{wanted}", escape(&part.what), number(part.mid))
+}
+
+fn interfaces(report: &StudyReport) -> String {
+    let mut out = "<h2>Interfaces</h2>\n<table>\n<tr><th>Interface</th><th>What it is</th><th>Here</th></tr>\n".to_owned();
+    for interface in &report.interfaces {
+        let here = match (&interface.unavailable, &interface.ran_as) {
+            (Some(reason), _) => {
+                let way_out =
+                    interface.way_out.as_ref().map(|way| format!(" ({way})")).unwrap_or_default();
+                format!(
+                    "<span class=\"soft\">not available: {}{}</span>",
+                    escape(reason),
+                    escape(&way_out)
+                )
+            }
+            (None, Some(ran_as)) => escape(ran_as),
+            (None, None) => "measured".to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "<tr><td><code>{}</code></td><td>{}</td><td>{here}</td></tr>",
+            escape(&interface.name),
+            escape(&interface.about)
+        );
+    }
+    out += "</table>\n";
+    out
+}
+
+fn method(report: &StudyReport) -> String {
+    let settings = &report.settings;
+    format!(
+        "<p>{} configurations, each run {} times for {} s after {} s that do not count. A round runs all of them once, in an order \
+         of its own; what is compared is compared within rounds. Points are medians, bars 95 % intervals by Student's t. All I/O \
+         goes around the page cache (O_DIRECT); up to 32 requests are handed to the kernel at once. The study took {:.0} s.</p>\n",
+        report.points.len(),
+        settings.repeat,
+        number(settings.seconds_per_point),
+        number(settings.ramp_s),
+        report.took_s
+    )
+}
+
+fn machine(report: &StudyReport) -> Result<String> {
+    Ok(format!(
+        "<h2>Machine and devices</h2>\n<p>{} cores could be used.</p>\n<details><summary>Machine</summary><pre>{}</pre></details>\n<details><summary>Devices</summary><pre>{}</pre></details>\n",
+        report.cores,
+        escape(&pretty(&report.machine)?),
+        escape(&pretty(&report.devices)?)
+    ))
+}
+
+fn pretty(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string_pretty(value)
+        .map_err(|error| Error::new(ErrorKind::Invalid, "writing JSON").caused_by(error))
+}
+
+/// Seconds since 1970 as a date.
+fn utc(seconds: u64) -> String {
+    let (days, minute) = (seconds / 86_400, seconds % 86_400 / 60);
+    // Days from civil, backwards: years begin in March, eras have 400 years.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}

@@ -1,0 +1,167 @@
+//! From a configuration to the jobs that run it.
+
+use std::time::Duration;
+
+use qpair_block::Result;
+use qpair_workload::{BlockSizes, Form, Job, Measured, Order, Target, TargetOrder, Verbs};
+
+use crate::config::{Assignment, Config, Pace};
+use crate::lab::{Lab, mode, spec_for};
+use crate::measure::SAMPLE_S;
+
+/// How long a point runs, seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Length {
+    /// Before anything counts.
+    pub ramp_s: f64,
+    /// Measured.
+    pub run_s: f64,
+}
+
+/// Requests handed to the kernel at once, at most.
+const BATCH_MAX: u32 = 32;
+
+/// The jobs of a configuration, one for each thread.
+///
+/// # Errors
+/// `Invalid` if a name in it is that of no mode or device.
+pub(crate) fn jobs(config: &Config, lab: &Lab, length: Length, seed: u64) -> Result<Vec<Job>> {
+    (0..config.threads as usize).map(|thread| job(config, lab, length, seed, thread)).collect()
+}
+
+fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> Result<Job> {
+    let (cpus, kernel_thread_cpu) = processors(config, lab, thread);
+    let mode = mode(&config.interface, config.depth, kernel_thread_cpu)?;
+    let drives = &lab.devices[..(config.drives as usize).min(lab.devices.len())];
+    let mine = match config.assignment {
+        Assignment::Own => &drives[thread % drives.len()..][..1],
+        Assignment::All => drives,
+    };
+    let targets = mine
+        .iter()
+        .map(|device| {
+            let spec = spec_for(&device.spec()?, &config.interface);
+            Ok(Target { spec, create_bytes: None })
+        })
+        .collect::<Result<Vec<Target>>>()?;
+    let mut job = Job::new(config.to_string(), targets[0].spec.clone(), mode);
+    job.targets = targets;
+    job.target_order = TargetOrder::RoundRobin;
+    job.clone = thread as u32;
+    job.seed = seed.wrapping_add(thread as u64);
+    job.read_only = !config.writes();
+    job.verbs = match config.read_percent {
+        100 => Verbs::Read,
+        0 => Verbs::Write,
+        read_percent => Verbs::Mixed { read_percent },
+    };
+    job.block_sizes =
+        [const { BlockSizes::Fixed(0) }; 3].map(|_| BlockSizes::Fixed(config.block_bytes));
+    // A map of what was visited would cost memory and time, and short runs visit little.
+    job.random_map = false;
+    job.time_based = true;
+    job.ramp = Duration::from_secs_f64(length.ramp_s);
+    job.runtime = Some(Duration::from_secs_f64(length.run_s));
+    job.depth = config.depth;
+    job.batch_submit = config.depth.min(BATCH_MAX);
+    job.cpus = cpus;
+    job.measured = Measured { slat: false, clat: true, lat: false };
+    match config.pace {
+        Pace::Full => {}
+        Pace::Interval { us } => {
+            job.form = Form::Messages { interval: Duration::from_micros(us.into()) };
+            job.batch_submit = 1;
+        }
+        Pace::Prolonged { seconds } => {
+            job.order = Order::Sequential;
+            job.runtime = Some(Duration::from_secs(seconds.into()));
+            job.ramp = Duration::ZERO;
+            job.sample = Some(Duration::from_secs_f64(SAMPLE_S));
+        }
+    }
+    Ok(job)
+}
+
+/// The processors of a thread, and that of its kernel thread.
+///
+/// Where there are two cores for each thread, a thread and its kernel thread have one each; else all share what there is.
+/// The kernel's thread does not follow the affinity of the thread it works for and must be told.
+fn processors(config: &Config, lab: &Lab, thread: usize) -> (Vec<usize>, Option<usize>) {
+    let cores = (config.cores as usize).min(lab.cpus.len()).max(1);
+    let cpus = &lab.cpus[..cores.min(lab.cpus.len())];
+    let threads = config.threads as usize;
+    let helper = cpus[(threads + thread) % cores];
+    if config.interface.contains("+k") && cores >= 2 * threads {
+        return (vec![cpus[thread]], Some(helper));
+    }
+    (cpus.to_vec(), Some(helper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::{Device, Effort};
+
+    const LENGTH: Length = Length { ramp_s: 0.1, run_s: 0.5 };
+
+    fn lab(cpus: usize, devices: usize) -> Lab {
+        Lab {
+            cpus: (4..4 + cpus).collect(),
+            devices: (0..devices)
+                .map(|n| Device::of(&format!("ram:size={}MiB", n + 1), true, false).unwrap())
+                .collect(),
+            interfaces: Vec::new(),
+            effort: Effort::Usual,
+        }
+    }
+
+    #[test]
+    fn one_core_is_one_core_for_the_kernel_too() {
+        let config = Config::new("io_uring+k", 1).depth(16);
+        let jobs = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap();
+        assert_eq!(jobs[0].cpus, [4]);
+        assert_eq!(jobs[0].mode.submission_thread.unwrap().cpu, Some(4));
+        assert!(jobs[0].read_only && jobs[0].batch_submit == 16);
+    }
+
+    #[test]
+    fn with_two_cores_each_has_its_own() {
+        let config = Config::new("io_uring+k", 2);
+        let jobs = jobs(&config, &lab(4, 1), LENGTH, 1).unwrap();
+        assert_eq!(
+            (jobs[0].cpus.clone(), jobs[0].mode.submission_thread.unwrap().cpu),
+            (vec![4], Some(5))
+        );
+        let config = Config::new("io_uring", 2);
+        assert_eq!(super::jobs(&config, &lab(4, 1), LENGTH, 1).unwrap()[0].cpus, [4, 5]);
+    }
+
+    #[test]
+    fn drives_are_assigned_or_shared() {
+        let lab = lab(2, 3);
+        let names = |assignment| -> Vec<Vec<String>> {
+            let config = Config::new("io_uring", 2).threads(4).drives(3, assignment);
+            jobs(&config, &lab, LENGTH, 1)
+                .unwrap()
+                .iter()
+                .map(|job| job.targets.iter().map(|target| target.spec.to_string()).collect())
+                .collect()
+        };
+        let own = names(Assignment::Own);
+        assert_eq!(own.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1, 1]);
+        assert_eq!((&own[0], &own[1]), (&own[3], &vec!["ram:size=2MiB".to_owned()]));
+        assert!(names(Assignment::All).iter().all(|targets| targets.len() == 3));
+    }
+
+    #[test]
+    fn writes_mixes_and_paces() {
+        let make = |config: Config| jobs(&config, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
+        let job = make(Config::new("io_uring", 2).read_percent(75));
+        assert!(job.verbs == Verbs::Mixed { read_percent: 75 } && !job.read_only);
+        let job = make(Config::new("io_uring", 2).pace(Pace::Interval { us: 10 }));
+        assert_eq!(job.form, Form::Messages { interval: Duration::from_micros(10) });
+        let job =
+            make(Config::new("io_uring", 2).read_percent(0).pace(Pace::Prolonged { seconds: 9 }));
+        assert_eq!((job.runtime, job.order), (Some(Duration::from_secs(9)), Order::Sequential));
+    }
+}

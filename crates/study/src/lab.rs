@@ -1,0 +1,372 @@
+//! What an experiment has to work with: cores, devices, and the interfaces that open on them.
+
+use std::path::PathBuf;
+
+use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
+use qpair_kernel::Mode;
+use qpair_machine::{Outcome as Tried, try_interfaces};
+use serde::{Deserialize, Serialize};
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// Fewer and shorter runs: about a minute, wide intervals.
+    Quick,
+    /// About three minutes.
+    #[default]
+    Usual,
+    /// More points, more and longer runs, writes long enough to fill a cache of the drive: half an hour.
+    Full,
+}
+
+/// An interface that experiments may compare.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// How it is written after `--interface`, and its name in every result.
+    pub name: &'static str,
+    /// What the papers call it, and what it is.
+    pub about: &'static str,
+}
+
+/// Those of the kernel, in the order of the papers. `posix` stands for one thread for each outstanding request.
+pub const INTERFACES: [Candidate; 7] = [
+    Candidate { name: "posix", about: "S4's syncio: pread, a thread for each outstanding request" },
+    Candidate { name: "libaio", about: "libaio: io_submit, completions from the mapped ring" },
+    Candidate { name: "io_uring", about: "S1's iou: interrupts" },
+    Candidate { name: "io_uring+p", about: "S1's iou+p: the submitter polls the driver" },
+    Candidate { name: "io_uring+k", about: "S1's iou+k: a kernel thread submits" },
+    Candidate { name: "io_uring_cmd", about: "NVMe passthrough" },
+    Candidate { name: "io_uring_cmd+p", about: "NVMe passthrough, polled" },
+];
+
+/// The user-space driver, which the papers call SPDK: the name of its series.
+pub const USER_SPACE: &str = "nvme";
+
+/// `io_uring` with nothing registered, for S4's comparison of what registering saves.
+pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
+
+/// An interface, and whether it runs on the devices of this study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceReport {
+    /// Its name, as in [`Candidate::name`]; of a device that is not behind the kernel, the device's kind.
+    pub name: String,
+    /// What it is.
+    pub about: String,
+    /// What really ran: the mode in the words of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_as: Option<String>,
+    /// Why it cannot be used; `None`: it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
+    /// How it could be used, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
+}
+
+/// A device of the study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its specifier.
+    pub spec: String,
+    /// What it is, in one line.
+    pub about: String,
+    /// The study made it, and removes it again.
+    pub own: bool,
+    /// Whether the study may write to it.
+    pub may_write: bool,
+    /// Smallest unit of addressing, bytes.
+    pub logical_block_bytes: u32,
+    /// The disks it is on; devices that share one share its limits.
+    pub disks: Vec<String>,
+    /// What lies below it; a list, since a specifier may name several.
+    pub below: Vec<qpair_machine::Device>,
+}
+
+impl Device {
+    /// A device by its specifier.
+    ///
+    /// # Errors
+    /// `Invalid` if the specifier is none; what the kernel says of paths in it.
+    pub fn of(text: &str, may_write: bool, own: bool) -> Result<Self> {
+        let spec = DeviceSpec::parse(text)?;
+        let look = |path: &std::path::Path| {
+            qpair_machine::Device::read(path)
+                .map_err(|error| Error::os(error, format!("looking at {}", path.display())))
+        };
+        let below = spec.paths().into_iter().map(look).collect::<Result<Vec<_>>>()?;
+        let mut about: Vec<String> = below.iter().map(qpair_machine::Device::one_line).collect();
+        if about.is_empty() {
+            about.push("a device made of software, with no drive behind it".to_owned());
+        } else if !matches!(spec, DeviceSpec::File(_)) {
+            about.push("through layers made of software".to_owned());
+        }
+        let blocks = below
+            .iter()
+            .flat_map(|device| &device.disks)
+            .filter_map(|disk| disk.queue.logical_block_bytes);
+        Ok(Self {
+            spec: spec.to_string(),
+            about: about.join("; "),
+            own,
+            may_write,
+            logical_block_bytes: blocks.max().unwrap_or(512),
+            // The lowest layer is the drive.
+            disks: below
+                .iter()
+                .filter_map(|device| device.disks.last())
+                .map(|disk| disk.name.clone())
+                .collect(),
+            below,
+        })
+    }
+
+    /// The specifier.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none, which a stored report might have.
+    pub fn spec(&self) -> Result<DeviceSpec> {
+        DeviceSpec::parse(&self.spec)
+    }
+
+    /// Which interfaces run on it.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<InterfaceReport> {
+        let about = |name: &str| {
+            INTERFACES
+                .iter()
+                .find(|candidate| candidate.name == name)
+                .map_or_else(String::new, |candidate| candidate.about.to_owned())
+        };
+        let Some(device) = self.below.first() else {
+            // Its own way is the only one.
+            let name = self.spec.split(':').next().unwrap_or_default();
+            return vec![InterfaceReport {
+                name: name.to_owned(),
+                about: "a device that is not behind the kernel".to_owned(),
+                ran_as: None,
+                unavailable: None,
+                way_out: None,
+            }];
+        };
+        let report = |trial: qpair_machine::Trial| {
+            let works = trial.outcome == Tried::Works;
+            InterfaceReport {
+                about: about(&trial.mode),
+                name: trial.mode,
+                ran_as: works.then(|| trial.detail.clone()),
+                unavailable: (!works).then_some(trial.detail),
+                way_out: trial.way_out,
+            }
+        };
+        let mut all: Vec<InterfaceReport> =
+            try_interfaces(device).modes.into_iter().map(report).collect();
+        all.push(InterfaceReport {
+            name: USER_SPACE.to_owned(),
+            about: "NVMe driven from user space, as SPDK does".to_owned(),
+            ran_as: None,
+            unavailable: Some("there is no user-space NVMe driver to compare with yet".to_owned()),
+            way_out: None,
+        });
+        all
+    }
+}
+
+/// Those of several devices together: what does not run on one of them runs not at all.
+#[must_use]
+pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
+    let mut all: Vec<InterfaceReport> = Vec::new();
+    for device in devices {
+        for interface in device.interfaces() {
+            match all.iter_mut().find(|known| known.name == interface.name) {
+                None => all.push(interface),
+                Some(known) => {
+                    if known.unavailable.is_none() && interface.unavailable.is_some() {
+                        *known = interface;
+                    }
+                }
+            }
+        }
+    }
+    // Known of some devices only: not behind the kernel there.
+    let count = |name: &str| {
+        devices.iter().filter(|device| device.below.is_empty() == !is_kernel_s(name)).count()
+    };
+    for interface in &mut all {
+        if interface.unavailable.is_none() && count(&interface.name) < devices.len() {
+            interface.unavailable = Some("not on all of the devices".to_owned());
+        }
+    }
+    all
+}
+
+fn is_kernel_s(name: &str) -> bool {
+    INTERFACES.iter().any(|candidate| candidate.name == name)
+}
+
+/// What there is.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    /// Processors this process may run on.
+    pub cpus: Vec<usize>,
+    /// Devices, in the order given.
+    pub devices: Vec<Device>,
+    /// Interfaces, those that cannot be used also.
+    pub interfaces: Vec<InterfaceReport>,
+    /// How much is run.
+    pub effort: Effort,
+}
+
+impl Lab {
+    /// Cores.
+    #[must_use]
+    pub fn cores(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// Names of the interfaces that can be used.
+    pub fn usable(&self) -> impl Iterator<Item = &str> {
+        self.interfaces
+            .iter()
+            .filter(|interface| interface.unavailable.is_none())
+            .map(|interface| interface.name.as_str())
+    }
+
+    /// Whether an interface can be used.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.usable().any(|usable| usable == name)
+    }
+
+    /// The interface for experiments that are about something else: `io_uring` where there is one.
+    #[must_use]
+    pub fn main_interface(&self) -> Option<&str> {
+        ["io_uring", "libaio"]
+            .into_iter()
+            .find(|name| self.has(name))
+            .or_else(|| self.usable().next())
+    }
+
+    /// Different disks under the devices; devices of which nothing is known count as one each.
+    #[must_use]
+    pub fn disks(&self) -> usize {
+        disks(&self.devices)
+    }
+}
+
+/// Different disks under devices; devices of which nothing is known count as one each.
+pub(crate) fn disks(devices: &[Device]) -> usize {
+    let mut known: Vec<&String> = devices.iter().flat_map(|device| &device.disks).collect();
+    let unknown = devices.iter().filter(|device| device.disks.is_empty()).count();
+    known.sort_unstable();
+    known.dedup();
+    known.len() + unknown
+}
+
+/// The mode that runs an interface at a depth, and the processor of its kernel thread.
+///
+/// # Errors
+/// `Invalid` if the name is that of no mode, which a stored report might have.
+pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>) -> Result<Mode> {
+    let mut mode: Mode = match (interface, depth) {
+        // The submitter itself makes the calls; with more than one, each has a thread.
+        ("posix", 1) => "posix:threads=0".parse()?,
+        ("posix", depth) => format!("posix:threads={}", depth.min(POSIX_THREADS_MAX)).parse()?,
+        (other, _) => match other.parse() {
+            Ok(mode) => mode,
+            // The kind of a device that is not behind the kernel; modes are the kernel's.
+            Err(_) if !other.contains([':', '+']) => Mode::default(),
+            Err(error) => return Err(error),
+        },
+    };
+    if let Some(thread) = &mut mode.submission_thread {
+        thread.cpu = kernel_thread_cpu.and_then(|cpu| u16::try_from(cpu).ok());
+    }
+    Ok(mode)
+}
+
+/// More threads than that are not started for `posix`, whatever the depth.
+pub(crate) const POSIX_THREADS_MAX: u32 = 128;
+
+/// The device that an interface reaches a namespace through: `/dev/ng0n1` for `/dev/nvme0n1` with passthrough, else
+/// the same.
+#[must_use]
+pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
+    let DeviceSpec::File(path) = spec else { return spec.clone() };
+    let Some(name) = path.to_str().and_then(|path| path.strip_prefix("/dev/nvme")) else {
+        return spec.clone();
+    };
+    if interface.starts_with("io_uring_cmd") {
+        return DeviceSpec::File(PathBuf::from(format!("/dev/ng{name}")));
+    }
+    spec.clone()
+}
+
+/// Processors this process may run on.
+///
+/// # Errors
+/// What the kernel says.
+pub fn cpus() -> Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)
+        .map_err(|error| Error::os(error.into(), "asking which processors may be used"))?;
+    let cpus: Vec<usize> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
+    if cpus.is_empty() {
+        return Err(Error::new(ErrorKind::Unsupported, "no processor may be used"));
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interface_has_a_mode() {
+        for candidate in INTERFACES {
+            mode(candidate.name, 16, Some(1)).unwrap();
+        }
+        mode(UNREGISTERED, 1, None).unwrap();
+        assert_eq!(mode("posix", 1, None).unwrap().to_string(), "posix:threads=0");
+        assert_eq!(mode("posix", 999, None).unwrap().to_string(), "posix:threads=128");
+        assert_eq!(mode("io_uring+k", 4, Some(3)).unwrap().to_string(), "io_uring+k:cpu=3");
+        assert_eq!(mode("io_uring", 4, Some(3)).unwrap().to_string(), "io_uring");
+        assert_eq!(mode("ram", 4, None).unwrap(), Mode::default());
+        assert!(mode("io_uring:nonsense", 4, None).is_err());
+    }
+
+    #[test]
+    fn passthrough_has_a_device_of_its_own() {
+        let spec = DeviceSpec::parse("/dev/nvme0n1").unwrap();
+        assert_eq!(spec_for(&spec, "io_uring_cmd+p").to_string(), "/dev/ng0n1");
+        assert_eq!(spec_for(&spec, "io_uring+p").to_string(), "/dev/nvme0n1");
+        let spec = DeviceSpec::parse("/data/file").unwrap();
+        assert_eq!(spec_for(&spec, "io_uring_cmd").to_string(), "/data/file");
+    }
+
+    #[test]
+    fn files_of_one_folder_are_on_one_disk() {
+        let build = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
+        let device = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, b"x").unwrap();
+            Device::of(path.to_str().unwrap(), false, false).unwrap()
+        };
+        let mut devices = vec![device("a"), device("b")];
+        // In containers the disk may not show; then nothing can be said.
+        if devices[0].disks.is_empty() {
+            println!("skipped: the disk of {} does not show", devices[0].spec);
+        } else {
+            assert_eq!(disks(&devices), 1);
+        }
+        let file_interfaces = interfaces(&devices);
+        assert_eq!(file_interfaces.len(), INTERFACES.len() + 1);
+        assert!(file_interfaces.iter().any(|interface| interface.name == "posix"));
+        devices.push(Device::of("ram:size=1MiB", true, false).unwrap());
+        assert!(interfaces(&devices).iter().all(|interface| interface.unavailable.is_some()));
+        let ram = interfaces(&devices[2..]);
+        assert!(ram[0].name == "ram" && ram[0].unavailable.is_none() && ram.len() == 1);
+        assert!(Device::of("/no/such/file", false, false).is_err());
+    }
+}

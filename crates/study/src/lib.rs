@@ -1,0 +1,44 @@
+//! The papers' experiments on this machine.
+//!
+//! - [`EXPERIMENTS`]: each repeats one figure; it plans [`Config`]s, which are run once however many experiments show them.
+//! - [`run`]: runs them interleaved and repeated; gives a [`StudyReport`], which is stored as JSON.
+//! - [`Verdict`]: what each of the papers' findings is worth here, from the runs alone, by a test with a threshold.
+//! - [`advise`]: from a study, the interface to use, and what would change the answer.
+//! - [`to_html`]: the report for people: one file, plots inside, nothing fetched.
+//!
+//! Nothing is asserted from the papers' numbers: they are shown beside what was measured, and enter no test but as the
+//! threshold that is stated with it.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod advice;
+mod config;
+mod experiment;
+mod finding;
+mod html;
+mod jobs;
+mod lab;
+mod measure;
+mod own_file;
+mod report;
+mod run;
+mod statistics;
+#[cfg(test)]
+mod synthetic;
+
+pub use advice::{Advice, Choice, Question, advise};
+pub use config::{Assignment, Config, Pace};
+pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
+pub use finding::{Evidence, FINDINGS, Finding, Verdict, judge};
+pub use html::to_html;
+pub use jobs::Length;
+pub use lab::{
+    Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, UNREGISTERED, USER_SPACE, cpus,
+    interfaces,
+};
+pub use measure::{Measure, Metric};
+pub use own_file::OwnFile;
+pub use report::{ExperimentReport, Point, Settings, StudyReport};
+pub use run::{Options, Watcher, run};
+pub use statistics::{Interval, Outcome, Threshold, median};

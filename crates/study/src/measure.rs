@@ -1,0 +1,195 @@
+//! What one run of one configuration found, and the words for it.
+
+use qpair_workload::{Direction, RunReport, latencies};
+use serde::{Deserialize, Serialize};
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// The round it was part of, from 0: runs of a round are next to each other in time.
+    pub round: u32,
+    /// Time measured, seconds.
+    pub seconds: f64,
+    /// Requests a second, all threads.
+    pub ios_per_s: f64,
+    /// Bytes a second, all threads.
+    pub bytes_per_s: f64,
+    /// Median latency, submission to completion, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile of it, microseconds.
+    pub p99_us: f64,
+    /// Processor time of a request, user and kernel, helpers included, microseconds.
+    pub cpu_us_per_io: f64,
+    /// System calls of a request.
+    pub system_calls_per_io: f64,
+    /// Context switches of a request, voluntary or not, of the threads that submit.
+    pub switches_per_io: f64,
+    /// Instructions of a byte, of the threads that submit; `None` where the machine does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_per_byte: Option<f64>,
+    /// Bytes a second, piece by piece of [`Measure::sample_s`] seconds. Prolonged runs only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over_time: Vec<f64>,
+    /// Seconds of a piece of [`Measure::over_time`].
+    #[serde(default)]
+    pub sample_s: f64,
+}
+
+impl Measure {
+    /// From a run; `over_time`: with the time series.
+    #[must_use]
+    pub fn of(report: &RunReport, round: u32, over_time: bool) -> Self {
+        let mut latency = latencies();
+        let (mut ios, mut bytes, mut cpu_s, mut calls, mut switches) = (0_u64, 0_u64, 0.0, 0, 0);
+        let mut instructions = Some(0_u64);
+        for job in &report.jobs {
+            ios += job.ios();
+            bytes += Direction::ALL.iter().map(|d| job.direction(*d).bytes).sum::<u64>();
+            for direction in Direction::ALL {
+                // Both have the same bounds, so that nothing is out of range.
+                let _ = latency.add(&job.direction(direction).clat);
+            }
+            cpu_s += (job.cpu.user + job.cpu.system).as_secs_f64();
+            calls += job.cpu.system_calls;
+            switches += job.cpu.switches_voluntary + job.cpu.switches_involuntary;
+            instructions = instructions.zip(job.cpu.instructions).map(|(a, b)| a + b);
+        }
+        let seconds = report.jobs.iter().map(|job| job.elapsed.as_secs_f64()).fold(1e-9, f64::max);
+        let per_io = |amount: f64| digits(amount / ios.max(1) as f64);
+        let quantile_us = |quantile| digits(latency.value_at_quantile(quantile) as f64 / 1e3);
+        Self {
+            round,
+            seconds: digits(seconds),
+            ios_per_s: digits(report.jobs.iter().map(qpair_workload::JobReport::ios_per_s).sum()),
+            bytes_per_s: digits(
+                report.jobs.iter().map(qpair_workload::JobReport::bytes_per_s).sum(),
+            ),
+            p50_us: quantile_us(0.5),
+            p99_us: quantile_us(0.99),
+            cpu_us_per_io: per_io(cpu_s * 1e6),
+            system_calls_per_io: per_io(calls as f64),
+            switches_per_io: per_io(switches as f64),
+            instructions_per_byte: instructions
+                .filter(|count| *count > 0)
+                .map(|count| digits(count as f64 / bytes.max(1) as f64)),
+            over_time: if over_time { series(report) } else { Vec::new() },
+            sample_s: if over_time { SAMPLE_S } else { 0.0 },
+        }
+    }
+
+    /// One of its figures; `None` where it has none.
+    #[must_use]
+    pub fn get(&self, metric: Metric) -> Option<f64> {
+        Some(match metric {
+            Metric::IosPerS => self.ios_per_s,
+            Metric::BytesPerS => self.bytes_per_s,
+            Metric::P50Us => self.p50_us,
+            Metric::P99Us => self.p99_us,
+            Metric::CpuUsPerIo => self.cpu_us_per_io,
+            Metric::SystemCallsPerIo => self.system_calls_per_io,
+            Metric::SwitchesPerIo => self.switches_per_io,
+            Metric::CpuNsPerByte => {
+                let bytes_per_io = self.bytes_per_s / self.ios_per_s.max(1e-9);
+                self.cpu_us_per_io * 1e3 / bytes_per_io.max(1e-9)
+            }
+            Metric::InstructionsPerByte => return self.instructions_per_byte,
+        })
+    }
+}
+
+/// Seconds of a piece of a prolonged run.
+pub(crate) const SAMPLE_S: f64 = 1.0;
+
+/// Bytes a second of all jobs together, piece by piece; the last piece only if it is whole.
+fn series(report: &RunReport) -> Vec<f64> {
+    let pieces = report.jobs.iter().map(|job| job.series.len()).max().unwrap_or(0);
+    let mut sums = vec![0.0; pieces];
+    for job in &report.jobs {
+        for (sum, sample) in sums.iter_mut().zip(&job.series) {
+            let seconds = sample.len.as_secs_f64();
+            if seconds > SAMPLE_S / 2.0 {
+                *sum += sample.bytes.iter().sum::<u64>() as f64 / seconds;
+            }
+        }
+    }
+    while sums.last() == Some(&0.0) {
+        sums.pop();
+    }
+    sums.into_iter().map(digits).collect()
+}
+
+/// Rounded to five digits, which is more than a run is worth.
+fn digits(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let scale = 10_f64.powf(4.0 - value.abs().log10().floor());
+    (value * scale).round() / scale
+}
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Requests a second.
+    IosPerS,
+    /// Bytes a second.
+    BytesPerS,
+    /// Median latency.
+    P50Us,
+    /// 99th percentile of the latency.
+    P99Us,
+    /// Processor time of a request.
+    CpuUsPerIo,
+    /// System calls of a request.
+    SystemCallsPerIo,
+    /// Context switches of a request.
+    SwitchesPerIo,
+    /// Processor time of a byte.
+    CpuNsPerByte,
+    /// Instructions of a byte.
+    InstructionsPerByte,
+}
+
+impl Metric {
+    /// Its name with the unit, for axes and tables, and what a value is divided by to be in that unit.
+    #[must_use]
+    pub fn unit(self) -> (&'static str, f64) {
+        match self {
+            Self::IosPerS => ("thousand I/Os per second", 1e3),
+            Self::BytesPerS => ("MiB per second", 1_048_576.0),
+            Self::P50Us => ("median latency, us", 1.0),
+            Self::P99Us => ("99th percentile latency, us", 1.0),
+            Self::CpuUsPerIo => ("CPU us per I/O", 1.0),
+            Self::SystemCallsPerIo => ("system calls per I/O", 1.0),
+            Self::SwitchesPerIo => ("context switches per I/O", 1.0),
+            Self::CpuNsPerByte => ("CPU ns per byte", 1.0),
+            Self::InstructionsPerByte => ("instructions per byte", 1.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_kept_and_dropped() {
+        assert_eq!(digits(123_456.789), 123_460.0);
+        assert_eq!(digits(0.001_234_567), 0.001_234_6);
+        assert_eq!(digits(0.0), 0.0);
+        assert_eq!(digits(f64::NAN), 0.0);
+    }
+
+    #[test]
+    fn cost_of_a_byte() {
+        let measure = Measure {
+            ios_per_s: 1000.0,
+            bytes_per_s: 4_096_000.0,
+            cpu_us_per_io: 4.096,
+            ..Measure::default()
+        };
+        assert!((measure.get(Metric::CpuNsPerByte).unwrap() - 1.0).abs() < 1e-9);
+        assert_eq!(measure.get(Metric::InstructionsPerByte), None);
+    }
+}

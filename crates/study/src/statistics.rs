@@ -1,0 +1,229 @@
+//! What few runs tell: medians, intervals, and whether a claim about them holds.
+//!
+//! Always holds:
+//! - An interval is 95 % by Student's t, around the mean of the runs, and never without the median. Runs are few and about
+//!   equally noisy, which is what t is for; a bootstrap of three values has only ten samples to draw.
+//! - Two configurations are compared by the ratio within each round, since runs of a round are next to each other in
+//!   time and the drift of a device cancels. The interval is that of the ratios' logarithms.
+//! - A claim is decided only where the whole interval is on one side of its threshold. One run decides nothing.
+
+use serde::{Deserialize, Serialize};
+
+/// The middle of some runs, and where the truth may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Median; of ratios, the geometric mean.
+    pub mid: f64,
+    /// Lower and upper end; `None` with fewer than two runs.
+    pub bounds: Option<(f64, f64)>,
+}
+
+/// 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom.
+const STUDENT_T_975: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+/// The same for more degrees than the table has.
+const NORMAL_975: f64 = 1.960;
+
+/// The middle value; between the two middle ones, their mean. `None` of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (below, above) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some((sorted[below] + sorted[above]) / 2.0)
+}
+
+/// Half the width of the 95 % interval around the mean, and the mean.
+fn student(values: &[f64]) -> Option<(f64, f64)> {
+    let count = values.len();
+    if count < 2 {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / count as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = (squares / (count - 1) as f64).sqrt();
+    let t = STUDENT_T_975.get(count - 2).copied().unwrap_or(NORMAL_975);
+    Some((mean, t * deviation / (count as f64).sqrt()))
+}
+
+impl Interval {
+    /// Of the runs of one configuration, none of which can be below zero. `None` of nothing.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mid = median(values)?;
+        let bounds = student(values)
+            .map(|(mean, half)| ((mean - half).max(0.0).min(mid), (mean + half).max(mid)));
+        Some(Self { mid, bounds })
+    }
+
+    /// Of how many times the first is the second, each pair from one round. Pairs with a zero say nothing and are left
+    /// out; `None` if no pair is left.
+    #[must_use]
+    pub fn of_ratios(pairs: &[(f64, f64)]) -> Option<Self> {
+        let logs: Vec<f64> = pairs
+            .iter()
+            .filter(|(above, below)| *above > 0.0 && *below > 0.0)
+            .map(|(above, below)| (above / below).ln())
+            .collect();
+        if logs.is_empty() {
+            return None;
+        }
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        let bounds = student(&logs).map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()));
+        Some(Self { mid: mean.exp(), bounds })
+    }
+}
+
+/// A threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Threshold {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+/// What runs say of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The whole interval is on the claim's side.
+    Holds,
+    /// The whole interval is on the other side.
+    DoesNotHold,
+    /// The interval has the threshold in it, or there was one run only.
+    Undecided,
+    /// This machine or these devices cannot show it.
+    NotTestable,
+}
+
+impl Outcome {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "does not hold",
+            Self::Undecided => "undecided",
+            Self::NotTestable => "can't be tested here",
+        }
+    }
+
+    /// Of a claim that has several parts, all of which must hold.
+    #[must_use]
+    pub fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::Holds;
+        for part in parts {
+            all = match (all, part) {
+                (Self::DoesNotHold, _) | (_, Self::DoesNotHold) => Self::DoesNotHold,
+                (Self::Holds, other) | (other, Self::Holds) => other,
+                (Self::NotTestable, _) | (_, Self::NotTestable) => Self::NotTestable,
+                (Self::Undecided, Self::Undecided) => Self::Undecided,
+            };
+        }
+        all
+    }
+}
+
+impl Threshold {
+    /// Whether an interval is on its side.
+    #[must_use]
+    pub fn judge(self, interval: &Interval) -> Outcome {
+        let Some((low, high)) = interval.bounds else { return Outcome::Undecided };
+        let (surely, surely_not) = match self {
+            Self::AtLeast(least) => (low >= least, high < least),
+            Self::AtMost(most) => (high <= most, low > most),
+        };
+        match (surely, surely_not) {
+            (true, _) => Outcome::Holds,
+            (_, true) => Outcome::DoesNotHold,
+            _ => Outcome::Undecided,
+        }
+    }
+
+    /// In words: "at least 1.1".
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::AtLeast(least) => format!("at least {least}"),
+            Self::AtMost(most) => format!("at most {most}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-3 * b.abs().max(1.0)
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 3.0]), Some(3.0));
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    }
+
+    #[test]
+    fn intervals_are_student_s() {
+        // Mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963.
+        let interval = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let (low, high) = interval.bounds.unwrap();
+        assert!(interval.mid == 3.0 && near(low, 1.037) && near(high, 4.963), "{interval:?}");
+        // Three runs: t(2) = 4.303.
+        let (low, high) = Interval::of(&[10.0, 11.0, 12.0]).unwrap().bounds.unwrap();
+        assert!(near(low, 11.0 - 4.303 / 3_f64.sqrt()) && near(high, 11.0 + 4.303 / 3_f64.sqrt()));
+        assert_eq!(Interval::of(&[7.0]).unwrap().bounds, None);
+        assert_eq!(Interval::of(&[]), None);
+        assert_eq!(Interval::of(&[0.0, 0.0, 0.0]).unwrap().bounds, Some((0.0, 0.0)));
+        // Nothing is below zero, and the median is never outside.
+        let interval = Interval::of(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]).unwrap();
+        assert!(interval.bounds.unwrap().0 <= interval.mid);
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds() {
+        // The device drifts by a factor of four; the ratio does not.
+        let interval = Interval::of_ratios(&[(2.0, 1.0), (4.0, 2.0), (8.0, 4.0)]).unwrap();
+        assert!(near(interval.mid, 2.0) && near(interval.bounds.unwrap().0, 2.0));
+        // ln 2 +- t(1) * s / sqrt(2), s = ln 4 / sqrt(2) over pairs at 1 and 4.
+        let interval = Interval::of_ratios(&[(1.0, 1.0), (4.0, 1.0)]).unwrap();
+        let half = 12.706 * (4_f64.ln() / 2_f64.sqrt()) / 2_f64.sqrt();
+        assert!(near(interval.mid, 2.0));
+        assert!(near(interval.bounds.unwrap().1.ln(), 2_f64.ln() + half));
+        assert_eq!(Interval::of_ratios(&[(0.0, 1.0), (1.0, 0.0)]), None);
+        assert_eq!(Interval::of_ratios(&[(3.0, 1.0)]).unwrap().bounds, None);
+    }
+
+    #[test]
+    fn thresholds() {
+        let of = |low, high| Interval { mid: (low + high) / 2.0, bounds: Some((low, high)) };
+        let least = Threshold::AtLeast(1.0);
+        assert_eq!(least.judge(&of(1.1, 1.3)), Outcome::Holds);
+        assert_eq!(least.judge(&of(0.9, 1.3)), Outcome::Undecided);
+        assert_eq!(least.judge(&of(0.7, 0.9)), Outcome::DoesNotHold);
+        let most = Threshold::AtMost(1.0);
+        assert_eq!(most.judge(&of(1.1, 1.3)), Outcome::DoesNotHold);
+        assert_eq!(most.judge(&of(0.9, 1.3)), Outcome::Undecided);
+        assert_eq!(most.judge(&of(0.7, 0.9)), Outcome::Holds);
+        assert_eq!(most.judge(&Interval { mid: 0.5, bounds: None }), Outcome::Undecided);
+    }
+
+    #[test]
+    fn all_parts() {
+        use Outcome::{DoesNotHold, Holds, NotTestable, Undecided};
+        assert_eq!(Outcome::all([Holds, Holds]), Holds);
+        assert_eq!(Outcome::all([Holds, Undecided]), Undecided);
+        assert_eq!(Outcome::all([Undecided, Undecided]), Undecided);
+        assert_eq!(Outcome::all([Undecided, DoesNotHold, Holds]), DoesNotHold);
+        assert_eq!(Outcome::all([NotTestable, Holds]), NotTestable);
+    }
+}

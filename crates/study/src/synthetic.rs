@@ -1,0 +1,76 @@
+//! Studies with made-up results, for tests.
+
+use crate::config::Config;
+use crate::experiment::EXPERIMENTS;
+use crate::lab::{Device, Effort, InterfaceReport, Lab};
+use crate::measure::Measure;
+use crate::report::StudyReport;
+use crate::run::{Options, Watcher, run_with};
+
+/// So many cores and devices, and these interfaces.
+pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
+    Lab {
+        cpus: (0..cores).collect(),
+        devices: (0..devices)
+            .map(|n| Device::of(&format!("ram:size={}MiB", n + 1), true, false).unwrap())
+            .collect(),
+        interfaces: interfaces
+            .iter()
+            .map(|name| InterfaceReport {
+                name: (*name).to_owned(),
+                about: String::new(),
+                ran_as: None,
+                unavailable: None,
+                way_out: None,
+            })
+            .collect(),
+        effort: Effort::Usual,
+    }
+}
+
+struct Silent;
+
+impl Watcher for Silent {
+    fn at(&self, _: u64, _: u64, _: &str) {}
+}
+
+/// All experiments, each point measured by a function; `None`: it fails.
+pub(crate) fn study(
+    cores: usize,
+    devices: usize,
+    interfaces: &[&str],
+    measure: impl Fn(&Config, u32) -> Option<Measure>,
+) -> StudyReport {
+    let options = Options {
+        experiments: EXPERIMENTS.iter().collect(),
+        repeat: Some(5),
+        seconds_per_point: Some(0.1),
+        seed: 1,
+    };
+    let lab = lab(cores, devices, interfaces);
+    run_with(&lab, &options, options.settings(lab.effort), &Silent, |config, round| {
+        Some(measure(config, round).ok_or_else(|| "failed".to_owned()))
+    })
+    .unwrap()
+}
+
+/// A measure with so many I/Os a second, a little different each round, and what follows from it.
+pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
+    // Alike for all points of a round, and a little not: as a real device drifts.
+    let drift = 1.0 + 0.2 * f64::from(round % 3);
+    let noise = 1.0 + 0.002 * f64::from((round * 7 + config.depth) % 5);
+    let ios_per_s = ios_per_s * drift * noise;
+    let latency_us = f64::from(config.depth * config.threads) / ios_per_s * 1e6;
+    Measure {
+        round,
+        seconds: 0.1,
+        ios_per_s,
+        bytes_per_s: ios_per_s * f64::from(config.block_bytes),
+        p50_us: latency_us,
+        p99_us: 3.0 * latency_us,
+        cpu_us_per_io: 5.0,
+        system_calls_per_io: 1.0,
+        switches_per_io: 1.0,
+        ..Measure::default()
+    }
+}
