@@ -21,6 +21,7 @@ mod interrupt;
 mod key;
 mod load;
 mod output;
+mod paint;
 mod store_args;
 mod text;
 

@@ -64,14 +64,16 @@ impl Device {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe or socket"));
         };
         let number = (rustix::fs::major(number), rustix::fs::minor(number));
-        let mut device = Self::read_at(&Root::system(), path, kind, number);
+        let absolute = path.canonicalize()?;
+        let mut device = Self::read_at(&Root::system(), &absolute, kind, number);
+        device.path = path.display().to_string();
         if kind == DeviceKind::File {
             device.size_bytes = Some(metadata.size());
         }
         Ok(device)
     }
 
-    /// Describes a path of the machine that a tree describes; `number`: the major and minor number of the device,
+    /// Describes an absolute path of the machine that a tree describes; `number`: the major and minor number of the device,
     /// or of the file's file system.
     #[must_use]
     pub fn read_at(root: &Root, path: &Path, kind: DeviceKind, number: (u32, u32)) -> Self {

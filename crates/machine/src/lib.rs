@@ -45,6 +45,5 @@ pub use mount::Mount;
 pub use processors::{Mitigation, NumaNode, Processors};
 pub use release::Release;
 pub use root::Root;
-pub use scratch::ScratchFile;
-pub use trial::{Outcome, Trial, Trials, try_interfaces};
+pub use trial::{Outcome, Trial, Trials, ask_for_interfaces, try_interfaces, try_interfaces_in};
 pub use virtualization::Virtualization;

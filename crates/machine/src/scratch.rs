@@ -6,14 +6,11 @@ use std::path::{Path, PathBuf};
 
 /// A file of written blocks, removed when dropped.
 #[derive(Debug)]
-pub struct ScratchFile(PathBuf);
+pub(crate) struct ScratchFile(PathBuf);
 
 impl ScratchFile {
     /// Makes a file in a directory.
-    ///
-    /// # Errors
-    /// Those of making, writing and syncing a file there.
-    pub fn new(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn new(directory: &Path) -> io::Result<Self> {
         let path = directory.join(format!(".qpair-doctor-{}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         let scratch = Self(path);
@@ -24,8 +21,7 @@ impl ScratchFile {
     }
 
     /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing is written, and no lock is taken: a store or device in use can be tried.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use qpair_kernel::{FileOptions, Interface, Mode, Polling, SubmissionThread};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceKind};
+use crate::scratch::ScratchFile;
 
 /// How a mode did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +89,31 @@ pub fn try_interfaces(device: &Device) -> Trials {
     Trials { path: device.path.clone(), direct, modes }
 }
 
+/// Tries them on a small file that is made in a directory, and removed.
+///
+/// # Errors
+/// Those of making a file there.
+pub fn try_interfaces_in(directory: &Path) -> io::Result<Trials> {
+    let scratch = ScratchFile::new(directory)?;
+    let mut trials = try_interfaces(&Device::read(scratch.path())?);
+    // The file is gone by the time anybody reads of it.
+    for trial in &mut trials.modes {
+        trial.detail = trial.detail.replace(&trials.path, "a file here");
+    }
+    trials.path = directory.display().to_string();
+    Ok(trials)
+}
+
+/// Asks the kernel for each interface, where there is no file to try it on.
+#[must_use]
+pub fn ask_for_interfaces() -> Trials {
+    let asked = qpair_kernel::probe().into_iter().map(|(interface, answer)| {
+        let works = answer.map(|()| "the kernel offers it; nothing was read".to_owned());
+        trial(Mode::new(interface), works)
+    });
+    Trials { path: String::new(), direct: true, modes: asked.collect() }
+}
+
 fn try_mode(device: &Device, mode: Mode, direct: bool) -> Trial {
     let passthrough = mode.interface == Interface::Passthrough;
     let not_tried = |detail: String| Trial {
@@ -109,20 +136,20 @@ fn try_mode(device: &Device, mode: Mode, direct: bool) -> Trial {
         (false, _) => PathBuf::from(&device.path),
     };
     match read_a_block(&path, mode, direct) {
-        Ok(detail) => {
-            Trial { mode: mode.to_string(), outcome: Outcome::Works, detail, way_out: None }
-        }
         Err(error) if error.kind() == ErrorKind::Busy => not_tried(error.to_string()),
+        result => trial(mode, result),
+    }
+}
+
+fn trial(mode: Mode, result: Result<String>) -> Trial {
+    let (outcome, detail, way_out) = match result {
+        Ok(detail) => (Outcome::Works, detail, None),
         Err(error) => {
             let (error, way_out) = error.take_way_out();
-            Trial {
-                mode: mode.to_string(),
-                outcome: Outcome::Fails,
-                detail: error.to_string(),
-                way_out,
-            }
+            (Outcome::Fails, error.to_string(), way_out)
         }
-    }
+    };
+    Trial { mode: mode.to_string(), outcome, detail, way_out }
 }
 
 /// Where commands to the drive can be sent.
@@ -176,7 +203,7 @@ fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
         Some(completion) => match completion.result {
             Ok(()) => Ok(info.mode.clone()),
             Err(error) => {
-                let cause = std::io::Error::from_raw_os_error(error.errno);
+                let cause = io::Error::from_raw_os_error(error.errno);
                 Err(failed(error.kind, &cause.to_string()))
             }
         },

@@ -48,7 +48,14 @@ impl Virtualization {
     }
 }
 
+/// The number of the first namespace of processes: `PROC_PID_INIT_INO`, linux/proc_ns.h.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
 fn container(root: &Root) -> Option<String> {
+    // Machines are made of containers' images, marks and all.
+    if root.link_name("/proc/self/ns/pid").as_deref() == Some(FIRST_PID_NAMESPACE) {
+        return None;
+    }
     if let Some(name) = root.text("/run/systemd/container") {
         return Some(name);
     }

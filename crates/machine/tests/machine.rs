@@ -257,6 +257,12 @@ fn a_container_in_a_virtual_machine() {
     assert_eq!(seccomp.severity, Severity::Hint);
     assert!(commands(seccomp)[0].contains("--security-opt seccomp="));
     assert_eq!(find(&findings, "usable").severity, Severity::Hint);
+
+    // A machine that was made of a container's image has the mark and is none.
+    let namespace = tree.0.path().join("proc/self/ns/pid");
+    std::fs::create_dir_all(namespace.parent().unwrap()).unwrap();
+    symlink("pid:[4026531836]", namespace).unwrap();
+    assert_eq!(tree.machine().virtualization.container, None);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod bench_peak;
 mod check;
 mod delete;
 mod demo;
+mod doctor;
 mod get;
 mod load;
 mod put;
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     Tables(tables::Tables),
     Check(check::Check),
     Bench(bench::Bench),
+    Doctor(doctor::Doctor),
 }
 
 impl Command {
@@ -44,6 +46,7 @@ impl Command {
             Self::Tables(command) => command.run(),
             Self::Check(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Doctor(command) => command.run(),
         }
     }
 }

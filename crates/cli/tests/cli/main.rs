@@ -8,6 +8,7 @@
 )]
 
 mod bad_stores;
+mod doctor;
 mod harness;
 mod interrupts;
 mod loads;

@@ -159,10 +159,9 @@ fn virtualization(machine: &Machine) -> Vec<Finding> {
         findings.push(Finding::new(Area::Kernel, "container", name, Severity::Info, why));
     }
     if machine.virtualization.is_virtual == Some(true) {
-        let vendor =
-            machine.virtualization.vendor.as_deref().unwrap_or("it does not tell its name");
-        let why = "others share the hardware, and drives are behind the hypervisor: figures are \
-                   noisy, and latencies are its too";
+        let vendor = machine.virtualization.vendor.as_deref().unwrap_or("unnamed");
+        let why = "others may share the hardware, and drives are behind the hypervisor: figures are \
+                   noisy, and part of each latency is not the drive's";
         findings.push(Finding::new(Area::Kernel, "hypervisor", vendor, Severity::Hint, why));
     }
     findings

@@ -4,7 +4,7 @@ use super::command::{UNTIL_RESTART, limit, sysctl, write};
 use super::not_available;
 use crate::finding::{Area, Finding, Severity};
 use crate::machine::Machine;
-use crate::words::{counted, rounded};
+use crate::words::rounded;
 
 /// Descriptors that many workers on many drives need.
 const OPEN_FILES: u64 = 1024;
@@ -149,10 +149,5 @@ fn control_group(machine: &Machine) -> Option<Finding> {
     let limit = machine.memory.limit_bytes?;
     let why = "the control group allows no more: the memory given to qpair, and the page cache of \
                buffered files, must fit";
-    let nodes = u64::try_from(machine.processors.numa_nodes.len()).unwrap_or(1).max(1);
-    let state = match nodes {
-        1 => rounded(limit),
-        _ => format!("{} on {}", rounded(limit), counted(nodes, "node")),
-    };
-    Some(Finding::new(Area::Memory, "control group", state, Severity::Info, why))
+    Some(Finding::new(Area::Memory, "control group", rounded(limit), Severity::Info, why))
 }

@@ -4,6 +4,7 @@ use super::command::{UNTIL_RESTART, as_root};
 use super::not_available;
 use crate::finding::{Area, Finding, Severity};
 use crate::machine::Machine;
+use crate::words::counted;
 
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
     let mut findings = vec![usable(machine)];
@@ -29,15 +30,14 @@ fn usable(machine: &Machine) -> Finding {
         None => usable.to_string(),
     };
     if usable > 1 {
-        let workers = usable / 2;
+        let pairs = counted(usable / 2, "such pair");
         let why = format!(
-            "io_uring+k wants a processor for its kernel thread beside each worker: at most {workers} of {} here",
-            if workers == 1 { "that pair" } else { "those pairs" }
+            "io_uring+k wants a processor for its kernel thread beside each worker's: {pairs} here"
         );
         return Finding::new(Area::Processors, "usable", state, Severity::Good, why);
     }
-    let why = "the kernel thread of io_uring+k has no processor of its own and takes the program's: \
-               it collapses. Use io_uring";
+    let why = "io_uring+k collapses: its kernel thread and the program take turns on one processor. Use \
+               io_uring";
     let finding = Finding::new(Area::Processors, "usable", state, Severity::Hint, why);
     // Only an affinity that was set for this process is its own to widen.
     let narrowed = processors.allowed.as_ref().is_some_and(|allowed| allowed.count() == 1);

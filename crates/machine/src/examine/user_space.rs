@@ -16,24 +16,36 @@ fn groups(machine: &Machine) -> Finding {
     let subject = "IOMMU groups";
     match machine.iommu.groups {
         None => not_available(AREA, subject, "the kernel has no IOMMU support"),
-        Some(0) => {
-            let virtual_machine = machine.virtualization.is_virtual == Some(true);
-            let why = if virtual_machine {
-                "there is no IOMMU: the hypervisor must offer one before a driver in user space is safe"
-            } else {
-                "the IOMMU is off, in the firmware or the kernel: a driver in user space would not be safe"
-            };
-            let finding = Finding::new(AREA, subject, 0, Severity::Hint, why);
-            match machine.processors.vendor.as_deref() {
-                Some("GenuineIntel") => at_boot(machine, finding, "intel_iommu=on iommu=pt"),
-                Some("AuthenticAMD") => at_boot(machine, finding, "amd_iommu=on iommu=pt"),
-                _ => finding,
-            }
-        }
+        Some(0) => none(machine, subject),
         Some(count) => {
             let why = "drives can be given to drivers in user space (VFIO)";
             Finding::new(AREA, subject, count, Severity::Good, why)
         }
+    }
+}
+
+fn none(machine: &Machine, subject: &str) -> Finding {
+    let finding = |why: &str| Finding::new(AREA, subject, 0, Severity::Hint, why);
+    let intel = machine.processors.vendor.as_deref() == Some("GenuineIntel");
+    match (machine.virtualization.is_virtual == Some(true), intel) {
+        (true, _) => finding(
+            "the hypervisor offers no IOMMU, or the kernel does not use it: a driver in user space is not safe",
+        ),
+        (false, true) => at_boot(
+            machine,
+            finding(
+                "VT-d is off, in the firmware or the kernel: a driver in user space is not safe",
+            ),
+            "intel_iommu=on iommu=pt",
+        ),
+        // The kernel uses AMD's by itself once the firmware lets it.
+        (false, false) => at_boot(
+            machine,
+            finding(
+                "the IOMMU (AMD-Vi, SMMU) is off: switch it on in the firmware; a driver in user space is not safe",
+            ),
+            "iommu=pt",
+        ),
     }
 }
 
