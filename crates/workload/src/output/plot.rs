@@ -66,7 +66,8 @@ pub(super) fn plot(series: &[Sample], rows: usize, indent: usize, width: usize) 
     let drawn = columns.len() * stretch;
     lines.push(format!("{:indent$}{:>LABEL$} └{}", "", "0", "─".repeat(drawn)));
     let end = words::duration(last.end);
-    lines.push(format!("{:indent$}{:LABEL$}  0 s{end:>1$}", "", drawn.saturating_sub(3)));
+    let rest = drawn.saturating_sub(3);
+    lines.push(format!("{:1$}0 s{end:>rest$}", "", indent + LABEL + 2));
     lines
 }
 
@@ -161,6 +162,8 @@ mod tests {
         let full = |line: &str| line.chars().filter(|c| *c == '█').count();
         let counts: Vec<usize> = lines.iter().map(|line| full(line)).collect();
         assert_eq!(counts, [40, 40, 60, 60, 0, 0], "{lines:#?}");
-        assert!(lines[0].contains("2.00 MiB/s") && lines[5].ends_with("60 s"), "{lines:#?}");
+        assert!(lines[0].contains("2.00 MiB/s") && lines[5].ends_with(" 60 s"), "{lines:#?}");
+        assert!(lines[5].trim_start().starts_with("0 s"), "{lines:#?}");
+        assert_eq!(lines[5].chars().count(), lines[4].chars().count(), "{lines:#?}");
     }
 }

@@ -371,7 +371,7 @@ fn sample_cells(sample: &Sample) -> Vec<String> {
     let lat_ns_max = sample.lat_ns_max.iter().copied().max().unwrap_or(0);
     let time = |ns: f64| if ios == 0 { String::new() } else { words::time(ns) };
     vec![
-        words::duration(sample.end),
+        format!("{:.1} s", sample.end.as_secs_f64()),
         words::bandwidth(bytes_per_s(sample)),
         words::count(per_s(ios, sample.len).round() as u64),
         time(lat_ns as f64 / ios.max(1) as f64),
