@@ -19,10 +19,13 @@ mod command;
 mod failure;
 mod interrupt;
 mod key;
+#[allow(dead_code, reason = "`bench io` will watch its runs with it")]
+mod live;
 mod load;
 mod output;
 mod paint;
 mod store_args;
+mod study_lab;
 mod text;
 
 use std::process::ExitCode;
