@@ -36,7 +36,7 @@ const LINES_MAX: usize = 100_000;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a job file; `-` is standard input. `global`: options for all jobs, such as those of the command line.
-/// `only`: names of the sections to read; empty: all.
+/// `only`: names of the sections to read; empty: all. A file may have none of them.
 ///
 /// # Errors
 /// What the file system says, and `Invalid` with file and line.
@@ -90,14 +90,7 @@ pub(crate) fn parse(
     };
     let mut files = vec![path.to_owned()];
     reader.file(text, &mut files)?;
-    for name in only {
-        if !reader.sections.iter().any(|section| section.name == *name) {
-            let what = format!("{}: there is no section [{name}]", path.display());
-            return Err(Error::new(ErrorKind::Invalid, what)
-                .hint("--section takes the name of a job in the file"));
-        }
-    }
-    if reader.sections.is_empty() {
+    if reader.sections.is_empty() && only.is_empty() {
         let what = format!("{}: no job in it", path.display());
         return Err(Error::new(ErrorKind::Invalid, what).hint("a job begins with a line [NAME]"));
     }

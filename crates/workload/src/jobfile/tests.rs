@@ -83,7 +83,7 @@ fn sections_are_chosen_by_name() {
     let text = "[global]\nbs=8k\n[a]\nnobody_knows=1\n[b]\niodepth=2\n";
     let chosen = sections(text, &["b"]).unwrap();
     assert_eq!((chosen.len(), chosen[0].name.as_str(), chosen[0].global.len()), (1, "b", 1));
-    assert!(sections(text, &["c"]).unwrap_err().to_string().contains("no section [c]"));
+    assert!(sections(text, &["c"]).unwrap().is_empty());
 }
 
 #[test]

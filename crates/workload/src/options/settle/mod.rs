@@ -8,6 +8,8 @@ mod pace;
 mod pattern;
 mod reader;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,7 +74,9 @@ pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
                 Some(first) => first,
                 None => Reader::new(section)?,
             };
-            reader.allow(&["stonewall", "new_group", "numjobs", "thread"]);
+            reader.allow(&["stonewall", "new_group", "numjobs"]);
+            // Jobs are threads either way.
+            reader.flag("thread")?;
             let mut settled = job(&reader, limits, clone, number)?;
             (settled.stage, settled.group) = (stage, group);
             if reader.is_set("unlink")? {
@@ -269,17 +273,15 @@ fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
 /// A file that several jobs use is made as large as the one that needs most of it.
 fn share_files(jobs: &mut [Job]) {
     let mut largest: BTreeMap<PathBuf, u64> = BTreeMap::new();
-    let mut each = |see: &mut dyn FnMut(&mut BTreeMap<PathBuf, u64>, &PathBuf, &mut u64)| {
-        for target in jobs.iter_mut().flat_map(|job| &mut job.targets) {
-            if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, &mut target.create_bytes)
-            {
-                see(&mut largest, path, bytes);
-            }
+    for target in jobs.iter().flat_map(|job| &job.targets) {
+        if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, target.create_bytes) {
+            let most = largest.entry(path.clone()).or_default();
+            *most = (*most).max(bytes);
         }
-    };
-    each(&mut |largest, path, bytes| {
-        let most = largest.entry(path.clone()).or_default();
-        *most = (*most).max(*bytes);
-    });
-    each(&mut |largest, path, bytes| *bytes = largest.get(path).copied().unwrap_or(*bytes));
+    }
+    for target in jobs.iter_mut().flat_map(|job| &mut job.targets) {
+        if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, &mut target.create_bytes) {
+            *bytes = largest.get(path).copied().unwrap_or(*bytes);
+        }
+    }
 }

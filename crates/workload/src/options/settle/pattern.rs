@@ -149,6 +149,9 @@ fn checked(bytes: u64) -> Read<u32> {
 
 fn distribution(text: &str) -> Read<Distribution> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    if name.starts_with("zoned") {
+        return Err("fio's zones are not supported".to_owned());
+    }
     if rest.contains([':', ',']) {
         return Err(
             "has more than one number: a centre, or distributions by direction, are not supported"
@@ -177,7 +180,6 @@ fn distribution(text: &str) -> Read<Distribution> {
             }
             deviation_percent => Ok(Distribution::Normal { deviation_percent }),
         },
-        "zoned" | "zoned_abs" => Err("fio's zones are not supported".to_owned()),
         _ => Err("is not known; known: random, zipf, pareto, normal".to_owned()),
     }
 }
@@ -185,7 +187,7 @@ fn distribution(text: &str) -> Read<Distribution> {
 /// The seed of a clone: it differs from that of every other job of a run, and is the same in every run.
 pub(super) fn seed(reader: &Reader<'_>, job_number: u32) -> Result<u64> {
     let given = reader.bytes("randseed")?;
-    let repeat = reader.flag("randrepeat")?.unwrap_or(true) || reader.is_set("allrandrepeat")?;
+    let repeat = reader.flag("randrepeat")?.unwrap_or(true) | reader.is_set("allrandrepeat")?;
     let base = match given {
         Some(seed) => seed,
         None if repeat => 0x89,
