@@ -316,9 +316,6 @@ fn config_hash(jobs: &[Job]) -> String {
 }
 
 fn machine() -> serde_json::Value {
-    let name = rustix::system::uname();
-    serde_json::json!({
-        "kernel": name.release().to_string_lossy(),
-        "architecture": name.machine().to_string_lossy(),
-    })
+    // Plain data, which JSON can always hold.
+    serde_json::to_value(qpair_machine::Machine::read()).unwrap_or_default()
 }
