@@ -9,6 +9,7 @@ use qpair_block::{
     Result, WaitOptions,
 };
 
+use super::poll_queues::Reach;
 use super::ring::Ring;
 use crate::in_flight::Transfer;
 use crate::mode::Mode;
@@ -54,8 +55,11 @@ pub(crate) trait Dialect: Sized + 'static {
     /// What a completion's result says: bytes moved, or a negative errno.
     fn result(&self, result: i32) -> i64;
 
-    /// Whether reads of the target can be polled for.
-    fn check_polling(target: &Self::Target) -> Result<()>;
+    /// Which reads and writes of the target can be polled for.
+    ///
+    /// # Errors
+    /// Why none can, and the way out.
+    fn reach(target: &Self::Target) -> Result<Reach>;
 
     /// Why a first read was refused.
     fn refused(target: &Self::Target, mode: &Mode, cause: IoError) -> Error;

@@ -8,7 +8,7 @@ use qpair_block::{ChannelOptions, DeviceInfo, Error, IoError, Op, Request, Resul
 
 use super::buffers::{Buffers, PIECE_SHIFT_MAX};
 use super::dialect::Dialect;
-use super::poll_queues;
+use super::poll_queues::{self, Reach};
 use super::ring::Ring;
 use crate::file::File;
 use crate::in_flight::Transfer;
@@ -137,7 +137,7 @@ impl Dialect for Encoder {
         result.into()
     }
 
-    fn check_polling(file: &File) -> Result<()> {
+    fn reach(file: &File) -> Result<Reach> {
         poll_queues::check(file)
     }
 

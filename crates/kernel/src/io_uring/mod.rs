@@ -79,6 +79,7 @@ fn open_any<D: Dialect>(
 mod tests {
     use super::channel::Channel;
     use super::encode::Encoder;
+    use super::poll_queues::Reach;
     use super::polled;
     use super::ring::Ring;
     use super::set_up::SetUp;
@@ -106,7 +107,7 @@ mod tests {
         for text in ["io_uring", "io_uring+k"] {
             let mode: Mode = text.parse().unwrap();
             conform(move |file, options| {
-                Ok(Box::new(polled::Channel::<Encoder>::on_any(file, &mode, options)?))
+                Ok(Box::new(polled::Channel::<Encoder>::on(file, &mode, Reach::ALL, options)?))
             });
         }
     }

@@ -6,11 +6,66 @@ use std::path::{Path, PathBuf};
 
 use qpair_block::{Error, ErrorKind, Result};
 
-use crate::file::File;
+use crate::file::{File, Kind};
+use crate::in_flight::Transfer;
 
+/// The transfers that can be polled for: those that the drive takes as one command.
+///
+/// A larger one the kernel must cut, and what is cut is not polled. Old kernels (6.1) do not even cut it, but try it again for
+/// ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    len_bytes_max: u32,
+    /// A command does not cross a multiple of this, counted from the start of the drive, bytes; 0: it may.
+    chunk_bytes: u64,
+    /// Where the device starts on its drive, bytes.
+    start_bytes: u64,
+}
+
+impl Reach {
+    /// Each.
+    pub(crate) const ALL: Self = Self { len_bytes_max: u32::MAX, chunk_bytes: 0, start_bytes: 0 };
+
+    /// Whether a transfer is among them.
+    #[inline]
+    pub(super) fn holds(&self, transfer: &Transfer) -> bool {
+        let first = self.start_bytes + transfer.offset_bytes;
+        let last = first + u64::from(transfer.len_bytes).saturating_sub(1);
+        let inside = |chunk: u64| first / chunk == last / chunk;
+        transfer.len_bytes <= self.len_bytes_max
+            && (self.chunk_bytes == 0 || inside(self.chunk_bytes))
+    }
+
+    /// What the queue's limits say.
+    fn of(queue: &Path, kind: Kind) -> Self {
+        let limit = |name: &str| number(&queue.join(name));
+        let sectors_bytes = limit("max_sectors_kb").unwrap_or(4) << 10;
+        // At worst each page is a segment of its own, and the first and last are parts of pages.
+        let segments_bytes =
+            limit("max_segments").unwrap_or(2).saturating_sub(1).max(1) * PAGE_BYTES;
+        let len_bytes = sectors_bytes.min(segments_bytes);
+        let chunk_bytes = limit("chunk_sectors").unwrap_or(0) * SECTOR_BYTES;
+        Self {
+            len_bytes_max: u32::try_from(len_bytes).unwrap_or(u32::MAX),
+            chunk_bytes: match kind {
+                // Only that its blocks are whole is known of where a file lies on the drive.
+                Kind::Regular if chunk_bytes > 0 => PAGE_BYTES,
+                _ => chunk_bytes,
+            },
+            start_bytes: 0,
+        }
+    }
+}
+
+const PAGE_BYTES: u64 = 4096;
+/// Unit of sizes in /sys/block, whatever the drive's blocks are.
+const SECTOR_BYTES: u64 = 512;
+
+/// What of the transfers to and from `file` can be polled for.
+///
 /// # Errors
 /// `Invalid` for a file in the page cache; `Unsupported` where the drive below the file has no poll queues, with the way to them.
-pub(super) fn check(file: &File) -> Result<()> {
+pub(super) fn check(file: &File) -> Result<Reach> {
     let name = file.name();
     if !file.direct {
         let what = format!("polling (+p) {name}, which is open through the page cache");
@@ -28,7 +83,9 @@ pub(super) fn check(file: &File) -> Result<()> {
     };
     let polls = std::fs::read_to_string(queue.join("io_poll"));
     if polls.is_ok_and(|text| text.trim() == "1") {
-        return Ok(());
+        // Only a partition has a start.
+        let start_bytes = number(&node.join("start")).unwrap_or(0) * SECTOR_BYTES;
+        return Ok(Reach { start_bytes, ..Reach::of(&queue, file.kind) });
     }
     let disk = disk_name(&queue);
     let what = format!("polling (+p) {name}: the drive {disk} has no poll queues");
@@ -42,6 +99,11 @@ pub(super) fn refused(file: &File, cause: i32) -> Error {
     Error::os(cause, what).hint(
         "its file system may know no polling (ext4, xfs and btrfs do): use another, name the block device, or leave +p out",
     )
+}
+
+/// A number in a file of sysfs.
+fn number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// The name of the disk whose queue it is: `nvme0n1`.
@@ -85,6 +147,26 @@ pub(crate) fn way_out(disk: &str, queue: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_one_command_is_in_reach() {
+        let reach = Reach { len_bytes_max: 8192, chunk_bytes: 16384, start_bytes: 4096 };
+        let holds = |offset_bytes, len_bytes| {
+            reach.holds(&Transfer {
+                op: qpair_block::Op::Read,
+                force_unit_access: false,
+                offset_bytes,
+                len_bytes,
+                address: std::ptr::null_mut(),
+                arena_id: 0,
+            })
+        };
+        assert!(holds(0, 4096) && holds(0, 8192));
+        assert!(!holds(0, 8704));
+        // The chunk ends 12 KiB into the device.
+        assert!(holds(8192, 4096) && holds(12288, 8192));
+        assert!(!holds(8192, 8192) && !holds(12288 - 512, 1024));
+    }
 
     #[test]
     fn each_driver_has_its_way() {

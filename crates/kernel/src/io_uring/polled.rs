@@ -2,11 +2,12 @@
 //!
 //! A ring that polls (IOPOLL) takes nothing but reads and writes: there is no queue to poll for a flush, and a ring asked all
 //! the same either refuses or, as some programs have found, forgets it. So a channel has two rings: `polled`, and `plain` for
-//! flushes, discards, writes of zeroes, writes that must be durable (FUA), and the poll on the wake event.
+//! flushes, discards, writes of zeroes, writes that must be durable (FUA), transfers that the kernel would have to cut, and the poll
+//! on the wake event.
 //!
 //! Invariants:
 //! - a slot's entry is in one of the two rings, and `in_polled` and `in_plain` count the slots of each;
-//! - reads and writes without FUA are in `polled`, all else is in `plain`;
+//! - reads and writes without FUA that the drive takes as one command (`reach`) are in `polled`, all else is in `plain`;
 //! - while requests are in `polled` and no submission thread polls for them, no wait sleeps: it polls.
 
 use std::marker::PhantomData;
@@ -24,6 +25,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::channel::WAKE;
 use super::dialect::Dialect;
+use super::poll_queues::Reach;
 use super::ring::{Enter, Ring};
 use super::set_up::SetUp;
 use crate::in_flight::{InFlight, Step, Transfer};
@@ -40,6 +42,8 @@ pub(super) struct Channel<D: Dialect> {
     in_flight: InFlight,
     polled_encoder: D,
     plain_encoder: D,
+    /// What goes to `polled`, of reads and writes.
+    reach: Reach,
     in_polled: u32,
     in_plain: u32,
     /// A submission thread submits to `polled`, and polls for it.
@@ -63,14 +67,15 @@ impl<D: Dialect> Channel<D> {
         mode: &Mode,
         options: &ChannelOptions,
     ) -> Result<Self> {
-        D::check_polling(&target)?;
-        Self::on_any(target, mode, options)
+        let reach = D::reach(&target)?;
+        Self::on(target, mode, reach, options)
     }
 
-    /// A channel over a file that need not have poll queues.
-    pub(super) fn on_any(
+    /// A channel that gives the transfers in `reach` to the ring of `mode`, whether that polls or not.
+    pub(super) fn on(
         target: Arc<D::Target>,
         mode: &Mode,
+        reach: Reach,
         options: &ChannelOptions,
     ) -> Result<Self> {
         // An entry for each slot, so that neither ring is ever full; the plain one has the poll on the wake event too.
@@ -90,6 +95,7 @@ impl<D: Dialect> Channel<D> {
             polled,
             plain,
             in_flight: InFlight::new(options.depth),
+            reach,
             in_polled: 0,
             in_plain: 0,
             thread: mode.submission_thread.is_some(),
@@ -112,7 +118,9 @@ impl<D: Dialect> Channel<D> {
     /// Pushes the entry for (the rest of) a transfer; whether its ring took it.
     #[inline]
     fn push(&mut self, slot: u32, transfer: Transfer) -> bool {
-        let polls = matches!(transfer.op, Op::Read | Op::Write) && !transfer.force_unit_access;
+        let polls = matches!(transfer.op, Op::Read | Op::Write)
+            && !transfer.force_unit_access
+            && self.reach.holds(&transfer);
         let slot = u64::from(slot);
         let (ring, entry) = if polls {
             self.unseen = true;
