@@ -140,7 +140,7 @@ pub struct WaitOptions {
     /// Completions to wait for; at least 1. Capped by what is in flight.
     pub want: u32,
     /// Once this long has passed, one completion is enough (0: one is enough at once). It lets a
-    /// busy worker take completions in batches, and pay one sleep for many.
+    /// busy worker take completions in batches, and pay one sleep for many. `Duration::MAX`: for as long as it takes.
     pub linger: Duration,
     /// Give up after this long; `None`: never.
     pub timeout: Option<Duration>,

@@ -32,7 +32,9 @@ impl Pace {
     /// Begins a wait; `can_wake` if an event may end it.
     #[inline]
     pub(crate) fn new(options: WaitOptions, can_wake: bool) -> Self {
-        let timed = options.timeout.is_some() || (options.want > 1 && !options.linger.is_zero());
+        let lingers =
+            options.want > 1 && !options.linger.is_zero() && options.linger != Duration::MAX;
+        let timed = options.timeout.is_some() || lingers;
         Self { options, can_wake, started: timed.then(Instant::now), rounds: 0 }
     }
 
@@ -60,6 +62,10 @@ impl Pace {
             None if pending == 0 && !self.can_wake => return None,
             None => None,
         };
+        if self.options.linger == Duration::MAX && timeout.is_none() && !self.can_wake {
+            // As many as are wanted, however long it takes: the kernel needs no timer for that.
+            return Some(Sleep { want: want - got, linger: Duration::ZERO, timeout: None });
+        }
         let slice = if self.can_wake { linger.min(WAKE_DELAY_MAX) } else { linger };
         Some(if got > 0 {
             // One is in hand: what is left of the linger is all the time there is for the others.
@@ -104,6 +110,15 @@ mod tests {
         assert_eq!(pace.next_at(20 * MS, 0, 99), None);
         // Capped by what is in flight.
         assert_eq!(pace.next_at(Duration::ZERO, 0, 3), sleep(3, 5 * MS, Some(20 * MS)));
+        assert_eq!(pace.next_at(Duration::ZERO, 3, 0), None);
+    }
+
+    #[test]
+    fn an_endless_linger_waits_for_all_without_a_timer() {
+        let pace = pace(8, Duration::MAX, None, false);
+        assert_eq!(pace.next_at(Duration::ZERO, 0, 99), sleep(8, Duration::ZERO, None));
+        assert_eq!(pace.next_at(Duration::ZERO, 3, 96), sleep(5, Duration::ZERO, None));
+        assert_eq!(pace.next_at(Duration::ZERO, 3, 2), sleep(2, Duration::ZERO, None));
         assert_eq!(pace.next_at(Duration::ZERO, 3, 0), None);
     }
 

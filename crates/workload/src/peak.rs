@@ -228,7 +228,7 @@ fn read(
     let mut random = generator(options.seed, number);
     let wait = WaitOptions {
         want: options.batch,
-        linger: if options.batch > 1 { Duration::from_secs(3600) } else { Duration::ZERO },
+        linger: if options.batch > 1 { Duration::MAX } else { Duration::ZERO },
         timeout: None,
     };
     let mut counters = Counters::begin();

@@ -553,7 +553,7 @@ impl<'a> Thread<'a> {
                 &mut self.completions,
                 WaitOptions {
                     want: want.max(1),
-                    linger: if want > 1 { LONG } else { Duration::ZERO },
+                    linger: if want > 1 { Duration::MAX } else { Duration::ZERO },
                     timeout,
                 },
             );
