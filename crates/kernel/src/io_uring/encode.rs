@@ -31,6 +31,8 @@ pub(crate) struct Encoder {
     vectors: Option<Vectors>,
     /// The kernel takes vectors of registered memory.
     fixed_vectors: bool,
+    /// The logical block less one, bytes.
+    block_mask: usize,
     words: String,
 }
 
@@ -71,7 +73,8 @@ impl Dialect for Encoder {
                 segments => format!(", vectors of {segments}"),
             }
         );
-        Ok(Self { target, buffers, vectors, fixed_vectors, words })
+        let block_mask = file.limits.logical_block_bytes as usize - 1;
+        Ok(Self { target, buffers, vectors, fixed_vectors, block_mask, words })
     }
 
     fn words(&self) -> &str {
@@ -84,7 +87,7 @@ impl Dialect for Encoder {
         let Target { fd, flags } = self.target;
         let entry = match op {
             Op::Read | Op::Write if self.vectors.is_some() => self.encode_vector(&transfer, slot),
-            Op::Read => match self.buffers.index(transfer.arena_id, address) {
+            Op::Read => match self.registered(&transfer) {
                 Some(index) => opcode::ReadFixed::new(fd, address, len_bytes, index)
                     .offset(offset_bytes)
                     .build(),
@@ -92,7 +95,7 @@ impl Dialect for Encoder {
             },
             Op::Write => {
                 let rw_flags = write_flags(&transfer);
-                match self.buffers.index(transfer.arena_id, address) {
+                match self.registered(&transfer) {
                     Some(index) => opcode::WriteFixed::new(fd, address, len_bytes, index)
                         .offset(offset_bytes)
                         .rw_flags(rw_flags)
@@ -147,11 +150,22 @@ impl Dialect for Encoder {
 }
 
 impl Encoder {
+    /// The registered buffer that a transfer can use.
+    #[inline]
+    fn registered(&self, transfer: &Transfer) -> Option<u16> {
+        // Old kernels (6.1) see registered memory in pages, and refuse parts of pages that are no whole blocks, though the same
+        // memory does when it is not registered.
+        if transfer.address.addr() & self.block_mask != 0 {
+            return None;
+        }
+        self.buffers.index(transfer.arena_id, transfer.address)
+    }
+
     #[inline(never)]
     fn encode_vector(&mut self, transfer: &Transfer, slot: u64) -> squeue::Entry {
         let (fd, offset) = (self.target.fd, transfer.offset_bytes);
         let fixed = match self.fixed_vectors {
-            true => self.buffers.index(transfer.arena_id, transfer.address),
+            true => self.registered(transfer),
             false => None,
         };
         let pieces = self.vectors.as_mut().map_or(&[][..], |all| all.fill(slot as u32, transfer));
