@@ -8,9 +8,11 @@
 //! ```
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
+#![allow(clippy::print_stderr, reason = "a program that reports")]
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +41,17 @@ struct Line {
     completions: Vec<Completion>,
 }
 
-fn main() -> Anything<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("transfer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Anything<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (what, file, path, mode, count) = match &arguments[..] {
         [what, file, path, mode] => (what.as_str(), file, path, mode, 0),

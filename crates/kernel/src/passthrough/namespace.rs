@@ -250,6 +250,7 @@ fn users_of(block: &str) -> String {
     let parts = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
     devices.extend(parts.filter(|path| path.join("partition").exists()));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     for device in devices {
         let number = fs::read_to_string(device.join("dev")).unwrap_or_default();
         // mountinfo: the third word is the device's number, the fifth where it is mounted.
@@ -260,6 +261,11 @@ fn users_of(block: &str) -> String {
             {
                 users.push(format!("mounted at {place}"));
             }
+        }
+        let node = device.file_name().map(|name| Path::new("/dev").join(name)).unwrap_or_default();
+        if swaps.lines().any(|swap| swap.split(' ').next().is_some_and(|it| Path::new(it) == node))
+        {
+            users.push(format!("swap on {}", node.display()));
         }
         let holders = fs::read_dir(device.join("holders")).into_iter().flatten().flatten();
         users.extend(holders.map(|holder| format!("held by {}", holder.file_name().display())));
