@@ -86,7 +86,7 @@ fn too_many(bytes: usize, piece_shift: u32) -> Error {
     match piece_shift {
         PIECE_SHIFT_MAX => error.hint("write buffers=off, or use less memory"),
         _ => error.hint(
-            "Linux 6.12 and later take larger pieces for NVMe commands; write buffers=off, or use less memory",
+            "newer kernels than this take larger pieces for NVMe commands; write buffers=off, or use less memory",
         ),
     }
 }
