@@ -152,6 +152,15 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// Less than that is taken for that in ratios: counts per I/O may be zero, and a zero has no ratio.
+    #[must_use]
+    pub fn least(self) -> f64 {
+        match self {
+            Self::SystemCallsPerIo | Self::SwitchesPerIo => 1e-4,
+            _ => 0.0,
+        }
+    }
+
     /// Its name with the unit, for axes and tables, and what a value is divided by to be in that unit.
     #[must_use]
     pub fn unit(self) -> (&'static str, f64) {

@@ -193,7 +193,8 @@ impl StudyReport {
             .iter()
             .filter_map(|run| {
                 let other = below.runs.iter().find(|other| other.round == run.round)?;
-                Some((run.get(metric)?, other.get(metric)?))
+                let least = metric.least();
+                Some((run.get(metric)?.max(least), other.get(metric)?.max(least)))
             })
             .collect();
         Interval::of_ratios(&pairs)

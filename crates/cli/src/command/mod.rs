@@ -1,5 +1,6 @@
 //! Subcommands, one per file.
 
+mod advise;
 mod bench;
 mod bench_peak;
 mod check;
@@ -11,11 +12,14 @@ mod load;
 mod put;
 mod scan;
 mod stat;
+mod study;
 mod tables;
 
 use clap::Subcommand;
 
 use crate::failure::{Exit, Result};
+
+pub(crate) use bench_peak::parse_spec;
 
 /// A subcommand with its arguments.
 #[derive(Subcommand)]
@@ -31,6 +35,8 @@ pub(crate) enum Command {
     Check(check::Check),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
+    Study(study::Study),
+    Advise(advise::Advise),
 }
 
 impl Command {
@@ -47,6 +53,8 @@ impl Command {
             Self::Check(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Doctor(command) => command.run(),
+            Self::Study(command) => command.run(),
+            Self::Advise(command) => command.run(),
         }
     }
 }

@@ -9,6 +9,8 @@ mod s1;
 mod s3;
 mod s4;
 mod s5;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
@@ -308,27 +310,4 @@ impl View<'_> {
 
 fn not_run(experiment: &str) -> String {
     format!("experiment {experiment} was not run")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment;
-
-    #[test]
-    fn findings_name_experiments_and_are_named_once() {
-        for (at, finding) in FINDINGS.iter().enumerate() {
-            assert!(experiment::find(finding.experiment).is_some(), "{}", finding.name);
-            assert!(FINDINGS[..at].iter().all(|other| other.name != finding.name));
-        }
-    }
-
-    #[test]
-    fn nothing_is_asserted_of_nothing() {
-        let report = crate::synthetic::study(1, 1, &[], |_, _| None);
-        for verdict in judge(&report) {
-            assert_eq!(verdict.outcome, Outcome::NotTestable, "{}", verdict.finding);
-            assert!(verdict.why.is_some_and(|why| !why.is_empty()), "{}", verdict.finding);
-        }
-    }
 }

@@ -59,8 +59,9 @@ impl Axis {
             || (low.log10().floor() as i32..=high.log10().ceil() as i32).map(|n| 10_f64.powi(n));
         let inside = |tick: &f64| (low..=high).contains(tick);
         let mut ticks: Vec<f64> = decades().filter(inside).collect();
-        for factors in [&[1.0, 3.0][..], &[1.0, 2.0, 5.0]] {
-            if ticks.len() < 4 {
+        let all = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+        for factors in [&[1.0, 3.0][..], &[1.0, 2.0, 5.0], &all] {
+            if ticks.len() < 3 {
                 ticks = decades()
                     .flat_map(|decade| factors.iter().map(move |factor| decade * factor))
                     .filter(inside)

@@ -51,6 +51,94 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::EXPERIMENTS;
+    use crate::report::StudyReport;
+    use crate::synthetic::{speed, study};
+
+    fn report(devices: usize) -> StudyReport {
+        let names = ["posix", "libaio", "io_uring", "io_uring+p", "io_uring+k"];
+        study(4, devices, &names, |config, round| {
+            let mut measure = speed(config, round, 100e3);
+            measure.instructions_per_byte = Some(0.5);
+            if matches!(config.pace, crate::Pace::Prolonged { .. }) {
+                measure.over_time = vec![1e9; 30];
+                measure.sample_s = 1.0;
+            }
+            Some(measure)
+        })
+    }
+
+    /// Elements are closed in the order they were opened, but for those that HTML never closes.
+    fn assert_nested(html: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        let body = html.split("</style>").last().unwrap();
+        for piece in body.split('<').skip(1) {
+            let tag = piece.split('>').next().unwrap();
+            let name = tag.split([' ', '\n', '/']).find(|word| !word.is_empty()).unwrap();
+            if ["meta", "link", "br"].contains(&name) || tag.ends_with('/') {
+                continue;
+            }
+            if tag.starts_with('/') {
+                assert_eq!(open.pop(), Some(name), "</{name}> near {piece}");
+            } else {
+                open.push(name);
+            }
+        }
+        assert!(open.is_empty(), "left open: {open:?}");
+    }
+
+    #[test]
+    fn the_page_is_whole() {
+        for devices in [1, 3] {
+            let report = report(devices);
+            let html = to_html(&report).unwrap();
+            // The head is closed before the style's end.
+            let body = html.replacen("<body>", "<html><body>", 1).replacen("</head>", "", 1);
+            assert_nested(&body);
+            for experiment in EXPERIMENTS {
+                assert!(html.contains(&format!("id=\"{}\"", experiment.name)));
+            }
+            let plots: usize = report
+                .experiments
+                .iter()
+                .map(|experiment| experiment.plan.groups.len() * experiment.plan.shown.len())
+                .sum();
+            assert_eq!(html.matches("<figure>").count(), plots);
+            assert_eq!(html.matches("<svg role=\"img\"").count(), plots);
+            // Nothing is fetched, nothing runs, no number is broken.
+            for forbidden in
+                ["<script", "http-equiv", "src=", "url(", "@import", "NaN", "inf ", "inf<"]
+            {
+                assert!(!html.contains(forbidden), "{forbidden}");
+            }
+            let links = html.matches("http").count();
+            assert_eq!(links, html.matches("http://www.w3.org/2000/svg").count());
+        }
+    }
+
+    #[test]
+    fn a_study_survives_being_stored() {
+        let report = report(2);
+        let json = report.to_json().unwrap();
+        let again = StudyReport::from_json(&json).unwrap();
+        assert_eq!(again.to_json().unwrap(), json);
+        assert_eq!(to_html(&again).unwrap(), to_html(&report).unwrap());
+        for (text, what) in [
+            ("{}", "no \"format\""),
+            ("nonsense", "not a stored study"),
+            ("{\"format\":\"qpair-study\",\"version\":9}", "version 9"),
+        ] {
+            let error = StudyReport::from_json(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_study_of_failures_has_a_page() {
+        let failed = study(2, 1, &["libaio", "io_uring"], |_, _| None);
+        let html = to_html(&failed).unwrap();
+        assert!(html.contains("Runs that failed") && html.contains("Nothing can be said"));
+    }
 
     #[test]
     fn numbers_are_short() {

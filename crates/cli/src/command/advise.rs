@@ -1,0 +1,149 @@
+//! `qpair advise`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use qpair_study::{Advice, Choice, Effort, Options, Question, StudyReport, advise, find, run};
+
+use super::bench::to_json;
+use super::study::read_study;
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::study_lab::{DeviceArgs, Watch};
+use crate::text::count;
+
+/// Name the interface to use on this machine, with what was measured and what would change the answer
+///
+/// Answers from a stored study (--study), or measures IOPS and latency by queue depth on one core and on two first, which
+/// takes about a minute.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The interface is written as --interface of the other commands takes it.
+
+Examples:
+  qpair advise --study study.json
+  qpair advise --study study.json --cores 1 --qd 32
+  qpair advise --device /dev/nvme0n1 --latency-us 200")]
+pub(crate) struct Advise {
+    /// The numbers of an earlier qpair study: nothing is measured
+    #[arg(long, value_name = "FILE", conflicts_with = "devices")]
+    study: Option<PathBuf>,
+
+    #[command(flatten)]
+    devices: DeviceArgs,
+
+    /// Cores there will be for all drives together [default: as many as in the study]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cores: Option<u32>,
+
+    /// Requests that will be in flight on a drive [default: as many as are best]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    qd: Option<u32>,
+
+    /// Microseconds that the 99th percentile of the latency must not exceed
+    #[arg(long, value_name = "N", conflicts_with = "qd", value_parser = clap::value_parser!(u64).range(1..))]
+    latency_us: Option<u64>,
+
+    /// There is a file system on the drive: leave out what needs the whole drive
+    #[arg(long)]
+    filesystem: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Advise {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let study = match &self.study {
+            Some(path) => read_study(path)?,
+            None => match self.measure()? {
+                Some(study) => study,
+                None => return Ok(Exit::Interrupted),
+            },
+        };
+        let question = Question {
+            cores: self.cores,
+            depth: self.qd,
+            latency_us_max: self.latency_us.map(|us| us as f64),
+            filesystem: self.filesystem,
+        };
+        let advice = advise(&study, &question);
+        let mut out = Output::new();
+        if self.json {
+            out.line(to_json(&advice)?)?;
+        } else {
+            for line in lines(&advice) {
+                out.line(line)?;
+            }
+        }
+        out.finish()?;
+        Ok(if advice.choice.is_some() { Exit::Done } else { Exit::Negative })
+    }
+
+    /// `None`: it was interrupted.
+    fn measure(&self) -> Result<Option<StudyReport>> {
+        let interrupt = Interrupt::install()?;
+        let watch = Watch::new(interrupt.clone());
+        let experiment = find("s1-fig2")
+            .ok_or_else(|| Failure::new(Exit::Failed, "experiment s1-fig2 is gone: a bug"))?;
+        let options = Options {
+            experiments: vec![experiment],
+            repeat: None,
+            seconds_per_point: None,
+            seed: 1,
+        };
+        let outcome = self.devices.lab(Effort::Usual, false, &watch).and_then(|(lab, own)| {
+            let report = run(&lab, &options, &watch);
+            drop(own);
+            Ok(report?)
+        });
+        watch.end();
+        if interrupt.is_requested() {
+            eprintln!("qpair: interrupted; what was made for measuring is removed");
+            return Ok(None);
+        }
+        outcome.map(Some)
+    }
+}
+
+fn lines(advice: &Advice) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &advice.choice {
+        Some(choice) => {
+            lines.push(format!("use {}", choice.interface));
+            lines.push(format!("    measured: {}", measured(choice)));
+        }
+        None => lines.push("no advice".to_owned()),
+    }
+    lines.extend(advice.reasons.iter().map(|text| format!("    because: {text}")));
+    lines.extend(advice.warnings.iter().map(|text| format!("    beware: {text}")));
+    if !advice.others.is_empty() {
+        lines.push("the others".to_owned());
+        for other in &advice.others {
+            lines.push(format!("    {}: {}", other.interface, measured(other)));
+        }
+    }
+    if !advice.changes.is_empty() {
+        lines.push("what would change the answer".to_owned());
+        lines.extend(advice.changes.iter().map(|text| format!("    {text}")));
+    }
+    lines
+}
+
+fn measured(choice: &Choice) -> String {
+    let interval = choice.ios_per_s_interval.map_or_else(String::new, |(low, high)| {
+        format!(" [{} to {}]", count(low as u64), count(high as u64))
+    });
+    format!(
+        "{} IOPS{interval} at queue depth {} on {} core{}, p50 {:.0} us, p99 {:.0} us, {:.1} us of processor time each",
+        count(choice.ios_per_s as u64),
+        choice.depth,
+        choice.cores,
+        if choice.cores == 1 { "" } else { "s" },
+        choice.p50_us,
+        choice.p99_us,
+        choice.cpu_us_per_io
+    )
+}

@@ -1,0 +1,308 @@
+//! `qpair study`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use qpair_study::{
+    EXPERIMENTS, Effort, Experiment, Lab, Options, Outcome, Question, StudyReport, advise, cpus,
+    interfaces, run, to_html,
+};
+
+use super::bench::parse_seconds;
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::study_lab::{DeviceArgs, Watch};
+use crate::text::count;
+
+/// Repeat the papers' experiments here: which interface is best on this machine, with reasons and pictures
+///
+/// Measures every interface that works here on a file of its own, or on the devices that are given, and writes a report: what
+/// each of the papers' findings is worth on this machine, plots, and all numbers. Takes about three minutes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that
+are given are only read, unless --allow-writes is given too.
+
+Examples:
+  qpair study
+  qpair study --dir /mnt/fast --full --out fast.html
+  qpair study --device /dev/nvme0n1 --device /dev/nvme1n1
+  qpair study --list
+  qpair study --experiment s1-fig2 --experiment s3-fig3 --repeat 10 --seconds-per-point 1
+  qpair study --render study.json --out again.html")]
+pub(crate) struct Study {
+    /// Where the report goes; the numbers go beside it
+    #[arg(long, value_name = "FILE", default_value = "study.html")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    devices: DeviceArgs,
+
+    /// Write to the devices that are given: what is on them is DESTROYED
+    #[arg(long, requires = "devices")]
+    allow_writes: bool,
+
+    /// This experiment only; may be given several times
+    #[arg(long = "experiment", value_name = "NAME", value_parser = parse_experiment)]
+    experiments: Vec<&'static Experiment>,
+
+    /// Name the experiments, with what they show and need, and run none
+    #[arg(long, conflicts_with_all = ["render", "json"])]
+    list: bool,
+
+    /// Fewer and shorter runs: about a minute, wide intervals
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+
+    /// More points, more and longer runs, writes long enough to fill a cache of the drive: about an hour
+    #[arg(long)]
+    full: bool,
+
+    /// Runs of each point [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: Option<u32>,
+
+    /// Seconds of each run [default: 0.2]
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    seconds_per_point: Option<f64>,
+
+    /// Seed of the order of runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Make the report from the numbers of an earlier study, and measure nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "experiments", "quick", "full"])]
+    render: Option<PathBuf>,
+
+    /// Print the numbers as JSON instead of a summary
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
+    qpair_study::find(name).ok_or_else(|| {
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+        format!("known: {}", names.join(", "))
+    })
+}
+
+impl Study {
+    pub(crate) fn run(self) -> Result<Exit> {
+        if self.list {
+            return self.list_experiments();
+        }
+        let json_path = self.out.with_extension("json");
+        self.check_out(&json_path)?;
+        let report = match &self.render {
+            Some(path) => read_study(path)?,
+            None => match self.measure()? {
+                Some(report) => report,
+                None => return Ok(Exit::Interrupted),
+            },
+        };
+        let json = report.to_json()?;
+        write(&self.out, &to_html(&report)?)?;
+        let told = if self.render.as_ref().is_some_and(|from| same_file(from, &json_path)) {
+            format!("report: {}", self.out.display())
+        } else {
+            write(&json_path, &json)?;
+            format!("report: {}, numbers: {}", self.out.display(), json_path.display())
+        };
+        let mut out = Output::new();
+        if self.json {
+            out.line(&json)?;
+        } else {
+            for line in summary(&report) {
+                out.line(line)?;
+            }
+            out.line(told)?;
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+
+    /// Minutes of measuring are not lost to a folder that is not there, and no device to a report.
+    fn check_out(&self, json_path: &Path) -> Result<()> {
+        if self.out.extension().is_some_and(|ending| ending == "json") {
+            return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")
+                .hint("--out study.html"));
+        }
+        let folder = match self.out.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        if !folder.is_dir() {
+            let what = format!("--out {}: no such folder", self.out.display());
+            return Err(Failure::usage(what));
+        }
+        for path in [&self.out as &Path, json_path] {
+            if path.exists() && !path.is_file() {
+                let what = format!("--out: {} is there and no file", path.display());
+                return Err(Failure::usage(what));
+            }
+            let is_it = |spec: &qpair::block::DeviceSpec| {
+                spec.paths().into_iter().any(|device| same_file(device, path))
+            };
+            if self.devices.devices.iter().any(is_it) {
+                let what = format!("--out: {} is a device of the study", path.display());
+                return Err(Failure::usage(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn effort(&self) -> Effort {
+        match (self.quick, self.full) {
+            (true, _) => Effort::Quick,
+            (_, true) => Effort::Full,
+            _ => Effort::Usual,
+        }
+    }
+
+    fn options(&self) -> Options {
+        let experiments = match &self.experiments[..] {
+            [] => EXPERIMENTS.iter().collect(),
+            chosen => chosen.to_vec(),
+        };
+        Options {
+            experiments,
+            repeat: self.repeat,
+            seconds_per_point: self.seconds_per_point,
+            seed: self.seed,
+        }
+    }
+
+    /// `None`: it was interrupted.
+    fn measure(&self) -> Result<Option<StudyReport>> {
+        let interrupt = Interrupt::install()?;
+        let watch = Watch::new(interrupt.clone());
+        if self.allow_writes {
+            for spec in &self.devices.devices {
+                eprintln!("qpair: writing to {spec}: what is on it is destroyed");
+            }
+        }
+        let outcome =
+            self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(|(lab, own)| {
+                let report = run(&lab, &self.options(), &watch);
+                drop(own);
+                Ok(report?)
+            });
+        watch.end();
+        if interrupt.is_requested() {
+            eprintln!(
+                "qpair: interrupted; no report was written, and the study's own file is removed"
+            );
+            return Ok(None);
+        }
+        outcome.map(Some)
+    }
+
+    fn list_experiments(&self) -> Result<Exit> {
+        let devices = match &self.devices.devices[..] {
+            // As if there were a file.
+            [] => vec![qpair_study::Device::of("null:size=1GiB", true, true)?],
+            _ => self.devices.given(self.allow_writes)?,
+        };
+        let mut interfaces = interfaces(&devices);
+        if self.devices.devices.is_empty() {
+            interfaces = qpair_study::INTERFACES[..5]
+                .iter()
+                .filter(|candidate| !candidate.name.contains("+p"))
+                .map(|candidate| qpair_study::InterfaceReport {
+                    name: candidate.name.to_owned(),
+                    about: candidate.about.to_owned(),
+                    ran_as: None,
+                    unavailable: None,
+                    way_out: None,
+                })
+                .collect();
+        }
+        let lab = Lab { cpus: cpus()?, devices, interfaces, effort: self.effort() };
+        let settings = self.options().settings(lab.effort);
+        let mut out = Output::new();
+        for experiment in self.options().experiments {
+            let plan = experiment.plan(&lab);
+            let points = plan.configs().count();
+            let seconds = settings.estimate_s(points);
+            out.line(format!("{:<15} {}", experiment.name, experiment.figure))?;
+            out.line(format!("    {}", experiment.shows))?;
+            out.line(format!("    needs: {}", experiment.needs))?;
+            let long = if plan.over_time {
+                "one long run".to_owned()
+            } else {
+                format!("about {seconds:.0} s")
+            };
+            match points {
+                0 => out.line(format!("    here: {}", plan.skipped.join("; ")))?,
+                _ => out.line(format!("    here: {points} points, {long}"))?,
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Reads a stored study.
+pub(crate) fn read_study(path: &Path) -> Result<StudyReport> {
+    let name = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::io(&error, format_args!("reading {name}")))?;
+    StudyReport::from_json(&text).map_err(|error| Failure::from(error).context(name))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)
+        .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (fs::canonicalize(a), fs::canonicalize(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    }
+}
+
+fn summary(report: &StudyReport) -> Vec<String> {
+    let runs: usize = report.points.iter().map(|point| point.runs.len()).sum();
+    let failed = report.points.iter().filter(|point| point.runs.is_empty()).count();
+    let mut lines = vec![format!(
+        "{} configurations, {} runs, {:.0} s; {}",
+        report.points.len(),
+        runs,
+        report.took_s,
+        report.machine.one_line()
+    )];
+    for device in &report.devices {
+        lines.push(format!("{}: {}", device.spec, device.about));
+    }
+    if failed > 0 {
+        lines.push(format!("{failed} configurations could not be run; the report says why"));
+    }
+    lines.push(String::new());
+    for outcome in [Outcome::Holds, Outcome::DoesNotHold, Outcome::Undecided] {
+        for verdict in report.verdicts.iter().filter(|verdict| verdict.outcome == outcome) {
+            lines.push(format!("{:<14} {}  ({})", outcome.words(), verdict.claim, verdict.source));
+        }
+    }
+    let not = report.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::NotTestable);
+    lines.push(format!("{} more findings can't be tested here; the report says why", not.count()));
+    lines.push(String::new());
+    let drives = report.devices.len().max(1) as u32;
+    for (words, cores) in [("one core", drives), ("two cores", 2 * drives)] {
+        if cores > report.cores {
+            continue;
+        }
+        let question = Question { cores: Some(cores), ..Question::default() };
+        if let Some(choice) = advise(report, &question).choice {
+            lines.push(format!(
+                "with {words} for each drive: {}, {} IOPS at queue depth {}",
+                choice.interface,
+                count(choice.ios_per_s as u64),
+                choice.depth
+            ));
+        }
+    }
+    lines
+}

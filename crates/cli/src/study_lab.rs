@@ -1,0 +1,117 @@
+//! What a study works with: the devices that are given or a file of its own, and a bar that shows how it goes.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use qpair::block::DeviceSpec;
+use qpair_study::{Device, Effort, Lab, OwnFile, Watcher, cpus, interfaces};
+use qpair_workload::{Live, Observer};
+
+use crate::command::parse_spec;
+use crate::failure::Result;
+use crate::interrupt::Interrupt;
+use crate::store_args::parse_size;
+
+/// Which devices.
+#[derive(Args, Debug)]
+pub(crate) struct DeviceArgs {
+    /// A file, a block device or a device specifier; may be given several times, one for each drive
+    #[arg(long = "device", value_name = "DEVICE", value_parser = parse_spec)]
+    pub(crate) devices: Vec<DeviceSpec>,
+
+    /// Folder for a file of the study's own, if no device is given
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+
+    /// Size of that file; half of the free space stays free
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_size)]
+    size: u64,
+}
+
+impl DeviceArgs {
+    /// The devices that were given.
+    pub(crate) fn given(&self, may_write: bool) -> Result<Vec<Device>> {
+        let of = |spec: &DeviceSpec| Ok(Device::of(&spec.to_string(), may_write, false)?);
+        self.devices.iter().map(of).collect()
+    }
+
+    /// What there is to work with; the file, if one was made, must outlive it.
+    pub(crate) fn lab(
+        &self,
+        effort: Effort,
+        may_write: bool,
+        watch: &Watch,
+    ) -> Result<(Lab, Option<OwnFile>)> {
+        let mut devices = self.given(may_write)?;
+        let mut own = None;
+        if devices.is_empty() {
+            let file = OwnFile::make(&self.dir, self.size, watch)?;
+            let spec = DeviceSpec::File(file.path().to_owned());
+            devices.push(Device::of(&spec.to_string(), true, true)?);
+            own = Some(file);
+        }
+        let interfaces = interfaces(&devices);
+        Ok((Lab { cpus: cpus()?, devices, interfaces, effort }, own))
+    }
+}
+
+/// Shows how a study goes, and passes on the wish to stop it.
+pub(crate) struct Watch {
+    interrupt: Interrupt,
+    bar: Mutex<ProgressBar>,
+}
+
+impl Watch {
+    pub(crate) fn new(interrupt: Interrupt) -> Self {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::new(1000);
+        if let Ok(style) =
+            ProgressStyle::with_template("{wide_msg} {bar:20} {percent:>3} %  {elapsed:>4}")
+        {
+            bar.set_style(style);
+        }
+        Self { interrupt, bar: Mutex::new(bar) }
+    }
+
+    fn show(&self, done: u64, total: u64, what: &str) {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.set_length(total);
+        bar.set_position(done);
+        bar.set_message(what.to_owned());
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner).finish_and_clear();
+    }
+}
+
+impl Watcher for Watch {
+    fn at(&self, done: u64, total: u64, next: &str) {
+        self.show(done, total, next);
+    }
+
+    fn note(&self, text: &str) {
+        self.bar
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .suspend(|| eprintln!("qpair: note: {text}"));
+    }
+
+    fn stop(&self) -> bool {
+        self.interrupt.is_requested()
+    }
+}
+
+/// While the study's own file is made.
+impl Observer for Watch {
+    fn tick(&self, live: &Live) {
+        self.show((live.fraction.unwrap_or(0.0) * 1000.0) as u64, 1000, &live.phase);
+    }
+
+    fn stop(&self) -> bool {
+        self.interrupt.is_requested()
+    }
+}
