@@ -186,3 +186,68 @@ impl Dialect for Encoder {
         std::mem::forget(std::mem::take(&mut self.ranges));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_flight::{InFlight, Step};
+
+    fn encoder(namespace: &Namespace) -> Encoder {
+        Encoder {
+            fd: Fd(0),
+            flags: squeue::Flags::FIXED_FILE,
+            buffers: Buffers::default(),
+            ranges: vec![Range::default(); 4].into(),
+            nsid: namespace.nsid,
+            block_shift: namespace.block_shift,
+            piece_bytes_max: namespace.limits.transfer_bytes_max,
+            words: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_flush_without_a_cache_is_done() {
+        let flush = Request::flush(1);
+        assert_eq!(Encoder::answer(&Namespace::imagined(false, true), &flush), Some(Ok(())));
+        assert_eq!(Encoder::answer(&Namespace::imagined(true, true), &flush), None);
+    }
+
+    #[test]
+    fn what_the_drive_does_not_know_is_not_sent() {
+        let poor = Namespace::imagined(true, false);
+        for request in [Request::discard(0, 512, 1), Request::write_zeroes(0, 512, 1)] {
+            assert_eq!(Encoder::answer(&poor, &request), Some(Err(IoError::UNSUPPORTED)));
+            assert_eq!(Encoder::answer(&Namespace::imagined(true, true), &request), None);
+        }
+        let outside = Request::write_zeroes(1 << 20, 512, 1);
+        assert_eq!(Encoder::answer(&poor, &outside), Some(Err(IoError::INVALID)));
+    }
+
+    /// Zeroes are written in pieces that one command can take, until all are there.
+    #[test]
+    fn zeroes_in_pieces() {
+        let mut encoder = encoder(&Namespace::imagined(true, true));
+        let mut in_flight = InFlight::new(1);
+        let (slot, mut rest) = in_flight.insert(Request::write_zeroes(4096, 20480, 7)).unwrap();
+        let mut pieces = Vec::new();
+        loop {
+            encoder.encode(rest, slot.into());
+            pieces.push((rest.offset_bytes, rest.len_bytes.min(8192)));
+            match in_flight.finish(slot, encoder.result(0)) {
+                Step::Again(next) => rest = next,
+                Step::Done(done) => break assert_eq!((done.tag, done.result), (7, Ok(()))),
+                Step::Stray => panic!("lost"),
+            }
+        }
+        assert_eq!(pieces, [(4096, 8192), (12288, 8192), (20480, 4096)]);
+    }
+
+    #[test]
+    fn statuses_become_errors() {
+        let encoder = encoder(&Namespace::imagined(true, true));
+        assert_eq!(encoder.result(0), 8192);
+        assert_eq!(encoder.result(-libc::EINTR), -i64::from(libc::EINTR));
+        // Unrecovered read error, do not retry.
+        assert_eq!(encoder.result(0x4281), -i64::from(libc::EIO));
+    }
+}

@@ -341,6 +341,41 @@ fn denied(cause: io::Error, context: String) -> Error {
 }
 
 #[cfg(test)]
+impl Namespace {
+    /// One that is not there, of 1 MiB in blocks of 512 bytes, 8 KiB at once.
+    pub(super) fn imagined(volatile_write_cache: bool, knows_all_verbs: bool) -> Self {
+        let fd = std::fs::File::open("/dev/null").unwrap();
+        Self {
+            fd: fd.into(),
+            _claim: None,
+            locked: false,
+            limits: DeviceInfo {
+                name: "imagined".into(),
+                interface: String::new(),
+                mode: String::new(),
+                logical_block_bytes: 512,
+                memory_alignment_bytes: MEMORY_ALIGNMENT_LEAST,
+                transfer_bytes_max: 8192,
+                atomic_write_bytes: 512,
+                volatile_write_cache,
+                read_only: false,
+                growable: false,
+                depth_max: DEPTH_MAX,
+            },
+            size_bytes: 1 << 20,
+            nsid: 1,
+            block_shift: 9,
+            segments_max: 127,
+            piece_shift: PIECE_SHIFT_MAX,
+            has_discard: knows_all_verbs,
+            has_write_zeroes: knows_all_verbs,
+            has_poll_queues: false,
+            drive: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -348,6 +383,12 @@ mod tests {
         let error = Namespace::open(&FileOptions::new(path)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound), "{error}");
         error.to_string()
+    }
+
+    #[test]
+    fn polling_takes_poll_queues() {
+        let error = Namespace::imagined(true, true).check_polling().unwrap_err();
+        assert!(error.way_out().unwrap().contains("nvme.poll_queues="), "{error}");
     }
 
     #[test]
