@@ -134,6 +134,13 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
     let bytes_per_s = rate(did.bytes, all.elapsed);
     let kib = |bytes_per_s: f64| bytes_per_s / 1024.0;
     let runtime = if unused { 0 } else { milliseconds(all.elapsed) };
+    // Of these two fio gives percentiles only where the job asks for them.
+    let asked = |option: &str| {
+        let given = all.job.options.iter().rev().find(|(name, _)| name == option);
+        given
+            .is_some_and(|(_, value)| value != "0" && value != "false")
+            .then_some(all.job.percentiles.as_slice())
+    };
     Object::new()
         .with("io_bytes", did.bytes)
         .with("io_kbytes", did.bytes >> 10)
@@ -145,9 +152,9 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
         // The block layer has no transfer that is short, and requests are not dropped.
         .with("short_ios", 0_u64)
         .with("drop_ios", 0_u64)
-        .with("slat_ns", latency(&did.slat, None, false))
+        .with("slat_ns", latency(&did.slat, asked("slat_percentiles"), plus))
         .with("clat_ns", latency(&did.clat, Some(&all.job.percentiles), plus))
-        .with("lat_ns", latency(&did.lat, None, false))
+        .with("lat_ns", latency(&did.lat, asked("lat_percentiles"), plus))
         .with("bw_min", kib(bandwidth.min) as u64)
         .with("bw_max", kib(bandwidth.max) as u64)
         .with("bw_agg", share)

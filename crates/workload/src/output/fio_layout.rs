@@ -119,6 +119,16 @@ fn other_percentiles() {
 }
 
 #[test]
+fn percentiles_of_all_latencies() {
+    let mut job = samples::job("a");
+    for option in ["lat_percentiles", "slat_percentiles"] {
+        job.job.options.push((option.to_owned(), "1".to_owned()));
+    }
+    let options = "--rw=randrw --ioengine=libaio --lat_percentiles=1 --slat_percentiles=1";
+    compare(options, true, vec![job]);
+}
+
+#[test]
 fn groups() {
     let mut job = samples::job("a");
     job.job.group_reporting = true;
