@@ -50,9 +50,6 @@ fn main() -> ExitCode {
         Ok(mode) => mode,
         Err(error) => {
             eprintln!("conform: {error}");
-            if let Some(way_out) = error.way_out() {
-                eprintln!("conform: {way_out}");
-            }
             return ExitCode::from(2);
         }
     };
