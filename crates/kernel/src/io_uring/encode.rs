@@ -147,6 +147,11 @@ impl Dialect for Encoder {
     fn refused(file: &File, _: &Mode, cause: IoError) -> Error {
         poll_queues::refused(file, cause.errno)
     }
+
+    fn leak(&mut self) {
+        // A submission thread may not have read them.
+        std::mem::forget(self.vectors.take());
+    }
 }
 
 impl Encoder {
