@@ -1,8 +1,8 @@
 //! Files and block devices through the kernel's interfaces.
 //!
-//! - [`FileOptions`]: what to open, and how: a regular file or a whole block device.
-//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here;
-//!   [`Mode`]: an interface and its switches.
+//! - [`FileOptions`]: what to open, and how: a regular file, a whole block device, or an NVMe namespace's character device.
+//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that works here; `io_uring_cmd` for
+//!   NVMe commands; [`Mode`]: an interface and its switches.
 //! - [`open`]: gives a [`KernelDevice`]; [`Choice`] says which interface it runs on and why not an earlier one.
 //! - [`probe`]: which interfaces this machine offers, and what is in the way of the others.
 //!
@@ -16,7 +16,8 @@
 //!    (`in_flight::InFlight` keeps it in a slot, and with it the [`Buffer`](qpair_block::Buffer) and, through
 //!    that, the mapping). The address given to the kernel is that buffer's, its length is checked
 //!    against the buffer's before (`request::verify`), and nobody else can write to it meanwhile. Where a transfer is a
-//!    vector, its pieces are the slot's, and stay as they are until the slot's next transfer (`vectors`).
+//!    vector, its pieces are the slot's, and stay as they are until the slot's next transfer (`vectors`); so does the range of
+//!    an NVMe discard (`passthrough::encode`).
 //! 2. *Drop.* Each channel's `Drop` waits until the kernel has let go of every slot. If the kernel refuses
 //!    to be waited for, the slots are leaked, never freed.
 //! 3. *One thread.* A channel belongs to the thread that opened it (`IoChannel` is not `Send`), so rings have one

@@ -50,6 +50,8 @@ impl Interfaces {
             Interface::Auto => self.in_use.take(),
             named => Some(named),
         };
+        // Nothing comes after an interface that is the only one for its device (NVMe passthrough).
+        let failed = failed.filter(|failed| Interface::CONCRETE.contains(failed));
         let ours = self.asked.interface == Interface::Auto;
         let (true, Some(failed)) = (may_be_its && ours, failed) else {
             return false;
