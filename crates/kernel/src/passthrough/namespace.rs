@@ -114,7 +114,10 @@ impl Namespace {
         if options.exclusive_lock {
             lock(&fd, options.read_only, &name)?;
             if !options.read_only {
-                claim = sibling.as_deref().map(|block| claim_block(block, &name)).transpose()?;
+                claim = match &sibling {
+                    Some(block) => claim_block(block, &name)?,
+                    None => None,
+                };
             }
         }
         let asked = |what: &str| {
@@ -220,29 +223,36 @@ fn sibling(number: u64) -> Option<String> {
     Some(format!("nvme{}", name.strip_prefix("ng")?))
 }
 
-/// Claims the block device beside a namespace, so that it can be neither mounted nor claimed by others.
-fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
+/// Claims the block device beside a namespace, so that it can be neither mounted nor claimed by others. `None` where it cannot
+/// be opened, in a container that has only the character device, and nobody is seen to use it.
+fn claim_block(block: &str, name: &str) -> Result<Option<OwnedFd>> {
     let path = Path::new("/dev").join(block);
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_CLOEXEC | libc::O_EXCL)
         .open(&path)
         .map(OwnedFd::from);
-    opened.map_err(|cause| {
-        let path = path.display();
-        if cause.raw_os_error() == Some(libc::EBUSY) {
-            let users = users_of(block);
-            let what =
-                format!("{name} cannot be written: its block device {path} is in use{users}");
-            return Error::new(ErrorKind::Busy, what)
-                .caused_by(cause)
-                .hint("unmount it and stop what holds it, or open it read-only");
-        }
-        denied(cause, format!("claiming {path}, the block device of {name}, against mounts"))
-    })
+    let cause = match opened {
+        Ok(claim) => return Ok(Some(claim)),
+        Err(cause) => cause,
+    };
+    let (errno, users) = (cause.raw_os_error(), users_of(block));
+    let out_of_reach = matches!(errno, Some(libc::ENOENT | libc::EACCES | libc::EPERM));
+    if out_of_reach && users.is_empty() {
+        return Ok(None);
+    }
+    let path = path.display();
+    if out_of_reach || errno == Some(libc::EBUSY) {
+        let users = if users.is_empty() { users } else { format!(" ({users})") };
+        let what = format!("{name} cannot be written: its block device {path} is in use{users}");
+        return Err(Error::new(ErrorKind::Busy, what)
+            .caused_by(cause)
+            .hint("unmount it and stop what holds it, or open it read-only"));
+    }
+    Err(denied(cause, format!("claiming {path}, the block device of {name}, against mounts")))
 }
 
-/// Who uses a block device or one of its partitions, for people: " (mounted at /mnt)".
+/// Who uses a block device or one of its partitions, for people: "mounted at /mnt"; empty if nobody is seen to.
 fn users_of(block: &str) -> String {
     let mut users = Vec::new();
     let folder = Path::new("/sys/block").join(block);
@@ -270,7 +280,7 @@ fn users_of(block: &str) -> String {
         let holders = fs::read_dir(device.join("holders")).into_iter().flatten().flatten();
         users.extend(holders.map(|holder| format!("held by {}", holder.file_name().display())));
     }
-    if users.is_empty() { String::new() } else { format!(" ({})", users.join(", ")) }
+    users.join(", ")
 }
 
 fn check_format(namespace: &NamespaceData, name: &str) -> Result<()> {
