@@ -254,14 +254,7 @@ impl Advisor<'_> {
         for name in self.names().filter(|name| has_kernel_thread(name)) {
             let plain = name.replace("+k", "");
             let Some(tight) = self.at(name, 1, choice.depth) else { continue };
-            let (Some(other), chosen) =
-                (self.at(&plain, 1, choice.depth), name == choice.interface)
-            else {
-                continue;
-            };
-            if self.cores >= 2 && !chosen {
-                continue;
-            }
+            let Some(other) = self.at(&plain, 1, choice.depth) else { continue };
             let share = tight.ios_per_s / other.ios_per_s.max(1e-9);
             if share > 0.9 {
                 continue;

@@ -119,12 +119,12 @@ fn series(report: &RunReport) -> Vec<f64> {
 }
 
 /// Rounded to five digits, which is more than a run is worth.
-fn digits(value: f64) -> f64 {
+pub(crate) fn digits(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }
-    let scale = 10_f64.powf(4.0 - value.abs().log10().floor());
-    (value * scale).round() / scale
+    // By way of text, which gives the nearest number that is written so.
+    format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 /// A figure of a run.

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::experiment::EXPERIMENTS;
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
-use crate::measure::Measure;
+use crate::measure::{Measure, digits};
 use crate::report::StudyReport;
 use crate::run::{Options, Watcher, run_with};
 
@@ -59,15 +59,15 @@ pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
     // Alike for all points of a round, and a little not: as a real device drifts.
     let drift = 1.0 + 0.2 * f64::from(round % 3);
     let noise = 1.0 + 0.002 * f64::from((round * 7 + config.depth) % 5);
-    let ios_per_s = ios_per_s * drift * noise;
-    let latency_us = f64::from(config.depth * config.threads) / ios_per_s * 1e6;
+    let ios_per_s = digits(ios_per_s * drift * noise);
+    let latency_us = digits(f64::from(config.depth * config.threads) / ios_per_s * 1e6);
     Measure {
         round,
         seconds: 0.1,
         ios_per_s,
-        bytes_per_s: ios_per_s * f64::from(config.block_bytes),
+        bytes_per_s: digits(ios_per_s * f64::from(config.block_bytes)),
         p50_us: latency_us,
-        p99_us: 3.0 * latency_us,
+        p99_us: digits(3.0 * latency_us),
         cpu_us_per_io: 5.0,
         system_calls_per_io: 1.0,
         switches_per_io: 1.0,

@@ -15,7 +15,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::measure::Metric;
+use crate::measure::{Metric, digits};
 use crate::report::StudyReport;
 use crate::statistics::{Interval, Outcome, Threshold};
 
@@ -112,20 +112,18 @@ impl Evidence {
     fn new(what: impl Into<String>, interval: Interval, wanted: Threshold) -> Self {
         Self {
             what: what.into(),
-            mid: interval.mid,
-            low: interval.bounds.map(|bounds| bounds.0),
-            high: interval.bounds.map(|bounds| bounds.1),
             wanted: Some(wanted),
             outcome: wanted.judge(&interval),
+            ..Self::told("", interval)
         }
     }
 
     fn told(what: impl Into<String>, interval: Interval) -> Self {
         Self {
             what: what.into(),
-            mid: interval.mid,
-            low: interval.bounds.map(|bounds| bounds.0),
-            high: interval.bounds.map(|bounds| bounds.1),
+            mid: digits(interval.mid),
+            low: interval.bounds.map(|bounds| digits(bounds.0)),
+            high: interval.bounds.map(|bounds| digits(bounds.1)),
             wanted: None,
             outcome: Outcome::Holds,
         }
@@ -144,7 +142,15 @@ pub fn judge(report: &StudyReport) -> Vec<Verdict> {
 
 fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
     let (outcome, why, evidence) = match (finding.judge)(view) {
-        Err(why) => (Outcome::NotTestable, Some(why), Vec::new()),
+        Err(why) => {
+            let ran = view.report.experiment(finding.experiment).is_some();
+            let why = if why.starts_with(NOT_MEASURED) && !ran {
+                not_run(finding.experiment)
+            } else {
+                why
+            };
+            (Outcome::NotTestable, Some(why), Vec::new())
+        }
         Ok(evidence) => {
             let outcome = Outcome::all(
                 evidence.iter().filter(|part| part.wanted.is_some()).map(|part| part.outcome),
@@ -243,7 +249,7 @@ impl View<'_> {
                 format!("{config}: {}", point.errors.join("; "))
             }
             Some(_) => format!("{config}: no runs"),
-            None => format!("not measured: {config}"),
+            None => format!("{NOT_MEASURED}: {config}"),
         }
     }
 
@@ -307,6 +313,9 @@ impl View<'_> {
             .map(|(config, _)| config)
     }
 }
+
+/// How the reason of a point that was not planned begins.
+const NOT_MEASURED: &str = "not measured";
 
 fn not_run(experiment: &str) -> String {
     format!("experiment {experiment} was not run")

@@ -4,7 +4,7 @@ use super::s3::configs;
 use super::{Evidence, Finding, Judged, View};
 use crate::config::{Config, Pace};
 use crate::lab::UNREGISTERED;
-use crate::measure::Metric;
+use crate::measure::{Metric, digits};
 use crate::statistics::{Interval, Outcome, Threshold, median};
 
 use Metric::{CpuNsPerByte, CpuUsPerIo, InstructionsPerByte, IosPerS, SwitchesPerIo};
@@ -158,7 +158,7 @@ fn judge_cliff(view: &View<'_>) -> Judged {
     let seconds = run.over_time.len() as f64 * run.sample_s;
     let exact = |what: String, value: f64, wanted, outcome| Evidence {
         what,
-        mid: value,
+        mid: digits(value),
         low: None,
         high: None,
         wanted,

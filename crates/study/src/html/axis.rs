@@ -71,6 +71,15 @@ impl Axis {
         Self { scale, range: low..high, ticks }
     }
 
+    /// A value moved a little to the side, so that the intervals of several series at one place can be told apart.
+    pub(super) fn beside(&self, value: f64, place: usize, places: usize) -> f64 {
+        let share = 0.008 * (place as f64 - (places.max(1) - 1) as f64 / 2.0);
+        match self.scale {
+            Scale::Linear => value + share * (self.range.end - self.range.start),
+            Scale::Log => value * (self.range.end / self.range.start).powf(share),
+        }
+    }
+
     /// A value moved to the nearer end if it is outside.
     pub(super) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.range.start, self.range.end)
@@ -121,9 +130,9 @@ fn tick(value: f64) -> String {
         let whole = whole as i64;
         return match whole {
             0 => "0".to_owned(),
-            w if w >= 1024 && w % 1024 == 0 => format!("{}Ki", w / 1024),
+            w if w >= 4096 && w % 1024 == 0 => format!("{}Ki", w / 1024),
             w if w >= 1_000_000 && w % 100_000 == 0 => format!("{}M", value / 1e6),
-            w if w >= 10_000 && w % 1000 == 0 => format!("{}k", w / 1000),
+            w if w >= 1000 && w % 1000 == 0 => format!("{}k", w / 1000),
             w => w.to_string(),
         };
     }
@@ -165,6 +174,6 @@ mod tests {
     #[test]
     fn tick_texts() {
         let texts = [0.0, 0.05, 0.5, 1.0, 150.0, 1024.0, 20000.0, 65536.0, 2_500_000.0].map(tick);
-        assert_eq!(texts, ["0", "0.05", "0.5", "1", "150", "1Ki", "20k", "64Ki", "2.5M"]);
+        assert_eq!(texts, ["0", "0.05", "0.5", "1", "150", "1024", "20k", "64Ki", "2.5M"]);
     }
 }

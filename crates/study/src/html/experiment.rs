@@ -132,7 +132,10 @@ fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> 
                 .enumerate()
                 .map(|(place, series)| Line {
                     look: Look::of(&series.label, place),
-                    points: dots(report, series, shown.metric),
+                    points: dots(report, series, shown.metric)
+                        .into_iter()
+                        .map(|dot| Dot { x: x.beside(dot.x, place, group.series.len()), ..dot })
+                        .collect(),
                     marked: true,
                 })
                 .collect();

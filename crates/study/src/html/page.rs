@@ -146,7 +146,7 @@ fn verdicts(report: &StudyReport) -> String {
     }
     out += "</ul>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers are not used. In brackets: \
             95 % intervals. Undecided: the interval includes the threshold.</p>\n";
-    out += "<table>\n<tr><th>Here</th><th>Finding</th><th>Test and what it rests on</th></tr>\n";
+    out += "<table class=\"verdicts\">\n<tr><th>Here</th><th>Finding</th><th>Test and what it rests on</th></tr>\n";
     let (tested, not): (Vec<&Verdict>, Vec<&Verdict>) =
         report.verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotTestable);
     for verdict in tested.into_iter().chain(not) {
@@ -169,7 +169,7 @@ fn row(report: &StudyReport, verdict: &Verdict) -> String {
         escape(&verdict.claim),
     );
     if let Some(why) = &verdict.why {
-        let _ = write!(out, "{}", escape(&capital(why)));
+        out += &escape(why);
         if !verdict.evidence.is_empty() {
             out += ".<br>";
         }
@@ -231,8 +231,8 @@ fn method(report: &StudyReport) -> String {
          goes around the page cache (O_DIRECT); up to 32 requests are handed to the kernel at once. The study took {:.0} s.</p>\n",
         report.points.len(),
         settings.repeat,
-        number(settings.seconds_per_point),
-        number(settings.ramp_s),
+        settings.seconds_per_point,
+        settings.ramp_s,
         report.took_s
     )
 }
