@@ -19,7 +19,6 @@ mod command;
 mod failure;
 mod interrupt;
 mod key;
-#[allow(dead_code, reason = "`bench io` will watch its runs with it")]
 mod live;
 mod load;
 mod output;
@@ -49,7 +48,7 @@ Exit codes:
 /// as 4096, 64KiB, 1.5GiB.
 #[derive(Parser)]
 #[command(name = "qpair", version, after_help = EXIT_CODES, max_term_width = 100)]
-struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }

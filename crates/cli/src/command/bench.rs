@@ -1,4 +1,4 @@
-//! `qpair bench lookup|update|scan|insert`.
+//! `qpair bench lookup|update|scan|insert|io|peak`.
 
 use std::path::PathBuf;
 
@@ -7,6 +7,7 @@ use qpair::Mode;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
 use crate::bar::Bar;
+use crate::command::bench_io::Io;
 use crate::command::bench_peak::Peak;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -31,6 +32,8 @@ enum What {
     Scan(RunArgs),
     /// Insert all records in random order into a new store; --seconds does not count
     Insert(RunArgs),
+    /// Run workloads over files, devices and specifiers: fio's options and job files
+    Io(Io),
     Peak(Peak),
 }
 
@@ -120,6 +123,7 @@ impl Bench {
             What::Update(args) => (Workload::Update, args),
             What::Scan(args) => (Workload::Scan, args),
             What::Insert(args) => (Workload::Insert, args),
+            What::Io(io) => return io.run(),
             What::Peak(peak) => return peak.run(),
         };
         let interrupt = Interrupt::install()?;

@@ -2,20 +2,23 @@
 
 mod advise;
 mod bench;
+mod bench_io;
 mod bench_peak;
 mod check;
+mod completions;
 mod delete;
 mod demo;
 mod doctor;
 mod get;
 mod load;
+mod man;
 mod put;
 mod scan;
 mod stat;
 mod study;
 mod tables;
 
-use clap::Subcommand;
+use clap::{CommandFactory as _, Subcommand};
 
 use crate::failure::{Exit, Result};
 
@@ -37,6 +40,8 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     Study(study::Study),
     Advise(advise::Advise),
+    Man(man::Man),
+    Completions(completions::Completions),
 }
 
 impl Command {
@@ -55,6 +60,8 @@ impl Command {
             Self::Doctor(command) => command.run(),
             Self::Study(command) => command.run(),
             Self::Advise(command) => command.run(),
+            Self::Man(command) => command.run(crate::Arguments::command()),
+            Self::Completions(command) => command.run(crate::Arguments::command()),
         }
     }
 }

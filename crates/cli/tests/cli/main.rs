@@ -8,8 +8,10 @@
 )]
 
 mod bad_stores;
+mod bench_io;
 mod doctor;
 mod harness;
 mod interrupts;
 mod loads;
+mod pages;
 mod records;

@@ -97,7 +97,6 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     // Depth.
     instead("iodepth_low", "--mode=normal lets the queue run empty before it is filled again"),
     only("serialize_overlap", OFF),
-    instead("io_submit_mode", "with rate_iops latency counts from the intended start in any case"),
     // Rate.
     never("rate_min"),
     never("ratemin"),

@@ -183,10 +183,8 @@ fn unknown(reader: &Reader<'_>, name: &str) -> Error {
     let place = reader.last(&["ioengine"]).map_or(&reader.section.place, |given| &given.place);
     let head = format!("{place}job {}: ioengine={name}", reader.section.name);
     if OTHERS.contains(&name) {
-        let error = Error::new(
-            ErrorKind::Unsupported,
-            format!("{head}: fio's engine {name} is not supported"),
-        );
+        let error =
+            Error::new(ErrorKind::Invalid, format!("{head}: fio's engine {name} is not supported"));
         return match name {
             "posixaio" => error.hint("its way, a pool of threads, is --ioengine=posix"),
             "vsync" => error.hint("pvsync makes one vectored call for each request"),

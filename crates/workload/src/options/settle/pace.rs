@@ -63,6 +63,11 @@ pub(super) fn rate(reader: &Reader<'_>) -> Result<([Rate; 3], RateProcess)> {
         let what = "rate and rate_iops exclude each other";
         return Err(reader.contradiction("rate_iops", what));
     }
+    if reader.word("io_submit_mode")? == Some("offload") {
+        reader.note(
+            "io_submit_mode=offload has no threads of its own here: with a rate, latency counts from the intended start",
+        );
+    }
     let mut rates = [Rate::default(); 3];
     for (at, rate) in rates.iter_mut().enumerate() {
         rate.bytes_per_s = bytes[at].unwrap_or(0);

@@ -1,0 +1,284 @@
+//! `qpair bench io`: fio's words, its job files, and its reports.
+//!
+//! - `words`: the options of jobs, in the order in which they stand on the command line;
+//! - `plan`: the jobs, shown instead of run.
+
+mod plan;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use qpair_workload::options::{Limits, Place, Plan, Section, command_line, settle};
+use qpair_workload::output::{Style, csv, fio_json_text, table, write_hgrm, write_logs};
+use qpair_workload::{Form, RunReport, jobfile, run};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::live::{Eta, LiveLine};
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Jobs come from the command line, from job files, or both; --name begins a job, and what stands before the first --name
+is for all jobs. An option that fio has and qpair does not is an error, never ignored. Sizes are fio's: 4k is 4096.
+
+Exit codes:
+  0    done
+  1    a block was not what was written (--verify)
+  2    wrong use: an option, a job file, options that contradict each other
+  3    a device or a job failed
+  130  interrupted; what was measured until then was reported
+
+Examples:
+  qpair bench io --filename=/dev/nvme0n1 --rw=randread --direct=1 --ioengine=io_uring --iodepth=32 --runtime=10 --time_based
+  qpair bench io --filename=data.bin --size=1g --rw=randwrite --direct=1 --verify=crc32c --interface io_uring+k
+  qpair bench io jobs.fio --section=readers --output-format=json --output=run.json
+  qpair bench io --filename=null:size=1g --rw=randread --iodepth=32 --rate_iops=100k --rate_process=poisson";
+
+/// Run workloads over files, devices and specifiers: fio's options and job files
+pub(crate) struct Io {
+    /// Options of jobs, in their order.
+    words: Vec<(&'static str, String)>,
+    own: Own,
+}
+
+#[derive(Args, Debug)]
+struct Own {
+    /// Job files of fio's format; - is standard input
+    #[arg(value_name = "JOBFILE")]
+    files: Vec<PathBuf>,
+
+    /// Run only the jobs of this name; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Run")]
+    section: Vec<String>,
+
+    /// Refuse jobs that write or trim
+    #[arg(long, help_heading = "Run")]
+    readonly: bool,
+
+    /// Write also to what is mounted or in use: what it holds is lost
+    #[arg(long, conflicts_with = "readonly", help_heading = "Run")]
+    force: bool,
+
+    /// Show the jobs with everything settled, and run nothing
+    #[arg(long, help_heading = "Run")]
+    parse_only: bool,
+
+    /// Show what an option means, or all of them
+    #[arg(long, value_name = "OPTION|all", help_heading = "Run")]
+    cmdhelp: Option<String>,
+
+    /// Write the report to a file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Formats of the report, one after the other: normal (a table), json and json+ (fio's), csv
+    #[arg(
+        long,
+        value_name = "FORMAT[,...]",
+        value_delimiter = ',',
+        default_value = "normal",
+        help_heading = "Output"
+    )]
+    output_format: Vec<Format>,
+
+    /// The same as --output-format=json
+    #[arg(long, conflicts_with = "output_format", help_heading = "Output")]
+    json: bool,
+
+    /// A live line while jobs run: auto is on a terminal only
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    eta: When,
+
+    /// Write every latency distribution to PREFIX_read_clat.1.hgrm and so on
+    #[arg(long, value_name = "PREFIX", help_heading = "Output")]
+    hgrm: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Normal,
+    Json,
+    #[value(name = "json+")]
+    JsonPlus,
+    Csv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Args for Io {
+    fn augment_args(command: Command) -> Command {
+        words::augment(Own::augment_args(command)).after_help(AFTER_HELP)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Io {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        Ok(Self { words: words::in_order(matches), own: Own::from_arg_matches(matches)? })
+    }
+
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Io {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Io").field("words", &self.words).field("own", &self.own).finish()
+    }
+}
+
+impl Io {
+    pub(crate) fn run(self) -> Result<Exit> {
+        if let Some(name) = &self.own.cmdhelp {
+            return words::explain(name);
+        }
+        words::refuse_others(&self.words)?;
+        let limits = Limits { read_only: self.own.readonly, force: self.own.force };
+        let plan = settle(&self.sections()?, limits)?;
+        if self.own.parse_only {
+            return plan::show(&plan);
+        }
+        for note in &plan.notes {
+            eprintln!("qpair: note: {note}");
+        }
+        self.measure(&plan)
+    }
+
+    /// The jobs of the command line, then those of the files.
+    fn sections(&self) -> Result<Vec<Section>> {
+        let words = self.words.iter().map(|(name, value)| (*name, Some(value.as_str())));
+        let (global, mut sections) = command_line(words)?;
+        let only = &self.own.section;
+        sections.retain(|section| only.is_empty() || only.contains(&section.name));
+        for (number, file) in self.own.files.iter().enumerate() {
+            let mut of_file = jobfile::read(file, &global, only)?;
+            if let (1.., Some(first)) = (number, of_file.first_mut()) {
+                // Files run one after the other.
+                first.wall = true;
+            }
+            sections.append(&mut of_file);
+        }
+        let has_name = self.words.iter().any(|(name, _)| *name == "name");
+        if self.own.files.is_empty() && !has_name && !global.is_empty() {
+            let place = Place::COMMAND_LINE;
+            sections.push(Section {
+                name: "io".into(),
+                place,
+                global: Vec::new(),
+                own: global,
+                wall: false,
+            });
+        }
+        if let Some(name) =
+            only.iter().find(|name| !sections.iter().any(|section| section.name == **name))
+        {
+            return Err(Failure::usage(format!("--section={name}: there is no job of this name")));
+        }
+        if sections.is_empty() {
+            return Err(Failure::usage("no job").hint("give --filename=DEVICE, or a job file"));
+        }
+        Ok(sections)
+    }
+
+    fn measure(&self, plan: &Plan) -> Result<Exit> {
+        let formats = match self.own.json {
+            true => vec![Format::Json],
+            false => self.own.output_format.clone(),
+        };
+        let eta = match self.own.eta {
+            When::Auto => Eta::Auto,
+            When::Always => Eta::Always,
+            When::Never => Eta::Never,
+        };
+        let interrupt = Interrupt::install()?;
+        let mut line = LiveLine::new(interrupt.clone(), eta);
+        if !formats.contains(&Format::Normal) || self.own.output.is_some() {
+            line = line.with_notes();
+        }
+        let stress = plan.jobs.iter().find(|job| job.form == Form::Stress);
+        if let Some(job) = stress {
+            line = line.with_samples(job.sample.unwrap_or(std::time::Duration::from_secs(1)));
+        }
+        let outcome = run(&plan.jobs, &line);
+        line.finish();
+        let removed = remove(&plan.unlink);
+        let report = outcome?;
+        let reported = self.report(&report, &formats);
+        reported.and(removed)?;
+        Ok(exit(&report, interrupt.is_requested()))
+    }
+
+    fn report(&self, report: &RunReport, formats: &[Format]) -> Result<()> {
+        let colour = self.own.output.is_none()
+            && Output::is_terminal()
+            && std::env::var_os("NO_COLOR").is_none();
+        let mut text = String::new();
+        for format in formats {
+            text.push_str(&match format {
+                Format::Normal => table(report, Style { colour, ..Style::default() }),
+                Format::Json => fio_json_text(report, false),
+                Format::JsonPlus => fio_json_text(report, true),
+                Format::Csv => csv(report),
+            });
+        }
+        match &self.own.output {
+            Some(path) => std::fs::write(path, text)
+                .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))?,
+            None => {
+                let mut out = Output::new();
+                out.write(text.as_bytes())?;
+                out.finish()?;
+            }
+        }
+        write_logs(report)?;
+        if let Some(prefix) = &self.own.hgrm {
+            write_hgrm(report, prefix)?;
+        }
+        Ok(())
+    }
+}
+
+fn exit(report: &RunReport, interrupted: bool) -> Exit {
+    let wrong = report.jobs.iter().any(|job| job.verify.wrong > 0);
+    let failed = report.jobs.iter().filter_map(|job| job.error.as_ref().map(|error| (job, error)));
+    let mut exit = Exit::Done;
+    for (job, error) in failed {
+        eprintln!("qpair: error: job {}: {}", job.job.name, error.what);
+        exit = Exit::Failed;
+    }
+    match (interrupted, wrong) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::Negative,
+        (false, false) => exit,
+    }
+}
+
+/// Removes the files that the run made.
+fn remove(files: &[PathBuf]) -> Result<()> {
+    let gone = |path: &Path| match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::io(&error, format_args!("removing {}", path.display())))
+        }
+        _ => Ok(()),
+    };
+    // One that stays is no reason to leave the others.
+    let mut all = Ok(());
+    for path in files {
+        all = all.and(gone(path));
+    }
+    all
+}

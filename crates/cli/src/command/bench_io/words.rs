@@ -1,0 +1,136 @@
+//! The options of jobs as arguments, made from the one table of them.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use qpair_workload::options::{Definition, Known, OPTIONS, Takes, Topic, UNSUPPORTED, find};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+
+/// Options of fio's command that are not supported, and what there is instead.
+const OTHERS: &[(&str, &str)] = &[
+    ("minimal", "--output-format=csv or json is for programs"),
+    ("append-terse", "--output-format=normal,csv"),
+    ("terse-version", "--output-format=csv or json is for programs"),
+    ("bandwidth-log", "write_bw_log is an option of jobs"),
+    ("status-interval", "--eta=always prints a line every few seconds"),
+    ("eta-newline", "--eta=always prints a line every few seconds"),
+    ("eta-interval", "the live line is drawn anew four times a second"),
+    ("debug", "--parse-only shows what is understood"),
+    ("showcmd", "--parse-only shows what is understood"),
+    ("enghelp", "--cmdhelp=ioengine"),
+    ("server", ""),
+    ("client", ""),
+    ("daemonize", ""),
+    ("remote-config", ""),
+    ("idle-prof", ""),
+    ("inflate-log", ""),
+    ("trigger-file", ""),
+    ("trigger-timeout", ""),
+    ("trigger", ""),
+    ("trigger-remote", ""),
+    ("aux-path", ""),
+    ("alloc-size", "memory is taken as it is needed"),
+    ("warnings-fatal", "what is not understood is always an error"),
+    ("max-jobs", "there is room for 4096 jobs"),
+    ("merge-blktrace-only", ""),
+    ("crctest", ""),
+    ("cpuclock-test", ""),
+];
+
+/// The identity of an argument, apart from those of the command's own.
+fn id(name: &str) -> String {
+    format!("job:{name}")
+}
+
+/// Adds every option, by topic, and those of fio's that are to be refused by name.
+pub(super) fn augment(mut command: Command) -> Command {
+    for topic in Topic::ALL {
+        for option in OPTIONS.iter().filter(|option| option.topic == topic) {
+            command = command.arg(argument(option));
+        }
+    }
+    let hidden =
+        UNSUPPORTED.iter().map(|option| option.name).chain(OTHERS.iter().map(|other| other.0));
+    for name in hidden {
+        let arg = Arg::new(id(name)).long(name).hide(true).action(ArgAction::Append);
+        command = command.arg(arg.num_args(0..=1).default_missing_value("1"));
+    }
+    command
+}
+
+fn argument(option: &'static Definition) -> Arg {
+    let mut arg = Arg::new(id(option.name))
+        .long(option.name)
+        .visible_aliases(option.aliases.to_vec())
+        .value_name(option.takes.value_name())
+        .help(option.help)
+        .long_help(option.long_help())
+        .help_heading(option.topic.heading())
+        .action(ArgAction::Append);
+    if option.takes.may_be_bare() {
+        arg = arg.num_args(0..=1).default_missing_value("1");
+        // As with fio, a flag's value stands behind a =, so that --thread a.fio leaves the file alone.
+        arg = arg.require_equals(option.takes == Takes::Flag);
+    }
+    arg
+}
+
+/// The options in the order in which they stand on the command line.
+pub(super) fn in_order(matches: &ArgMatches) -> Vec<(&'static str, String)> {
+    let mut found: Vec<(usize, &'static str, String)> = Vec::new();
+    let names = OPTIONS.iter().map(|option| option.name);
+    let names = names.chain(UNSUPPORTED.iter().map(|option| option.name));
+    for name in names.chain(OTHERS.iter().map(|other| other.0)) {
+        let id = id(name);
+        let (Some(places), Some(values)) =
+            (matches.indices_of(&id), matches.get_many::<String>(&id))
+        else {
+            continue;
+        };
+        found.extend(places.zip(values).map(|(place, value)| (place, name, value.clone())));
+    }
+    found.sort_by_key(|(place, _, _)| *place);
+    found.into_iter().map(|(_, name, value)| (name, value)).collect()
+}
+
+/// Options of fio's command that are not supported.
+pub(super) fn refuse_others(words: &[(&'static str, String)]) -> Result<()> {
+    let Some((name, instead)) =
+        words.iter().find_map(|(name, _)| OTHERS.iter().find(|other| other.0 == *name))
+    else {
+        return Ok(());
+    };
+    let failure = Failure::usage(format!("fio's option --{name} is not supported"));
+    Err(if instead.is_empty() { failure } else { failure.hint(*instead) })
+}
+
+/// What an option means.
+pub(super) fn explain(name: &str) -> Result<Exit> {
+    let mut out = Output::new();
+    match find(name) {
+        _ if name == "all" => {
+            for option in OPTIONS {
+                out.line(format!("{:<28} {}", option.name, option.help))?;
+            }
+        }
+        Some(Known::Option(option)) => {
+            out.line(format!("{}={}", option.name, option.takes.value_name()))?;
+            if !option.aliases.is_empty() {
+                out.line(format!("  also called {}", option.aliases.join(", ")))?;
+            }
+            out.line(format!("  {}", option.long_help()))?;
+        }
+        Some(Known::Unsupported(option)) => {
+            out.line(format!("{}: fio's option, not supported", option.name))?;
+            if !option.instead.is_empty() {
+                out.line(format!("  {}", option.instead))?;
+            }
+        }
+        None => {
+            return Err(Failure::usage(format!("no option is called {name}"))
+                .hint("--cmdhelp=all lists them"));
+        }
+    }
+    out.finish()?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,30 @@
+//! `qpair completions`.
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+
+/// Print completions for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair completions bash > ~/.local/share/bash-completion/completions/qpair
+  qpair completions zsh > ~/.zfunc/_qpair
+  qpair completions fish > ~/.config/fish/completions/qpair.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self, mut whole: Command) -> Result<Exit> {
+        let mut bytes = Vec::new();
+        clap_complete::generate(self.shell, &mut whole, "qpair", &mut bytes);
+        let mut out = Output::new();
+        out.write(&bytes)?;
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}

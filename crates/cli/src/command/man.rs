@@ -1,0 +1,73 @@
+//! `qpair man`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+
+/// Print the manual page of a command, or write all of them to a folder
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair man bench io | man -l -
+  qpair man --dir /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// The command [default: qpair itself]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+
+    /// Write the pages of all commands here
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    dir: Option<PathBuf>,
+}
+
+impl Man {
+    pub(crate) fn run(self, mut whole: Command) -> Result<Exit> {
+        whole.build();
+        if let Some(dir) = &self.dir {
+            std::fs::create_dir_all(dir)
+                .map_err(|error| Failure::io(&error, format_args!("making {}", dir.display())))?;
+            write(&whole, dir)?;
+            return Ok(Exit::Done);
+        }
+        let mut command = &whole;
+        for word in &self.command {
+            command = command.find_subcommand(word).ok_or_else(|| {
+                Failure::usage(format!("there is no command {}", self.command.join(" ")))
+                    .hint("qpair --help lists them")
+            })?;
+        }
+        let mut out = Output::new();
+        out.write(&page(command)?)?;
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Name of a page: `qpair-bench-io`.
+fn title(command: &Command) -> String {
+    command.get_bin_name().unwrap_or(command.get_name()).replace(' ', "-")
+}
+
+fn page(command: &Command) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let named = command.clone().name(title(command));
+    clap_mangen::Man::new(named)
+        .render(&mut bytes)
+        .map_err(|error| Failure::io(&error, "making the page"))?;
+    Ok(bytes)
+}
+
+fn write(command: &Command, dir: &Path) -> Result<()> {
+    let path = dir.join(format!("{}.1", title(command)));
+    std::fs::write(&path, page(command)?)
+        .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))?;
+    for sub in
+        command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set())
+    {
+        write(sub, dir)?;
+    }
+    Ok(())
+}

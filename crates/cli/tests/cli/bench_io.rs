@@ -1,0 +1,119 @@
+//! `qpair bench io`: options, job files, and what a run ends with.
+
+use crate::harness::{Directory, patch};
+
+/// A value of fio's JSON, by its path.
+fn number(json: &str, path: &str) -> u64 {
+    let value: serde_json::Value = serde_json::from_str(json).unwrap();
+    value.pointer(path).and_then(serde_json::Value::as_u64).unwrap()
+}
+
+#[test]
+fn a_job_of_options_runs() {
+    let directory = Directory::new();
+    let json = directory
+        .run("bench io --filename=ram:size=1m --rw randread --bs=8k --direct --json --eta=never")
+        .done();
+    assert_eq!(number(&json, "/jobs/0/read/total_ios"), 128);
+    assert_eq!(number(&json, "/jobs/0/read/io_bytes"), 1 << 20);
+    let table = directory.run("bench io --filename=ram:size=1m").done();
+    assert!(table.contains("256") && table.contains("read"), "{table}");
+}
+
+#[test]
+fn a_job_file_runs_with_options_for_all() {
+    let directory = Directory::new();
+    directory
+        .file(
+            "a.fio",
+            "[global]\nfilename=ram:size=1m\n[one]\n[two]\nstonewall\nrw=write\nbs=16k\n",
+        )
+        .file("b.fio", "[three]\nfilename=ram:size=1m\nsize=64k\n");
+    let json = directory.run("bench io --bs=32k a.fio b.fio --output-format=json").done();
+    let ios =
+        |job: u32, direction: &str| number(&json, &format!("/jobs/{job}/{direction}/total_ios"));
+    assert_eq!((ios(0, "read"), ios(1, "write"), ios(2, "read")), (32, 64, 2));
+    let only = directory.run("bench io a.fio --section=two --output-format=csv --output=r.csv");
+    assert_eq!(only.done(), "");
+    let csv = std::fs::read_to_string(directory.path("r.csv")).unwrap();
+    assert!(csv.contains("two") && !csv.contains("one"), "{csv}");
+}
+
+#[test]
+fn jobs_are_shown_without_running() {
+    let directory = Directory::new();
+    let shown = directory
+        .run("bench io --direct=1 --name=a --filename=x --size=1g --numjobs=2 --name=b --filename=y --size=4k --parse-only")
+        .done();
+    assert!(
+        shown.contains("[a] clone 1, stage 0, group 0") && shown.contains("[b] clone 0"),
+        "{shown}"
+    );
+    assert!(!directory.path("x").exists() && !directory.path("y").exists());
+}
+
+#[test]
+fn wrong_use_is_told_with_its_place() {
+    let directory = Directory::new();
+    directory
+        .file("bad.fio", "[a]\nrw=read\niodpeth=4\n")
+        .file("bs.fio", "[a]\nfilename=/dev/null\ndirect=1\n\nbs=1000\n");
+    let run = |words: &str| directory.run(&format!("bench io {words}"));
+    run("bad.fio").failed(2, &["bad.fio:3: unknown option \"iodpeth\"", "did you mean iodepth"]);
+    run("bs.fio").failed(2, &["bs.fio:5: job a", "multiples of 512"]);
+    run("missing.fio").failed(3, &["missing.fio"]);
+    run("--iodpeth=4").failed(2, &["--iodpeth", "--iodepth"]);
+    run("--filename=x --zonemode=zbd").failed(2, &["fio's option zonemode is not supported"]);
+    run("--filename=x --minimal").failed(2, &["--minimal is not supported", "json"]);
+    run("--filename=x --size=4k --ioengine=mmap").failed(2, &["engine mmap is not supported"]);
+    run("--filename=ram:size=1m --section=b --name=a").failed(2, &["no job of this name"]);
+    run("").failed(2, &["no job"]);
+    run("--readonly --filename=ram:size=1m --rw=write").failed(2, &["only reading is allowed"]);
+    run("--interface=io_uring+k:task_run=defer --filename=x --size=4k")
+        .failed(2, &["cannot be combined"]);
+    run("--filename=x --rw=read").failed(2, &["x is not there", "size"]);
+    assert!(!directory.path("x").exists());
+}
+
+#[test]
+fn a_corrupted_block_is_found() {
+    let directory = Directory::new();
+    let job = "bench io --name=v --filename=v.bin --size=256k --bs=4k --rw=randwrite --verify=crc32c --eta=never";
+    directory.run(&format!("{job} --do_verify=0")).done();
+    directory.run(&format!("{job} --verify_only")).done();
+    patch(&directory.path("v.bin"), |bytes| bytes[70_000] ^= 1);
+    directory.run(&format!("{job} --verify_only --json")).failed(1, &[]);
+}
+
+#[test]
+fn files_of_the_run_are_removed_on_request() {
+    let directory = Directory::new();
+    directory.file("mine", vec![7; 8192]);
+    directory.run("bench io --name=a --rw=write --size=64k --unlink=1 --name=b --filename=mine --size=8k --unlink=1").done();
+    assert!(!directory.path("a.0.0").exists());
+    assert_eq!(std::fs::read(directory.path("mine")).unwrap(), vec![7; 8192]);
+}
+
+#[test]
+fn logs_and_histograms_are_files() {
+    let directory = Directory::new();
+    directory
+        .run("bench io --name=a --filename=ram:size=1m --write_bw_log=x --log_avg_msec=10 --hgrm=h --runtime=100ms --time_based")
+        .done();
+    assert!(directory.path("x_bw.1.log").exists());
+    assert!(directory.path("h_read_clat.1.hgrm").exists());
+}
+
+#[test]
+fn options_explain_themselves() {
+    let directory = Directory::new();
+    let run = |words: &str| directory.run(&format!("bench io {words}"));
+    assert!(run("--cmdhelp=blocksize").done().contains("bs="));
+    assert!(run("--cmdhelp=all").done().lines().count() > 100);
+    assert!(run("--cmdhelp=zonemode").done().contains("not supported"));
+    run("--cmdhelp=nothing").failed(2, &["no option is called nothing"]);
+    let help = run("--help").done();
+    for word in ["--iodepth", "[default: psync]", "[unit: s]", "[example:", "Verification:"] {
+        assert!(help.contains(word), "no {word} in the help");
+    }
+}
