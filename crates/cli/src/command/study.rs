@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::study_lab::{DeviceArgs, Watch};
-use crate::text::count;
+use crate::text::{count, utc};
 
 /// Repeat the papers' experiments here: which interface is best on this machine, with reasons and pictures
 ///
@@ -103,7 +103,7 @@ impl Study {
             },
         };
         let json = report.to_json()?;
-        write(&self.out, &to_html(&report)?)?;
+        write(&self.out, &to_html(&report, &utc(report.begun_s))?)?;
         let told = if self.render.as_ref().is_some_and(|from| same_file(from, &json_path)) {
             format!("report: {}", self.out.display())
         } else {

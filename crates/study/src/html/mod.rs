@@ -91,7 +91,7 @@ mod tests {
     fn the_page_is_whole() {
         for devices in [1, 3] {
             let report = report(devices);
-            let html = to_html(&report).unwrap();
+            let html = to_html(&report, "today").unwrap();
             // The head is closed before the style's end.
             let body = html.replacen("<body>", "<html><body>", 1).replacen("</head>", "", 1);
             assert_nested(&body);
@@ -122,7 +122,10 @@ mod tests {
         let json = report.to_json().unwrap();
         let again = StudyReport::from_json(&json).unwrap();
         assert!(again.to_json().unwrap() == json, "other JSON");
-        assert!(to_html(&again).unwrap() == to_html(&report).unwrap(), "another page");
+        assert!(
+            to_html(&again, "today").unwrap() == to_html(&report, "today").unwrap(),
+            "another page"
+        );
         for (text, what) in [
             ("{}", "no \"format\""),
             ("nonsense", "not a stored study"),
@@ -136,7 +139,7 @@ mod tests {
     #[test]
     fn a_study_of_failures_has_a_page() {
         let failed = study(2, 1, &["libaio", "io_uring"], |_, _| None);
-        let html = to_html(&failed).unwrap();
+        let html = to_html(&failed, "today").unwrap();
         assert!(html.contains("Runs that failed") && html.contains("Nothing can be said"));
     }
 

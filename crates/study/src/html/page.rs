@@ -11,11 +11,11 @@ use crate::finding::{Evidence, Verdict};
 use crate::report::StudyReport;
 use crate::statistics::Outcome;
 
-/// The report as HTML.
+/// The report as HTML; `begun`: when the study began, in words.
 ///
 /// # Errors
 /// `Invalid` if a plot cannot be drawn, which would be a bug.
-pub fn to_html(report: &StudyReport) -> Result<String> {
+pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     let mut out = String::with_capacity(256 << 10);
     out += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
     out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
@@ -26,7 +26,7 @@ pub fn to_html(report: &StudyReport) -> Result<String> {
         "<title>Storage interfaces on this machine</title>\n<style>\n{}</style>\n</head>\n<body>\n",
         include_str!("style.css")
     );
-    out += &head(report);
+    out += &head(report, begun);
     out += &advice(report);
     out += &verdicts(report);
     out += &interfaces(report);
@@ -40,10 +40,10 @@ pub fn to_html(report: &StudyReport) -> Result<String> {
     Ok(out)
 }
 
-fn head(report: &StudyReport) -> String {
+fn head(report: &StudyReport, begun: &str) -> String {
     let mut out = format!(
         "<h1>Storage interfaces on this machine</h1>\n<p class=\"soft\">The experiments of the papers, repeated here: {}; qpair {}.</p>\n",
-        utc(report.begun_s),
+        escape(begun),
         escape(&report.program)
     );
     let _ = writeln!(out, "<p>{}.</p>\n<ul>", escape(&report.machine.one_line()));
@@ -146,7 +146,7 @@ fn verdicts(report: &StudyReport) -> String {
     }
     out += "</ul>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers are not used. In brackets: \
             95 % intervals. Undecided: the interval includes the threshold.</p>\n";
-    out += "<table class=\"verdicts\">\n<tr><th>Here</th><th>Finding</th><th>Test and what it rests on</th></tr>\n";
+    out += "<table class=\"verdicts stacked\">\n<tr><th>Here</th><th>Finding</th><th>Test and what it rests on</th></tr>\n";
     let (tested, not): (Vec<&Verdict>, Vec<&Verdict>) =
         report.verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotTestable);
     for verdict in tested.into_iter().chain(not) {
@@ -197,7 +197,7 @@ fn evidence(part: &Evidence) -> String {
 }
 
 fn interfaces(report: &StudyReport) -> String {
-    let mut out = "<h2>Interfaces</h2>\n<table>\n<tr><th>Interface</th><th>What it is</th><th>Here</th></tr>\n".to_owned();
+    let mut out = "<h2>Interfaces</h2>\n<table class=\"stacked\">\n<tr><th>Interface</th><th>What it is</th><th>Here</th></tr>\n".to_owned();
     for interface in &report.interfaces {
         let here = match (&interface.unavailable, &interface.ran_as) {
             (Some(reason), _) => {
@@ -249,20 +249,4 @@ fn machine(report: &StudyReport) -> Result<String> {
 fn pretty(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string_pretty(value)
         .map_err(|error| Error::new(ErrorKind::Invalid, "writing JSON").caused_by(error))
-}
-
-/// Seconds since 1970 as a date.
-fn utc(seconds: u64) -> String {
-    let (days, minute) = (seconds / 86_400, seconds % 86_400 / 60);
-    // Days from civil, backwards: years begin in March, eras have 400 years.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
 }
