@@ -114,6 +114,10 @@ pub struct Sample {
     pub ios: [u64; 3],
     /// Bytes, by [`Direction`].
     pub bytes: [u64; 3],
+    /// Sum of the requests' `slat`, nanoseconds, by [`Direction`].
+    pub slat_ns_sum: [u64; 3],
+    /// Sum of the requests' `clat`, nanoseconds, by [`Direction`].
+    pub clat_ns_sum: [u64; 3],
     /// Sum of the requests' `lat`, nanoseconds, by [`Direction`].
     pub lat_ns_sum: [u64; 3],
     /// The longest `lat`, nanoseconds, by [`Direction`].

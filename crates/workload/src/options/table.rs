@@ -118,7 +118,7 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Reports, "log_avg_msec", &[], Takes::Milliseconds, "1000", "500", "Length of a sample of the time series"),
     option(Topic::Reports, "write_bw_log", &[], Takes::Text("PREFIX"), "", "run", "Write the bandwidth over time to PREFIX_bw.N.log"),
     option(Topic::Reports, "write_iops_log", &[], Takes::Text("PREFIX"), "", "run", "Write requests a second over time to PREFIX_iops.N.log"),
-    option(Topic::Reports, "write_lat_log", &[], Takes::Text("PREFIX"), "", "run", "Write latencies over time to PREFIX_lat.N.log"),
+    option(Topic::Reports, "write_lat_log", &[], Takes::Text("PREFIX"), "", "run", "Write latencies over time to PREFIX_slat.N.log, PREFIX_clat.N.log and PREFIX_lat.N.log"),
     option(Topic::Reports, "bwavgtime", &[], Takes::Milliseconds, "1000", "500", "As --log_avg_msec; the shortest holds"),
     option(Topic::Reports, "iopsavgtime", &[], Takes::Milliseconds, "1000", "500", "As --log_avg_msec; the shortest holds"),
     option(Topic::Reports, "per_job_logs", &[], Takes::Yes, "1", "1", "A log file for each job; 0 is not supported"),

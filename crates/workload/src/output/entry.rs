@@ -154,6 +154,8 @@ fn merge_series(jobs: &[&JobReport], begin: Duration) -> Vec<Sample> {
             for at in 0..3 {
                 sum.ios[at] += sample.ios[at];
                 sum.bytes[at] += sample.bytes[at];
+                sum.slat_ns_sum[at] += sample.slat_ns_sum[at];
+                sum.clat_ns_sum[at] += sample.clat_ns_sum[at];
                 sum.lat_ns_sum[at] += sample.lat_ns_sum[at];
                 sum.lat_ns_max[at] = sum.lat_ns_max[at].max(sample.lat_ns_max[at]);
             }

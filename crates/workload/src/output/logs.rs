@@ -2,7 +2,7 @@
 //!
 //! A line is `time (ms), value, direction (0 read, 1 write, 2 trim), 0, 0`: fio's format of a log that is averaged over
 //! windows (`log_avg_msec`), where block size and offset are 0. Values are KiB/s in `bw`, requests a second in `iops`,
-//! and the mean in nanoseconds in `lat`. A direction without requests in a window has no line there.
+//! and the mean in nanoseconds in `slat`, `clat` and `lat`. A direction without requests in a window has no line there.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -34,14 +34,13 @@ fn log(job: &JobReport, kind: &str) -> Result<String> {
     let value = match kind {
         "bw" => |sample: &Sample, at: usize| per_s(sample.bytes[at], sample.len) / 1024.0,
         "iops" => |sample: &Sample, at: usize| per_s(sample.ios[at], sample.len),
-        "lat" => {
-            |sample: &Sample, at: usize| sample.lat_ns_sum[at] as f64 / sample.ios[at].max(1) as f64
-        }
+        "lat" => |sample: &Sample, at: usize| mean(sample.lat_ns_sum[at], sample.ios[at]),
+        "slat" => |sample: &Sample, at: usize| mean(sample.slat_ns_sum[at], sample.ios[at]),
+        "clat" => |sample: &Sample, at: usize| mean(sample.clat_ns_sum[at], sample.ios[at]),
         _ => {
             let what = format!("there is no log of \"{kind}\"");
-            return Err(
-                Error::new(ErrorKind::Invalid, what).hint("what is known over time: bw, iops, lat")
-            );
+            return Err(Error::new(ErrorKind::Invalid, what)
+                .hint("what is known over time: bw, iops, slat, clat, lat"));
         }
     };
     let mut out = String::new();
@@ -56,6 +55,10 @@ fn log(job: &JobReport, kind: &str) -> Result<String> {
     Ok(out)
 }
 
+fn mean(sum: u64, count: u64) -> f64 {
+    sum as f64 / count.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::samples;
@@ -68,7 +71,11 @@ mod tests {
         assert_eq!(first("bw"), "1000, 28000, 0, 0, 0\n1000, 12000, 1, 0, 0");
         assert_eq!(first("iops"), "1000, 7000, 0, 0, 0\n1000, 3000, 1, 0, 0");
         assert_eq!(first("lat"), "1000, 150000, 0, 0, 0\n1000, 60000, 1, 0, 0");
-        assert!(log(&job, "temperature").unwrap_err().to_string().contains("bw, iops, lat"));
+        assert_eq!(first("slat"), "1000, 10000, 0, 0, 0\n1000, 5000, 1, 0, 0");
+        assert_eq!(first("clat"), "1000, 140000, 0, 0, 0\n1000, 55000, 1, 0, 0");
+        assert!(
+            log(&job, "temperature").unwrap_err().to_string().contains("bw, iops, slat, clat, lat")
+        );
     }
 
     #[test]

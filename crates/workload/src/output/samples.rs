@@ -50,6 +50,8 @@ pub(super) fn job(name: &str) -> JobReport {
         len: Duration::from_secs(1),
         ios: [7000 + at, 3000, 0],
         bytes: [(7000 + at) * 4096, 3000 * 4096, 0],
+        slat_ns_sum: [(7000 + at) * 10_000, 3000 * 5_000, 0],
+        clat_ns_sum: [(7000 + at) * 140_000, 3000 * 55_000, 0],
         lat_ns_sum: [(7000 + at) * 150_000, 3000 * 60_000, 0],
         lat_ns_max: [9_000_000, 4_000_000, 0],
     };

@@ -87,11 +87,15 @@ impl Record {
         sample.lat_ns_sum[at] += lat_ns;
         sample.lat_ns_max[at] = sample.lat_ns_max[at].max(lat_ns);
         if self.measured.slat {
-            keep(&mut figures.slat, stamps.issued_ns.saturating_sub(stamps.start_ns));
+            let slat_ns = stamps.issued_ns.saturating_sub(stamps.start_ns);
+            sample.slat_ns_sum[at] += slat_ns;
+            keep(&mut figures.slat, slat_ns);
         }
         if self.measured.clat {
             let from = if self.measured.slat { stamps.issued_ns } else { stamps.start_ns };
-            keep(&mut figures.clat, now.saturating_sub(from));
+            let clat_ns = now.saturating_sub(from);
+            sample.clat_ns_sum[at] += clat_ns;
+            keep(&mut figures.clat, clat_ns);
         }
         if self.measured.lat {
             keep(&mut figures.lat, lat_ns);

@@ -77,12 +77,15 @@ pub(super) fn sample(reader: &Reader<'_>) -> Result<Option<Duration>> {
 
 pub(super) fn logs(reader: &Reader<'_>, job: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut logs = Vec::new();
-    for (option, kind) in
-        [("write_bw_log", "bw"), ("write_iops_log", "iops"), ("write_lat_log", "lat")]
-    {
+    let kinds: [(&str, &[&str]); 3] = [
+        ("write_bw_log", &["bw"]),
+        ("write_iops_log", &["iops"]),
+        ("write_lat_log", &["slat", "clat", "lat"]),
+    ];
+    for (option, kinds) in kinds {
         let Some(given) = reader.last(&[option]) else { continue };
         let prefix = given.value.as_deref().filter(|prefix| !prefix.is_empty()).unwrap_or(job);
-        logs.push((kind.to_owned(), PathBuf::from(prefix)));
+        logs.extend(kinds.iter().map(|kind| ((*kind).to_owned(), PathBuf::from(prefix))));
     }
     if reader.flag("per_job_logs")? == Some(false) {
         let what = "per_job_logs=0 is not supported: each job has a log of its own";
@@ -92,9 +95,6 @@ pub(super) fn logs(reader: &Reader<'_>, job: &str) -> Result<Vec<(String, PathBu
         reader.note(
             "logs have a line a second, not one for every request (log_avg_msec sets another time)",
         );
-    }
-    if logs.iter().any(|(kind, _)| kind == "lat") {
-        reader.note("write_lat_log logs the whole latency; slat and clat are not logged over time");
     }
     Ok(logs)
 }
