@@ -125,7 +125,8 @@ impl Advisor<'_> {
         self.question.filesystem && (name.starts_with("io_uring_cmd") || name == crate::USER_SPACE)
     }
 
-    /// Depths at which an interface was measured on so many cores, one thread and drive.
+    /// Depths at which an interface was measured on so many cores, one thread and drive, and the others as well: what one alone
+    /// was measured at is no comparison.
     fn depths(&self, name: &str, cores: u32) -> Vec<u32> {
         let mut depths: Vec<u32> = self
             .study
@@ -134,6 +135,10 @@ impl Advisor<'_> {
             .filter(|point| point.config == Config::new(name, cores).depth(point.config.depth))
             .filter(|point| !point.runs.is_empty())
             .map(|point| point.config.depth)
+            .filter(|depth| {
+                let planned = |other: &str| Config::new(other, cores).depth(*depth);
+                self.names().all(|other| self.study.point(&planned(other)).is_some())
+            })
             .collect();
         depths.sort_unstable();
         depths
@@ -448,6 +453,16 @@ mod tests {
         let question = Question { latency_us_max: Some(1.0), ..Question::default() };
         let advice = advise(&study, &question);
         assert!(advice.choice.is_none() && advice.reasons[0].contains("the least is"));
+    }
+
+    #[test]
+    fn depths_of_one_alone_do_not_count() {
+        // Deep queues are measured with one interface only, and are fastest.
+        let study = study(2, 1, &ALL, |config, round| {
+            Some(speed(config, round, 1e3 * f64::from(config.depth)))
+        });
+        assert!(study.point(&Config::new("io_uring", 2).depth(1024)).is_some());
+        assert_eq!(advise(&study, &Question::default()).choice.unwrap().depth, 128);
     }
 
     #[test]

@@ -78,6 +78,21 @@ impl Options {
     }
 }
 
+/// What is to be known if others use the processors as well.
+fn busy(cores: u32) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split(' ').next()?.parse().ok()?;
+    (load > BUSY * f64::from(cores)).then(|| {
+        format!(
+            "The machine was busy with something else when the study began (load {load} on {cores} cores): intervals are wide, \
+             and what needs a core of its own did not have it."
+        )
+    })
+}
+
+/// Load for each core above which a machine is called busy.
+const BUSY: f64 = 0.3;
+
 impl Settings {
     /// How long a plan of so many points takes about, seconds, without prolonged runs.
     #[must_use]
@@ -106,9 +121,11 @@ pub fn run(lab: &Lab, options: &Options, watcher: &dyn Watcher) -> Result<StudyR
             .hint("the file system may have no direct I/O: choose another --dir or --device"));
     }
     let settings = options.settings(lab.effort);
+    let busy = busy(lab.cores());
     let measured = |config: &Config, round: u32| measure(lab, &settings, config, round, watcher);
     let mut report = run_with(lab, options, settings.clone(), watcher, measured)?;
     report.machine = qpair_machine::Machine::read();
+    report.notes.extend(busy);
     Ok(report)
 }
 

@@ -277,6 +277,7 @@ fn summary(report: &StudyReport) -> Vec<String> {
     for device in &report.devices {
         lines.push(format!("{}: {}", device.spec, device.about));
     }
+    lines.extend(report.notes.iter().cloned());
     if failed > 0 {
         lines.push(format!("{failed} configurations could not be run; the report says why"));
     }

@@ -87,12 +87,12 @@ fn summary(report: &StudyReport, experiment: &ExperimentReport) -> String {
             let place =
                 if group.title.is_empty() { String::new() } else { format!("{}: ", group.title) };
             sentences.push(format!(
-                "{place}{} {} {unit}{}, {label} at {} {}",
+                "{place}{} {} {unit}{}, {label} at {} ({})",
                 if less_is_more { "least" } else { "most" },
                 number(interval.mid / scale),
                 bounds_words(&interval, scale),
-                experiment.plan.x_label,
                 number_of_axis(x),
+                experiment.plan.x_label,
             ));
         }
     }

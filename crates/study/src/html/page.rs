@@ -168,18 +168,15 @@ fn row(report: &StudyReport, verdict: &Verdict) -> String {
         verdict.outcome.words(),
         escape(&verdict.claim),
     );
-    if let Some(why) = &verdict.why {
-        out += &escape(why);
-        if !verdict.evidence.is_empty() {
-            out += ".<br>";
-        }
-    }
     if !verdict.evidence.is_empty() {
         let _ = write!(out, "{}<ul class=\"evidence\">", escape(&capital(&verdict.test)));
         for part in &verdict.evidence {
             let _ = write!(out, "<li>{}</li>", evidence(part));
         }
         out += "</ul>";
+    }
+    if let Some(why) = &verdict.why {
+        out += &escape(why);
     }
     out += "</td></tr>\n";
     out
