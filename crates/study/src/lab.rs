@@ -190,7 +190,7 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
     }
     // Known of some devices only: not behind the kernel there.
     let count = |name: &str| {
-        devices.iter().filter(|device| device.below.is_empty() == !is_kernel_s(name)).count()
+        devices.iter().filter(|device| device.below.is_empty() != is_kernel_s(name)).count()
     };
     for interface in &mut all {
         if interface.unavailable.is_none() && count(&interface.name) < devices.len() {

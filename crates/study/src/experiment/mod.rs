@@ -182,23 +182,21 @@ fn cores_words(cores: u32) -> String {
     }
 }
 
-/// More than one device, or why an experiment on several cannot be done.
-fn several_devices(lab: &Lab, plan: Plan) -> std::result::Result<Plan, Plan> {
-    if lab.devices.len() < 2 {
-        return Err(plan.skip(
-            "one device only, and several files on it would share its limits: name more with --device",
-        ));
-    }
-    let mut plan = plan;
-    if lab.disks() < lab.devices.len() {
+/// Whether there is more than one device; if not, the plan says why an experiment on several cannot be done.
+fn several_devices(lab: &Lab, plan: &mut Plan) -> bool {
+    let (devices, disks) = (lab.devices.len(), lab.disks());
+    if devices < 2 {
+        plan.skipped.push(
+            "one device only, and several files on it would share its limits: name more with --device"
+                .to_owned(),
+        );
+    } else if disks < devices {
+        let plural = if disks == 1 { "" } else { "s" };
         plan.remarks.push(format!(
-            "Files on one disk, not drives: the {} devices are on {} disk{}.",
-            lab.devices.len(),
-            lab.disks(),
-            if lab.disks() == 1 { "" } else { "s" }
+            "Files on one disk, not drives: the {devices} devices are on {disks} disk{plural}."
         ));
     }
-    Ok(plan)
+    devices >= 2
 }
 
 /// 1, 2, ... up to `most`; only powers of two and `most` itself if there are many.

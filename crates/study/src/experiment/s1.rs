@@ -86,15 +86,14 @@ fn system_calls(lab: &Lab) -> Plan {
 }
 
 fn cores_per_drive(lab: &Lab) -> Plan {
-    let plan = Plan::new(
+    let mut plan = Plan::new(
         "cores",
         Scale::Linear,
         &[(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Log)],
     );
-    let plan = match several_devices(lab, plan) {
-        Ok(plan) => plan,
-        Err(plan) => return plan,
-    };
+    if !several_devices(lab, &mut plan) {
+        return plan;
+    }
     let drives = (lab.devices.len() as u32).min(5).min(lab.cores());
     if drives < 2 {
         return plan.skip("one core only: drives and cores cannot be varied against each other");
@@ -102,7 +101,6 @@ fn cores_per_drive(lab: &Lab) -> Plan {
     let mut cores = vec![drives, drives + 1, drives + 2, 2 * drives];
     cores.dedup();
     let possible: Vec<u32> = cores.iter().copied().filter(|c| *c <= lab.cores()).collect();
-    let mut plan = plan;
     for missing in cores.iter().filter(|c| **c > lab.cores()) {
         plan = plan
             .skip(format!("{drives} drives with {missing} cores: there are {} cores", lab.cores()));
@@ -114,21 +112,14 @@ fn cores_per_drive(lab: &Lab) -> Plan {
 }
 
 fn drives(lab: &Lab) -> Plan {
-    let plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
-    match several_devices(lab, plan) {
-        Ok(plan) => {
-            let xs = counts(lab.devices.len() as u32);
-            let series = by_interface(lab, &xs, |name, drives| {
-                let cores = (2 * drives).min(lab.cores());
-                Some(
-                    Config::new(name, cores)
-                        .threads(drives)
-                        .depth(128)
-                        .drives(drives, Assignment::Own),
-                )
-            });
-            plan.group("two cores for each drive, as far as there are", series)
-        }
-        Err(plan) => plan,
+    let mut plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
+    if !several_devices(lab, &mut plan) {
+        return plan;
     }
+    let xs = counts(lab.devices.len() as u32);
+    let series = by_interface(lab, &xs, |name, drives| {
+        let cores = (2 * drives).min(lab.cores());
+        Some(Config::new(name, cores).threads(drives).depth(128).drives(drives, Assignment::Own))
+    });
+    plan.group("two cores for each drive, as far as there are", series)
 }

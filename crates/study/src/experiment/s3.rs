@@ -64,11 +64,10 @@ pub(super) const ALL_TO_ALL: Experiment = Experiment {
 const DEPTH: u32 = 128;
 
 fn drive_scaling(lab: &Lab) -> Plan {
-    let plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
-    let plan = match several_devices(lab, plan) {
-        Ok(plan) => plan,
-        Err(plan) => return plan,
-    };
+    let mut plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
+    if !several_devices(lab, &mut plan) {
+        return plan;
+    }
     let xs = counts(lab.devices.len() as u32);
     let of = |name: &str, drives| {
         Config::new(name, lab.cores())
@@ -163,11 +162,10 @@ fn threads(lab: &Lab) -> Plan {
 }
 
 fn all_to_all(lab: &Lab) -> Plan {
-    let plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
-    let plan = match several_devices(lab, plan) {
-        Ok(plan) => plan,
-        Err(plan) => return plan,
-    };
+    let mut plan = Plan::new("drives", Scale::Linear, &[(Metric::IosPerS, Scale::Linear)]);
+    if !several_devices(lab, &mut plan) {
+        return plan;
+    }
     let Some(name) = lab.main_interface() else { return plan };
     let most = lab.devices.len() as u32;
     let xs: Vec<u32> = counts(most).into_iter().filter(|drives| *drives > 1).collect();

@@ -25,17 +25,15 @@ pub(super) const LATENCY: Experiment = Experiment {
 
 fn one_core(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
-    let plan = Plan::new("drives", Scale::Linear, &shown);
-    match several_devices(lab, plan) {
-        Ok(plan) => {
-            let xs = counts(lab.devices.len() as u32);
-            let series = by_interface(lab, &xs, |name, drives| {
-                Some(Config::new(name, 1).depth(128 * drives).drives(drives, Assignment::All))
-            });
-            plan.group("one thread on one core, 128 requests for each drive", series)
-        }
-        Err(plan) => plan,
+    let mut plan = Plan::new("drives", Scale::Linear, &shown);
+    if !several_devices(lab, &mut plan) {
+        return plan;
     }
+    let xs = counts(lab.devices.len() as u32);
+    let series = by_interface(lab, &xs, |name, drives| {
+        Some(Config::new(name, 1).depth(128 * drives).drives(drives, Assignment::All))
+    });
+    plan.group("one thread on one core, 128 requests for each drive", series)
 }
 
 fn latency(lab: &Lab) -> Plan {
