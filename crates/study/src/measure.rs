@@ -49,7 +49,7 @@ impl Measure {
                 // Both have the same bounds, so that nothing is out of range.
                 let _ = latency.add(&job.direction(direction).clat);
             }
-            cpu_s += (job.cpu.user + job.cpu.system).as_secs_f64();
+            cpu_s += job.cpu.all().as_secs_f64();
             calls += job.cpu.system_calls;
             switches += job.cpu.switches_voluntary + job.cpu.switches_involuntary;
             instructions = instructions.zip(job.cpu.instructions).map(|(a, b)| a + b);

@@ -81,13 +81,16 @@ impl Default for DirectionReport {
 /// What a job cost its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuReport {
-    /// Time in user mode: the job's thread, and those that work for it (posix threads, the kernel's submission thread).
+    /// Time of the job's own thread in user mode.
     pub user: Duration,
-    /// Time in the kernel, of the same threads.
+    /// Time of the job's own thread in the kernel.
     pub system: Duration,
-    /// Of `user` and `system`: what threads other than the job's own spent.
-    pub helpers: Duration,
-    /// Voluntary context switches: it slept.
+    /// Time in user mode of other threads that worked for it: those of `posix`.
+    pub helpers_user: Duration,
+    /// Time in the kernel of other threads that worked for it: those of `posix`, io_uring's workers, the submission
+    /// thread.
+    pub helpers_system: Duration,
+    /// Voluntary context switches, helpers' too: a thread slept.
     pub switches_voluntary: u64,
     /// Others: somebody else got the processor.
     pub switches_involuntary: u64,
@@ -101,6 +104,26 @@ pub struct CpuReport {
     pub instructions: Option<u64>,
     /// Cycles of the job's thread; `None` where the machine does not count them.
     pub cycles: Option<u64>,
+}
+
+impl CpuReport {
+    /// Time of the job's own thread.
+    #[must_use]
+    pub fn own(&self) -> Duration {
+        self.user + self.system
+    }
+
+    /// Time of the threads that worked for it.
+    #[must_use]
+    pub fn helpers(&self) -> Duration {
+        self.helpers_user + self.helpers_system
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn all(&self) -> Duration {
+        self.own() + self.helpers()
+    }
 }
 
 /// One piece of the time series.
@@ -216,10 +239,10 @@ impl JobReport {
         bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Processor time of a request, user and kernel, microseconds.
+    /// Processor time of a request, user and kernel, helpers included, microseconds.
     #[must_use]
     pub fn cpu_us_per_io(&self) -> f64 {
-        (self.cpu.user + self.cpu.system).as_secs_f64() * 1e6 / self.ios().max(1) as f64
+        self.cpu.all().as_secs_f64() * 1e6 / self.ios().max(1) as f64
     }
 
     /// System calls of a request.

@@ -87,10 +87,13 @@ fn row(report: &RunReport, entry: &Entry<'_>, direction: Direction) -> Vec<(Stri
         }
     }
     let per_io = |count: u64| format!("{:.6}", entry.per_io(count));
-    cell("cpu_us_per_io", format!("{:.6}", entry.us_per_io(cpu.user + cpu.system)));
-    cell("cpu_user_us_per_io", format!("{:.6}", entry.us_per_io(cpu.user)));
-    cell("cpu_system_us_per_io", format!("{:.6}", entry.us_per_io(cpu.system)));
-    cell("cpu_helpers_us_per_io", format!("{:.6}", entry.us_per_io(cpu.helpers)));
+    cell("cpu_us_per_io", format!("{:.6}", entry.us_per_io(cpu.all())));
+    cell("cpu_user_us_per_io", format!("{:.6}", entry.us_per_io(cpu.user + cpu.helpers_user)));
+    cell(
+        "cpu_system_us_per_io",
+        format!("{:.6}", entry.us_per_io(cpu.system + cpu.helpers_system)),
+    );
+    cell("cpu_helpers_us_per_io", format!("{:.6}", entry.us_per_io(cpu.helpers())));
     cell("system_calls_per_io", per_io(cpu.system_calls));
     cell("context_switches_per_io", per_io(cpu.switches_voluntary + cpu.switches_involuntary));
     cell("instructions_per_io", cpu.instructions.map(per_io).unwrap_or_default());

@@ -121,7 +121,8 @@ fn add_cpu(sum: &mut CpuReport, part: &CpuReport) {
     *sum = CpuReport {
         user: sum.user + part.user,
         system: sum.system + part.system,
-        helpers: sum.helpers + part.helpers,
+        helpers_user: sum.helpers_user + part.helpers_user,
+        helpers_system: sum.helpers_system + part.helpers_system,
         switches_voluntary: sum.switches_voluntary + part.switches_voluntary,
         switches_involuntary: sum.switches_involuntary + part.switches_involuntary,
         faults_major: sum.faults_major + part.faults_major,

@@ -70,7 +70,8 @@ pub(super) fn job(name: &str) -> JobReport {
         cpu: CpuReport {
             user: Duration::from_millis(91),
             system: Duration::from_millis(312),
-            helpers: Duration::ZERO,
+            helpers_user: Duration::ZERO,
+            helpers_system: Duration::ZERO,
             switches_voluntary: 48_211,
             switches_involuntary: 37,
             faults_major: 0,

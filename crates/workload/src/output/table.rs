@@ -192,12 +192,12 @@ impl Page {
         let us = |time: Duration| words::digits(entry.us_per_io(time));
         let mut time = format!(
             "{} us CPU: {} user, {} system",
-            us(cpu.user + cpu.system),
-            us(cpu.user),
-            us(cpu.system)
+            us(cpu.all()),
+            us(cpu.user + cpu.helpers_user),
+            us(cpu.system + cpu.helpers_system)
         );
-        if !cpu.helpers.is_zero() {
-            time += &format!("; of it {} by helper threads", us(cpu.helpers));
+        if !cpu.helpers().is_zero() {
+            time += &format!("; of it {} by helper threads", us(cpu.helpers()));
         }
         let switches = cpu.switches_voluntary + cpu.switches_involuntary;
         let calls = format!(
@@ -391,7 +391,7 @@ mod tests {
     fn everything_found_is_there() {
         let mut job = samples::job("mixed");
         job.flushes = samples::direction(100, 800_000);
-        job.cpu.helpers = Duration::from_millis(20);
+        job.cpu.helpers_system = Duration::from_millis(20);
         job.verify = VerifyReport {
             blocks: 1000,
             wrong: 1,
@@ -417,7 +417,7 @@ mod tests {
             "read slat",
             "write clat",
             "flush",
-            "4.03 us CPU: 0.91 user, 3.12 system; of it 0.20 by helper threads",
+            "4.23 us CPU: 0.91 user, 3.32 system; of it 0.20 by helper threads",
             "0.531 system calls, 0.482 context switches",
             "instructions 12,340, cycles 9,872; 3.01 instructions a byte",
             "over time",

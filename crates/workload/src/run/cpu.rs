@@ -103,7 +103,8 @@ impl Counters {
         CpuReport {
             user: usage.user,
             system: usage.system,
-            helpers: Duration::ZERO,
+            helpers_user: Duration::ZERO,
+            helpers_system: Duration::ZERO,
             switches_voluntary: usage.voluntary,
             switches_involuntary: usage.involuntary,
             faults_major: usage.faults_major,

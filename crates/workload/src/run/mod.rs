@@ -137,9 +137,8 @@ fn share_helpers(outcomes: &mut [Outcome], members: &[Member<'_>], helpers: Usag
             continue;
         }
         let cpu = &mut outcome.cpu;
-        cpu.user += user;
-        cpu.system += system;
-        cpu.helpers += user + system;
+        cpu.helpers_user += user;
+        cpu.helpers_system += system;
         cpu.switches_voluntary += (helpers.voluntary as f64 * part) as u64;
         cpu.switches_involuntary += (helpers.involuntary as f64 * part) as u64;
     }

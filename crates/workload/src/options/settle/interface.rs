@@ -142,7 +142,7 @@ fn engine(reader: &Reader<'_>, given: Option<&Given>) -> Result<Way> {
         }
         "libaio" => {
             let mut mode = Mode::new(Interface::Libaio);
-            mode.mapped_ring = reader.is_set("userspace_reap")?;
+            mode.mapped_ring = reader.flag("userspace_reap")?.unwrap_or(true);
             mode
         }
         "io_uring" | "io_uring_cmd" => rings(reader, name)?,

@@ -37,8 +37,9 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
     let complete_min =
         reader.number("iodepth_batch_complete_min", 0, DEPTH_MAX)?.unwrap_or(1).min(depth);
     let complete_max = match reader.number("iodepth_batch_complete_max", 0, DEPTH_MAX)? {
-        // fio's default: no more at once than it waits for; and all that are there where it does not wait.
-        None | Some(0) => complete_min,
+        // fio's default is as many as it waits for; the others are there all the same, and only seen later.
+        None => 0,
+        Some(0) => complete_min,
         Some(max) => max.max(complete_min),
     };
     Ok(Depth { depth, submit, complete_min, complete_max })

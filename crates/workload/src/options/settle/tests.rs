@@ -55,7 +55,7 @@ fn defaults_are_fios() {
     assert_eq!((job.verbs, job.order, job.direct), (Verbs::Read, Order::Sequential, false));
     assert_eq!(job.block_sizes, [const { BlockSizes::Fixed(4096) }; 3]);
     assert_eq!((job.depth, job.batch_submit), (1, 1));
-    assert_eq!((job.batch_complete_min, job.batch_complete_max), (1, 1));
+    assert_eq!((job.batch_complete_min, job.batch_complete_max), (1, 0));
     assert_eq!((job.mode.to_string(), job.engine.as_str()), ("posix:threads=0".into(), "psync"));
     assert!(job.invalidate && job.random_map && !job.time_based);
     assert_eq!((job.loops, job.size, job.io_size), (1, None, None));
@@ -105,8 +105,8 @@ fn engines_become_modes() {
     for (words, mode) in [
         ("ioengine=psync", "posix:threads=0"),
         ("ioengine=pvsync2", "posix:segments=1,threads=0"),
-        ("ioengine=libaio", "libaio:mapped=off"),
-        ("ioengine=libaio userspace_reap", "libaio"),
+        ("ioengine=libaio", "libaio"),
+        ("ioengine=libaio userspace_reap=0", "libaio:mapped=off"),
         ("ioengine=io_uring", "io_uring:buffers=off,file=off"),
         ("ioengine=io_uring hipri direct=1", "io_uring+p:buffers=off,file=off"),
         ("ioengine=io_uring hipri sqthread_poll fixedbufs direct=1", "io_uring+k+p"),
@@ -116,7 +116,7 @@ fn engines_become_modes() {
         ("interface=io_uring+k:idle_ms=50", "io_uring+k:idle_ms=50"),
         ("interface=posix:threads=8", "posix:threads=8"),
         ("ioengine=libaio interface=auto", "auto"),
-        ("ioengine=libaio vsize=4", "libaio:mapped=off,segments=4"),
+        ("ioengine=libaio vsize=4", "libaio:segments=4"),
     ] {
         assert_eq!(job(words).mode.to_string(), mode, "{words}");
     }

@@ -1,0 +1,82 @@
+//! Which request comes next, and whether it may go now.
+
+use rand::Rng;
+
+use crate::job::TargetOrder;
+
+use super::{Candidate, Next, Thread, budget};
+
+impl Thread<'_> {
+    /// The next request, if it may go now.
+    #[inline]
+    pub(super) fn next(&mut self, now: u64) -> Next {
+        if self.pause_until_ns > now {
+            return Next::Later(self.pause_until_ns);
+        }
+        let candidate = match self.held.take() {
+            Some(candidate) => candidate,
+            None => match self.candidate() {
+                Some(candidate) => candidate,
+                None => return Next::End,
+            },
+        };
+        // An earlier look at the clock may say too early what by now is due.
+        if candidate.due_ns > now && candidate.due_ns > self.common.now_ns() {
+            self.held = Some(candidate);
+            return Next::Later(candidate.due_ns);
+        }
+        if let Some(chunks) = self.chunks.get_mut(candidate.target as usize) {
+            if chunks.is_busy(candidate.offset_bytes, candidate.len_bytes) {
+                self.held = Some(candidate);
+                return Next::Blocked;
+            }
+            chunks.set_busy(candidate.offset_bytes, candidate.len_bytes, true);
+        }
+        Next::Go(candidate)
+    }
+
+    /// Decides on a request; `None` when all bytes have been moved.
+    #[inline]
+    pub(super) fn candidate(&mut self) -> Option<Candidate> {
+        if self.bytes_left == 0 {
+            return None;
+        }
+        let direction = match self.arrivals.earlier() {
+            Some(direction) => direction,
+            None => self.draw.direction(&mut self.random),
+        };
+        let len_bytes = self.draw.len_bytes(direction, &mut self.random);
+        let target = self.target();
+        let offsets = &mut self.offsets[target as usize];
+        let (offset_bytes, len_bytes) = offsets.next(direction, len_bytes, &mut self.random);
+        self.bytes_left = self.bytes_left.saturating_sub(u64::from(len_bytes));
+        let due_ns = if self.arrivals.are_limited() {
+            let due_ns = self.arrivals.due_ns(direction);
+            self.arrivals.advance(direction, len_bytes, &mut self.random);
+            due_ns
+        } else {
+            0
+        };
+        Some(Candidate { direction, target, offset_bytes, len_bytes, due_ns })
+    }
+
+    #[inline]
+    pub(super) fn target(&mut self) -> u32 {
+        let count = self.targets.len() as u32;
+        if count == 1 {
+            return 0;
+        }
+        match self.job.target_order {
+            TargetOrder::RoundRobin => {
+                self.target_next = (self.target_next + 1) % count;
+                self.target_next
+            }
+            TargetOrder::Random => self.random.random_range(0..count),
+            TargetOrder::Sequential => {
+                let each = (budget(self.job, self.targets) / u64::from(count)).max(1);
+                let done = budget(self.job, self.targets) - self.bytes_left;
+                ((done / each) as u32).min(count - 1)
+            }
+        }
+    }
+}

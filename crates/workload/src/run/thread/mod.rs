@@ -1,0 +1,474 @@
+//! One job's thread: requests down, completions up, figures kept.
+//!
+//! Invariants:
+//! - a tag is either free or names one request in flight (or held back), whose stamps and buffer are in its slot;
+//! - `in_flight` counts the requests that channels have taken and not given back;
+//! - nothing is measured before the ramp is over; from then on every request that completes is.
+
+mod choosing;
+mod messages;
+mod submitting;
+mod verifying;
+mod waiting;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair_block::{
+    Arena, ArenaOptions, Buffer, ChannelOptions, Completion, Error, ErrorKind, IoChannel, Result,
+    WakeEvent,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore};
+
+use crate::job::{Content, Direction, Form, Job};
+use crate::report::{JobError, VerifyReport};
+
+use super::arrivals::Arrivals;
+use super::cpu::Counters;
+use super::offsets::{Offsets, generator, used_sizes};
+use super::open::Opened;
+use super::record::{Record, Shown, Stamps};
+use super::sizes::Draw;
+use super::verify::Chunks;
+
+pub(super) use messages::{Messages, produce};
+use waiting::sleepers;
+
+/// A sleep may end so much late: what is left is spent looking at the clock.
+const SLEEP_SLACK_NS: u64 = 80_000;
+/// How often a thread that waits for its time looks whether it should stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// EBUSY and EILSEQ, errno.h.
+const EBUSY: i32 = 16;
+const EILSEQ: i32 = 84;
+/// Wrong blocks that are told one by one.
+const ERRORS_TOLD: usize = 20;
+
+/// A request on its way.
+#[derive(Default)]
+struct Slot {
+    stamps: Stamps,
+    offset_bytes: u64,
+    len_bytes: u32,
+    target: u32,
+    kind: Kind,
+    buffer: Option<Buffer>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Kind {
+    #[default]
+    Read,
+    Write,
+    Trim,
+    Flush,
+}
+
+/// A request that has been decided on.
+#[derive(Clone, Copy)]
+struct Candidate {
+    direction: Direction,
+    target: u32,
+    offset_bytes: u64,
+    len_bytes: u32,
+    /// When it is meant to start; 0: now.
+    due_ns: u64,
+}
+
+/// What to do next.
+enum Next {
+    Go(Candidate),
+    /// Not before then.
+    Later(u64),
+    /// Not before something completes.
+    Blocked,
+    End,
+}
+
+/// What a thread gives back.
+pub(super) struct Outcome {
+    pub(super) record: Record,
+    pub(super) cpu: crate::report::CpuReport,
+    pub(super) error: Option<JobError>,
+    pub(super) verify: VerifyReport,
+    pub(super) begin_ns: u64,
+    pub(super) end_ns: u64,
+}
+
+/// What the threads of a run share.
+pub(super) struct Common<'a> {
+    pub(super) stop: &'a AtomicBool,
+    pub(super) clock: Instant,
+}
+
+impl Common<'_> {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+}
+
+pub(super) struct Thread<'a> {
+    job: &'a Job,
+    targets: &'a [Opened],
+    common: &'a Common<'a>,
+    shown: &'a Shown,
+    // Before the buffers, which they may hold.
+    channels: Vec<Box<dyn IoChannel>>,
+    /// For sleeping on several channels; empty where there is one, or where one must be polled.
+    sleepers: Vec<OwnedFd>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Taken by channels, not yet handed over.
+    pending: Vec<u32>,
+    completions: Vec<Completion>,
+    /// `completions` holds what is left of a longer list, the first to come at its end.
+    reversed: bool,
+    in_flight: u32,
+    offsets: Vec<Offsets>,
+    chunks: Vec<Chunks>,
+    draw: Draw,
+    random: SmallRng,
+    arrivals: Arrivals,
+    held: Option<Candidate>,
+    target_next: u32,
+    bytes_left: u64,
+    writes_since_flush: u32,
+    /// A target whose turn to be flushed it is.
+    flush_due: Option<u32>,
+    since_pause: u32,
+    pause_until_ns: u64,
+    record: Record,
+    verify: VerifyReport,
+    error: Option<JobError>,
+    system_calls_before: u64,
+}
+
+impl<'a> Thread<'a> {
+    /// Opens the channels and maps the memory. On the thread that will use them.
+    pub(super) fn new(
+        job: &'a Job,
+        targets: &'a [Opened],
+        common: &'a Common<'a>,
+        shown: &'a Shown,
+        wake: Option<Arc<WakeEvent>>,
+    ) -> Result<Self> {
+        let (unit, max) = used_sizes(job);
+        let block = (max as usize).next_power_of_two().max(4096);
+        let no_memory = |cause| {
+            Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
+                .hint("choose a smaller bs or iodepth")
+        };
+        let arena = Arena::new(block, job.depth, ArenaOptions::default()).map_err(no_memory)?;
+        let options = ChannelOptions { depth: job.depth, arenas: vec![arena.clone()], wake };
+        let mut channels = targets
+            .iter()
+            .map(|target| target.device.open_channel(&options))
+            .collect::<Result<Vec<_>>>()?;
+        let sleepers = sleepers(&mut channels)?;
+        let mut random = generator(job.seed, job.clone);
+        let mut slots: Vec<Slot> = (0..job.depth).map(|_| Slot::default()).collect();
+        let mut content = vec![0; block];
+        for slot in &mut slots {
+            let mut buffer = arena.lease().ok_or_else(|| {
+                Error::new(ErrorKind::Limit, "fewer buffers than requests in flight")
+            })?;
+            fill_content(&job.content, &mut content, &mut random);
+            buffer.copy_from(0, &content);
+            slot.buffer = Some(buffer);
+        }
+        let offsets =
+            targets.iter().map(|target| Offsets::new(job, target.region, random.random()));
+        let offsets = offsets.collect();
+        let chunks = match &job.verify {
+            None => Vec::new(),
+            // Not the clone's seed: another run of the same job must find what this one wrote.
+            Some(verify) => targets
+                .iter()
+                .map(|target| Chunks::new(verify, target.region, unit, job.seed))
+                .collect(),
+        };
+        Ok(Self {
+            job,
+            targets,
+            common,
+            shown,
+            channels,
+            sleepers,
+            slots,
+            free: (0..job.depth).rev().collect(),
+            pending: Vec::with_capacity(job.depth as usize),
+            completions: Vec::with_capacity(job.depth as usize),
+            reversed: false,
+            in_flight: 0,
+            offsets,
+            chunks,
+            draw: Draw::new(job),
+            random,
+            arrivals: Arrivals::new(job, 0),
+            held: None,
+            target_next: 0,
+            bytes_left: budget(job, targets),
+            writes_since_flush: 0,
+            flush_due: None,
+            since_pause: 0,
+            pause_until_ns: 0,
+            record: Record::new(job.measured, job.sample.unwrap_or(Duration::from_secs(1))),
+            verify: VerifyReport::default(),
+            error: None,
+            system_calls_before: 0,
+        })
+    }
+
+    /// Runs the job to its end. `messages` are the moments at which [`Form::Messages`] hands requests over.
+    pub(super) fn run(mut self, messages: Option<&Messages<'_>>) -> Outcome {
+        let start_ns = self.common.now_ns();
+        let ramp_end_ns = start_ns + nanos(self.job.ramp);
+        let end_ns = self.job.runtime.map_or(u64::MAX, |runtime| ramp_end_ns + nanos(runtime));
+        self.arrivals = Arrivals::new(self.job, start_ns);
+        let mut counters = Counters::begin();
+        self.record.begin(start_ns);
+        let mut begin_ns = start_ns;
+        let mut ramping = !self.job.ramp.is_zero();
+        self.shown.phase.store(if ramping { 1 } else { 2 }, Ordering::Relaxed);
+        let mut now = start_ns;
+        loop {
+            if ramping && now >= ramp_end_ns {
+                ramping = false;
+                self.record.begin(now);
+                counters = Counters::begin();
+                self.system_calls_before = self.system_calls();
+                begin_ns = now;
+                self.shown.phase.store(2, Ordering::Relaxed);
+            }
+            let stop = self.common.stop.load(Ordering::Relaxed) || self.error.is_some();
+            let over = stop || now >= end_ns;
+            now = match messages {
+                None => self.turn(now, over, end_ns),
+                Some(messages) => self.turn_of_messages(now, over, messages),
+            };
+            self.record.turn(now, self.shown);
+            if self.in_flight == 0 && self.completions.is_empty() && self.is_over(over) {
+                break;
+            }
+        }
+        if self.job.flush_at_end && self.error.is_none() {
+            self.flush_all();
+        }
+        let end_ns = self.common.now_ns();
+        self.record.end(end_ns);
+        let cpu = counters.end(self.system_calls() - self.system_calls_before);
+        if self.error.is_none() && !self.common.stop.load(Ordering::Relaxed) {
+            self.verify_written();
+        }
+        self.shown.phase.store(4, Ordering::Relaxed);
+        Outcome {
+            record: self.record,
+            cpu,
+            error: self.error,
+            verify: self.verify,
+            begin_ns,
+            end_ns,
+        }
+    }
+
+    fn is_over(&self, over: bool) -> bool {
+        over || (self.bytes_left == 0 && self.held.is_none() && self.flush_due.is_none())
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.channels.iter().map(|channel| channel.statistics().system_calls).sum()
+    }
+
+    /// Fills the queue, waits for what completes, takes it; the time then.
+    #[inline]
+    fn turn(&mut self, mut now: u64, over: bool, end_ns: u64) -> u64 {
+        let barrier = matches!(self.job.form, Form::Barrier | Form::Stress);
+        let mut later = None;
+        let may_add = !barrier || self.in_flight == 0;
+        if !over && may_add {
+            while !self.free.is_empty() {
+                if let Some(target) = self.flush_due.take() {
+                    self.submit_flush(target, now);
+                    continue;
+                }
+                match self.next(now) {
+                    Next::Go(candidate) => {
+                        self.submit(candidate, now);
+                        if !barrier && self.pending.len() as u32 >= self.job.batch_submit {
+                            // Alone at the end of a queue that is full, it goes with the wait if nobody wants to know
+                            // how long submitting takes.
+                            if self.job.measured.slat || !self.free.is_empty() {
+                                now = self.kick();
+                            }
+                        }
+                    }
+                    Next::Later(due_ns) => {
+                        later = Some(due_ns);
+                        break;
+                    }
+                    Next::Blocked | Next::End => break,
+                }
+            }
+            if !self.pending.is_empty() && (self.job.measured.slat || !self.completions.is_empty())
+            {
+                self.kick();
+            }
+        }
+        if self.in_flight == 0 {
+            return match later {
+                Some(due_ns) => self.sleep_until(due_ns.min(end_ns)),
+                None => self.common.now_ns(),
+            };
+        }
+        if self.completions.is_empty() {
+            let want = if barrier { u32::MAX } else { self.job.batch_complete_min.max(1) };
+            match later {
+                None => self.wait(want.min(self.in_flight), None),
+                Some(due_ns) => {
+                    let left_ns = due_ns.saturating_sub(self.common.now_ns());
+                    if left_ns > SLEEP_SLACK_NS {
+                        let timeout = Duration::from_nanos(left_ns - SLEEP_SLACK_NS);
+                        self.wait(1, Some(timeout.min(LOOK)));
+                    } else {
+                        self.poll();
+                    }
+                }
+            }
+            self.settle_pending_without_stamps();
+        }
+        now = self.common.now_ns();
+        self.take(now);
+        now
+    }
+
+    /// Settles completions, at most as many as the job takes at once; the others are there for the next turn.
+    #[inline]
+    fn take(&mut self, now: u64) {
+        let max = match self.job.batch_complete_max {
+            0 => usize::MAX,
+            max => max as usize,
+        };
+        let count = self.completions.len();
+        if count == 0 {
+            return;
+        }
+        self.record.completed(count.min(max) as u32);
+        let mut completions = std::mem::take(&mut self.completions);
+        if count <= max {
+            completions.drain(..).for_each(|completion| self.settle(completion, now));
+        } else {
+            // The first to come are at the end, where they can be taken without moving the others.
+            if !std::mem::replace(&mut self.reversed, true) {
+                completions.reverse();
+            }
+            completions
+                .drain(count - max..)
+                .rev()
+                .for_each(|completion| self.settle(completion, now));
+        }
+        self.reversed &= !completions.is_empty();
+        self.completions = completions;
+    }
+
+    #[inline]
+    fn settle(&mut self, completion: Completion, now: u64) {
+        let tag = completion.tag as u32;
+        let slot = &mut self.slots[tag as usize];
+        if completion.buffer.is_some() {
+            slot.buffer = completion.buffer;
+        }
+        self.in_flight -= 1;
+        self.free.push(tag);
+        let direction = match slot.kind {
+            Kind::Read => Direction::Read,
+            Kind::Write => Direction::Write,
+            Kind::Trim => Direction::Trim,
+            Kind::Flush => {
+                let stamps = slot.stamps;
+                match completion.result {
+                    Ok(()) => self.record.flushed(stamps, now),
+                    Err(error) => self.io_failed(tag, error),
+                }
+                return;
+            }
+        };
+        match completion.result {
+            Ok(()) => self.record.done(direction, slot.len_bytes, slot.stamps, now),
+            Err(error) => self.io_failed(tag, error),
+        }
+        if !self.chunks.is_empty() {
+            self.check(tag, completion.result.is_ok());
+        }
+    }
+
+    fn io_failed(&mut self, tag: u32, error: qpair_block::IoError) {
+        let slot = &self.slots[tag as usize];
+        let device = &self.targets[slot.target as usize].name;
+        let what = match slot.kind {
+            Kind::Flush => format!("flushing {device}: {error}"),
+            Kind::Read => format!(
+                "reading {} bytes at {} of {device}: {error}",
+                slot.len_bytes, slot.offset_bytes
+            ),
+            Kind::Write => format!(
+                "writing {} bytes at {} of {device}: {error}",
+                slot.len_bytes, slot.offset_bytes
+            ),
+            Kind::Trim => format!(
+                "trimming {} bytes at {} of {device}: {error}",
+                slot.len_bytes, slot.offset_bytes
+            ),
+        };
+        self.fail(error.errno, what);
+    }
+
+    /// Ends the job; the first error is the one that counts.
+    fn fail(&mut self, errno: i32, what: String) {
+        self.error.get_or_insert(JobError { errno, what });
+    }
+
+    fn flush_all(&mut self) {
+        for target in 0..self.targets.len() as u32 {
+            let now = self.common.now_ns();
+            self.submit_flush(target, now);
+            while self.in_flight > 0 && self.error.is_none() {
+                self.wait(1, None);
+                self.pending.clear();
+                let now = self.common.now_ns();
+                self.take(now);
+            }
+        }
+    }
+}
+
+/// As good as for ever.
+const LONG: Duration = Duration::from_secs(3600);
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
+}
+
+/// Bytes that a job moves in all.
+fn budget(job: &Job, targets: &[Opened]) -> u64 {
+    if job.time_based {
+        return u64::MAX;
+    }
+    let all: u64 = targets.iter().map(|target| target.region.len_bytes).sum();
+    job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
+}
+
+fn fill_content(content: &Content, bytes: &mut [u8], random: &mut SmallRng) {
+    match content {
+        Content::Random | Content::Refill => random.fill_bytes(bytes),
+        Content::Zeroes => bytes.fill(0),
+        Content::Pattern(pattern) => {
+            for (byte, wanted) in bytes.iter_mut().zip(pattern.iter().cycle()) {
+                *byte = *wanted;
+            }
+        }
+    }
+}

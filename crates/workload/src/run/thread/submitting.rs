@@ -1,0 +1,133 @@
+//! From a request that was decided on to one that the device has.
+
+use qpair_block::Request;
+use rand::RngCore;
+
+use crate::job::{Content, Direction};
+
+use super::{Candidate, EBUSY, Kind, Stamps, Thread, nanos};
+
+impl Thread<'_> {
+    #[inline]
+    pub(super) fn submit(&mut self, candidate: Candidate, now: u64) {
+        let Candidate { direction, target, offset_bytes, len_bytes, due_ns } = candidate;
+        let Some(tag) = self.free.pop() else { return };
+        let slot = &mut self.slots[tag as usize];
+        let start_ns = now.max(due_ns);
+        let intended_ns = if due_ns == 0 { start_ns } else { due_ns };
+        if due_ns > 0 {
+            self.record.late(start_ns - due_ns);
+        }
+        let only_reads = !self.job.writes();
+        slot.kind = match direction {
+            Direction::Read => Kind::Read,
+            Direction::Write if only_reads => Kind::Read,
+            Direction::Write => Kind::Write,
+            Direction::Trim => Kind::Trim,
+        };
+        slot.stamps = Stamps { intended_ns, start_ns, issued_ns: start_ns };
+        (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target);
+        let request = match slot.kind {
+            Kind::Trim => Request::discard(offset_bytes, len_bytes, tag.into()),
+            Kind::Flush => Request::flush(tag.into()),
+            Kind::Read | Kind::Write => {
+                let Some(mut buffer) = slot.buffer.take() else { return };
+                if slot.kind == Kind::Read {
+                    Request::read(offset_bytes, len_bytes, buffer, tag.into())
+                } else {
+                    if let Some(chunks) = self.chunks.get_mut(target as usize) {
+                        chunks
+                            .fill(offset_bytes, len_bytes, |at, bytes| buffer.copy_from(at, bytes));
+                    } else if self.job.content == Content::Refill {
+                        let mut bytes = vec![0; len_bytes as usize];
+                        self.random.fill_bytes(&mut bytes);
+                        buffer.copy_from(0, &bytes);
+                    }
+                    Request {
+                        force_unit_access: self.job.force_unit_access,
+                        ..Request::write(offset_bytes, len_bytes, buffer, tag.into())
+                    }
+                }
+            }
+        };
+        self.hand_over(tag, request);
+        if self.job.flush_blocks > 0 && self.slots[tag as usize].kind == Kind::Write {
+            self.writes_since_flush += 1;
+            if self.writes_since_flush >= self.job.flush_blocks {
+                self.writes_since_flush = 0;
+                self.flush_due = Some(target);
+            }
+        }
+        if !self.job.think_time.is_zero() {
+            self.since_pause += 1;
+            if self.since_pause >= self.job.think_time_blocks.max(1) {
+                self.since_pause = 0;
+                self.pause();
+            }
+        }
+    }
+
+    /// Gives a request to its channel, which has room: it holds no more requests than there are tags.
+    #[inline]
+    pub(super) fn hand_over(&mut self, tag: u32, request: Request) {
+        let target = self.slots[tag as usize].target as usize;
+        match self.channels[target].submit(request) {
+            Ok(()) => {
+                self.in_flight += 1;
+                self.pending.push(tag);
+            }
+            Err(request) => {
+                self.slots[tag as usize].buffer = request.buffer;
+                self.free.push(tag);
+                self.fail(EBUSY, format!("{} took no request", self.targets[target].name));
+            }
+        }
+    }
+
+    /// Needs a free tag. The flush is for writes that have completed; those in flight are for the next one.
+    pub(super) fn submit_flush(&mut self, target: u32, now: u64) {
+        if let Some(tag) = self.free.pop() {
+            let slot = &mut self.slots[tag as usize];
+            slot.kind = Kind::Flush;
+            slot.target = target;
+            slot.stamps = Stamps { intended_ns: now, start_ns: now, issued_ns: now };
+            self.hand_over(tag, Request::flush(tag.into()));
+        }
+    }
+
+    pub(super) fn pause(&mut self) {
+        let now = self.kick();
+        let spin_end = now + nanos(self.job.think_time_spin);
+        while self.common.now_ns() < spin_end {
+            std::hint::spin_loop();
+        }
+        self.pause_until_ns = now + nanos(self.job.think_time);
+    }
+
+    /// Hands over what is pending; the time then.
+    #[inline]
+    pub(super) fn kick(&mut self) -> u64 {
+        if self.channels.len() == 1 {
+            self.channels[0].kick();
+        } else {
+            self.channels.iter_mut().for_each(|channel| channel.kick());
+        }
+        let now = self.common.now_ns();
+        if !self.pending.is_empty() {
+            self.record.submitted(self.pending.len() as u32, self.in_flight);
+            for tag in self.pending.drain(..) {
+                self.slots[tag as usize].stamps.issued_ns = now;
+            }
+        }
+        now
+    }
+
+    /// Counts a batch that went with the wait.
+    #[inline]
+    pub(super) fn settle_pending_without_stamps(&mut self) {
+        if !self.pending.is_empty() {
+            self.record.submitted(self.pending.len() as u32, self.in_flight);
+            self.pending.clear();
+        }
+    }
+}

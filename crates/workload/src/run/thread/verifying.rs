@@ -1,0 +1,87 @@
+//! What a job's thread does about blocks that say what they should hold.
+
+use std::sync::atomic::Ordering;
+
+use qpair_block::{Buffer, Request};
+
+use crate::report::VerifyError;
+
+use super::{EILSEQ, ERRORS_TOLD, Kind, LONG, Record, Thread};
+
+impl Thread<'_> {
+    /// Lets go of a request's chunks, and looks at what was read.
+    pub(super) fn check(&mut self, tag: u32, arrived: bool) {
+        let slot = &self.slots[tag as usize];
+        let target = slot.target as usize;
+        let chunks = &mut self.chunks[target];
+        chunks.set_busy(slot.offset_bytes, slot.len_bytes, false);
+        if slot.kind != Kind::Read || !arrived {
+            return;
+        }
+        let Some(buffer) = &slot.buffer else { return };
+        let bytes = &buffer.as_slice()[..slot.len_bytes as usize];
+        // A job that writes knows what it wrote; one that only reads takes any write of the same seed or another.
+        let (looked_at, wrong) = chunks.check(slot.offset_bytes, bytes, self.job.writes());
+        self.verify.blocks += looked_at;
+        let len_bytes = slot.len_bytes;
+        for (offset_bytes, what) in wrong {
+            self.wrong(target, offset_bytes, len_bytes, what);
+        }
+    }
+
+    pub(super) fn wrong(&mut self, target: usize, offset_bytes: u64, len_bytes: u32, what: String) {
+        let device = self.targets[target].name.clone();
+        self.verify.wrong += 1;
+        if self.job.verify.as_ref().is_some_and(|verify| verify.fatal) {
+            self.fail(EILSEQ, format!("verify: {device} at offset {offset_bytes}: {what}"));
+        }
+        if self.verify.errors.len() < ERRORS_TOLD {
+            self.verify.errors.push(VerifyError { device, offset_bytes, len_bytes, what });
+        }
+    }
+
+    /// Reads all that was written, and checks it. Not part of what is measured.
+    pub(super) fn verify_written(&mut self) {
+        let after = self.job.verify.as_ref().is_some_and(|verify| verify.after);
+        if !after || !self.job.writes() {
+            return;
+        }
+        self.shown.phase.store(3, Ordering::Relaxed);
+        let mut record = Record::new(self.job.measured, LONG);
+        std::mem::swap(&mut self.record, &mut record);
+        let max = self.slots.first().and_then(|slot| slot.buffer.as_ref().map(Buffer::len));
+        for target in 0..self.targets.len() {
+            let mut ranges =
+                self.chunks[target].written(max.unwrap_or(0) as u32).into_iter().peekable();
+            while (ranges.peek().is_some() || self.in_flight > 0)
+                && self.error.is_none()
+                && !self.common.stop.load(Ordering::Relaxed)
+            {
+                while !self.free.is_empty()
+                    && let Some((offset_bytes, len_bytes)) = ranges.next()
+                {
+                    self.read_back(target, offset_bytes, len_bytes);
+                }
+                self.wait(1, None);
+                self.pending.clear();
+                let now = self.common.now_ns();
+                self.take(now);
+            }
+        }
+        while self.in_flight > 0 {
+            self.wait(1, None);
+            let now = self.common.now_ns();
+            self.take(now);
+        }
+        self.record = record;
+    }
+
+    pub(super) fn read_back(&mut self, target: usize, offset_bytes: u64, len_bytes: u32) {
+        let Some(tag) = self.free.pop() else { return };
+        let slot = &mut self.slots[tag as usize];
+        let Some(buffer) = slot.buffer.take() else { return };
+        slot.kind = Kind::Read;
+        (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target as u32);
+        self.hand_over(tag, Request::read(offset_bytes, len_bytes, buffer, tag.into()));
+    }
+}
