@@ -91,7 +91,7 @@ fn busy(cores: u32) -> Option<String> {
 }
 
 /// Load for each core above which a machine is called busy.
-const BUSY: f64 = 0.3;
+const BUSY: f64 = 0.5;
 
 impl Settings {
     /// How long a plan of so many points takes about, seconds, without prolonged runs.

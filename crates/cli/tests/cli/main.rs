@@ -15,3 +15,4 @@ mod interrupts;
 mod loads;
 mod pages;
 mod records;
+mod study;

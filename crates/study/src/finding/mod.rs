@@ -173,7 +173,10 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
 
 fn undecided(view: &View<'_>, evidence: &[Evidence]) -> String {
     if evidence.iter().any(|part| part.low.is_none()) {
-        return "one run gives no interval".to_owned();
+        return match view.report.settings.repeat {
+            1 => "one run gives no interval".to_owned(),
+            _ => "the run was too short to say".to_owned(),
+        };
     }
     format!("the interval of {} runs includes the threshold", view.report.settings.repeat)
 }

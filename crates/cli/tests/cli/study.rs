@@ -1,0 +1,105 @@
+//! `qpair study` and `qpair advise`, small.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::Directory;
+
+/// A study of memory: no drive, no interface of the kernel, hardly any time.
+const SMALL: &str =
+    "study --device ram:size=4MiB --experiment s1-fig2 --repeat 2 --seconds-per-point 0.02";
+
+#[test]
+fn a_study_writes_a_report_and_its_numbers() {
+    let directory = Directory::new();
+    let said = directory.run(SMALL).done();
+    assert!(said.contains("can't be tested here") && said.contains("study.html"), "{said}");
+    let html = std::fs::read_to_string(directory.path("study.html")).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"));
+    let numbers = std::fs::read_to_string(directory.path("study.json")).unwrap();
+    let numbers: serde_json::Value = serde_json::from_str(&numbers).unwrap();
+    assert_eq!(numbers["format"], "qpair-study");
+    assert_eq!(numbers["settings"]["repeat"], 2);
+    // Made again from its numbers, it is the same.
+    directory.run("study --render study.json --out again.html").done();
+    assert_eq!(std::fs::read_to_string(directory.path("again.html")).unwrap(), html);
+    let printed = directory.run("study --render study.json --out more.html --json").done();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&printed).unwrap(), numbers);
+
+    let advice = directory.run("advise --study study.json --cores 1 --qd 16").done();
+    assert!(advice.starts_with("use ram") && advice.contains("queue depth 16"), "{advice}");
+    let advice = directory.run("advise --study study.json --json").done();
+    let advice: serde_json::Value = serde_json::from_str(&advice).unwrap();
+    assert_eq!(advice["choice"]["interface"], "ram");
+}
+
+#[test]
+fn experiments_are_listed() {
+    let said = Directory::new().run("study --list").done();
+    for name in ["s1-fig2", "s3-fig11", "s4-writes", "s5-latency"] {
+        assert!(said.contains(name), "{said}");
+    }
+}
+
+#[test]
+fn wrong_use_is_told_before_anything_is_measured() {
+    let directory = Directory::new();
+    directory.file("d.html", vec![7; 1 << 20]);
+    let run = |words: &str| directory.run(words);
+    run("study --experiment s9").failed(2, &["s9", "s1-fig2"]);
+    run("study --out no/where/x.html").failed(2, &["no such folder"]);
+    run("study --out x.json").failed(2, &["HTML"]);
+    run("study --out d.html --device d.html").failed(2, &["is a device of the study"]);
+    run("study --allow-writes").failed(2, &["--device"]);
+    run("study --device no-such-file").failed(3, &["no-such-file"]);
+    run("study --size 1EiB").failed(3, &["free", "--size"]);
+    run("study --render d.html --out x.html").failed(2, &["d.html", "not a stored study"]);
+    run("advise --study d.html").failed(2, &["d.html", "not a stored study"]);
+    assert_eq!(std::fs::read(directory.path("d.html")).unwrap(), vec![7; 1 << 20]);
+    assert!(!directory.path("x.html").exists());
+}
+
+#[test]
+fn devices_are_only_read_unless_writing_is_allowed() {
+    let directory = Directory::new();
+    let content: Vec<u8> = (0..1_u32 << 20).map(|n| (n % 251) as u8).collect();
+    directory.file("d", &content);
+    let words = "study --device d --experiment s3-fig2b --experiment s4-writes --experiment s3-fig3 --quick --repeat 1";
+    let run = directory.run(words);
+    if run.code != Some(0) {
+        assert!(run.err.contains("O_DIRECT") || run.err.contains("direct"), "{}", run.err);
+        println!("skipped: {}", run.err);
+        return;
+    }
+    assert!(std::fs::read(directory.path("d")).unwrap() == content, "the device was written to");
+    let run = directory.run(&format!("{words} --allow-writes"));
+    assert!(run.err.contains("destroyed"), "{}", run.err);
+    run.done();
+    assert!(std::fs::read(directory.path("d")).unwrap() != content, "nothing was written");
+}
+
+#[test]
+fn an_interrupted_study_leaves_nothing() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.path("own")).unwrap();
+    let files = || std::fs::read_dir(directory.path("own")).unwrap().count();
+    let mut command = directory.command("study --dir own --size 64MiB");
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while files() == 0 && Instant::now() < deadline && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    let killed = std::process::Command::new("kill").args(["-INT", &pid]).status();
+    if !killed.is_ok_and(|status| status.success()) {
+        println!("skipped: no kill command, or no study that could be interrupted");
+        let _ = child.kill();
+        child.wait().unwrap();
+        return;
+    }
+    let code = child.wait().unwrap().code();
+    // Without direct I/O it ended by itself.
+    assert!(matches!(code, Some(130 | 3)), "{code:?}");
+    assert_eq!(files(), 0);
+    assert!(!directory.path("study.html").exists());
+}
