@@ -30,7 +30,8 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
         depth = 1;
     }
     let submit = match reader.number("iodepth_batch", 0, DEPTH_MAX)? {
-        None => 1,
+        // fio's default is 1: as many calls as requests are ready. One call for them all makes each no later.
+        None => 0,
         Some(0) => depth,
         Some(batch) => batch.min(depth),
     };
