@@ -30,7 +30,7 @@ pub(crate) fn number(value: f64) -> String {
         return "0".to_owned();
     }
     let power = value.abs().log10().floor() as i32;
-    if power < -3 {
+    if power < -5 {
         return format!("{value:.0e}");
     }
     if power < 3 {
@@ -147,7 +147,7 @@ mod tests {
     fn numbers_are_short() {
         let texts = [0.0, 0.012_34, 0.5, 1.0, 42.42, 999.4, 1234.6, 182_345.0].map(number);
         assert_eq!(texts, ["0", "0.0123", "0.500", "1.00", "42.4", "999", "1,235", "182,300"]);
-        assert_eq!(number(0.000_04), "4e-5");
+        assert_eq!(number(0.000_004), "4e-6");
     }
 
     #[test]
