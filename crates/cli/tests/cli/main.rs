@@ -16,3 +16,4 @@ mod loads;
 mod pages;
 mod records;
 mod study;
+mod system_calls;
