@@ -321,7 +321,7 @@ pub struct Job {
 
     /// Requests in flight.
     pub depth: u32,
-    /// Requests handed to the kernel at once; 0: all that are ready.
+    /// Requests handed to the kernel at once.
     pub batch_submit: u32,
     /// Completions waited for at once.
     pub batch_complete_min: u32,

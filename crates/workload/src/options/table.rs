@@ -72,7 +72,7 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Interface, "cmd_type", &[], Takes::Word(&["nvme"]), "nvme", "nvme", "io_uring_cmd: kind of command"),
     option(Topic::Interface, "userspace_reap", &[], Takes::Flag, "1", "0", "libaio: take completions from the mapped ring without a system call; 0: by io_getevents"),
     option(Topic::Depth, "iodepth", &[], Takes::Number, "1", "32", "Requests in flight"),
-    option(Topic::Depth, "iodepth_batch", &["iodepth_batch_submit"], Takes::Number, "", "8", "Requests handed to the kernel at once; 0: as --iodepth [default: all that are ready; fio: 1]"),
+    option(Topic::Depth, "iodepth_batch", &["iodepth_batch_submit"], Takes::Number, "", "8", "Requests handed to the kernel at once; 0: as --iodepth [default: a sixteenth of --iodepth; fio: 1]"),
     option(Topic::Depth, "iodepth_batch_complete_min", &["iodepth_batch_complete"], Takes::Number, "1", "1", "Completions waited for at once; 0: look without waiting while there is room"),
     option(Topic::Depth, "iodepth_batch_complete_max", &[], Takes::Number, "", "16", "Completions taken at once [default: all that are there; fio: as --iodepth_batch_complete_min]"),
     option(Topic::Rate, "rate", &[], Takes::BytesEach, "", "10m", "Most bytes a second, for reads, writes, trims"),

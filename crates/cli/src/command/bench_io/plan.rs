@@ -145,13 +145,9 @@ fn depth(job: &Job) -> String {
         0 => "all".to_owned(),
         max => max.to_string(),
     };
-    let submitted = match job.batch_submit {
-        0 => "all that are ready".to_owned(),
-        batch => batch.to_string(),
-    };
     format!(
-        "{}, {submitted} submitted, {} to {max} completed at once{form}",
-        job.depth, job.batch_complete_min
+        "{}, {} submitted, {} to {max} completed at once{form}",
+        job.depth, job.batch_submit, job.batch_complete_min
     )
 }
 

@@ -9,6 +9,9 @@ use super::reader::Reader;
 use crate::job::{Form, Rate, RateProcess};
 use crate::options::value::{self, TimeUnit};
 
+/// Batches that a queue is filled in, unless said otherwise.
+const DEFAULT_BATCHES: u32 = 16;
+
 /// Requests in flight.
 pub(super) struct Depth {
     pub(super) depth: u32,
@@ -30,8 +33,8 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
         depth = 1;
     }
     let submit = match reader.number("iodepth_batch", 0, DEPTH_MAX)? {
-        // fio's default is 1: as many calls as requests are ready. One call for them all makes each no later.
-        None => 0,
+        // fio's default is 1. A few at once save calls; too many, and the queue drains and fills in bursts.
+        None => (depth / DEFAULT_BATCHES).max(1),
         Some(0) => depth,
         Some(batch) => batch.min(depth),
     };

@@ -54,8 +54,9 @@ fn defaults_are_fios() {
     let job = job("");
     assert_eq!((job.verbs, job.order, job.direct), (Verbs::Read, Order::Sequential, false));
     assert_eq!(job.block_sizes, [const { BlockSizes::Fixed(4096) }; 3]);
-    assert_eq!((job.depth, job.batch_submit), (1, 0));
+    assert_eq!((job.depth, job.batch_submit), (1, 1));
     assert_eq!((job.batch_complete_min, job.batch_complete_max), (1, 0));
+    assert_eq!(self::job("iodepth=128 ioengine=libaio").batch_submit, 8);
     assert_eq!((job.mode.to_string(), job.engine.as_str()), ("posix:threads=0".into(), "psync"));
     assert!(job.invalidate && job.random_map && !job.time_based);
     assert_eq!((job.loops, job.size, job.io_size), (1, None, None));

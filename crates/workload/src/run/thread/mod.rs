@@ -287,7 +287,6 @@ impl<'a> Thread<'a> {
     #[inline]
     fn turn(&mut self, mut now: u64, over: bool, end_ns: u64) -> u64 {
         let barrier = matches!(self.job.form, Form::Barrier | Form::Stress);
-        let batch = if self.job.batch_submit == 0 { u32::MAX } else { self.job.batch_submit };
         let mut later = None;
         let may_add = !barrier || self.in_flight == 0;
         if !over && may_add {
@@ -299,7 +298,7 @@ impl<'a> Thread<'a> {
                 match self.next(now) {
                     Next::Go(candidate) => {
                         self.submit(candidate, now);
-                        if !barrier && self.pending.len() as u32 >= batch {
+                        if !barrier && self.pending.len() as u32 >= self.job.batch_submit {
                             // Alone at the end of a queue that is full, it goes with the wait if nobody wants to know
                             // how long submitting takes.
                             if self.job.measured.slat || !self.free.is_empty() {
