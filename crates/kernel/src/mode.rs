@@ -3,7 +3,7 @@
 //! ```text
 //! io_uring                      interrupts: S1's "iou"
 //! io_uring+p                    IOPOLL: completions are polled for in the driver; "iou+p"
-//! io_uring+p:hybrid=on          sleep a little before polling (Linux 6.14)
+//! io_uring+p:hybrid=on          sleep a little before polling (Linux 6.13)
 //! io_uring+k:idle_ms=50,cpu=1   SQPOLL: a kernel thread submits; "iou+k"; shared=on: one thread for all rings of the process
 //! io_uring:buffers=off,file=off,ring=off,task_run=coop
 //! io_uring_cmd, io_uring_cmd+p  NVMe passthrough over /dev/ngXnY
@@ -27,7 +27,7 @@ pub enum Polling {
     Interrupt,
     /// The driver's poll queue is polled (`IORING_SETUP_IOPOLL`).
     Poll,
-    /// As [`Polling::Poll`], after a sleep of about half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.14).
+    /// As [`Polling::Poll`], after a sleep of about half the usual time (`IORING_SETUP_HYBRID_IOPOLL`, Linux 6.13).
     Hybrid,
 }
 

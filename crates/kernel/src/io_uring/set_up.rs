@@ -291,7 +291,7 @@ fn refused(cause: io::Error, asked: &Asked, task_run: TaskRun) -> Error {
         let what = "hybrid polling (IORING_SETUP_HYBRID_IOPOLL) is not to be had";
         return Error::new(ErrorKind::Unsupported, what)
             .caused_by(cause)
-            .hint("Linux 6.14 or later has it, not for io_uring_cmd; leave hybrid out");
+            .hint("Linux 6.13 or later has it, not for io_uring_cmd; leave hybrid out");
     }
     if cause.raw_os_error() == Some(libc::EINVAL) && task_run != TaskRun::Best {
         let (name, since) = match task_run {
