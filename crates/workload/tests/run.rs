@@ -140,6 +140,25 @@ fn an_open_loop_counts_from_the_intended_start() {
 }
 
 #[test]
+fn a_rate_is_not_exceeded_whatever_is_read_or_written() {
+    // Reads of a job that only reads once took the writes' plan as well: twice the rate.
+    for (verbs, most) in
+        [(Verbs::Read, 101), (Verbs::Write, 101), (Verbs::Mixed { read_percent: 50 }, 202)]
+    {
+        let job = Job {
+            verbs,
+            depth: 4,
+            rate: [Rate { ios_per_s: 500, bytes_per_s: 0 }; 3],
+            runtime: Some(Duration::from_millis(200)),
+            time_based: true,
+            ..on("ram:size=1MiB")
+        };
+        let ios = run(&[job], &Unwatched).unwrap().jobs[0].ios();
+        assert!(ios > 1 && ios <= most, "{verbs:?}: {ios}");
+    }
+}
+
+#[test]
 fn messages_and_barriers_and_flushes() {
     let base = Job {
         runtime: Some(Duration::from_millis(200)),

@@ -1,6 +1,7 @@
 //! A job's work in words.
 
 use super::words;
+use crate::run::offsets::used_directions;
 use crate::{
     BlockSizes, Direction, Distribution, Extent, Form, Job, JobReport, Order, RateProcess, Verbs,
 };
@@ -93,7 +94,7 @@ fn block_sizes(sizes: &BlockSizes) -> String {
 /// The rates asked for.
 fn rates(job: &Job) -> Option<String> {
     let mut limits: Vec<(Direction, String)> = Vec::new();
-    for direction in Direction::ALL {
+    for direction in used_directions(job) {
         let rate = job.rate[direction as usize];
         if rate.ios_per_s > 0 {
             limits.push((direction, format!("{}/s", words::count(rate.ios_per_s))));

@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand_distr::Exp1;
 
-use crate::job::{Direction, Job, Rate, RateProcess};
+use crate::job::{Direction, Job, Rate, RateProcess, Verbs};
 
 /// The plan of one direction.
 #[derive(Clone, Copy)]
@@ -21,6 +21,7 @@ pub(super) struct Arrivals {
     plans: [Plan; 3],
     process: RateProcess,
     limited: bool,
+    mixed: bool,
 }
 
 impl Arrivals {
@@ -28,7 +29,8 @@ impl Arrivals {
     pub(super) fn new(job: &Job, begin_ns: u64) -> Self {
         let plans = job.rate.map(|rate| Plan { rate, next_ns: begin_ns as f64 });
         let limited = job.rate.iter().any(|rate| *rate != Rate::default());
-        Self { plans, process: job.rate_process, limited }
+        let mixed = matches!(job.verbs, Verbs::Mixed { .. });
+        Self { plans, process: job.rate_process, limited, mixed }
     }
 
     #[inline]
@@ -36,15 +38,13 @@ impl Arrivals {
         self.limited
     }
 
-    /// Whichever of the directions with a plan comes first, where both reads and writes have one.
+    /// Whichever of reads and writes comes first, where the job does both and both have a plan.
     pub(super) fn earlier(&self) -> Option<Direction> {
         let [read, write, _] = &self.plans;
         let planned = |plan: &Plan| plan.rate != Rate::default();
-        (planned(read) && planned(write)).then_some(if read.next_ns <= write.next_ns {
-            Direction::Read
-        } else {
-            Direction::Write
-        })
+        (self.mixed && planned(read) && planned(write)).then_some(
+            if read.next_ns <= write.next_ns { Direction::Read } else { Direction::Write },
+        )
     }
 
     /// When the next request of a direction is meant to start; 0: at once.
@@ -113,6 +113,10 @@ mod tests {
         let mut arrivals = Arrivals::new(&job, 0);
         arrivals.advance(Direction::Write, 500_000, &mut generator(1, 0));
         assert_eq!(arrivals.due_ns(Direction::Write), 500_000_000);
+        assert_eq!(arrivals.earlier(), None);
+        let job = Job { verbs: Verbs::Mixed { read_percent: 50 }, ..job };
+        let mut arrivals = Arrivals::new(&job, 0);
+        arrivals.advance(Direction::Write, 500_000, &mut generator(1, 0));
         assert_eq!(arrivals.earlier(), Some(Direction::Read));
     }
 }
