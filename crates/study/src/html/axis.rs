@@ -17,6 +17,9 @@ pub(super) struct Axis {
 /// More ticks than that crowd.
 const TICKS_MAX: usize = 9;
 
+/// Ticks nearer than that share of the axis have texts that touch.
+const TICK_DISTANCE_MIN: f64 = 0.08;
+
 impl Axis {
     /// An axis on which these values were chosen, with a tick at each, or at as many as there is room for.
     pub(super) fn of_chosen(scale: Scale, values: &[f64]) -> Self {
@@ -68,7 +71,7 @@ impl Axis {
                     .collect();
             }
         }
-        Self { scale, range: low..high, ticks }
+        Self { scale, range: low..high, ticks: apart(ticks, (high / low).ln() * TICK_DISTANCE_MIN) }
     }
 
     /// A value moved a little to the side, so that the intervals of several series at one place can be told apart.
@@ -84,6 +87,20 @@ impl Axis {
     pub(super) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.range.start, self.range.end)
     }
+}
+
+/// Those of `ticks` whose logarithms are at least `distance` apart, powers of ten before others.
+fn apart(ticks: Vec<f64>, distance: f64) -> Vec<f64> {
+    let is_decade = |tick: &f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
+    let (decades, others): (Vec<f64>, Vec<f64>) = ticks.into_iter().partition(is_decade);
+    let mut kept: Vec<f64> = Vec::new();
+    for tick in decades.into_iter().chain(others) {
+        if kept.iter().all(|other| (tick / other).ln().abs() >= distance) {
+            kept.push(tick);
+        }
+    }
+    kept.sort_by(f64::total_cmp);
+    kept
 }
 
 /// A round distance for about five ticks.
@@ -158,6 +175,9 @@ mod tests {
             assert!((1..=9).contains(&axis.ticks.len()), "{axis:?}");
             assert!(axis.ticks.iter().all(|tick| axis.range.contains(tick)), "{axis:?}");
         }
+        // 900 stood on 1000 in a report of CI.
+        let axis = Axis::of_found(Scale::Log, [850.0, 3200.0].into_iter());
+        assert!(axis.ticks.contains(&1000.0) && !axis.ticks.contains(&900.0), "{axis:?}");
         // Nothing found: still an axis.
         assert!(Axis::of_found(Scale::Log, [0.0].into_iter()).range.end > 0.0);
         assert!(Axis::of_found(Scale::Linear, std::iter::empty()).range.end > 0.0);
