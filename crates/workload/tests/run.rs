@@ -197,6 +197,74 @@ fn stages_follow_each_other_and_several_devices_share_a_job() {
 }
 
 #[test]
+fn what_the_submitter_itself_does_is_no_submission() {
+    // The whole read was slat, and clat a hundred nanoseconds.
+    let folder = folder();
+    let job = on_file(folder.path().join("file"), 1 << 20, "posix:threads=0");
+    let report = run(&[job], &Unwatched).unwrap();
+    let read = report.jobs[0].direction(Direction::Read);
+    assert_eq!((read.slat.len(), read.clat.len()), (0, 256));
+    assert_eq!(read.clat.max(), read.lat.max());
+}
+
+#[test]
+fn a_job_that_ends_in_its_ramp_has_measured_nothing() {
+    let job = Job { ramp: Duration::from_secs(60), ..on("ram:size=1MiB") };
+    let report = run(&[job], &Unwatched).unwrap();
+    assert_eq!(report.jobs[0].ios(), 0);
+    assert_eq!(report.jobs[0].cpu.system_calls, 0);
+}
+
+#[test]
+fn only_what_was_written_is_verified() {
+    let folder = folder();
+    let mixed = Job {
+        verbs: Verbs::Mixed { read_percent: 50 },
+        verify: verify(),
+        ..on_file(folder.path().join("file"), 1 << 20, "auto")
+    };
+    let wrote = run(std::slice::from_ref(&mixed), &Unwatched).unwrap();
+    assert_eq!(wrote.jobs[0].verify.wrong, 0);
+    let only = Verify { only: true, ..verify().unwrap() };
+    let again = run(&[Job { verify: Some(only), ..mixed }], &Unwatched).unwrap();
+    assert_eq!(again.jobs[0].verify.errors, []);
+    assert_eq!(again.jobs[0].verify.blocks, wrote.jobs[0].direction(Direction::Write).ios);
+}
+
+#[test]
+fn two_that_write_to_one_file_lose_nothing() {
+    let folder = folder();
+    let job = Job {
+        verbs: Verbs::Write,
+        verify: verify(),
+        ..on_file(folder.path().join("file"), 1 << 20, "auto")
+    };
+    let second = Job { clone: 1, ..job.clone() };
+    let report = run(&[job, second], &Unwatched).unwrap();
+    for job in &report.jobs {
+        assert_eq!(job.verify.errors, []);
+    }
+}
+
+#[test]
+fn one_file_after_the_other() {
+    let mut job = Job {
+        target_order: qpair_workload::TargetOrder::Sequential,
+        order: Order::Sequential,
+        io_size: Some(3 << 20),
+        ..on("ram:size=1MiB")
+    };
+    job.targets.push(Target {
+        spec: DeviceSpec::parse("fault:seed=1,read_error_rate=1:ram:size=1MiB").unwrap(),
+        create_bytes: None,
+    });
+    let report = run(&[job], &Unwatched).unwrap();
+    // All of the first, and then the first block of the second, which cannot be read.
+    assert_eq!(report.jobs[0].ios(), 256);
+    assert!(report.jobs[0].error.is_some());
+}
+
+#[test]
 fn a_failing_device_ends_its_job_with_the_place() {
     let job = Job { depth: 4, ..on("fault:seed=3,read_error_rate=0.05:ram:size=1MiB") };
     let report = run(&[job, on("ram:size=1MiB")], &Unwatched).unwrap();

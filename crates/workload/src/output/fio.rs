@@ -65,7 +65,10 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
         options.retain(|(known, _)| known != name);
         options.push((name.clone(), value.clone()));
     }
-    let error = entry.jobs.iter().find_map(|job| job.error.as_ref()).map_or(0, |error| error.errno);
+    // EILSEQ for wrong blocks, as fio has it.
+    let wrong = if all.verify.wrong > 0 { 84 } else { 0 };
+    let error =
+        entry.jobs.iter().find_map(|job| job.error.as_ref()).map_or(wrong, |error| error.errno);
     let mut object = Object::new()
         .with("jobname", all.job.name.as_str())
         .with("groupid", all.job.group)

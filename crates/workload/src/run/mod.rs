@@ -46,8 +46,12 @@ const TICK: Duration = Duration::from_millis(250);
 pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
     let begun = SystemTime::now();
     let mut devices = Devices::default();
-    let opened: Vec<Vec<Opened>> =
-        jobs.iter().map(|job| devices.of(job, observer)).collect::<Result<_>>()?;
+    let mut opened: Vec<Vec<Opened>> = jobs
+        .iter()
+        .map(|job| devices.of(job, observer))
+        .collect::<Result<_>>()
+        .inspect_err(|_| devices.remove_made())?;
+    mark_shared(jobs, &mut opened);
     devices.notes.iter().for_each(|note| observer.note(note));
     let stop = AtomicBool::new(false);
     let common = Common { stop: &stop, clock: Instant::now() };
@@ -75,6 +79,23 @@ pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
         notes: devices.notes,
         interrupted: stop.load(Ordering::Relaxed),
     })
+}
+
+/// Marks the targets that other jobs of the same stage write to.
+fn mark_shared(jobs: &[Job], opened: &mut [Vec<Opened>]) {
+    let writers: Vec<(usize, u32, String)> = jobs
+        .iter()
+        .enumerate()
+        .filter(|(_, job)| job.writes())
+        .flat_map(|(at, job)| opened[at].iter().map(move |one| (at, job.stage, one.name.clone())))
+        .collect();
+    for (at, targets) in opened.iter_mut().enumerate() {
+        for target in targets {
+            target.is_shared = writers.iter().any(|(other, stage, name)| {
+                *other != at && *stage == jobs[at].stage && *name == target.name
+            });
+        }
+    }
 }
 
 /// A job of a stage.

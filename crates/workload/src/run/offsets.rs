@@ -48,6 +48,8 @@ enum Map {
 pub(crate) struct Offsets {
     region: Region,
     unit_bytes: u64,
+    /// Smallest request, by direction.
+    least_bytes: [u32; 3],
     units: u64,
     order: Order,
     /// Next byte of the region in sequential order, by direction.
@@ -86,6 +88,9 @@ impl Offsets {
         Self {
             region,
             unit_bytes,
+            least_bytes: [0, 1, 2].map(|at| {
+                job.block_sizes[at].min().saturating_mul(u32::from(job.vector_len.max(1)))
+            }),
             units,
             order: job.order,
             next_bytes: [0; 3],
@@ -115,7 +120,10 @@ impl Offsets {
                     *at += 1;
                     (self.permutation.image(*at - 1) * self.unit_bytes, len)
                 }
-                Map::Bits { .. } => self.unvisited(len, random),
+                Map::Bits { .. } => {
+                    let least = u64::from(self.least_bytes[direction as usize]);
+                    self.unvisited(len, least.min(len), random)
+                }
                 Map::None => {
                     let places = (self.region.len_bytes - len) / self.unit_bytes + 1;
                     (self.choose(places, random) * self.unit_bytes, len)
@@ -158,7 +166,8 @@ impl Offsets {
     }
 
     /// Units that were not visited, from a random one on, as many in a row as `len` asks for and there are.
-    fn unvisited(&mut self, len: u64, random: &mut SmallRng) -> (u64, u64) {
+    /// Where fewer are free than `least` bytes, others are visited again.
+    fn unvisited(&mut self, len: u64, least: u64, random: &mut SmallRng) -> (u64, u64) {
         let Map::Bits { words, left } = &mut self.map else { return (0, len) };
         if *left == 0 {
             words.fill(0);
@@ -184,6 +193,16 @@ impl Offsets {
             count += 1;
         }
         *left -= count;
+        let least = least.div_ceil(self.unit_bytes).min(self.units);
+        if count < least {
+            count = least;
+            first = first.min(self.units - least);
+            for unit in first..first + count {
+                let (word, bit) = (&mut words[(unit / 64) as usize], 1 << (unit % 64));
+                *left -= u64::from(*word & bit == 0);
+                *word |= bit;
+            }
+        }
         (first * self.unit_bytes, count * self.unit_bytes)
     }
 }

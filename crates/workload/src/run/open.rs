@@ -6,7 +6,7 @@
 //! - a file is made only where the job says so, and goes again if it could not be filled.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,6 +28,8 @@ pub(super) struct Opened {
     pub(super) name: String,
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) region: Region,
+    /// Another job of the stage writes to it too.
+    pub(super) is_shared: bool,
 }
 
 /// What tells one way of opening a device from another.
@@ -46,6 +48,8 @@ pub(super) struct Devices {
     /// Held from the first to the last request: nobody else works on what is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
     pub(super) notes: Vec<String>,
+    /// Files made for this run.
+    made: Vec<PathBuf>,
 }
 
 impl Devices {
@@ -56,8 +60,10 @@ impl Devices {
             .iter()
             .map(|target| {
                 let name = target.spec.to_string();
-                if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, target.create_bytes) {
-                    make(path, bytes, job, observer)?;
+                if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, target.create_bytes)
+                    && make(path, bytes, job, observer)?
+                {
+                    self.made.push(path.clone());
                 }
                 if job.invalidate && !job.direct {
                     target.spec.paths().into_iter().for_each(drop_cache);
@@ -65,9 +71,17 @@ impl Devices {
                 let device = self.open(&target.spec, job)?;
                 let region = region(job, &name, device.as_ref())?;
                 check_device(job, &name, device.as_ref())?;
-                Ok(Opened { name, device, region })
+                Ok(Opened { name, device, region, is_shared: false })
             })
             .collect()
+    }
+
+    /// Removes the files that were made, where nothing came of the run.
+    pub(super) fn remove_made(&mut self) {
+        for path in self.made.drain(..) {
+            // The error on its way up is the one to tell.
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     fn open(&mut self, spec: &DeviceSpec, job: &Job) -> Result<Arc<dyn BlockDevice>> {
@@ -85,7 +99,7 @@ impl Devices {
         if kernel && writable && !job.force && !self.locks.contains_key(&name) {
             let lock = |path: &Path| {
                 let options = FileOptions { direct: job.direct, ..FileOptions::new(path) };
-                let device = qpair_kernel::open(&options, Interface::Posix)?;
+                let device = qpair_kernel::open(&options, Interface::Auto)?;
                 Ok(Arc::new(device) as Arc<dyn BlockDevice>)
             };
             let device = spec.open(&lock).map_err(|error| match error.kind() {
@@ -282,13 +296,11 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
     Ok(Region { begin_bytes, len_bytes })
 }
 
-/// Makes a file that is not there.
-fn make(path: &Path, bytes: u64, job: &Job, observer: &dyn Observer) -> Result<()> {
-    if !matches!(path.try_exists(), Ok(false)) {
-        return Ok(());
-    }
-    if job.read_only && job.writes() {
-        return Ok(());
+/// Makes a file that is not there; whether it did.
+fn make(path: &Path, bytes: u64, job: &Job, observer: &dyn Observer) -> Result<bool> {
+    let only_checks = job.verify.as_ref().is_some_and(|verify| verify.only);
+    if !matches!(path.try_exists(), Ok(false)) || only_checks {
+        return Ok(false);
     }
     let options = FileOptions { create: Some(bytes), ..FileOptions::new(path) };
     // Direct, if the file system can: then the page cache stays as it was.
@@ -299,11 +311,11 @@ fn make(path: &Path, bytes: u64, job: &Job, observer: &dyn Observer) -> Result<(
         let buffered = FileOptions { direct: false, ..options.clone() };
         qpair_kernel::open(&buffered, Interface::Auto)
     })?;
-    if job.verbs == Verbs::Write && job.verify.as_ref().is_none_or(|verify| !verify.only) {
-        return Ok(());
+    if job.verbs == Verbs::Write {
+        return Ok(true);
     }
     let filled = fill(&device, job.seed, &format!("laying out {}", path.display()), observer);
-    filled.inspect_err(|_| {
+    filled.map(|()| true).inspect_err(|_| {
         let _ = std::fs::remove_file(path);
     })
 }

@@ -4,7 +4,7 @@ use rand::Rng;
 
 use crate::job::TargetOrder;
 
-use super::{Candidate, Next, Thread, budget};
+use super::{Candidate, Next, Thread};
 
 impl Thread<'_> {
     /// The next request, if it may go now.
@@ -50,6 +50,7 @@ impl Thread<'_> {
         let offsets = &mut self.offsets[target as usize];
         let (offset_bytes, len_bytes) = offsets.next(direction, len_bytes, &mut self.random);
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len_bytes));
+        self.target_left = self.target_left.saturating_sub(u64::from(len_bytes));
         let due_ns = if self.arrivals.are_limited() {
             let due_ns = self.arrivals.due_ns(direction);
             self.arrivals.advance(direction, len_bytes, &mut self.random);
@@ -73,9 +74,11 @@ impl Thread<'_> {
             }
             TargetOrder::Random => self.random.random_range(0..count),
             TargetOrder::Sequential => {
-                let each = (budget(self.job, self.targets) / u64::from(count)).max(1);
-                let done = budget(self.job, self.targets) - self.bytes_left;
-                ((done / each) as u32).min(count - 1)
+                if self.target_left == 0 {
+                    self.target_next = (self.target_next + 1) % count;
+                    self.target_left = self.targets[self.target_next as usize].region.len_bytes;
+                }
+                self.target_next
             }
         }
     }

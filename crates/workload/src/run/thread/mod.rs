@@ -20,10 +20,11 @@ use qpair_block::{
     Arena, ArenaOptions, Buffer, ChannelOptions, Completion, Error, ErrorKind, IoChannel, Result,
     WakeEvent,
 };
+use qpair_kernel::Interface;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore};
 
-use crate::job::{Content, Direction, Form, Job};
+use crate::job::{Content, Direction, Form, Job, Measured};
 use crate::report::{JobError, VerifyReport};
 
 use super::arrivals::Arrivals;
@@ -55,6 +56,8 @@ struct Slot {
     len_bytes: u32,
     target: u32,
     kind: Kind,
+    /// What it reads should hold what a write left.
+    is_checked: bool,
     buffer: Option<Buffer>,
 }
 
@@ -135,12 +138,16 @@ pub(super) struct Thread<'a> {
     arrivals: Arrivals,
     held: Option<Candidate>,
     target_next: u32,
+    /// Bytes to go on the target of `TargetOrder::Sequential`.
+    target_left: u64,
     bytes_left: u64,
     writes_since_flush: u32,
     /// A target whose turn to be flushed it is.
     flush_due: Option<u32>,
     since_pause: u32,
     pause_until_ns: u64,
+    /// What of the job's wish can be told apart.
+    measured: Measured,
     record: Record,
     verify: VerifyReport,
     error: Option<JobError>,
@@ -156,6 +163,9 @@ impl<'a> Thread<'a> {
         shown: &'a Shown,
         wake: Option<Arc<WakeEvent>>,
     ) -> Result<Self> {
+        // The call that hands a request over is the one that does it: there is no time between the two.
+        let inline = job.mode.interface == Interface::Posix && job.mode.threads == 0;
+        let measured = Measured { slat: job.measured.slat && !inline, ..job.measured };
         let (unit, max) = used_sizes(job);
         let block = (max as usize).next_power_of_two().max(4096);
         let no_memory = |cause| {
@@ -188,7 +198,7 @@ impl<'a> Thread<'a> {
             // Not the clone's seed: another run of the same job must find what this one wrote.
             Some(verify) => targets
                 .iter()
-                .map(|target| Chunks::new(verify, target.region, unit, job.seed))
+                .map(|target| Chunks::new(verify, target.region, unit, job.seed, !target.is_shared))
                 .collect(),
         };
         Ok(Self {
@@ -211,12 +221,14 @@ impl<'a> Thread<'a> {
             arrivals: Arrivals::new(job, 0),
             held: None,
             target_next: 0,
+            target_left: targets.first().map_or(0, |target| target.region.len_bytes),
             bytes_left: budget(job, targets),
             writes_since_flush: 0,
             flush_due: None,
             since_pause: 0,
             pause_until_ns: 0,
-            record: Record::new(job.measured, job.sample.unwrap_or(Duration::from_secs(1))),
+            measured,
+            record: Record::new(measured, job.sample.unwrap_or(Duration::from_secs(1))),
             verify: VerifyReport::default(),
             error: None,
             system_calls_before: 0,
@@ -254,6 +266,14 @@ impl<'a> Thread<'a> {
             if self.in_flight == 0 && self.completions.is_empty() && self.is_over(over) {
                 break;
             }
+        }
+        if ramping {
+            // It ended before anything counted.
+            now = self.common.now_ns();
+            self.record.begin(now);
+            counters = Counters::begin();
+            self.system_calls_before = self.system_calls();
+            begin_ns = now;
         }
         if self.job.flush_at_end && self.error.is_none() {
             self.flush_all();
@@ -301,7 +321,7 @@ impl<'a> Thread<'a> {
                         if !barrier && self.pending.len() as u32 >= self.job.batch_submit {
                             // Alone at the end of a queue that is full, it goes with the wait if nobody wants to know
                             // how long submitting takes.
-                            if self.job.measured.slat || !self.free.is_empty() {
+                            if self.measured.slat || !self.free.is_empty() {
                                 now = self.kick();
                             }
                         }
@@ -313,8 +333,7 @@ impl<'a> Thread<'a> {
                     Next::Blocked | Next::End => break,
                 }
             }
-            if !self.pending.is_empty() && (self.job.measured.slat || !self.completions.is_empty())
-            {
+            if !self.pending.is_empty() && (self.measured.slat || !self.completions.is_empty()) {
                 self.kick();
             }
         }

@@ -1,9 +1,11 @@
 //! From a request that was decided on to one that the device has.
 
+use std::sync::atomic::Ordering;
+
 use qpair_block::Request;
 use rand::RngCore;
 
-use crate::job::{Content, Direction};
+use crate::job::{Content, Direction, Verbs};
 
 use super::{Candidate, EBUSY, Kind, Stamps, Thread, nanos};
 
@@ -25,6 +27,9 @@ impl Thread<'_> {
             Direction::Write => Kind::Write,
             Direction::Trim => Kind::Trim,
         };
+        // Reads among the writes of a job whose writes are only verified may meet what was never written.
+        let mixed = matches!(self.job.verbs, Verbs::Mixed { .. });
+        slot.is_checked = !(only_reads && mixed && direction == Direction::Read);
         slot.stamps = Stamps { intended_ns, start_ns, issued_ns: start_ns };
         (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target);
         let request = match slot.kind {
@@ -98,7 +103,7 @@ impl Thread<'_> {
     pub(super) fn pause(&mut self) {
         let now = self.kick();
         let spin_end = now + nanos(self.job.think_time_spin);
-        while self.common.now_ns() < spin_end {
+        while self.common.now_ns() < spin_end && !self.common.stop.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
         self.pause_until_ns = now + nanos(self.job.think_time);

@@ -15,7 +15,7 @@ impl Thread<'_> {
         let target = slot.target as usize;
         let chunks = &mut self.chunks[target];
         chunks.set_busy(slot.offset_bytes, slot.len_bytes, false);
-        if slot.kind != Kind::Read || !arrived {
+        if slot.kind != Kind::Read || !arrived || !slot.is_checked {
             return;
         }
         let Some(buffer) = &slot.buffer else { return };
@@ -47,7 +47,7 @@ impl Thread<'_> {
             return;
         }
         self.shown.phase.store(3, Ordering::Relaxed);
-        let mut record = Record::new(self.job.measured, LONG);
+        let mut record = Record::new(self.measured, LONG);
         std::mem::swap(&mut self.record, &mut record);
         let max = self.slots.first().and_then(|slot| slot.buffer.as_ref().map(Buffer::len));
         for target in 0..self.targets.len() {
@@ -81,6 +81,7 @@ impl Thread<'_> {
         let slot = &mut self.slots[tag as usize];
         let Some(buffer) = slot.buffer.take() else { return };
         slot.kind = Kind::Read;
+        slot.is_checked = true;
         (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target as u32);
         self.hand_over(tag, Request::read(offset_bytes, len_bytes, buffer, tag.into()));
     }
