@@ -73,6 +73,20 @@ fn by_name_it_is_refused() {
 }
 
 #[test]
+fn a_ring_that_may_not_be_entered_is_none() {
+    // Opening a polled mode read one block, and waited for it without end.
+    without(&[libc::SYS_io_uring_enter], libc::EPERM, || {
+        let path = scratch("no-enter");
+        let options = FileOptions { create: Some(4096), ..FileOptions::new(&path) };
+        let device = open(&options, Interface::Auto).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(device.choice().interface, Interface::Libaio);
+        let error = open(&options, Interface::IoUring).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    });
+}
+
+#[test]
 fn the_last_resort() {
     without(&[libc::SYS_io_uring_setup, libc::SYS_io_setup], libc::EPERM, || {
         let path = scratch("posix-only");

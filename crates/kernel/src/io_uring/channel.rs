@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::dialect::Dialect;
 use super::ring::{Enter, Ring};
-use crate::in_flight::{InFlight, Step};
+use crate::in_flight::{InFlight, Step, Transfer};
 use crate::mode::Mode;
 use crate::pace::{Pace, Sleep};
 
@@ -62,6 +62,8 @@ pub(super) struct Channel<D: Dialect, const THREAD: bool> {
     /// A no-operation is under way that makes the ring's descriptor readable.
     told: bool,
     /// The ring is registered with its thread.
+    /// The rest of transfers for which the submission queue had no place.
+    without_room: Vec<(u64, Transfer)>,
     one_thread: PhantomData<*const ()>,
 }
 
@@ -97,6 +99,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
             unseen: false,
             event: None,
             told: false,
+            without_room: Vec::with_capacity(options.depth as usize),
             one_thread: PhantomData,
         })
     }
@@ -110,8 +113,8 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut woken = false;
-        let (_, mut submission, queue) = self.ring.queues().split();
-        for entry in queue {
+        let (_, mut submission, mut queue) = self.ring.queues().split();
+        for entry in &mut queue {
             let entry: cqueue::Entry = entry.into();
             match entry.user_data() {
                 WAKE => {
@@ -126,13 +129,26 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
                             let entry = self.encoder.encode(rest, slot);
                             self.unfinished = true;
                             self.unseen = true;
-                            // There is room: the ring has an entry for each slot, and this slot's is done.
                             // SAFETY: `rest` names memory that the slot owns until it is finished.
-                            let _ = unsafe { submission.push(&entry) };
+                            if unsafe { submission.push(&entry) }.is_err() {
+                                // A completion may be seen before the kernel has given back the entry's place.
+                                self.without_room.push((slot, rest));
+                            }
                         }
                         Step::Stray => {}
                     }
                 }
+            }
+        }
+        drop((submission, queue));
+        while let Some((slot, rest)) = self.without_room.pop() {
+            let entry = self.encoder.encode(rest, slot);
+            // SAFETY: as above.
+            if unsafe { self.ring.push(&entry) }.is_err()
+                && let Step::Done(completion) =
+                    self.in_flight.finish(slot as u32, -i64::from(libc::EIO))
+            {
+                completions.push(completion);
             }
         }
         self.in_flight.take_refused(completions);

@@ -14,6 +14,9 @@ use super::ring::Ring;
 use crate::in_flight::Transfer;
 use crate::mode::Mode;
 
+/// Waits without a time-out that may end with nothing before the ring is taken for broken.
+const EMPTY_WAITS_MAX: u32 = 100;
+
 /// The language of a ring: the kernel's own operations on a file, or a drive's commands.
 ///
 /// It makes the entries of one ring, and keeps what they name besides the transfer's memory.
@@ -93,8 +96,14 @@ pub(super) fn read_once(
     }
     let mut completions = Vec::with_capacity(1);
     let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+    let mut empty_handed = 0;
     while channel.in_flight() > 0 {
-        channel.wait(&mut completions, options);
+        if channel.wait(&mut completions, options) == 0 {
+            empty_handed += 1;
+            if empty_handed > EMPTY_WAITS_MAX {
+                return Err(Error::new(ErrorKind::Io, "the kernel does not wait for completions"));
+            }
+        }
     }
     Ok(completions.pop().map_or(Ok(()), |completion| completion.result))
 }

@@ -9,7 +9,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, squeue};
 use qpair_block::{Error, ErrorKind, Result};
 
-use super::set_up::{Built, SetUp, set_up, set_up_with};
+use super::set_up::{Built, SetUp, set_up, set_up_with, unavailable};
 use super::shared::SharedThread;
 use crate::mode::Mode;
 
@@ -89,6 +89,18 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         };
         if mode.registered_ring {
             ring.register_self();
+        }
+        // A filter may allow to set a ring up and yet not to enter it.
+        match ring.enter(Enter { collect: true, ..Enter::default() }) {
+            Err(cause)
+                if !matches!(
+                    cause.raw_os_error(),
+                    Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+                ) =>
+            {
+                return Err(unavailable(cause));
+            }
+            _ => {}
         }
         ring.mode.push_str(if ring.registered { ", registered ring" } else { ", ring by number" });
         ring.mode.push_str(if has_min_wait { ", min-wait" } else { ", no min-wait" });

@@ -334,7 +334,7 @@ fn no_thread(cause: io::Error) -> Error {
 }
 
 /// Why there is no io_uring at all, and the way out.
-fn unavailable(cause: io::Error) -> Error {
+pub(super) fn unavailable(cause: io::Error) -> Error {
     let errno = cause.raw_os_error();
     let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let disabled = matches!(setting.as_deref().map(str::trim), Ok("1" | "2"));

@@ -152,6 +152,8 @@ impl Dialect for Encoder {
         match result {
             // A command moves all or nothing.
             0 => self.piece_bytes_max.into(),
+            // A reset of the controller took the command back. Sent again at once it might cause the next one.
+            cancelled if cancelled == -libc::EINTR => -i64::from(libc::EIO),
             ..0 => result.into(),
             status => -i64::from(errno_of(status)),
         }
@@ -246,7 +248,8 @@ mod tests {
     fn statuses_become_errors() {
         let encoder = encoder(&Namespace::imagined(true, true));
         assert_eq!(encoder.result(0), 8192);
-        assert_eq!(encoder.result(-libc::EINTR), -i64::from(libc::EINTR));
+        assert_eq!(encoder.result(-libc::EINTR), -i64::from(libc::EIO));
+        assert_eq!(encoder.result(-libc::EAGAIN), -i64::from(libc::EAGAIN));
         // Unrecovered read error, do not retry.
         assert_eq!(encoder.result(0x4281), -i64::from(libc::EIO));
     }

@@ -14,6 +14,8 @@ const CNS_NAMESPACE: u32 = 0x00;
 const CNS_CONTROLLER: u32 = 0x01;
 /// Unit of MDTS, bytes. It is the controller's smallest page (CAP.MPSMIN), which only its registers tell: 4 KiB or more.
 const MDTS_UNIT_BYTES: u64 = 4096;
+/// Larger than any transfer: what a drive says beyond that is no limit.
+const MDTS_SHIFT_MAX: u32 = 31;
 
 /// `struct nvme_passthru_cmd`, linux/nvme_ioctl.h.
 #[repr(C)]
@@ -89,7 +91,7 @@ impl Controller {
             model: text(&data[24..64]),
             firmware: text(&data[64..72]),
             transfer_bytes_max: (mdts != 0)
-                .then(|| 1u64.checked_shl(mdts.into()).unwrap_or(1 << 31) * MDTS_UNIT_BYTES),
+                .then(|| MDTS_UNIT_BYTES << u32::from(mdts).min(MDTS_SHIFT_MAX)),
             has_dataset_management: commands & 1 << 2 != 0,
             has_write_zeroes: commands & 1 << 3 != 0,
             volatile_write_cache: data[525] & 1 != 0,

@@ -114,10 +114,9 @@ impl Namespace {
         if options.exclusive_lock {
             lock(&fd, options.read_only, &name)?;
             if !options.read_only {
-                claim = match &sibling {
-                    Some(block) => claim_block(block, &name)?,
-                    None => None,
-                };
+                let block =
+                    sibling.as_deref().ok_or_else(|| unclaimed(&name, "its block device"))?;
+                claim = Some(claim_block(block, &name)?);
             }
         }
         let asked = |what: &str| {
@@ -223,9 +222,16 @@ fn sibling(number: u64) -> Option<String> {
     Some(format!("nvme{}", name.strip_prefix("ng")?))
 }
 
-/// Claims the block device beside a namespace, so that it can be neither mounted nor claimed by others. `None` where it cannot
-/// be opened, in a container that has only the character device, and nobody is seen to use it.
-fn claim_block(block: &str, name: &str) -> Result<Option<OwnedFd>> {
+/// Nobody is seen to use the namespace, but mounts of other mount namespaces are not seen, in a container for example.
+fn unclaimed(name: &str, block: &str) -> Error {
+    let what =
+        format!("{name} cannot be written: {block} is out of reach, so it cannot be claimed");
+    Error::new(ErrorKind::Busy, what)
+        .hint("make the block device beside it available here too, or open it read-only")
+}
+
+/// Claims the block device beside a namespace, so that it can be neither mounted nor claimed by others.
+fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
     let path = Path::new("/dev").join(block);
     let opened = OpenOptions::new()
         .read(true)
@@ -233,13 +239,13 @@ fn claim_block(block: &str, name: &str) -> Result<Option<OwnedFd>> {
         .open(&path)
         .map(OwnedFd::from);
     let cause = match opened {
-        Ok(claim) => return Ok(Some(claim)),
+        Ok(claim) => return Ok(claim),
         Err(cause) => cause,
     };
     let (errno, users) = (cause.raw_os_error(), users_of(block));
     let out_of_reach = matches!(errno, Some(libc::ENOENT | libc::EACCES | libc::EPERM));
     if out_of_reach && users.is_empty() {
-        return Ok(None);
+        return Err(unclaimed(name, &path.display().to_string()).caused_by(cause));
     }
     let path = path.display();
     if out_of_reach || errno == Some(libc::EBUSY) {

@@ -128,7 +128,7 @@ impl IoChannel for Channel {
         completions.append(&mut self.done);
         let got = completions.len() - before;
         // Nothing is gained by lingering for what this thread itself has to do; what is wanted beyond one is done all the same.
-        self.perform((options.want as usize).saturating_sub(got), completions);
+        self.perform((options.want.max(1) as usize).saturating_sub(got), completions);
         if completions.len() == before {
             self.sleep(options);
         }
