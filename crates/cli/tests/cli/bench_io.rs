@@ -117,3 +117,25 @@ fn options_explain_themselves() {
         assert!(help.contains(word), "no {word} in the help");
     }
 }
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_run() {
+    let directory = Directory::new();
+    directory.file("data", vec![1; 1 << 20]);
+    let failed = directory.run("bench io --filename=data --output=missing/report");
+    assert_eq!(failed.code, Some(3));
+    assert!(failed.err.contains("missing/report"), "{}", failed.err);
+    let refused = directory.run("bench io --filename=data --output=./data");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("overwrite"), "{}", refused.err);
+    assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20]);
+}
+
+#[test]
+fn a_map_that_memory_cannot_hold_is_an_error() {
+    let directory = Directory::new();
+    let failed = directory
+        .run("bench io --filename=null:size=8p --rw=randread --bsrange=4k-8k --runtime=1");
+    assert_eq!(failed.code, Some(3), "{}{}", failed.out, failed.err);
+    assert!(failed.err.contains("norandommap"), "{}", failed.err);
+}

@@ -4,6 +4,7 @@
 //! - every range lies in the region and begins on a multiple of the unit, counted from the region's begin;
 //! - with a map, no block comes twice before all have come once.
 
+use qpair_block::{Error, ErrorKind, Result};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
@@ -61,7 +62,9 @@ pub(crate) struct Offsets {
 }
 
 impl Offsets {
-    pub(crate) fn new(job: &Job, region: Region, seed: u64) -> Self {
+    /// # Errors
+    /// `Limit` if the map of a very large region does not fit into memory.
+    pub(crate) fn new(job: &Job, region: Region, seed: u64) -> Result<Self> {
         let sizes = used_sizes(job);
         let unit_bytes = u64::from(sizes.0).max(1);
         let units = (region.len_bytes / unit_bytes).max(1);
@@ -83,9 +86,12 @@ impl Offsets {
         let map = match (mapped, sizes.0 == sizes.1) {
             (false, _) => Map::None,
             (true, true) => Map::Permutation { at: 0 },
-            (true, false) => Map::Bits { words: vec![0; units.div_ceil(64) as usize], left: units },
+            (true, false) => Map::Bits {
+                words: zeroes(units.div_ceil(64), "the map of blocks that were visited")?,
+                left: units,
+            },
         };
-        Self {
+        Ok(Self {
             region,
             unit_bytes,
             least_bytes: [0, 1, 2].map(|at| {
@@ -97,7 +103,7 @@ impl Offsets {
             choice,
             permutation: Permutation::new(units, seed),
             map,
-        }
+        })
     }
 
     /// The next range of at most `len_bytes`: its first byte on the device, and its length.
@@ -207,6 +213,21 @@ impl Offsets {
     }
 }
 
+/// That many zeroes.
+///
+/// # Errors
+/// `Limit` if there is no memory for them.
+pub(crate) fn zeroes<T: Clone + Default>(count: u64, what: &str) -> Result<Vec<T>> {
+    let mut zeroes = Vec::new();
+    let reserved = usize::try_from(count).ok().map(|count| zeroes.try_reserve_exact(count));
+    if !matches!(reserved, Some(Ok(()))) {
+        return Err(Error::new(ErrorKind::Limit, format!("no memory for {what}"))
+            .hint("use less of the device (size=), larger blocks, or norandommap"));
+    }
+    zeroes.resize(count as usize, T::default());
+    Ok(zeroes)
+}
+
 /// Smallest and largest request of a job, bytes.
 pub(crate) fn used_sizes(job: &Job) -> (u32, u32) {
     let pieces = u32::from(job.vector_len.max(1));
@@ -249,7 +270,7 @@ mod tests {
 
     fn all(job: &Job, units: u64, count: usize) -> Vec<(u64, u32)> {
         let region = Region { begin_bytes: 8192, len_bytes: units * 4096 };
-        let mut offsets = Offsets::new(job, region, 7);
+        let mut offsets = Offsets::new(job, region, 7).unwrap();
         let mut random = generator(job.seed, 0);
         let max = used_sizes(job).1;
         (0..count).map(|_| offsets.next(Direction::Read, max, &mut random)).collect()

@@ -11,10 +11,13 @@
 //! - a request is made of whole chunks, each with a header of its own, so that writes may overlap by chunks;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
+use qpair_block::Result;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
 use crate::job::{Verify, VerifyMethod};
+
+use super::offsets::zeroes;
 
 const MAGIC: [u8; 4] = *b"qpVb";
 const HEADER_BYTES: usize = 40;
@@ -42,24 +45,24 @@ impl Chunks {
         unit_bytes: u32,
         seed: u64,
         alone: bool,
-    ) -> Self {
+    ) -> Result<Self> {
         let chunk_bytes = match verify.interval_bytes {
             0 => unit_bytes,
             bytes => bytes,
         };
         let count = region.len_bytes.div_ceil(u64::from(chunk_bytes.max(1))) as usize;
-        Self {
+        Ok(Self {
             method: verify.method,
             pattern: verify.pattern.clone(),
             chunk_bytes,
             begin_bytes: region.begin_bytes,
             seed,
-            numbers: vec![0; count],
-            in_flight: vec![0; count.div_ceil(64)],
+            numbers: zeroes(count as u64, "the numbers of verified writes")?,
+            in_flight: zeroes(count.div_ceil(64) as u64, "the map of blocks in flight")?,
             scratch: vec![0; chunk_bytes as usize],
             next_number: 0,
             alone,
-        }
+        })
     }
 
     fn range(&self, offset_bytes: u64, len_bytes: u32) -> std::ops::Range<usize> {
@@ -236,6 +239,7 @@ mod tests {
             fatal: false,
         };
         Chunks::new(&verify, Region { begin_bytes: 4096, len_bytes: 64 * 512 }, 512, 9, true)
+            .unwrap()
     }
 
     #[test]

@@ -204,6 +204,7 @@ impl Io {
             When::Always => Eta::Always,
             When::Never => Eta::Never,
         };
+        self.check_output(&plan.jobs)?;
         let interrupt = Interrupt::install()?;
         let mut line = LiveLine::new(interrupt.clone(), eta);
         if !formats.contains(&Format::Normal) || self.own.output.is_some() {
@@ -220,6 +221,31 @@ impl Io {
         let reported = self.report(&report, &formats);
         reported.and(removed)?;
         Ok(exit(&report, interrupt.is_requested()))
+    }
+
+    /// Whether the report can be written at the end, before hours are spent on it; and not over what is measured.
+    fn check_output(&self, jobs: &[qpair_workload::Job]) -> Result<()> {
+        let Some(path) = &self.own.output else { return Ok(()) };
+        let same = |other: &Path| match (std::fs::canonicalize(path), std::fs::canonicalize(other))
+        {
+            (Ok(one), Ok(other)) => one == other,
+            _ => path == other,
+        };
+        let measured = jobs.iter().flat_map(|job| &job.targets).flat_map(|one| one.spec.paths());
+        let is_device = std::fs::metadata(path).is_ok_and(|metadata| {
+            std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type())
+        });
+        if is_device || measured.into_iter().any(same) {
+            let what =
+                format!("--output={} would overwrite a device or what is measured", path.display());
+            return Err(Failure::usage(what));
+        }
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map(drop)
+            .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))
     }
 
     fn report(&self, report: &RunReport, formats: &[Format]) -> Result<()> {

@@ -192,14 +192,14 @@ impl<'a> Thread<'a> {
         }
         let offsets =
             targets.iter().map(|target| Offsets::new(job, target.region, random.random()));
-        let offsets = offsets.collect();
+        let offsets = offsets.collect::<Result<Vec<_>>>()?;
         let chunks = match &job.verify {
             None => Vec::new(),
             // Not the clone's seed: another run of the same job must find what this one wrote.
             Some(verify) => targets
                 .iter()
                 .map(|target| Chunks::new(verify, target.region, unit, job.seed, !target.is_shared))
-                .collect(),
+                .collect::<Result<_>>()?,
         };
         Ok(Self {
             job,
