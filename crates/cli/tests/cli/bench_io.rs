@@ -134,8 +134,8 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
 #[test]
 fn a_map_that_memory_cannot_hold_is_an_error() {
     let directory = Directory::new();
-    let failed = directory
-        .run("bench io --filename=null:size=8p --rw=randread --bsrange=4k-8k --runtime=1");
+    let failed =
+        directory.run("bench io --filename=null:size=8p --rw=randread --bsrange=4k-8k --runtime=1");
     assert_eq!(failed.code, Some(3), "{}{}", failed.out, failed.err);
     assert!(failed.err.contains("norandommap"), "{}", failed.err);
 }
