@@ -45,7 +45,7 @@ impl Usage {
         }
     }
 
-    /// What was added since `before`.
+    /// What was added since `before`; or what is left when another's part is taken away.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             user: self.user.saturating_sub(before.user),
@@ -55,11 +55,6 @@ impl Usage {
             faults_major: self.faults_major.saturating_sub(before.faults_major),
             faults_minor: self.faults_minor.saturating_sub(before.faults_minor),
         }
-    }
-
-    /// What is left when another's part is taken away.
-    pub(crate) fn without(self, other: Self) -> Self {
-        self.since(other)
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {

@@ -112,7 +112,7 @@ fn run_stage(
 ) -> Vec<Outcome> {
     let shown: Vec<Shown> = members.iter().map(|_| Shown::default()).collect();
     let watcher = std::thread::current();
-    let process_before = Usage::of_process().without(Usage::of_thread());
+    let process_before = Usage::of_process().since(Usage::of_thread());
     let (mut outcomes, usages): (Vec<Outcome>, Vec<Usage>) = std::thread::scope(|scope| {
         let running: Vec<_> = members
             .iter()
@@ -138,9 +138,9 @@ fn run_stage(
             })
             .unzip()
     });
-    let process = Usage::of_process().without(Usage::of_thread()).without(process_before);
+    let process = Usage::of_process().since(Usage::of_thread()).since(process_before);
     let own = usages.into_iter().fold(Usage::default(), Usage::plus);
-    share_helpers(&mut outcomes, members, process.without(own));
+    share_helpers(&mut outcomes, members, process.since(own));
     outcomes
 }
 

@@ -74,6 +74,11 @@ impl Record {
         };
     }
 
+    /// Begin of measuring, nanoseconds on the run's clock.
+    pub(crate) fn begin_ns(&self) -> u64 {
+        self.begin_ns
+    }
+
     #[inline]
     pub(crate) fn done(&mut self, direction: Direction, len_bytes: u32, stamps: Stamps, now: u64) {
         let at = direction as usize;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qpair_block::WakeEvent;
 
-use super::{Common, LOOK, SLEEP_SLACK_NS, Thread, nanos};
+use super::{Common, LOOK, Thread, nanos};
 
 impl Thread<'_> {
     /// As [`Self::turn`], with requests that come when another thread says so.
@@ -41,7 +41,7 @@ pub(in crate::run) struct Messages<'a> {
     pub(in crate::run) wake: &'a WakeEvent,
 }
 
-/// Hands a moment over at least every `interval` until told to stop.
+/// Hands moments over, at least `interval` apart, until told to stop.
 pub(in crate::run) fn produce(
     queue: &std::sync::mpsc::SyncSender<u64>,
     wake: &WakeEvent,
@@ -53,12 +53,7 @@ pub(in crate::run) fn produce(
     while !over.load(Ordering::Relaxed) {
         let now = common.now_ns();
         if now < due {
-            let left = due - now;
-            if left > SLEEP_SLACK_NS {
-                std::thread::sleep(Duration::from_nanos(left - SLEEP_SLACK_NS).min(LOOK));
-            } else {
-                std::hint::spin_loop();
-            }
+            common.sleep_towards(due);
             continue;
         }
         match queue.try_send(now) {

@@ -112,6 +112,16 @@ impl Common<'_> {
     fn now_ns(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
+
+    /// Comes nearer to a moment: sleeps while it is far, looks at the clock once it is near. May come back early.
+    fn sleep_towards(&self, due_ns: u64) {
+        let left_ns = due_ns.saturating_sub(self.now_ns());
+        if left_ns > SLEEP_SLACK_NS {
+            std::thread::sleep(Duration::from_nanos(left_ns - SLEEP_SLACK_NS).min(LOOK));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 pub(super) struct Thread<'a> {
@@ -241,19 +251,14 @@ impl<'a> Thread<'a> {
         let ramp_end_ns = start_ns + nanos(self.job.ramp);
         let end_ns = self.job.runtime.map_or(u64::MAX, |runtime| ramp_end_ns + nanos(runtime));
         self.arrivals = Arrivals::new(self.job, start_ns);
-        let mut counters = Counters::begin();
-        self.record.begin(start_ns);
-        let mut begin_ns = start_ns;
+        let mut counters = self.begin_measuring(start_ns);
         let mut ramping = !self.job.ramp.is_zero();
         self.shown.phase.store(if ramping { 1 } else { 2 }, Ordering::Relaxed);
         let mut now = start_ns;
         loop {
             if ramping && now >= ramp_end_ns {
                 ramping = false;
-                self.record.begin(now);
-                counters = Counters::begin();
-                self.system_calls_before = self.system_calls();
-                begin_ns = now;
+                counters = self.begin_measuring(now);
                 self.shown.phase.store(2, Ordering::Relaxed);
             }
             let stop = self.common.stop.load(Ordering::Relaxed) || self.error.is_some();
@@ -269,16 +274,12 @@ impl<'a> Thread<'a> {
         }
         if ramping {
             // It ended before anything counted.
-            now = self.common.now_ns();
-            self.record.begin(now);
-            counters = Counters::begin();
-            self.system_calls_before = self.system_calls();
-            begin_ns = now;
+            counters = self.begin_measuring(self.common.now_ns());
         }
         if self.job.flush_at_end && self.error.is_none() {
             self.flush_all();
         }
-        let end_ns = self.common.now_ns();
+        let (begin_ns, end_ns) = (self.record.begin_ns(), self.common.now_ns());
         self.record.end(end_ns);
         let cpu = counters.end(self.system_calls() - self.system_calls_before);
         if self.error.is_none() && !self.common.stop.load(Ordering::Relaxed) {
@@ -293,6 +294,13 @@ impl<'a> Thread<'a> {
             begin_ns,
             end_ns,
         }
+    }
+
+    /// Forgets what was counted so far, and counts from now on.
+    fn begin_measuring(&mut self, now_ns: u64) -> Counters {
+        self.record.begin(now_ns);
+        self.system_calls_before = self.system_calls();
+        Counters::begin()
     }
 
     fn is_over(&self, over: bool) -> bool {

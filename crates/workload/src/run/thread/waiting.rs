@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Error, IoChannel, Result, WaitOptions};
 
-use super::{LOOK, SLEEP_SLACK_NS, Thread};
+use super::{LOOK, Thread};
 
 impl Thread<'_> {
     #[inline]
@@ -56,13 +56,7 @@ impl Thread<'_> {
 
     /// Sleeps with nothing in flight.
     pub(super) fn sleep_until(&self, due_ns: u64) -> u64 {
-        let now = self.common.now_ns();
-        let left = due_ns.saturating_sub(now);
-        if left > SLEEP_SLACK_NS {
-            std::thread::sleep(Duration::from_nanos(left - SLEEP_SLACK_NS).min(LOOK));
-        } else {
-            std::hint::spin_loop();
-        }
+        self.common.sleep_towards(due_ns);
         self.common.now_ns()
     }
 }
