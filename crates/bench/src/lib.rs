@@ -3,6 +3,7 @@
 //! - [`run`]: one workload over one store: [`Workload::Lookup`], [`Workload::Update`], [`Workload::Scan`],
 //!   [`Workload::Insert`].
 //! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
+//! - [`kv`]: any transactional key-value store, for workloads that run over several.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -12,6 +13,7 @@ mod ceiling;
 mod clock;
 mod dataset;
 mod demo;
+pub mod kv;
 mod loops;
 mod measure;
 mod progress;

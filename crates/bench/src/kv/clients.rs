@@ -1,0 +1,91 @@
+//! Clients under way, and those that have a thread each.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use super::{KvError, KvResult};
+
+type Join<T> = Box<dyn FnOnce() -> KvResult<T> + Send>;
+
+/// Clients that were started. Dropping this lets them go on.
+pub struct Clients<T> {
+    joins: Vec<Join<T>>,
+}
+
+impl<T> std::fmt::Debug for Clients<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clients").field("running", &self.joins.len()).finish()
+    }
+}
+
+impl<T> Clients<T> {
+    /// Clients that end when these functions return; each waits for one of them.
+    #[must_use]
+    pub fn new(joins: Vec<Box<dyn FnOnce() -> KvResult<T> + Send>>) -> Self {
+        Self { joins }
+    }
+
+    /// Waits for all of them, and then gives what each answered, in order.
+    ///
+    /// # Errors
+    /// The first error, once all have ended.
+    pub fn join(self) -> KvResult<Vec<T>> {
+        let answers: Vec<KvResult<T>> = self.joins.into_iter().map(|join| join()).collect();
+        answers.into_iter().collect()
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread until it is done.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    // Futures of stores that block are ready at once and need no waker made for them.
+    if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        return value;
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        thread::park();
+    }
+}
+
+/// Starts clients on a thread each. `session` makes a client's session, on the client's thread.
+///
+/// # Errors
+/// If the system has no more threads; those that were started end by themselves.
+pub fn start_threads<S, M, F, Fut, T>(clients: usize, session: M, client: F) -> KvResult<Clients<T>>
+where
+    M: Fn() -> KvResult<S> + Send + Sync + 'static,
+    F: Fn(usize, S) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = KvResult<T>>,
+    T: Send + 'static,
+{
+    let shared = Arc::new((session, client));
+    let mut joins: Vec<Join<T>> = Vec::with_capacity(clients);
+    for number in 0..clients {
+        let shared = shared.clone();
+        let thread = thread::Builder::new()
+            .name(format!("client-{number}"))
+            .spawn(move || block_on((shared.1)(number, (shared.0)()?)))
+            .map_err(|error| KvError::Other(format!("starting client {number}: {error}")))?;
+        joins.push(Box::new(move || {
+            let panicked = |_| KvError::Other(format!("client {number} panicked"));
+            thread.join().map_err(panicked)?
+        }));
+    }
+    Ok(Clients::new(joins))
+}
