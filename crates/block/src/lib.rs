@@ -22,6 +22,8 @@ mod poller;
 mod ram;
 mod ready;
 mod request;
+#[doc(hidden)]
+pub mod sim;
 mod size;
 mod sleep;
 mod slots;

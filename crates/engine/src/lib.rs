@@ -31,3 +31,5 @@ pub use store::{
     TableCheck, TaskRange, TaskTable, yield_now,
 };
 pub use task::JoinHandle;
+#[doc(hidden)]
+pub use task::{Runtime, Step};

@@ -8,14 +8,14 @@ use qpair_block::{Completion, Request};
 use qpair_memory::{Blocked, FrameIndex};
 
 use super::superblock::{StoreState, Superblock};
-use super::{Store, StoreInner, labels};
+use super::{Crew, Store, StoreInner, labels};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::page::{HEADER_BYTES, Node, NodeMut, PageKind, field};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::swip::Swip;
-use crate::task::{latch_free, verify};
+use crate::task::{latch_free, stepped, verify};
 
 /// Writes in flight at once while the store is written out.
 const WINDOW: usize = 128;
@@ -42,9 +42,10 @@ impl Drop for StoreInner {
             return;
         }
         // A task was the last to let go. Its worker cannot wait for itself: another thread closes.
-        let threads =
-            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if threads.is_empty() {
+        let crew = self.crew.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let crew = std::mem::replace(crew, Crew::Gone);
+        let stepped = matches!(crew, Crew::Stepped);
+        if matches!(crew, Crew::Gone) {
             return;
         }
         let label = self.label.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
@@ -55,12 +56,16 @@ impl Drop for StoreInner {
             catalog: self.catalog.clone(),
             free_list_fault: None,
             tables: Mutex::default(),
-            threads: Mutex::new(threads),
+            crew: Mutex::new(crew),
             next_worker: AtomicUsize::new(0),
         })));
         let closing = rest.clone();
         let take =
             |rest: &Mutex<Option<Self>>| rest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if stepped {
+            stepped::close_later(Box::new(move || drop(take(&closing))));
+            return;
+        }
         let closer = std::thread::Builder::new().name("qpair-close".to_owned());
         if closer.spawn(move || drop(take(&closing))).is_err() {
             // Without a thread nobody closes: the label stays open, as after a crash.
@@ -79,16 +84,24 @@ struct Writing {
 impl StoreInner {
     fn close(&self) -> Result<()> {
         super::refuse_on_worker()?;
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        if threads.is_empty() {
+        let crew = std::mem::replace(
+            &mut *self.crew.lock().unwrap_or_else(PoisonError::into_inner),
+            Crew::Gone,
+        );
+        if matches!(crew, Crew::Gone) {
             return Ok(());
         }
         let outcome = self.settle();
         self.shared.remotes.iter().for_each(|remote| remote.stop());
-        for thread in threads {
-            // A worker that panicked has said so; the label stays open then.
-            let _ = thread.join();
+        match crew {
+            Crew::Threads(threads) => {
+                for thread in threads {
+                    // A worker that panicked has said so; the label stays open then.
+                    let _ = thread.join();
+                }
+            }
+            Crew::Stepped => stepped::finish(&self.shared),
+            Crew::Gone => {}
         }
         outcome
     }

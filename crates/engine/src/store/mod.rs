@@ -28,9 +28,18 @@ use qpair_block::{BlockDevice, ChannelStatistics};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::task::{JoinHandle, current, promise};
+use crate::task::{JoinHandle, Step, current, promise, stepped};
 use crate::tree::Tree;
 use superblock::{StoreState, Superblock};
+
+/// The workers of an open store, for who ends them.
+enum Crew {
+    Threads(Vec<std::thread::JoinHandle<ChannelStatistics>>),
+    /// They are this thread's: see [`crate::task::stepped`].
+    Stepped,
+    /// They have ended, or somebody is ending them.
+    Gone,
+}
 
 /// What an open store holds beside what its workers share.
 pub(crate) struct StoreInner {
@@ -43,7 +52,7 @@ pub(crate) struct StoreInner {
     /// Why the list of free pages is not known; likewise.
     free_list_fault: Option<Error>,
     tables: Mutex<Vec<(String, Tree)>>,
-    threads: Mutex<Vec<std::thread::JoinHandle<ChannelStatistics>>>,
+    crew: Mutex<Crew>,
     next_worker: AtomicUsize,
 }
 
@@ -105,6 +114,24 @@ impl Store {
     #[must_use]
     pub fn key_len_max(&self) -> usize {
         crate::page::key_len_max(self.inner.shared.page_size)
+    }
+
+    /// Steps one of a stepped store's workers.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn step(&self) -> Step {
+        stepped::step(&self.inner.shared)
+    }
+
+    /// Ends a stepped store as a crash does: workers and tasks are dropped as they are, and nothing is written.
+    #[doc(hidden)]
+    pub fn crash(self) {
+        let crew = &mut *self.inner.crew.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(crew, Crew::Stepped) {
+            *crew = Crew::Gone;
+            self.inner.shared.begin_closing();
+            stepped::crash(&self.inner.shared);
+        }
     }
 
     /// What the device behind the store is, and the interface really in use.

@@ -4,17 +4,19 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use qpair_block::{ArenaOptions, BlockDevice, ChannelOptions, Member, StripeDevice, WakeEvent};
+use qpair_block::{
+    ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Member, StripeDevice, WakeEvent,
+};
 use qpair_memory::FrameTable;
 
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
-use super::{Store, StoreInner, labels};
+use super::{Crew, Store, StoreInner, labels};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::space::Space;
-use crate::task::{Remote, Worker, WorkerOptions};
+use crate::task::{Remote, Runtime, Worker, WorkerOptions, stepped};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -37,6 +39,9 @@ pub struct StoreOptions {
     pub stripe_unit_bytes: u64,
     /// Refuse changes.
     pub read_only: bool,
+    /// How the workers run; only simulation has them otherwise than as threads.
+    #[doc(hidden)]
+    pub runtime: Runtime,
 }
 
 impl Default for StoreOptions {
@@ -51,6 +56,7 @@ impl Default for StoreOptions {
             page_size: 4096,
             stripe_unit_bytes: 64 << 10,
             read_only: false,
+            runtime: Runtime::Threads,
         }
     }
 }
@@ -195,7 +201,12 @@ fn format(members: &[Arc<dyn BlockDevice>], options: &StoreOptions) -> Result<Su
         free_list_pages: 0,
         free_runs: 0,
         catalog_root: 0,
-        created_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        created_s: match &options.runtime {
+            Runtime::Threads => {
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+            }
+            Runtime::Stepped { clock, .. } => clock.now_ns() / 1_000_000_000,
+        },
     };
     // Both slots, so that no label of an older store stays.
     for generation in [0, 1] {
@@ -247,7 +258,7 @@ fn start(
     let pool = Pool::new(frames, workers);
     let space = Space::new(device.clone(), page_size, label.high_water);
     let shared = Arc::new(Shared::new(pool, space, device, page_size, read_only, remotes));
-    let threads = start_workers(&shared, options)?;
+    let crew = start_workers(&shared, options)?;
     let new = label.high_water == 0;
     let catalog_root = label.catalog_root;
     let mut inner = StoreInner {
@@ -257,7 +268,7 @@ fn start(
         catalog: Err(Error::new(ErrorKind::Invalid, "the catalog is not open yet")),
         free_list_fault: None,
         tables: Mutex::default(),
-        threads: Mutex::new(threads),
+        crew: Mutex::new(crew),
         next_worker: AtomicUsize::new(0),
     };
     // If this fails, `inner` is dropped, which stops the workers.
@@ -273,35 +284,65 @@ fn start(
     Ok(inner)
 }
 
-fn start_workers(
-    shared: &Arc<Shared>,
-    options: &StoreOptions,
-) -> Result<Vec<std::thread::JoinHandle<qpair_block::ChannelStatistics>>> {
-    let (started, starting) = mpsc::channel();
+fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
     let depth = options.depth.min(shared.device.info().depth_max).max(1);
     let worker_options = WorkerOptions {
         depth,
         batch: options.batch.min(depth),
         linger: Duration::from_micros(u64::from(options.linger_us)),
     };
+    match &options.runtime {
+        Runtime::Threads => start_threads(shared, worker_options).map(Crew::Threads),
+        Runtime::Stepped { seed, clock } => {
+            let workers: Result<Vec<_>> = shared
+                .remotes
+                .iter()
+                .map(|remote| {
+                    let channel = open_channel(shared, remote, worker_options)?;
+                    Ok(Worker::new(shared.clone(), remote.clone(), worker_options, channel))
+                })
+                .collect();
+            stepped::enlist(shared, workers?, *seed, clock.clone());
+            Ok(Crew::Stepped)
+        }
+    }
+}
+
+/// Opens a worker's channel, on the thread that will use it.
+fn open_channel(
+    shared: &Shared,
+    remote: &Remote,
+    options: WorkerOptions,
+) -> Result<Box<dyn IoChannel>> {
+    let channel_options = ChannelOptions {
+        depth: options.depth,
+        arenas: vec![shared.pool.frames.arena().clone()],
+        wake: Some(remote.wake.clone()),
+    };
+    shared
+        .device
+        .open_channel(&channel_options)
+        .map_err(|error| Error::block(error, "opening a worker's channel"))
+}
+
+fn start_threads(
+    shared: &Arc<Shared>,
+    worker_options: WorkerOptions,
+) -> Result<Vec<std::thread::JoinHandle<qpair_block::ChannelStatistics>>> {
+    let (started, starting) = mpsc::channel();
     let mut threads = Vec::new();
     for (index, remote) in shared.remotes.iter().enumerate() {
         let (shared, remote, report) = (shared.clone(), remote.clone(), started.clone());
         let thread =
             std::thread::Builder::new().name(format!("qpair-worker-{index}")).spawn(move || {
-                let channel_options = ChannelOptions {
-                    depth,
-                    arenas: vec![shared.pool.frames.arena().clone()],
-                    wake: Some(remote.wake.clone()),
-                };
-                match shared.device.open_channel(&channel_options) {
+                match open_channel(&shared, &remote, worker_options) {
                     Ok(channel) => {
                         let _ = report.send(Ok(()));
                         drop(report);
                         Worker::run(shared, remote, worker_options, channel)
                     }
                     Err(error) => {
-                        let _ = report.send(Err(Error::block(error, "opening a worker's channel")));
+                        let _ = report.send(Err(error));
                         qpair_block::ChannelStatistics::default()
                     }
                 }

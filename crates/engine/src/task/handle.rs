@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::stepped::{self, Step};
 use crate::error::{Error, ErrorKind, Result};
 
 struct State<T> {
@@ -69,12 +70,36 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// `Closed` if the task panicked or the store was closed before it was done.
     pub fn join(self) -> Result<T> {
+        if stepped::is_here() {
+            return self.join_stepping();
+        }
         let mut state = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(value) = state.value.take() {
                 return value;
             }
             state = self.cell.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Whether the result is there.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.is_some()
+    }
+
+    /// [`JoinHandle::join`] on a thread that steps the workers itself.
+    fn join_stepping(self) -> Result<T> {
+        loop {
+            let value = self.cell.state.lock().unwrap_or_else(PoisonError::into_inner).value.take();
+            if let Some(value) = value {
+                return value;
+            }
+            if stepped::step_any() == Step::Stuck {
+                return Err(stepped::deadlock());
+            }
         }
     }
 }

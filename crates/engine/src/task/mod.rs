@@ -7,6 +7,7 @@
 mod handle;
 mod operation;
 mod remote;
+pub(crate) mod stepped;
 mod tasks;
 mod worker;
 
@@ -16,4 +17,5 @@ pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, check_here, run, run_inline,
 };
 pub(crate) use remote::Remote;
+pub use stepped::{Runtime, Step};
 pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, verify};

@@ -1,4 +1,4 @@
-//! The worker: one thread, one channel, one loop.
+//! The worker: one channel, one loop; a thread of its own, unless it is stepped ([`super::stepped`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -12,6 +12,7 @@ use qpair_block::{ChannelStatistics, Completion, IoChannel, Request, WaitOptions
 use qpair_memory::FrameIndex;
 
 use super::remote::{LocalFuture, Remote};
+use super::stepped;
 use super::tasks::{TaskRef, Tasks};
 use crate::error::Error;
 use crate::shared::Shared;
@@ -29,10 +30,20 @@ thread_local! {
     static CURRENT: OnceCell<Rc<Worker>> = const { OnceCell::new() };
 }
 
-/// Calls `use_it` with the worker this thread is, if it is one.
+/// Calls `use_it` with the worker this thread is, or is stepping just now, if there is one.
 #[inline]
 pub(crate) fn current<T>(use_it: impl FnOnce(&Rc<Worker>) -> T) -> Option<T> {
-    CURRENT.with(|current| current.get().map(use_it))
+    CURRENT.with(|current| {
+        let stepping;
+        let worker = match current.get() {
+            Some(worker) => worker,
+            None => {
+                stepping = stepped::stepping()?;
+                &stepping
+            }
+        };
+        Some(use_it(worker))
+    })
 }
 
 /// How a worker runs.
@@ -93,16 +104,35 @@ pub(crate) struct Worker {
 /// Operations a task may begin before others get their turn.
 const CHARGE_MAX: u32 = 64;
 
+/// What one turn of the loop came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There is more to run now.
+    Busy,
+    /// Nothing to run until a completion or a message comes, or a frame comes free elsewhere.
+    Idle,
+    /// Told to stop, without tasks and with nothing in flight.
+    Done,
+}
+
+/// What the loop keeps from turn to turn.
+pub(crate) struct Pace {
+    completions: Vec<Completion>,
+    /// Told to stop.
+    stop: bool,
+    unkicked_turns: u32,
+    turns_since_poll: u32,
+}
+
 impl Worker {
-    /// Runs a worker on this thread until it is told to stop and has no tasks left. `started` is told once
-    /// the channel is open, or why it is not.
-    pub(crate) fn run(
+    /// A worker that has not begun.
+    pub(crate) fn new(
         shared: Arc<Shared>,
         remote: Arc<Remote>,
         options: WorkerOptions,
         channel: Box<dyn IoChannel>,
-    ) -> ChannelStatistics {
-        let worker = Rc::new(Self {
+    ) -> Rc<Self> {
+        Rc::new(Self {
             running: Cell::new(TaskRef { slot: u32::MAX, generation: 0 }),
             backlog: RefCell::default(),
             staged: Cell::new(0),
@@ -119,14 +149,22 @@ impl Worker {
             shared,
             remote,
             options,
-        });
+        })
+    }
+
+    /// Runs a worker on this thread until it is told to stop and has no tasks left.
+    pub(crate) fn run(
+        shared: Arc<Shared>,
+        remote: Arc<Remote>,
+        options: WorkerOptions,
+        channel: Box<dyn IoChannel>,
+    ) -> ChannelStatistics {
+        let worker = Self::new(shared, remote, options, channel);
         CURRENT.with(|current| {
             let _ = current.set(worker.clone());
         });
         worker.turns();
-        let statistics = worker.channel.borrow().statistics();
-        worker.shared.pool.give_free(&mut worker.free.borrow_mut(), 0);
-        statistics
+        worker.end()
     }
 
     #[inline(always)]
@@ -173,52 +211,116 @@ impl Worker {
         self.make_ready(self.running.get());
     }
 
-    fn turns(self: &Rc<Self>) {
-        let mut completions = Vec::with_capacity(self.options.depth as usize + 1);
-        let mut stop = false;
-        let (mut unkicked_turns, mut turns_since_poll) = (0, 0);
+    /// A fresh state of the loop.
+    pub(crate) fn pace(&self) -> Pace {
+        Pace {
+            completions: Vec::with_capacity(self.options.depth as usize + 1),
+            stop: false,
+            unkicked_turns: 0,
+            turns_since_poll: 0,
+        }
+    }
+
+    fn turns(&self) {
+        let mut pace = self.pace();
         loop {
-            if self.remote.is_pending() {
-                stop |= self.take_inbox();
+            match self.turn(&mut pace) {
+                Turn::Busy => self.look_now_and_then(&mut pace),
+                Turn::Idle => {
+                    self.sleep(&mut pace.completions, pace.stop);
+                    (pace.unkicked_turns, pace.turns_since_poll) = (0, 0);
+                }
+                Turn::Done => break,
             }
-            self.run_ready();
-            self.make_frames_free();
-            self.drop_broken();
-            self.drain_backlog();
-            if self.has_ready() || self.remote.is_pending() {
-                // Gather requests over a few turns: one doorbell for many.
-                unkicked_turns += 1;
-                let staged = self.staged.get();
-                if staged >= 2 * self.options.batch || (staged > 0 && unkicked_turns >= 16) {
-                    self.channel.borrow_mut().kick();
-                    self.staged.set(0);
-                    unkicked_turns = 0;
-                }
-                // Completions can wait a little while there is other work; each look may be a system call.
-                turns_since_poll += 1;
-                if turns_since_poll >= 8 {
-                    turns_since_poll = 0;
-                    if self.channel.borrow().in_flight() > 0 {
-                        self.channel.borrow_mut().poll(&mut completions);
-                    }
-                }
-            } else {
-                if stop && self.tasks.borrow().alive == 0 && self.channel.borrow().in_flight() == 0
-                {
-                    break;
-                }
-                self.sleep(&mut completions, stop);
-                (unkicked_turns, turns_since_poll) = (0, 0);
-            }
-            self.prefetch(&completions);
-            for completion in completions.drain(..) {
-                self.complete(completion);
+            self.take_completions(&mut pace.completions);
+        }
+    }
+
+    /// One turn, up to where completions are looked for.
+    #[inline(always)]
+    fn turn(&self, pace: &mut Pace) -> Turn {
+        if self.remote.is_pending() {
+            pace.stop |= self.take_inbox();
+        }
+        self.run_ready();
+        self.make_frames_free();
+        self.drop_broken();
+        self.drain_backlog();
+        if self.has_ready() || self.remote.is_pending() {
+            Turn::Busy
+        } else if pace.stop
+            && self.tasks.borrow().alive == 0
+            && self.channel.borrow().in_flight() == 0
+        {
+            Turn::Done
+        } else {
+            Turn::Idle
+        }
+    }
+
+    /// Hands over requests and looks for completions while there is other work, but not each time.
+    #[inline(always)]
+    fn look_now_and_then(&self, pace: &mut Pace) {
+        // Gather requests over a few turns: one doorbell for many.
+        pace.unkicked_turns += 1;
+        let staged = self.staged.get();
+        if staged >= 2 * self.options.batch || (staged > 0 && pace.unkicked_turns >= 16) {
+            self.channel.borrow_mut().kick();
+            self.staged.set(0);
+            pace.unkicked_turns = 0;
+        }
+        // Completions can wait a little while there is other work; each look may be a system call.
+        pace.turns_since_poll += 1;
+        if pace.turns_since_poll >= 8 {
+            pace.turns_since_poll = 0;
+            if self.channel.borrow().in_flight() > 0 {
+                self.channel.borrow_mut().poll(&mut pace.completions);
             }
         }
-        self.remote.take(|inbox| inbox.closed = true);
+    }
+
+    #[inline(always)]
+    fn take_completions(&self, completions: &mut Vec<Completion>) {
+        self.prefetch(completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+    }
+
+    /// One turn without ever sleeping. `look`: hand over requests and look for completions even if there is more to run.
+    pub(crate) fn step(&self, pace: &mut Pace, look: bool) -> Turn {
+        let turn = self.turn(pace);
+        if look || turn == Turn::Idle {
+            self.channel.borrow_mut().kick();
+            self.staged.set(0);
+            self.channel.borrow_mut().poll(&mut pace.completions);
+        }
+        if pace.completions.is_empty() {
+            return turn;
+        }
+        self.take_completions(&mut pace.completions);
+        Turn::Busy
+    }
+
+    /// Whether tasks wait for what may come without a message: frames that other workers free.
+    pub(crate) fn is_starving(&self) -> bool {
+        !self.frame_waiters.borrow().is_empty() || !self.broken.borrow().is_empty()
+    }
+
+    /// The end of a worker: nobody can reach it from here on, and what is left of its tasks is dropped.
+    pub(crate) fn end(&self) -> ChannelStatistics {
+        let mut left = Vec::new();
+        self.remote.take(|inbox| {
+            inbox.closed = true;
+            std::mem::swap(&mut left, &mut inbox.spawned);
+        });
+        drop(left);
         // Futures are dropped outside of the borrow: they may use the worker.
         let left = self.tasks.borrow_mut().clear();
         drop(left);
+        let statistics = self.channel.borrow().statistics();
+        self.shared.pool.give_free(&mut self.free.borrow_mut(), 0);
+        statistics
     }
 
     /// Asks for the lines that the ends of these requests will touch; they were last used when the requests began.
@@ -281,7 +383,7 @@ impl Worker {
             return;
         }
         let in_flight = self.channel.borrow().in_flight();
-        let starving = !self.frame_waiters.borrow().is_empty() || !self.broken.borrow().is_empty();
+        let starving = self.is_starving();
         let want = (in_flight / 4).clamp(1, self.options.batch);
         let linger = if want > 1 { self.options.linger } else { Duration::ZERO };
         // Frames may come free on other workers, without a message: look again soon.

@@ -1,0 +1,266 @@
+//! Workers without threads: the thread that opened the store steps them, in an order that a seed decides. For
+//! deterministic simulation; see docs/design/simulation.md.
+//!
+//! - A stepped store belongs to the thread that opened it, and all its calls are made there.
+//! - At most one worker is being stepped at a time; [`super::current`] names it. No stepping begins inside of a step.
+//! - Time is the virtual clock's. Each step takes a little of it, so that a task that only yields does not
+//!   stop it; when no worker has anything to do, it jumps to the next completion.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use qpair_block::sim::SimClock;
+
+use super::worker::{Pace, Turn, Worker};
+use crate::error::{Error, ErrorKind};
+use crate::shared::Shared;
+
+/// How the workers of a store run.
+#[derive(Clone, Debug, Default)]
+pub enum Runtime {
+    /// Each as a thread.
+    #[default]
+    Threads,
+    /// As objects on the thread that opens the store; it steps them while it waits for a result.
+    Stepped {
+        /// Decides which worker is next.
+        seed: u64,
+        /// Virtual time, which the store's devices share.
+        clock: SimClock,
+    },
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Something went on, or may go on with the next step.
+    Progress,
+    /// Every task waits, and nothing that it could wait for is under way.
+    Stuck,
+}
+
+/// Longest turn of a worker, virtual nanoseconds.
+const TURN_NS_MAX: u64 = 2000;
+
+/// Rounds in which all workers do nothing but wait for frames, before that counts as stuck. A worker gives up on
+/// frames after 2000.
+const STARVED_ROUNDS_MAX: u32 = 10_000;
+
+struct Member {
+    worker: Rc<Worker>,
+    pace: Pace,
+    done: bool,
+    /// Had nothing to do when it was stepped last, and nobody else has done anything since.
+    idle: bool,
+}
+
+impl Member {
+    fn could_run(&self) -> bool {
+        !self.done && (!self.idle || self.worker.remote().is_pending())
+    }
+}
+
+/// The workers of one store.
+struct Crew {
+    shared: Arc<Shared>,
+    members: RefCell<Vec<Member>>,
+    rng: RefCell<fastrand::Rng>,
+    clock: SimClock,
+    starved_rounds: Cell<u32>,
+}
+
+thread_local! {
+    static CREWS: RefCell<Vec<Rc<Crew>>> = const { RefCell::new(Vec::new()) };
+    static STEPPING: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+    /// Stores whose last clone was dropped by a task: they are closed between steps.
+    static DROPPED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The worker that this thread is stepping just now.
+#[cold]
+pub(super) fn stepping() -> Option<Rc<Worker>> {
+    STEPPING.try_with(|stepping| stepping.borrow().clone()).ok().flatten()
+}
+
+/// Makes `worker` the current one until this is dropped.
+struct AsCurrent(Option<Rc<Worker>>);
+
+impl AsCurrent {
+    fn new(worker: &Rc<Worker>) -> Self {
+        Self(STEPPING.with(|stepping| stepping.borrow_mut().replace(worker.clone())))
+    }
+}
+
+impl Drop for AsCurrent {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        // What it replaces is dropped after the borrow.
+        let _worker =
+            STEPPING.with(|stepping| std::mem::replace(&mut *stepping.borrow_mut(), before));
+    }
+}
+
+/// Takes a store's workers into this thread's hands.
+pub(crate) fn enlist(shared: &Arc<Shared>, workers: Vec<Rc<Worker>>, seed: u64, clock: SimClock) {
+    let members = workers
+        .into_iter()
+        .map(|worker| Member { pace: worker.pace(), worker, done: false, idle: false })
+        .collect();
+    let crew = Crew {
+        shared: shared.clone(),
+        members: RefCell::new(members),
+        rng: RefCell::new(fastrand::Rng::with_seed(seed)),
+        clock,
+        starved_rounds: Cell::new(0),
+    };
+    CREWS.with(|crews| crews.borrow_mut().push(Rc::new(crew)));
+}
+
+/// Whether this thread has stepped workers.
+pub(super) fn is_here() -> bool {
+    CREWS.try_with(|crews| !crews.borrow().is_empty()).unwrap_or(false)
+}
+
+fn crew_of(shared: &Arc<Shared>) -> Option<Rc<Crew>> {
+    CREWS
+        .with(|crews| crews.borrow().iter().find(|crew| Arc::ptr_eq(&crew.shared, shared)).cloned())
+}
+
+fn dismiss(shared: &Arc<Shared>) -> Option<Rc<Crew>> {
+    CREWS.with(|crews| {
+        let mut crews = crews.borrow_mut();
+        let position = crews.iter().position(|crew| Arc::ptr_eq(&crew.shared, shared))?;
+        Some(crews.remove(position))
+    })
+}
+
+/// Steps one worker of one of this thread's stores.
+pub(super) fn step_any() -> Step {
+    if stepping().is_some() {
+        return Step::Stuck;
+    }
+    // Stores that this thread has beside each other go on in turn.
+    let crews = CREWS.with(|crews| crews.borrow().clone());
+    let mut outcome = Step::Stuck;
+    for crew in crews {
+        if crew.step() == Step::Progress {
+            outcome = Step::Progress;
+        }
+    }
+    outcome
+}
+
+/// Steps one worker of a store; [`Step::Stuck`] on a thread that has none of it.
+pub(crate) fn step(shared: &Arc<Shared>) -> Step {
+    match crew_of(shared) {
+        Some(crew) if stepping().is_none() => crew.step(),
+        _ => Step::Stuck,
+    }
+}
+
+/// Steps a store's workers, who were told to stop, until all have.
+pub(crate) fn finish(shared: &Arc<Shared>) {
+    let Some(crew) = crew_of(shared) else { return };
+    while !crew.is_done() && crew.step() == Step::Progress {}
+    crash(shared);
+}
+
+/// Drops a store's workers and all their tasks as they are.
+pub(crate) fn crash(shared: &Arc<Shared>) {
+    let Some(crew) = dismiss(shared) else { return };
+    for member in crew.members.take() {
+        let _current = AsCurrent::new(&member.worker);
+        member.worker.end();
+    }
+    close_dropped();
+}
+
+/// Leaves a store to be closed by `close` between two steps.
+pub(crate) fn close_later(close: Box<dyn FnOnce()>) {
+    DROPPED.with(|dropped| dropped.borrow_mut().push(close));
+}
+
+fn close_dropped() {
+    while stepping().is_none()
+        && let Some(close) = DROPPED.with(|dropped| dropped.borrow_mut().pop())
+    {
+        close();
+    }
+}
+
+/// The error of whoever waits for what can never come.
+pub(crate) fn deadlock() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "deadlock: the result that is waited for is not there, no task can go on, and nothing is in flight",
+    )
+}
+
+impl Crew {
+    fn is_done(&self) -> bool {
+        self.members.borrow().iter().all(|member| member.done)
+    }
+
+    fn step(&self) -> Step {
+        let outcome = self.step_one();
+        close_dropped();
+        outcome
+    }
+
+    fn step_one(&self) -> Step {
+        let (chosen, look, turn_ns) = {
+            let (members, mut rng) = (self.members.borrow(), self.rng.borrow_mut());
+            let could: Vec<usize> =
+                (0..members.len()).filter(|index| members[*index].could_run()).collect();
+            // All others are idle: they are asked again once something happened.
+            let Some(chosen) = rng.choice(could) else {
+                drop((members, rng));
+                return self.all_idle();
+            };
+            (chosen, rng.bool(), rng.u64(1..=TURN_NS_MAX))
+        };
+        let mut members = self.members.borrow_mut();
+        let worker = members[chosen].worker.clone();
+        // Nothing that runs in a step reaches the crew: stepping does not begin inside of it.
+        let turn = {
+            let _current = AsCurrent::new(&worker);
+            worker.step(&mut members[chosen].pace, look)
+        };
+        self.clock.pass(turn_ns);
+        match turn {
+            Turn::Busy => {
+                // It may have sent messages, or freed frames.
+                members.iter_mut().for_each(|member| member.idle = false);
+                self.starved_rounds.set(0);
+            }
+            Turn::Idle => members[chosen].idle = true,
+            Turn::Done => {
+                members[chosen].done = true;
+                let _current = AsCurrent::new(&worker);
+                worker.end();
+            }
+        }
+        Step::Progress
+    }
+
+    /// Everybody waits: for the device, for frames, or for ever.
+    fn all_idle(&self) -> Step {
+        let mut members = self.members.borrow_mut();
+        let mut waiting = members.iter().filter(|member| !member.done).peekable();
+        if waiting.peek().is_none() {
+            return Step::Stuck;
+        }
+        if !self.clock.skip() {
+            if !waiting.any(|member| member.worker.is_starving()) {
+                return Step::Stuck;
+            }
+            self.starved_rounds.set(self.starved_rounds.get() + 1);
+            if self.starved_rounds.get() > STARVED_ROUNDS_MAX {
+                return Step::Stuck;
+            }
+        }
+        members.iter_mut().for_each(|member| member.idle = false);
+        Step::Progress
+    }
+}
