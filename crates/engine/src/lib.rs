@@ -14,6 +14,8 @@
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+#[allow(dead_code, unused_imports, reason = "the store does not use it yet")]
+mod log;
 mod overflow;
 mod page;
 mod pool;

@@ -1,0 +1,151 @@
+//! The records of several logs in the order of their stamps.
+//!
+//! A commit was acknowledged only if all stamps up to its own were durable. So what counts ends before the first
+//! stamp that is in no log; the records behind it were acknowledged to nobody.
+
+use super::reader::{LogReader, LogStep};
+use super::record::Record;
+
+/// What the merge wants or has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MergeStep {
+    /// These bytes are to be read, and given by [`LogMerge::give`]. Each log asks for itself: go on asking for
+    /// the next step meanwhile.
+    Read { log: usize, offset_bytes: u64, len_bytes: u32 },
+    /// Nothing more can be said before something that was asked for is given.
+    Wait,
+    /// The next record is there: [`LogMerge::record`].
+    Record,
+    /// There are no more: [`LogMerge::end`].
+    End,
+}
+
+/// What the logs held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MergeEnd {
+    /// The first stamp that is in no log: the next one to be given out.
+    pub(crate) next_stamp: u64,
+    /// Records that came out.
+    pub(crate) taken: u64,
+    /// Records before the first stamp that was asked for.
+    pub(crate) skipped: u64,
+    /// Records behind the gap: of commits that were acknowledged to nobody.
+    pub(crate) dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    /// Not looked at yet.
+    Unknown,
+    /// Waits for bytes.
+    Asked,
+    /// Its next record has this stamp.
+    Stamp(u64),
+    Ended,
+}
+
+/// Several logs, read as one.
+#[derive(Debug)]
+pub(crate) struct LogMerge {
+    logs: Vec<(LogReader, Head)>,
+    /// The log whose record came out last.
+    current: Option<usize>,
+    /// A log has a greater stamp, and none has the next: all that is left is counted only.
+    gap: bool,
+    end: MergeEnd,
+    over: bool,
+}
+
+impl LogMerge {
+    /// The records of these logs from `first_stamp` on.
+    pub(crate) fn new(readers: impl IntoIterator<Item = LogReader>, first_stamp: u64) -> Self {
+        Self {
+            logs: readers.into_iter().map(|reader| (reader, Head::Unknown)).collect(),
+            current: None,
+            gap: false,
+            end: MergeEnd { next_stamp: first_stamp, ..MergeEnd::default() },
+            over: false,
+        }
+    }
+
+    /// Goes on to the next record, or to what is needed for it. The record before is gone.
+    pub(crate) fn advance(&mut self) -> MergeStep {
+        if let Some(current) = self.current.take() {
+            self.logs[current].1 = Head::Unknown;
+        }
+        loop {
+            let (mut waiting, mut ahead) = (false, false);
+            for (log, (reader, head)) in self.logs.iter_mut().enumerate() {
+                while *head == Head::Unknown {
+                    match reader.advance() {
+                        LogStep::Read { offset_bytes, len_bytes } => {
+                            *head = Head::Asked;
+                            return MergeStep::Read { log, offset_bytes, len_bytes };
+                        }
+                        LogStep::End => *head = Head::Ended,
+                        LogStep::Record => {
+                            let stamp = reader.record().map_or(0, |record| record.stamp);
+                            if stamp < self.end.next_stamp {
+                                self.end.skipped += 1;
+                            } else if self.gap {
+                                self.end.dropped += 1;
+                            } else {
+                                *head = Head::Stamp(stamp);
+                            }
+                        }
+                    }
+                }
+                match *head {
+                    Head::Stamp(stamp) if stamp == self.end.next_stamp => {
+                        self.current = Some(log);
+                        self.end.next_stamp += 1;
+                        self.end.taken += 1;
+                        return MergeStep::Record;
+                    }
+                    Head::Stamp(_) => ahead = true,
+                    Head::Asked => waiting = true,
+                    Head::Unknown | Head::Ended => (),
+                }
+            }
+            if waiting {
+                return MergeStep::Wait;
+            }
+            if !ahead {
+                self.over = true;
+                return MergeStep::End;
+            }
+            self.gap = true;
+            for (_, head) in &mut self.logs {
+                if let Head::Stamp(_) = head {
+                    self.end.dropped += 1;
+                    *head = Head::Unknown;
+                }
+            }
+        }
+    }
+
+    /// Gives log `log` the bytes that it asked for, see [`LogReader::give`].
+    pub(crate) fn give(&mut self, log: usize, bytes: &[u8]) {
+        if let Some((reader, head)) = self.logs.get_mut(log)
+            && *head == Head::Asked
+        {
+            reader.give(bytes);
+            *head = Head::Unknown;
+        }
+    }
+
+    /// The record that [`advance`](Self::advance) came to.
+    pub(crate) fn record(&self) -> Option<Record<'_>> {
+        self.logs[self.current?].0.record()
+    }
+
+    /// What the logs held, once all was read.
+    pub(crate) fn end(&self) -> Option<MergeEnd> {
+        self.over.then_some(self.end)
+    }
+
+    /// The logs, in the order in which they were given.
+    pub(crate) fn readers(&self) -> impl Iterator<Item = &LogReader> {
+        self.logs.iter().map(|(reader, _)| reader)
+    }
+}

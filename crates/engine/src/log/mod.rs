@@ -1,0 +1,51 @@
+//! The write-ahead log: formats and state machines without any I/O of their own, see docs/design/write-ahead-log.md.
+//!
+//! - Every worker has a log of its own: a stream of bytes, in which commit records lie one behind the other.
+//! - The stream is cut into chunks, each of which is one write of the device. No block is written twice in a
+//!   life of the store, so that a torn write takes nothing with it that was there before.
+//! - Chunks lie in segments, runs of the store's space, each of which names the next.
+//! - Stamps rise along a log. A record counts if all records with smaller stamps are there, in whichever log.
+//!
+//! All integers are little-endian, all checksums CRC-32C. What reads bytes never panics on any of them.
+
+mod chunk;
+mod describe;
+mod merge;
+mod position;
+mod reader;
+mod record;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(crate) use describe::describe;
+pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
+pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
+pub(crate) use reader::{LogEnd, LogReader, LogStep};
+pub(crate) use record::{Operation, Record, RecordBuilder};
+pub(crate) use writer::{LogWriter, PlannedWrite, WriteBuffer};
+
+/// The u16 at `at`, if there are so many bytes.
+#[inline]
+fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The u32 at `at`, if there are so many bytes.
+#[inline]
+fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The u64 at `at`, if there are so many bytes.
+#[inline]
+fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Puts `value` at `at` of a header that is being made.
+#[inline]
+fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}

@@ -1,0 +1,461 @@
+//! The reading end of one log: says what to read, is given the bytes, and finds the records.
+//!
+//! What is found is a prefix of what was appended after the start: the first chunk that is not the next one of
+//! this log, whole, ends it. Behind the end the reader only looks for signs that something is missing that was
+//! durable once.
+
+use std::ops::Range;
+
+use super::chunk::ChunkHeader;
+use super::position::{LogIdentity, LogPosition};
+use super::record::{Record, record_bytes};
+use super::segment::SegmentHeader;
+
+/// What a log wants or has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogStep {
+    /// These bytes are to be read, and given by [`LogReader::give`].
+    Read { offset_bytes: u64, len_bytes: u32 },
+    /// A record is there: [`LogReader::record`].
+    Record,
+    /// There is nothing more: [`LogReader::end`].
+    End,
+}
+
+/// Why a log ends where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// No chunk of this log follows.
+    Nothing,
+    /// The next chunk is there in part.
+    Torn,
+    /// The device ends, or could not be read.
+    Short,
+    /// A chunk is whole, and what it holds makes no sense.
+    Damaged(&'static str),
+}
+
+/// How a log ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogEnd {
+    /// Where the next chunk would have been.
+    pub(crate) position: LogPosition,
+    /// Where the last good record or chunk ends in the byte stream.
+    pub(crate) lsn: u64,
+    /// Stamp of the last record; 0: there was none.
+    pub(crate) stamp: u64,
+    pub(crate) reason: EndReason,
+    /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
+    /// not the end that a crash leaves.
+    pub(crate) lost_to_lsn: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The first segment's header is next.
+    Enter,
+    /// The rest of a chunk, or the next chunk.
+    Chunks,
+    /// No chunk here: the header of the next segment says whether the log goes on there.
+    Peek(EndReason),
+    /// Behind the end, in this segment: signs of what was there, from here on.
+    Tail(EndReason, u32),
+    /// Behind the end, in the next segment.
+    TailNext(EndReason, u32),
+    Ended,
+}
+
+/// Where the record is that was found last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Window(Range<usize>),
+    /// In `partial`: it came in several chunks.
+    Partial,
+}
+
+/// The reading end of one log.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    identity: LogIdentity,
+    /// Where the next chunk is; moves on with each chunk.
+    position: LogPosition,
+    next_offset_bytes: Option<u64>,
+    /// Bytes to ask for at once.
+    read_bytes: u32,
+    /// Bytes of the segment at `base`, from `window_at` on.
+    window: Vec<u8>,
+    window_at: u32,
+    base: u64,
+    /// Bytes asked for and not given yet.
+    asked: Option<u32>,
+    /// The device gave less than was asked for: there is no more of this segment.
+    short: bool,
+    state: State,
+    /// What is left of the chunk's payload, in the window.
+    payload: Range<usize>,
+    /// Until the first record begins: what comes before belongs to one that began before the start.
+    skipping: bool,
+    partial: Vec<u8>,
+    found: Found,
+    stamp: u64,
+    /// End of the last record in the byte stream, or of the last chunk if a record is cut there.
+    lsn: u64,
+    segments: Vec<u64>,
+    end: Option<LogEnd>,
+}
+
+/// What came of asking for bytes of a segment.
+enum Fetched {
+    Ready(Range<usize>),
+    Ask(LogStep),
+    Missing,
+}
+
+/// What came of looking for a record in a chunk.
+enum Parsed {
+    Record,
+    Nothing,
+    Damaged(&'static str),
+}
+
+impl LogReader {
+    /// A reader of the log of the store with this identity number, from `start` on, that asks for up to
+    /// `read_bytes` at once.
+    pub(crate) fn new(store: u64, start: LogPosition, read_bytes: u32) -> Self {
+        let block = start.geometry.block_bytes.max(1);
+        Self {
+            identity: start.identity(store),
+            position: start,
+            next_offset_bytes: None,
+            read_bytes: (read_bytes / block).max(1) * block,
+            window: Vec::new(),
+            window_at: 0,
+            base: start.segment_offset_bytes,
+            asked: None,
+            short: false,
+            state: State::Enter,
+            payload: 0..0,
+            skipping: true,
+            partial: Vec::new(),
+            found: Found::Nothing,
+            stamp: 0,
+            lsn: start.lsn,
+            segments: vec![start.segment_offset_bytes],
+            end: None,
+        }
+    }
+
+    /// Goes on to the next record, or to what is needed for it. The record before is gone.
+    pub(crate) fn advance(&mut self) -> LogStep {
+        if self.found == Found::Partial {
+            self.partial.clear();
+        }
+        self.found = Found::Nothing;
+        loop {
+            let step = match self.state {
+                State::Enter => self.enter(),
+                State::Chunks if !self.payload.is_empty() => match self.parse() {
+                    Parsed::Record => return LogStep::Record,
+                    Parsed::Nothing => continue,
+                    Parsed::Damaged(what) => {
+                        self.state = State::Tail(EndReason::Damaged(what), self.position.at_bytes);
+                        continue;
+                    }
+                },
+                State::Chunks => self.chunk(),
+                State::Peek(reason) => self.peek(reason),
+                State::Tail(reason, at) => self.tail(reason, at, false),
+                State::TailNext(reason, at) => self.tail(reason, at, true),
+                State::Ended => return LogStep::End,
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    /// Gives the bytes that were asked for. Fewer mean that the device has no more, none that it could not be
+    /// read: the log ends there.
+    pub(crate) fn give(&mut self, bytes: &[u8]) {
+        let Some(asked) = self.asked.take() else { return };
+        let len = bytes.len().min(asked as usize);
+        self.window.extend_from_slice(&bytes[..len]);
+        self.short |= len < asked as usize;
+    }
+
+    /// The record that [`advance`](Self::advance) came to.
+    pub(crate) fn record(&self) -> Option<Record<'_>> {
+        match &self.found {
+            Found::Nothing => None,
+            Found::Window(range) => Record::again(self.window.get(range.clone())?),
+            Found::Partial => Record::again(&self.partial),
+        }
+    }
+
+    /// How the log ended, once it did.
+    pub(crate) fn end(&self) -> Option<LogEnd> {
+        self.end
+    }
+
+    /// Offsets of the segments that were entered so far: none of them may be used for anything else before the
+    /// records are safe elsewhere.
+    pub(crate) fn segments(&self) -> &[u64] {
+        &self.segments
+    }
+
+    /// Bytes `from..from + len` of the segment at `base`. `ahead`: what follows is wanted too.
+    fn fetch(&mut self, from: u32, len: u32, ahead: bool) -> Fetched {
+        let segment = self.position.geometry.segment_bytes;
+        let (end, window_end) = (from + len, self.window_at + self.window.len() as u32);
+        if from >= self.window_at && end <= window_end {
+            let start = (from - self.window_at) as usize;
+            return Fetched::Ready(start..start + len as usize);
+        }
+        if let Some(asked) = self.asked {
+            return Fetched::Ask(self.ask(window_end, asked));
+        }
+        if self.short {
+            return Fetched::Missing;
+        }
+        if from < self.window_at || from >= window_end {
+            self.window.clear();
+        } else {
+            self.window.drain(..(from - self.window_at) as usize);
+        }
+        self.window_at = from;
+        let at = from + self.window.len() as u32;
+        let needed = (end - at).next_multiple_of(self.position.geometry.block_bytes);
+        let wanted = if ahead { needed.max(self.read_bytes) } else { needed };
+        Fetched::Ask(self.ask(at, wanted.min(segment - at)))
+    }
+
+    fn ask(&mut self, at: u32, len_bytes: u32) -> LogStep {
+        self.asked = Some(len_bytes);
+        LogStep::Read { offset_bytes: self.base + u64::from(at), len_bytes }
+    }
+
+    /// Looks at the segment at `base` from now on.
+    fn turn_to(&mut self, base: u64) {
+        if self.base != base {
+            self.base = base;
+            self.window.clear();
+            self.window_at = 0;
+            self.short = false;
+        }
+    }
+
+    /// Reads the header of the segment that the reader starts in.
+    fn enter(&mut self) -> Option<LogStep> {
+        let block = self.position.geometry.block_bytes;
+        let reason = match self.fetch(0, block, self.position.at_bytes == block) {
+            Fetched::Ask(step) => return Some(step),
+            Fetched::Missing => EndReason::Short,
+            Fetched::Ready(range) => {
+                let header = SegmentHeader::decode(&self.window[range], self.identity, self.base)
+                    .filter(|header| {
+                        header.sequence == self.position.segment_sequence
+                            && header.geometry == self.position.geometry
+                    });
+                if let Some(header) = header {
+                    self.next_offset_bytes = Some(header.next_offset_bytes);
+                    self.state = State::Chunks;
+                    return None;
+                }
+                EndReason::Nothing
+            }
+        };
+        self.state = State::Tail(reason, self.position.at_bytes);
+        None
+    }
+
+    /// Comes to the next chunk.
+    fn chunk(&mut self) -> Option<LogStep> {
+        let LogPosition { at_bytes: at, chunk_sequence, segment_sequence, lsn, geometry, .. } =
+            self.position;
+        let left = geometry.segment_bytes - at;
+        if left == 0 {
+            self.state = State::Peek(EndReason::Nothing);
+            return None;
+        }
+        let range = match self.fetch(at, geometry.block_bytes.min(left), true) {
+            Fetched::Ask(step) => return Some(step),
+            Fetched::Missing => return self.stop(EndReason::Short),
+            Fetched::Ready(range) => range,
+        };
+        let header = ChunkHeader::decode(&self.window[range], self.identity).filter(|header| {
+            header.sequence == chunk_sequence
+                && header.segment_sequence == segment_sequence
+                && header.lsn == lsn
+                && header.used_bytes() <= left.into()
+        });
+        let Some(header) = header else { return self.stop(EndReason::Nothing) };
+        // It fits into the segment, so it fits into a u32.
+        let used = header.used_bytes() as u32;
+        let range = match self.fetch(at, used, true) {
+            Fetched::Ask(step) => return Some(step),
+            Fetched::Missing => return self.stop(EndReason::Torn),
+            Fetched::Ready(range) => range,
+        };
+        let payload = range.end - header.payload_bytes as usize..range.end;
+        if crc_fast::crc32_iscsi(&self.window[payload.clone()]) != header.payload_sum {
+            return self.stop(EndReason::Torn);
+        }
+        if self.skipping {
+            let skipped = header.first_record.unwrap_or(header.payload_bytes);
+            self.skipping = header.first_record.is_none();
+            self.payload = payload.start + skipped as usize..payload.end;
+            self.lsn = lsn + u64::from(skipped);
+        } else if self.partial.is_empty() != (header.first_record == Some(0)) {
+            self.state = State::Tail(EndReason::Damaged("a record begins in its midst"), at);
+            return None;
+        } else {
+            self.payload = payload;
+        }
+        self.position.lsn = lsn + u64::from(header.payload_bytes);
+        self.position.chunk_sequence = chunk_sequence.wrapping_add(1);
+        self.position.at_bytes = at + used.next_multiple_of(geometry.block_bytes).min(left);
+        None
+    }
+
+    fn stop(&mut self, reason: EndReason) -> Option<LogStep> {
+        self.state = State::Peek(reason);
+        None
+    }
+
+    /// Looks for a record in what is left of the chunk.
+    fn parse(&mut self) -> Parsed {
+        let payload = &self.window[self.payload.clone()];
+        if self.partial.is_empty() {
+            match record_bytes(payload) {
+                Some(Err(what)) => return Parsed::Damaged(what),
+                Some(Ok(len)) if len <= payload.len() => {
+                    let range = self.payload.start..self.payload.start + len;
+                    match check(&self.window[range.clone()], self.stamp) {
+                        Err(what) => return Parsed::Damaged(what),
+                        Ok(stamp) => self.stamp = stamp,
+                    }
+                    self.payload.start = range.end;
+                    self.lsn += len as u64;
+                    self.found = Found::Window(range);
+                    return Parsed::Record;
+                }
+                _ => {
+                    // The rest comes with the next chunk.
+                    self.partial.extend_from_slice(payload);
+                    self.payload.start = self.payload.end;
+                    return Parsed::Nothing;
+                }
+            }
+        }
+        // First so much that the length is there, then so much as it says and the chunk has.
+        let length_len = 4usize.saturating_sub(self.partial.len()).min(payload.len());
+        let (length, payload) = payload.split_at(length_len);
+        self.partial.extend_from_slice(length);
+        self.payload.start += length_len;
+        let len = match record_bytes(&self.partial) {
+            None => return Parsed::Nothing,
+            Some(Err(what)) => return Parsed::Damaged(what),
+            Some(Ok(len)) => len,
+        };
+        let rest = (len - self.partial.len()).min(payload.len());
+        self.partial.extend_from_slice(&payload[..rest]);
+        self.payload.start += rest;
+        if self.partial.len() < len {
+            return Parsed::Nothing;
+        }
+        match check(&self.partial, self.stamp) {
+            Err(what) => return Parsed::Damaged(what),
+            Ok(stamp) => self.stamp = stamp,
+        }
+        self.lsn += len as u64;
+        self.found = Found::Partial;
+        Parsed::Record
+    }
+
+    /// Goes on in the next segment, if the log does.
+    fn peek(&mut self, reason: EndReason) -> Option<LogStep> {
+        let Some(next) = self.next_offset_bytes else {
+            self.state = State::Tail(reason, self.position.at_bytes);
+            return None;
+        };
+        self.turn_to(next);
+        let LogPosition { geometry, segment_sequence, chunk_sequence, lsn, .. } = self.position;
+        let header = match self.fetch(0, geometry.block_bytes, true) {
+            Fetched::Ask(step) => return Some(step),
+            Fetched::Missing => None,
+            Fetched::Ready(range) => {
+                SegmentHeader::decode(&self.window[range], self.identity, next).filter(|header| {
+                    header.sequence == segment_sequence.wrapping_add(1)
+                        && header.first_chunk == chunk_sequence
+                        && header.lsn == lsn
+                        && header.geometry == geometry
+                })
+            }
+        };
+        if let Some(header) = header {
+            self.position.segment_offset_bytes = next;
+            self.position.segment_sequence = segment_sequence.wrapping_add(1);
+            self.position.at_bytes = geometry.block_bytes;
+            self.next_offset_bytes = Some(header.next_offset_bytes);
+            self.segments.push(next);
+            self.state = State::Chunks;
+        } else {
+            self.state = State::Tail(reason, self.position.at_bytes);
+        }
+        None
+    }
+
+    /// Looks behind the end, block by block, for chunks of this log that say that more of it was durable.
+    fn tail(&mut self, reason: EndReason, from: u32, in_next: bool) -> Option<LogStep> {
+        let geometry = self.position.geometry;
+        let base = match (in_next, self.next_offset_bytes) {
+            (true, Some(next)) => next,
+            _ => self.position.segment_offset_bytes,
+        };
+        self.turn_to(base);
+        let sequence = self.position.segment_sequence.wrapping_add(in_next.into());
+        let end_lsn = if self.partial.is_empty() { self.lsn } else { self.position.lsn };
+        let mut at = from;
+        let mut lost_to_lsn = None;
+        while at < geometry.segment_bytes && lost_to_lsn.is_none() {
+            let range = match self.fetch(at, geometry.block_bytes, true) {
+                Fetched::Ask(step) => {
+                    self.state =
+                        if in_next { State::TailNext(reason, at) } else { State::Tail(reason, at) };
+                    return Some(step);
+                }
+                Fetched::Missing => break,
+                Fetched::Ready(range) => range,
+            };
+            let block = &self.window[range];
+            let chunk = ChunkHeader::decode(block, self.identity)
+                .filter(|chunk| chunk.segment_sequence == sequence)
+                .map(|chunk| chunk.durable_lsn);
+            let segment = SegmentHeader::decode(block, self.identity, base)
+                .filter(|segment| at == 0 && segment.sequence == sequence)
+                .map(|segment| segment.durable_lsn);
+            lost_to_lsn = chunk.or(segment).filter(|durable| *durable > end_lsn);
+            at += geometry.block_bytes;
+        }
+        if lost_to_lsn.is_none() && !in_next && self.next_offset_bytes.is_some() {
+            self.state = State::TailNext(reason, 0);
+            return None;
+        }
+        self.end = Some(LogEnd {
+            position: self.position,
+            lsn: end_lsn,
+            stamp: self.stamp,
+            reason,
+            lost_to_lsn,
+        });
+        self.state = State::Ended;
+        None
+    }
+}
+
+/// The stamp of the record that these bytes are, if they are one that can follow `stamp`.
+fn check(bytes: &[u8], stamp: u64) -> Result<u64, &'static str> {
+    let record = Record::decode(bytes)?;
+    if record.stamp <= stamp { Err("stamps do not rise") } else { Ok(record.stamp) }
+}

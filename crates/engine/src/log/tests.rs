@@ -1,0 +1,197 @@
+//! Logs on a device of software: what is written is read, and what is broken is a prefix.
+
+use super::*;
+
+/// An operation that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owned {
+    Put(u32, Vec<u8>, Vec<u8>),
+    PutLarge(u32, Vec<u8>, [u8; 24]),
+    Delete(u32, Vec<u8>),
+    Create(u32, String),
+    Drop(u32),
+}
+
+impl Owned {
+    fn of(operation: Operation<'_>) -> Self {
+        match operation {
+            Operation::Put { tree, key, value } => Self::Put(tree, key.to_vec(), value.to_vec()),
+            Operation::PutLarge { tree, key, descriptor } => {
+                Self::PutLarge(tree, key.to_vec(), descriptor)
+            }
+            Operation::Delete { tree, key } => Self::Delete(tree, key.to_vec()),
+            Operation::CreateTable { tree, name } => Self::Create(tree, name.to_owned()),
+            Operation::DropTable { tree } => Self::Drop(tree),
+        }
+    }
+
+    fn as_operation(&self) -> Operation<'_> {
+        match self {
+            Self::Put(tree, key, value) => Operation::Put { tree: *tree, key, value },
+            Self::PutLarge(tree, key, descriptor) => {
+                Operation::PutLarge { tree: *tree, key, descriptor: *descriptor }
+            }
+            Self::Delete(tree, key) => Operation::Delete { tree: *tree, key },
+            Self::Create(tree, name) => Operation::CreateTable { tree: *tree, name },
+            Self::Drop(tree) => Operation::DropTable { tree: *tree },
+        }
+    }
+}
+
+pub(super) type Commit = (u64, Vec<Owned>);
+
+fn bytes(random: &mut fastrand::Rng, len_max: usize) -> Vec<u8> {
+    let len = random.usize(..=len_max);
+    std::iter::repeat_with(|| random.u8(..)).take(len).collect()
+}
+
+pub(super) fn commit(random: &mut fastrand::Rng, stamp: u64, value_max: usize) -> Commit {
+    let operations = (0..random.usize(0..6))
+        .map(|_| {
+            let tree = random.u32(..);
+            match random.u32(0..10) {
+                0 => Owned::Delete(tree, bytes(random, 40)),
+                1 => Owned::Create(tree, "täble".repeat(random.usize(1..5))),
+                2 => Owned::Drop(tree),
+                3 => Owned::PutLarge(tree, bytes(random, 40), [random.u8(..); 24]),
+                _ => Owned::Put(tree, bytes(random, 40), bytes(random, value_max)),
+            }
+        })
+        .collect();
+    (stamp, operations)
+}
+
+/// A device with one or several logs on it.
+pub(super) struct Disk {
+    pub(super) bytes: Vec<u8>,
+    pub(super) geometry: LogGeometry,
+    next_free: u64,
+}
+
+pub(super) const STORE: [u8; 16] = [7, 1, 2, 3, 4, 5, 6, 9, 1, 2, 8, 4, 5, 6, 7, 8];
+
+pub(super) fn identity(incarnation: u64, log: u16) -> LogIdentity {
+    LogIdentity::new(STORE, incarnation, log)
+}
+
+impl Disk {
+    pub(super) fn new(block_bytes: u32, segment_bytes: u32) -> Self {
+        let geometry = LogGeometry { block_bytes, segment_bytes };
+        // Something is before the log.
+        Self { bytes: Vec::new(), geometry, next_free: u64::from(block_bytes) * 3 }
+    }
+
+    pub(super) fn segment(&mut self) -> u64 {
+        let offset = self.next_free;
+        self.next_free += u64::from(self.geometry.segment_bytes);
+        offset
+    }
+
+    pub(super) fn writer(&mut self, incarnation: u64, log: u16) -> LogWriter {
+        let (current, next) = (self.segment(), self.segment());
+        LogWriter::new(identity(incarnation, log), self.geometry, current, next).unwrap()
+    }
+
+    /// Plans a write and does it.
+    pub(super) fn write(
+        &mut self,
+        writer: &mut LogWriter,
+        capacity: usize,
+    ) -> Option<PlannedWrite> {
+        while writer.needs_segment() {
+            let segment = self.segment();
+            writer.give_segment(segment);
+        }
+        let mut buffer = vec![0xee; capacity];
+        let planned = writer.next_write(buffer.as_mut_slice())?;
+        let at = planned.offset_bytes as usize;
+        let len = planned.len_bytes as usize;
+        assert!(planned.offset_bytes.is_multiple_of(self.geometry.block_bytes.into()));
+        if self.bytes.len() < at + len {
+            self.bytes.resize(at + len, 0);
+        }
+        self.bytes[at..at + len].copy_from_slice(&buffer[..len]);
+        Some(planned)
+    }
+
+    pub(super) fn write_all(&mut self, writer: &mut LogWriter, capacity: usize) {
+        while let Some(planned) = self.write(writer, capacity) {
+            writer.complete(&planned);
+        }
+        assert_eq!(writer.pending_bytes(), 0);
+        assert_eq!(writer.in_flight(), 0);
+        assert_eq!(writer.durable_lsn(), writer.end_lsn());
+        assert_eq!(writer.durable_stamp(), writer.appended_stamp());
+    }
+
+    pub(super) fn read(&self, start: LogPosition) -> (Vec<Commit>, LogEnd) {
+        read(&self.bytes, start, 8192)
+    }
+}
+
+pub(super) fn append(writer: &mut LogWriter, commit: &Commit) -> u64 {
+    let encode = |record: &mut RecordBuilder<'_>| {
+        commit.1.iter().for_each(|operation| record.push(operation.as_operation()));
+    };
+    writer.append(commit.0, encode).unwrap()
+}
+
+fn part(bytes: &[u8], offset: u64, len: u32) -> &[u8] {
+    let start = bytes.len().min(offset as usize);
+    &bytes[start..bytes.len().min(start + len as usize)]
+}
+
+fn owned(record: &Record<'_>) -> Commit {
+    let operations: Vec<Owned> = record.operations().map(Owned::of).collect();
+    assert_eq!(operations.len(), record.operation_count as usize);
+    assert!(!describe(record).is_empty());
+    (record.stamp, operations)
+}
+
+pub(super) fn read(bytes: &[u8], start: LogPosition, at_once: u32) -> (Vec<Commit>, LogEnd) {
+    let mut reader = LogReader::new(identity(0, 0).store, start, at_once);
+    let mut commits = Vec::new();
+    loop {
+        match reader.advance() {
+            LogStep::Read { offset_bytes, len_bytes } => {
+                reader.give(part(bytes, offset_bytes, len_bytes));
+            }
+            LogStep::Record => commits.push(owned(&reader.record().unwrap())),
+            LogStep::End => return (commits, reader.end().unwrap()),
+        }
+    }
+}
+
+#[test]
+fn what_is_appended_is_read() {
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let block = 512 << random.u32(0..4);
+        let mut disk = Disk::new(block, block * random.u32(4..40));
+        let mut writer = disk.writer(seed, 3);
+        let start = writer.position();
+        let capacity = block as usize * random.usize(2..12);
+        let value_max = [20, 300, 30_000][random.usize(..3)];
+        let (mut commits, mut stamp) = (Vec::new(), 0);
+        for _ in 0..random.usize(0..80) {
+            stamp += random.u64(1..4);
+            let commit = commit(&mut random, stamp, value_max);
+            append(&mut writer, &commit);
+            commits.push(commit);
+            if random.u32(0..4) == 0
+                && let Some(planned) = disk.write(&mut writer, capacity)
+            {
+                writer.complete(&planned);
+            }
+        }
+        disk.write_all(&mut writer, capacity);
+        for at_once in [512, 8192, 1 << 20] {
+            let (found, end) = read(&disk.bytes, start, at_once);
+            assert_eq!(found.len(), commits.len(), "seed {seed}, {end:?}");
+            assert!(found == commits, "seed {seed}");
+            assert_eq!((end.lsn, end.stamp), (writer.end_lsn(), stamp), "seed {seed}");
+            assert_eq!(end.lost_to_lsn, None, "seed {seed}");
+            assert_eq!(end.position, writer.position(), "seed {seed}");
+        }
+    }
+}
