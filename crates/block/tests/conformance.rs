@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_block::{
     BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, IoError, Member, NullDevice,
     NullOptions, Op, RamDevice, RamOptions, StripeDevice,
@@ -68,6 +69,30 @@ fn null_device() {
     println!("{report}");
     report.assert_passed();
     assert!(report.passed().any(|name| name == "every_tag_once"));
+}
+
+fn sim(options: impl Fn(SimOptions) -> SimOptions) -> impl Fn() -> Arc<dyn BlockDevice> {
+    move || {
+        let fresh = SimOptions { free_running: true, ..SimOptions::new(1, &SimClock::new()) };
+        Arc::new(SimDevice::new(options(fresh)).unwrap())
+    }
+}
+
+#[test]
+fn sim_device() {
+    let skips = &["read_only_refuses_writes", "completion_fd"];
+    pass(sim(|options| options), Options::default(), skips);
+    pass(
+        sim(|options| SimOptions { logical_block_bytes: 4096, ..options }),
+        Options::default(),
+        skips,
+    );
+}
+
+#[test]
+fn sim_device_without_a_cache() {
+    let make = sim(|options| SimOptions { volatile_write_cache: false, ..options });
+    pass(make, Options::default(), &["read_only_refuses_writes", "completion_fd"]);
 }
 
 fn delay(inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {

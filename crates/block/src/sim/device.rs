@@ -1,0 +1,206 @@
+//! The control plane of a simulated device.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::channel::SimChannel;
+use super::clock::SimClock;
+use super::disk::Disk;
+use super::faults::{SimFaults, SimLatency};
+use super::medium::SECTOR_BYTES;
+use super::power::SimPower;
+use super::trace::TraceHash;
+use crate::device::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
+use crate::error::{Error, ErrorKind, Result};
+use crate::size::format_bytes;
+
+/// How to make a [`SimDevice`].
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Its name in reports.
+    pub name: String,
+    /// Decides its latencies and faults, and what survives a power cut.
+    pub seed: u64,
+    /// Virtual time; shared by all that work together.
+    pub clock: SimClock,
+    /// What it hangs on; shared by devices that lose power together.
+    pub power: SimPower,
+    /// Size of a new one, bytes; a multiple of the logical block.
+    pub size_bytes: u64,
+    /// Size up to which it can grow, bytes.
+    pub size_bytes_max: u64,
+    /// Smallest unit of addressing, bytes: 512 or more. Power cuts tear at 512 all the same.
+    pub logical_block_bytes: u32,
+    /// Whether completed writes need a flush to be durable.
+    pub volatile_write_cache: bool,
+    /// Whether looking at a channel lets time pass if nothing else would end what is in flight. For those who are not stepped.
+    pub free_running: bool,
+}
+
+impl SimOptions {
+    /// A device of 1 MiB that grows to 1 GiB, with a volatile cache, on power of its own.
+    #[must_use]
+    pub fn new(seed: u64, clock: &SimClock) -> Self {
+        Self {
+            name: "sim".to_owned(),
+            seed,
+            clock: clock.clone(),
+            power: SimPower::new(clock),
+            size_bytes: 1 << 20,
+            size_bytes_max: 1 << 30,
+            logical_block_bytes: 512,
+            volatile_write_cache: true,
+            free_running: false,
+        }
+    }
+}
+
+/// A disk in memory whose latencies, faults and losses follow from a seed. Clones are the same device.
+///
+/// A write is visible once it completed. It is durable once a flush completed that was submitted after its
+/// submitter had its completion, or when it completed with FUA. When the power is cut, each write that is not durable, also
+/// those in flight, is lost, kept or torn between any of its sectors.
+#[derive(Clone)]
+pub struct SimDevice {
+    info: Arc<DeviceInfo>,
+    size_bytes_max: u64,
+    free_running: bool,
+    clock: SimClock,
+    disk: Arc<Mutex<Disk>>,
+}
+
+impl SimDevice {
+    /// Makes one, of zeroes.
+    ///
+    /// # Errors
+    /// `Invalid` if sizes are off their grid.
+    pub fn new(options: SimOptions) -> Result<Self> {
+        let content = vec![0; options.size_bytes as usize];
+        Self::over(options, content)
+    }
+
+    /// Makes one that holds `content`: what survived on another, for instance. Its size is that of the content.
+    ///
+    /// # Errors
+    /// `Invalid` if sizes are off their grid.
+    pub fn over(options: SimOptions, content: Vec<u8>) -> Result<Self> {
+        let SimOptions { name, seed, clock, power, size_bytes_max, logical_block_bytes, .. } =
+            options;
+        let block = logical_block_bytes as usize;
+        if !block.is_power_of_two()
+            || block < SECTOR_BYTES
+            || content.is_empty()
+            || !content.len().is_multiple_of(block)
+        {
+            let context = format!("{name} of {} bytes, in blocks of {block}", content.len());
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let info = DeviceInfo {
+            name,
+            interface: "sim".into(),
+            mode: format!("seed {seed}"),
+            logical_block_bytes,
+            memory_alignment_bytes: 1,
+            transfer_bytes_max: 1 << 20,
+            atomic_write_bytes: SECTOR_BYTES as u32,
+            volatile_write_cache: options.volatile_write_cache,
+            read_only: false,
+            growable: size_bytes_max > content.len() as u64,
+            depth_max: 1 << 12,
+        };
+        Ok(Self {
+            disk: Arc::new(Mutex::new(Disk::new(
+                info.clone(),
+                clock.clone(),
+                power,
+                seed,
+                content,
+            ))),
+            info: Arc::new(info),
+            size_bytes_max,
+            free_running: options.free_running,
+            clock,
+        })
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the faults from now on.
+    pub fn set_faults(&self, faults: SimFaults) {
+        self.disk().faults = faults;
+    }
+
+    /// Sets the times that requests take from now on.
+    pub fn set_latency(&self, latency: SimLatency) {
+        self.disk().latency = latency;
+    }
+
+    /// The bytes that reads see; after the power was cut, those that survived.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        self.disk().content()
+    }
+
+    /// A hash over all requests that have ended: when, what, and their bytes.
+    #[must_use]
+    pub fn trace(&self) -> TraceHash {
+        self.disk().trace()
+    }
+
+    /// A hash of [`SimDevice::content`].
+    #[must_use]
+    pub fn content_hash(&self) -> TraceHash {
+        self.disk().content_hash()
+    }
+
+    /// Requests that ended with an error so far.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.disk().errors()
+    }
+}
+
+impl fmt::Debug for SimDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimDevice {} of {} bytes", self.info.name, self.size_bytes())
+    }
+}
+
+impl BlockDevice for SimDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.disk().size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        let mut disk = self.disk();
+        if size_bytes <= disk.size_bytes() {
+            return Ok(());
+        }
+        if disk.is_dead() {
+            return Err(Error::new(ErrorKind::Io, format!("{} has no power", self.info.name)));
+        }
+        let size_bytes = size_bytes.next_multiple_of(self.info.logical_block_bytes.into());
+        if size_bytes > self.size_bytes_max {
+            let context = format!("{} cannot grow to {}", self.info.name, format_bytes(size_bytes));
+            return Err(Error::new(ErrorKind::NoSpace, context).hint("the simulated disk is full"));
+        }
+        disk.grow(size_bytes);
+        Ok(())
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        Ok(Box::new(SimChannel::new(
+            self.disk.clone(),
+            self.clock.clone(),
+            self.free_running,
+            options,
+        )))
+    }
+}

@@ -1,0 +1,89 @@
+//! The power supply of simulated devices: all that share one lose it at the same moment.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::clock::SimClock;
+
+struct State {
+    /// When the power goes; `u64::MAX`: not yet known.
+    cut_ns: u64,
+    /// Writes and flushes until the one that the cut meets; 0: none does.
+    countdown: u64,
+    /// Writes and flushes carried out so far.
+    changes: u64,
+}
+
+/// Power that can be cut, once. Clones are the same supply.
+#[derive(Clone)]
+pub struct SimPower {
+    clock: SimClock,
+    state: Arc<Mutex<State>>,
+}
+
+impl SimPower {
+    /// Power that stays until it is cut.
+    #[must_use]
+    pub fn new(clock: &SimClock) -> Self {
+        let state = State { cut_ns: u64::MAX, countdown: 0, changes: 0 };
+        Self { clock: clock.clone(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cuts it at this moment.
+    pub fn cut(&self) {
+        self.cut_at(self.clock.now_ns());
+    }
+
+    /// Cuts it at a moment to come.
+    pub fn cut_at(&self, at_ns: u64) {
+        let mut state = self.lock();
+        state.cut_ns = state.cut_ns.min(at_ns);
+        self.clock.schedule(at_ns);
+    }
+
+    /// Cuts it at the `nth` write or flush from now that a device on it carries out: before that, or after.
+    pub fn cut_at_change(&self, nth: u64) {
+        self.lock().countdown = nth;
+    }
+
+    /// Whether it is gone.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut_ns() <= self.clock.now_ns()
+    }
+
+    /// Writes and flushes that its devices carried out.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    pub(super) fn cut_ns(&self) -> u64 {
+        self.lock().cut_ns
+    }
+
+    /// Counts a write or flush; whether the cut meets it.
+    pub(super) fn count_change(&self) -> bool {
+        let now_ns = self.clock.now_ns();
+        let mut state = self.lock();
+        state.changes += 1;
+        if state.countdown == 0 {
+            return false;
+        }
+        state.countdown -= 1;
+        if state.countdown == 0 {
+            state.cut_ns = state.cut_ns.min(now_ns);
+        }
+        state.countdown == 0
+    }
+}
+
+impl fmt::Debug for SimPower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_cut() { "SimPower, cut" } else { "SimPower" })
+    }
+}
