@@ -248,7 +248,9 @@ impl LogWriter {
         buffer: &mut (impl WriteBuffer + ?Sized),
     ) -> Option<PlannedWrite> {
         let block = self.geometry.block_bytes as usize;
-        let capacity = buffer.capacity_bytes() / block * block;
+        // A segment has room for two chunks at least: the second tells of the first, should it get damaged.
+        let half = (self.geometry.segment_bytes as usize / 2).max(2 * block);
+        let capacity = buffer.capacity_bytes().min(half) / block * block;
         debug_assert!(capacity >= 2 * block, "a segment's header and its first chunk go together");
         let pending = self.pending_bytes();
         if pending == 0 || capacity < 2 * block {

@@ -1,0 +1,126 @@
+//! Several logs as one: all stamps up to the first that is missing.
+
+use super::*;
+
+/// Writes `stamps` commits to `log_count` logs, and returns where they begin and which log has which stamp.
+fn spread(
+    disk: &mut Disk,
+    random: &mut fastrand::Rng,
+    log_count: u16,
+    stamps: u64,
+) -> (Vec<LogPosition>, Vec<Commit>, Vec<usize>) {
+    let mut writers: Vec<LogWriter> = (0..log_count).map(|log| disk.writer(6, log)).collect();
+    let starts = writers.iter().map(LogWriter::position).collect();
+    let (mut commits, mut homes) = (Vec::new(), Vec::new());
+    for stamp in 1..=stamps {
+        let commit = commit(random, stamp, 300);
+        let home = random.usize(..writers.len());
+        append(&mut writers[home], &commit);
+        commits.push(commit);
+        homes.push(home);
+        if random.u32(0..5) == 0 {
+            disk.write_all(&mut writers[home], 2048);
+        }
+    }
+    for writer in &mut writers {
+        disk.write_all(writer, 2048);
+    }
+    (starts, commits, homes)
+}
+
+/// Reads the logs as one; answers to reads come late and in any order.
+fn merge(
+    bytes: &[u8],
+    starts: &[LogPosition],
+    first_stamp: u64,
+    random: &mut fastrand::Rng,
+) -> (Vec<Commit>, MergeEnd) {
+    let readers = starts.iter().map(|start| LogReader::new(identity(6, 0).store, *start, 2048));
+    let mut merge = LogMerge::new(readers, first_stamp);
+    let (mut found, mut asked) = (Vec::new(), Vec::new());
+    loop {
+        match merge.advance() {
+            MergeStep::Read { log, offset_bytes, len_bytes } => {
+                asked.push((log, offset_bytes, len_bytes));
+            }
+            MergeStep::Wait => {
+                let (log, offset_bytes, len_bytes) = asked.swap_remove(random.usize(..asked.len()));
+                merge.give(log, part(bytes, offset_bytes, len_bytes));
+            }
+            MergeStep::Record => found.push(owned(&merge.record().unwrap())),
+            MergeStep::End => {
+                assert!(merge.record().is_none() && asked.is_empty());
+                assert!(merge.readers().all(|reader| reader.end().is_some()));
+                return (found, merge.end().unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn records_come_in_the_order_of_their_stamps() {
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut disk = Disk::new(512, 512 * 8);
+        let stamps = random.u64(0..150);
+        let log_count = random.u16(1..6);
+        let (starts, commits, _) = spread(&mut disk, &mut random, log_count, stamps);
+        let first = random.u64(1..=stamps + 1);
+        let (found, end) = merge(&disk.bytes, &starts, first, &mut random);
+        assert!(found == commits[first as usize - 1..], "seed {seed}: {end:?}");
+        let expected = MergeEnd {
+            next_stamp: stamps + 1,
+            taken: stamps + 1 - first,
+            skipped: first - 1,
+            dropped: 0,
+        };
+        assert_eq!(end, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn nothing_behind_a_gap_comes_out() {
+    let mut gaps = 0;
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut disk = Disk::new(512, 512 * 8);
+        let (starts, commits, homes) = spread(&mut disk, &mut random, 4, 120);
+        // One log loses a block.
+        let broken = random.usize(..4);
+        let mut bytes = disk.bytes.clone();
+        let reader_segments = {
+            let mut reader = LogReader::new(identity(6, 0).store, starts[broken], 4096);
+            while let step @ (LogStep::Read { .. } | LogStep::Record) = reader.advance() {
+                if let LogStep::Read { offset_bytes, len_bytes } = step {
+                    reader.give(part(&bytes, offset_bytes, len_bytes));
+                }
+            }
+            reader.segments().to_vec()
+        };
+        let at = reader_segments[random.usize(..reader_segments.len())] as usize
+            + 512 * random.usize(0..8);
+        if let Some(block) = bytes.get_mut(at..at + 512) {
+            block.fill(0);
+        }
+        let left = read(&bytes, starts[broken], 4096).0.len();
+        let whole = homes.iter().filter(|home| **home == broken).count();
+        // The first commit that the broken log should have, and has not.
+        let missing = (1..=120u64)
+            .filter(|stamp| homes[*stamp as usize - 1] == broken)
+            .nth(left)
+            .unwrap_or(121);
+        let (found, end) = merge(&bytes, &starts, 1, &mut random);
+        assert!(found == commits[..missing as usize - 1], "seed {seed}: {end:?}");
+        assert_eq!(end.next_stamp, missing);
+        assert_eq!(end.taken + end.dropped, 120 - (whole - left) as u64, "seed {seed}: {end:?}");
+        gaps += u64::from(end.dropped > 0);
+    }
+    assert!(gaps > 10, "{gaps}");
+}
+
+#[test]
+fn no_logs_hold_nothing() {
+    let (found, end) = merge(&[], &[], 5, &mut fastrand::Rng::with_seed(1));
+    assert!(found.is_empty());
+    assert_eq!(end, MergeEnd { next_stamp: 5, ..MergeEnd::default() });
+}
