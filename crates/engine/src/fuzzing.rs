@@ -126,16 +126,16 @@ fn seal_log(bytes: &mut [u8]) {
     for block in (0..bytes.len()).step_by(512) {
         let chunk = &mut bytes[block..];
         let header = match chunk.first_chunk() {
-            Some(b"qlgc") => 80,
+            Some(b"qlgc") => 88,
             Some(b"qlgs") => 96,
             _ => continue,
         };
         if chunk.len() < header {
             continue;
         }
-        if header == 80 {
-            let end = chunk.len().min(80 + half(chunk, 64));
-            let mut at = 80 + half(chunk, 72);
+        if header == 88 {
+            let end = chunk.len().min(88 + half(chunk, 64));
+            let mut at = 88 + half(chunk, 72);
             while at + 8 <= end {
                 let len = half(chunk, at);
                 if len < 8 || at + len > end {
@@ -145,7 +145,7 @@ fn seal_log(bytes: &mut [u8]) {
                 chunk[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
                 at += len;
             }
-            let sum = crc_fast::crc32_iscsi(&chunk[80..end]);
+            let sum = crc_fast::crc32_iscsi(&chunk[88..end]);
             chunk[68..72].copy_from_slice(&sum.to_le_bytes());
         }
         let sum = crc_fast::crc32_iscsi(&chunk[8..header]);

@@ -7,7 +7,7 @@ use super::position::LogIdentity;
 use super::{get_u16, get_u32, get_u64, set};
 
 /// Bytes of a chunk's header.
-pub(crate) const CHUNK_HEADER_BYTES: usize = 80;
+pub(crate) const CHUNK_HEADER_BYTES: usize = 88;
 const MAGIC: u32 = u32::from_le_bytes(*b"qlgc");
 /// In the place of the first record's offset: none begins in the chunk.
 const NO_RECORD: u32 = u32::MAX;
@@ -25,6 +25,8 @@ pub(crate) struct ChunkHeader {
     pub(crate) greatest_stamp: u64,
     /// All of the log before this was durable when the chunk was made. If it is not there, it was damaged.
     pub(crate) durable_lsn: u64,
+    /// All commits with stamps up to this were durable, in whatever log, when the chunk was made.
+    pub(crate) durable_stamp: u64,
     pub(crate) payload_bytes: u32,
     /// Checksum of the payload.
     pub(crate) payload_sum: u32,
@@ -47,6 +49,7 @@ impl ChunkHeader {
         set(&mut bytes, 68, &self.payload_sum.to_le_bytes());
         set(&mut bytes, 72, &self.first_record.unwrap_or(NO_RECORD).to_le_bytes());
         set(&mut bytes, 76, &self.identity.log.to_le_bytes());
+        set(&mut bytes, 80, &self.durable_stamp.to_le_bytes());
         let sum = crc_fast::crc32_iscsi(&bytes[8..]);
         set(&mut bytes, 4, &sum.to_le_bytes());
         bytes
@@ -69,6 +72,7 @@ impl ChunkHeader {
             lsn: get_u64(bytes, 40)?,
             greatest_stamp: get_u64(bytes, 48)?,
             durable_lsn: get_u64(bytes, 56)?,
+            durable_stamp: get_u64(bytes, 80)?,
             payload_bytes: get_u32(bytes, 64)?,
             payload_sum: get_u32(bytes, 68)?,
             first_record: Some(get_u32(bytes, 72)?).filter(|first| *first != NO_RECORD),

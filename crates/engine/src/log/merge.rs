@@ -31,6 +31,17 @@ pub(crate) struct MergeEnd {
     pub(crate) skipped: u64,
     /// Records behind the gap: of commits that were acknowledged to nobody.
     pub(crate) dropped: u64,
+    /// A log says that all commits up to this stamp were durable; 0: none says anything.
+    pub(crate) durable_stamp: u64,
+    /// A log says that more of itself was durable than is there.
+    pub(crate) lost: bool,
+}
+
+impl MergeEnd {
+    /// Is something missing that was durable once? A crash leaves no such logs.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.lost || self.durable_stamp >= self.next_stamp
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +93,14 @@ impl LogMerge {
                             *head = Head::Asked;
                             return MergeStep::Read { log, offset_bytes, len_bytes };
                         }
-                        LogStep::End => *head = Head::Ended,
+                        LogStep::End => {
+                            *head = Head::Ended;
+                            if let Some(end) = reader.end() {
+                                self.end.durable_stamp =
+                                    self.end.durable_stamp.max(end.durable_stamp);
+                                self.end.lost |= end.lost_to_lsn.is_some();
+                            }
+                        }
                         LogStep::Record => {
                             let stamp = reader.record().map_or(0, |record| record.stamp);
                             if stamp < self.end.next_stamp {

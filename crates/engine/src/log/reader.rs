@@ -48,6 +48,8 @@ pub(crate) struct LogEnd {
     /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
     /// not the end that a crash leaves.
     pub(crate) lost_to_lsn: Option<u64>,
+    /// The log says that all commits up to this stamp were durable, in whatever log; 0: it says nothing.
+    pub(crate) durable_stamp: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,7 @@ pub(crate) struct LogReader {
     /// End of the last record in the byte stream, or of the last chunk if a record is cut there.
     lsn: u64,
     segments: Vec<u64>,
+    durable_stamp: u64,
     end: Option<LogEnd>,
 }
 
@@ -142,6 +145,7 @@ impl LogReader {
             stamp: 0,
             lsn: start.lsn,
             segments: vec![start.segment_offset_bytes],
+            durable_stamp: 0,
             end: None,
         }
     }
@@ -297,6 +301,7 @@ impl LogReader {
             Fetched::Missing => return self.stop(EndReason::Torn),
             Fetched::Ready(range) => range,
         };
+        self.durable_stamp = self.durable_stamp.max(header.durable_stamp);
         let payload = range.end - header.payload_bytes as usize..range.end;
         if crc_fast::crc32_iscsi(&self.window[payload.clone()]) != header.payload_sum {
             return self.stop(EndReason::Torn);
@@ -431,7 +436,10 @@ impl LogReader {
             let block = &self.window[range];
             let chunk = ChunkHeader::decode(block, self.identity)
                 .filter(|chunk| chunk.segment_sequence == sequence)
-                .map(|chunk| chunk.durable_lsn);
+                .map(|chunk| {
+                    self.durable_stamp = self.durable_stamp.max(chunk.durable_stamp);
+                    chunk.durable_lsn
+                });
             let segment = SegmentHeader::decode(block, self.identity, base)
                 .filter(|segment| at == 0 && segment.sequence == sequence)
                 .map(|segment| segment.durable_lsn);
@@ -448,6 +456,7 @@ impl LogReader {
             stamp: self.stamp,
             reason,
             lost_to_lsn,
+            durable_stamp: self.durable_stamp,
         });
         self.state = State::Ended;
         None

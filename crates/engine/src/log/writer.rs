@@ -99,6 +99,8 @@ pub(crate) struct LogWriter {
     in_flight: VecDeque<InFlight>,
     durable_lsn: u64,
     durable_stamp: u64,
+    /// As far as this log was told: all commits up to this stamp are durable, in whatever log.
+    all_durable_stamp: u64,
 }
 
 impl LogWriter {
@@ -132,6 +134,7 @@ impl LogWriter {
             in_flight: VecDeque::new(),
             durable_lsn: 0,
             durable_stamp: 0,
+            all_durable_stamp: 0,
         })
     }
 
@@ -344,6 +347,7 @@ impl LogWriter {
             lsn: begin_lsn,
             greatest_stamp: self.chunked_stamp,
             durable_lsn: self.durable_lsn,
+            durable_stamp: self.all_durable_stamp,
             payload_bytes: payload_bytes as u32,
             payload_sum: crc_fast::crc32_iscsi(payload),
             first_record: first_lsn
@@ -369,6 +373,12 @@ impl LogWriter {
             (self.durable_lsn, self.durable_stamp) = (first.end_lsn, first.greatest_stamp);
             self.in_flight.pop_front();
         }
+    }
+
+    /// Says that all commits with stamps up to this are durable, in whatever log. Chunks tell it, so that the damage
+    /// of another log's end is told from what a crash leaves.
+    pub(crate) fn note_all_durable(&mut self, stamp: u64) {
+        self.all_durable_stamp = self.all_durable_stamp.max(stamp);
     }
 
     /// Planned writes that are not known to be durable.

@@ -19,7 +19,11 @@ fn spread(
         commits.push(commit);
         homes.push(home);
         if random.u32(0..5) == 0 {
-            disk.write_all(&mut writers[home], 2048);
+            // First what waits elsewhere, so that all commits so far are durable.
+            for writer in &mut writers {
+                disk.write_all(writer, 2048);
+            }
+            writers.iter_mut().for_each(|writer| writer.note_all_durable(stamp));
         }
     }
     for writer in &mut writers {
@@ -73,14 +77,17 @@ fn records_come_in_the_order_of_their_stamps() {
             taken: stamps + 1 - first,
             skipped: first - 1,
             dropped: 0,
+            durable_stamp: end.durable_stamp,
+            lost: false,
         };
+        assert!(!end.is_damaged());
         assert_eq!(end, expected, "seed {seed}");
     }
 }
 
 #[test]
 fn nothing_behind_a_gap_comes_out() {
-    let mut gaps = 0;
+    let (mut gaps, mut damaged) = (0, 0);
     for seed in 0..60 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut disk = Disk::new(512, 512 * 8);
@@ -113,9 +120,13 @@ fn nothing_behind_a_gap_comes_out() {
         assert!(found == commits[..missing as usize - 1], "seed {seed}: {end:?}");
         assert_eq!(end.next_stamp, missing);
         assert_eq!(end.taken + end.dropped, 120 - (whole - left) as u64, "seed {seed}: {end:?}");
+        // The log's own chunks tell of all but the last, and the other logs' of that, if they went on.
+        let durable = end.durable_stamp >= missing;
+        assert_eq!(end.is_damaged(), durable || end.lost, "seed {seed}: {end:?}");
+        damaged += u64::from(end.is_damaged());
         gaps += u64::from(end.dropped > 0);
     }
-    assert!(gaps > 10, "{gaps}");
+    assert!(gaps > 10 && damaged > 10, "{gaps} {damaged}");
 }
 
 #[test]
@@ -123,4 +134,31 @@ fn no_logs_hold_nothing() {
     let (found, end) = merge(&[], &[], 5, &mut fastrand::Rng::with_seed(1));
     assert!(found.is_empty());
     assert_eq!(end, MergeEnd { next_stamp: 5, ..MergeEnd::default() });
+}
+
+#[test]
+fn the_last_chunk_of_a_log_is_missed_if_another_log_went_on() {
+    let mut disk = Disk::new(512, 4096);
+    let (mut first, mut second) = (disk.writer(6, 0), disk.writer(6, 1));
+    let starts = [first.position(), second.position()];
+    append(&mut first, &(1, vec![Owned::Drop(1)]));
+    disk.write_all(&mut first, 2048);
+    let (block, header) = (512, 512);
+    let last = first.segments().next().unwrap() as usize + header;
+    append(&mut second, &(2, vec![Owned::Drop(2)]));
+    disk.write_all(&mut second, 2048);
+    let mut random = fastrand::Rng::with_seed(1);
+    for known in [false, true] {
+        if known {
+            // Stamp 2 waits for stamp 1; the chunk that tells of both comes behind it.
+            second.note_all_durable(2);
+            append(&mut second, &(3, vec![Owned::Drop(3)]));
+            disk.write_all(&mut second, 2048);
+        }
+        let mut bytes = disk.bytes.clone();
+        bytes[last..last + block].fill(0);
+        let (found, end) = merge(&bytes, &starts, 1, &mut random);
+        assert!(found.is_empty());
+        assert_eq!((end.next_stamp, end.is_damaged()), (1, known), "{end:?}");
+    }
 }
