@@ -4,6 +4,7 @@
 //!   [`Workload::Insert`].
 //! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
 //! - [`kv`]: any transactional key-value store, for workloads that run over several.
+//! - [`tpcc`]: TPC-C over such a store.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -13,12 +14,14 @@ mod ceiling;
 mod clock;
 mod dataset;
 mod demo;
+mod drive;
 pub mod kv;
 mod loops;
 mod measure;
 mod progress;
 mod report;
 mod run;
+pub mod tpcc;
 mod workload;
 
 pub use ceiling::{Ceiling, CeilingOptions, ceiling};

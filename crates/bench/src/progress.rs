@@ -8,6 +8,9 @@ pub trait Progress: Sync {
     /// How far the phase is.
     fn at(&self, done: u64);
 
+    /// What else is to be said of the phase now: its speed.
+    fn note(&self, _: &str) {}
+
     /// The phase is over.
     fn end(&self);
 

@@ -12,8 +12,10 @@ mod error;
 mod loader;
 mod memory;
 
+use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
+use std::str::FromStr;
 
 pub use clients::{Clients, block_on, start_threads};
 pub use error::{KvError, KvResult};
@@ -42,6 +44,27 @@ pub enum Durability {
     Group,
     /// It returns when others see it; durable some time later.
     Async,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sync => "sync",
+            Self::Group => "group",
+            Self::Async => "async",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Sync, Self::Group, Self::Async]
+            .into_iter()
+            .find(|durability| durability.to_string() == text)
+            .ok_or_else(|| format!("'{text}' is no durability: sync, group, async"))
+    }
 }
 
 /// What a transaction is begun with.
@@ -105,6 +128,15 @@ pub struct KvStatistics {
     pub log_bytes: Option<u64>,
     /// Bytes the store takes on the device now.
     pub store_bytes: Option<u64>,
+}
+
+impl KvStatistics {
+    /// Commits that a flush of the log made durable, on average.
+    #[must_use]
+    pub fn commits_per_flush(&self) -> Option<f64> {
+        let flushes = self.log_flushes.filter(|flushes| *flushes > 0)?;
+        Some(self.log_commits? as f64 / flushes as f64)
+    }
 }
 
 /// A store. Cheap to clone; clones are the same store.

@@ -1,0 +1,298 @@
+//! Clients of a key-value store that do one operation after the other, for a while, and what they count.
+//!
+//! What always holds:
+//! - An operation counts if it ended while the run measured; its time is from its beginning to its end, with all its
+//!   attempts.
+//! - The clients of a thread count into one tally without locks.
+//! - The first error of a client stops all of them, and is what the run answers.
+
+mod errand;
+mod tally;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair::{Error, ErrorKind, Result};
+
+use crate::clock::Stretch;
+use crate::kv::{Clients, Kv, KvResult, KvStatistics};
+use crate::progress::Progress;
+use crate::run::interrupted;
+pub(crate) use errand::{Errand, run_errand};
+pub(crate) use tally::{KindTally, Tally};
+
+/// What one client does, over and over.
+pub(crate) trait Operate {
+    /// Does one operation; `None`: nothing is left to do.
+    async fn operate(&mut self) -> KvResult<Option<Done>>;
+}
+
+/// An operation that was done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// Which kind of operation, from 0.
+    pub(crate) kind: usize,
+    /// What it counts for in throughput: 1, or rows.
+    pub(crate) weight: u32,
+    /// Attempts that ended with a conflict.
+    pub(crate) conflicts: u32,
+    /// It ended as the workload meant it to: without a commit.
+    pub(crate) rolled_back: bool,
+}
+
+/// How long to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Clients, all at once.
+    pub(crate) clients: usize,
+    /// Kinds of operations.
+    pub(crate) kinds: usize,
+    /// Seconds before it measures.
+    pub(crate) warm_up_s: f64,
+    /// Seconds measured; none: until the clients have nothing left to do.
+    pub(crate) seconds: Option<f64>,
+    /// Weight of all operations there are, for progress of a run without an end in time.
+    pub(crate) total: u64,
+    /// What is said while it runs.
+    pub(crate) phase: String,
+}
+
+/// What a run counted.
+pub(crate) struct Driven {
+    pub(crate) wall_s: f64,
+    pub(crate) cpu_s: f64,
+    pub(crate) kinds: Vec<KindTally>,
+    /// Weight of each second.
+    pub(crate) by_second: Vec<u64>,
+    /// What the store counted while it ran. `store_bytes` is what it takes at the end.
+    pub(crate) store: KvStatistics,
+}
+
+/// Live counters: each has a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Live(AtomicU64);
+
+const LIVE_LINES: usize = 16;
+
+struct Window {
+    base: Instant,
+    from_ns: u64,
+    to_ns: u64,
+    stop: AtomicBool,
+    running: AtomicUsize,
+    live: [Live; LIVE_LINES],
+}
+
+impl Window {
+    fn now_ns(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64
+    }
+
+    fn done(&self) -> u64 {
+        self.live.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Ends a client's part in the run, whatever way it ends.
+struct Running(Arc<Window>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs clients over a store; `make` makes the client with this number.
+pub(crate) fn drive<K, C, M>(
+    kv: &K,
+    plan: &Plan,
+    make: M,
+    progress: &dyn Progress,
+) -> Result<Driven>
+where
+    K: Kv,
+    C: Operate + 'static,
+    M: Fn(usize, K::Session) -> C + Send + Sync + 'static,
+{
+    let from_ns = (plan.warm_up_s * 1e9) as u64;
+    let window = Arc::new(Window {
+        base: Instant::now(),
+        from_ns,
+        to_ns: plan.seconds.map_or(u64::MAX, |seconds| from_ns + (seconds * 1e9) as u64),
+        stop: AtomicBool::new(false),
+        running: AtomicUsize::new(plan.clients),
+        live: Default::default(),
+    });
+    let kinds = plan.kinds;
+    let clients = {
+        let window = window.clone();
+        kv.start(plan.clients, move |number, session| {
+            run_client(make(number, session), number, kinds, window.clone())
+        })
+        .map_err(Error::from)?
+    };
+    let outcome = watch(kv, plan, &window, progress);
+    window.stop.store(true, Ordering::Relaxed);
+    finish(kv, clients, outcome, plan, progress)
+}
+
+/// What was measured when the window closed.
+struct Watched {
+    stretch: Stretch,
+    before: KvStatistics,
+    at_end: Option<(Duration, Duration, KvStatistics)>,
+}
+
+fn watch<K: Kv>(
+    kv: &K,
+    plan: &Plan,
+    window: &Window,
+    progress: &dyn Progress,
+) -> KvResult<Watched> {
+    let over = || {
+        progress.stop()
+            || window.stop.load(Ordering::Relaxed)
+            || window.running.load(Ordering::Relaxed) == 0
+    };
+    let nap = |until_ns: u64| {
+        let left = until_ns.saturating_sub(window.now_ns());
+        std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
+    };
+    if window.from_ns > 0 {
+        progress.begin("warming up", window.from_ns / 100_000_000);
+        while window.now_ns() < window.from_ns && !over() {
+            progress.at(window.now_ns() / 100_000_000);
+            nap(window.from_ns);
+        }
+        progress.end();
+    }
+    let before = kv.statistics()?;
+    let stretch = Stretch::begin();
+    let total = plan.seconds.map_or(plan.total, |seconds| (seconds * 10.0).ceil() as u64);
+    progress.begin(&plan.phase, total);
+    let (mut told_ns, mut told) = (window.now_ns(), window.done());
+    while window.now_ns() < window.to_ns && !over() {
+        let (now_ns, done) = (window.now_ns(), window.done());
+        progress.at(match plan.seconds {
+            Some(_) => now_ns.saturating_sub(window.from_ns) / 100_000_000,
+            None => done,
+        });
+        if now_ns - told_ns > 500_000_000 {
+            let rate = (done - told) as f64 * 1e9 / (now_ns - told_ns) as f64;
+            progress.note(&format!("{} {}/s", plan.phase, rounded(rate)));
+            (told_ns, told) = (now_ns, done);
+        }
+        nap(window.to_ns);
+    }
+    let at_end = match plan.seconds {
+        Some(_) => {
+            let (wall, cpu) = stretch.end();
+            Some((wall, cpu, kv.statistics()?))
+        }
+        // The last operations count too.
+        None => None,
+    };
+    Ok(Watched { stretch, before, at_end })
+}
+
+fn finish<K: Kv>(
+    kv: &K,
+    clients: Clients<Option<Tally>>,
+    outcome: KvResult<Watched>,
+    plan: &Plan,
+    progress: &dyn Progress,
+) -> Result<Driven> {
+    let tallies = clients.join().map_err(Error::from);
+    progress.end();
+    let tallies = tallies?;
+    let Watched { stretch, before, at_end } = outcome.map_err(Error::from)?;
+    if progress.stop() {
+        return Err(interrupted());
+    }
+    let (wall, cpu, after) = match at_end {
+        Some(end) => end,
+        None => {
+            let (wall, cpu) = stretch.end();
+            (wall, cpu, kv.statistics().map_err(Error::from)?)
+        }
+    };
+    let mut total = Tally::new(plan.kinds)?;
+    for tally in tallies.into_iter().flatten() {
+        total.add(&tally)?;
+    }
+    Ok(Driven {
+        wall_s: wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        kinds: total.kinds,
+        by_second: total.by_second,
+        store: since(&before, &after),
+    })
+}
+
+fn since(before: &KvStatistics, after: &KvStatistics) -> KvStatistics {
+    let less =
+        |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before.unwrap_or(0)));
+    KvStatistics {
+        device_reads: less(after.device_reads, before.device_reads),
+        device_writes: less(after.device_writes, before.device_writes),
+        log_flushes: less(after.log_flushes, before.log_flushes),
+        log_commits: less(after.log_commits, before.log_commits),
+        log_bytes: less(after.log_bytes, before.log_bytes),
+        store_bytes: after.store_bytes,
+    }
+}
+
+fn rounded(rate: f64) -> String {
+    match rate {
+        rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
+        rate if rate >= 1e4 => format!("{:.1} K", rate / 1e3),
+        rate => format!("{rate:.0}"),
+    }
+}
+
+/// Runs one client; the tally of its thread, if it is the last one there.
+async fn run_client<C: Operate>(
+    mut client: C,
+    number: usize,
+    kinds: usize,
+    window: Arc<Window>,
+) -> KvResult<Option<Tally>> {
+    let _running = Running(window.clone());
+    let live = &window.live[number % LIVE_LINES].0;
+    let tally = tally::of_this_thread(kinds)?;
+    let mut began_ns = window.now_ns();
+    loop {
+        let done = match client.operate().await {
+            Ok(Some(done)) => done,
+            Ok(None) => break,
+            Err(error) => {
+                window.stop.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        };
+        let ended_ns = window.now_ns();
+        if ended_ns >= window.from_ns && ended_ns < window.to_ns {
+            tally.borrow_mut().count(&done, ended_ns - began_ns, ended_ns - window.from_ns);
+        }
+        live.fetch_add(u64::from(done.weight), Ordering::Relaxed);
+        if ended_ns >= window.to_ns || window.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        began_ns = ended_ns;
+    }
+    drop(client);
+    Ok(tally::taken_by_the_last(tally))
+}
+
+/// The error of a plan without clients or time.
+pub(crate) fn check_plan(clients: usize, seconds: f64) -> Result<()> {
+    if clients == 0 || seconds <= 0.0 {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "a run needs at least one client, and more than 0 seconds",
+        ));
+    }
+    Ok(())
+}

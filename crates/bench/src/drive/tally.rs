@@ -1,0 +1,111 @@
+//! What the clients of one thread count together.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use hdrhistogram::Histogram;
+use qpair::{Error, ErrorKind, Result};
+
+use super::Done;
+
+/// Longest time a histogram tells apart, nanoseconds.
+const LONGEST_NS: u64 = 100_000_000_000;
+
+/// What was counted of one kind of operations.
+pub(crate) struct KindTally {
+    /// Operations.
+    pub(crate) count: u64,
+    /// What they count for in throughput.
+    pub(crate) weight: u64,
+    /// Operations that ended without a commit because the workload means some to.
+    pub(crate) rolled_back: u64,
+    /// Attempts that ended with a conflict.
+    pub(crate) conflicts: u64,
+    /// Operations that needed more than one attempt.
+    pub(crate) retried: u64,
+    /// Latencies, nanoseconds.
+    pub(crate) histogram: Histogram<u64>,
+}
+
+/// What was counted.
+pub(crate) struct Tally {
+    pub(crate) kinds: Vec<KindTally>,
+    /// Weight of each second.
+    pub(crate) by_second: Vec<u64>,
+}
+
+fn new_histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 2)
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("making a histogram: {error}")))
+}
+
+impl Tally {
+    pub(crate) fn new(kinds: usize) -> Result<Self> {
+        let kind = || {
+            let histogram = new_histogram()?;
+            let (count, weight, rolled_back, conflicts, retried) = Default::default();
+            Ok(KindTally { count, weight, rolled_back, conflicts, retried, histogram })
+        };
+        Ok(Self { kinds: (0..kinds).map(|_| kind()).collect::<Result<_>>()?, by_second: vec![] })
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, done: &Done, took_ns: u64, at_ns: u64) {
+        let kind = &mut self.kinds[done.kind];
+        kind.count += 1;
+        kind.weight += u64::from(done.weight);
+        kind.rolled_back += u64::from(done.rolled_back);
+        kind.conflicts += u64::from(done.conflicts);
+        kind.retried += u64::from(done.conflicts > 0);
+        kind.histogram.saturating_record(took_ns);
+        let second = (at_ns / 1_000_000_000) as usize;
+        if self.by_second.len() <= second {
+            self.by_second.resize(second + 1, 0);
+        }
+        self.by_second[second] += u64::from(done.weight);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) -> Result<()> {
+        for (kind, more) in self.kinds.iter_mut().zip(&other.kinds) {
+            kind.count += more.count;
+            kind.weight += more.weight;
+            kind.rolled_back += more.rolled_back;
+            kind.conflicts += more.conflicts;
+            kind.retried += more.retried;
+            kind.histogram.add(&more.histogram).map_err(|error| {
+                Error::new(ErrorKind::Invalid, format!("adding histograms: {error}"))
+            })?;
+        }
+        if self.by_second.len() < other.by_second.len() {
+            self.by_second.resize(other.by_second.len(), 0);
+        }
+        for (total, more) in self.by_second.iter_mut().zip(&other.by_second) {
+            *total += more;
+        }
+        Ok(())
+    }
+}
+
+thread_local! {
+    static TALLY: RefCell<Weak<RefCell<Tally>>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The tally that the clients of this thread share; made for the first of them.
+pub(super) fn of_this_thread(kinds: usize) -> Result<Rc<RefCell<Tally>>> {
+    TALLY.with(|shared| {
+        let mut shared = shared.borrow_mut();
+        if let Some(tally) = shared.upgrade()
+            && tally.borrow().kinds.len() == kinds
+        {
+            return Ok(tally);
+        }
+        let tally = Rc::new(RefCell::new(Tally::new(kinds)?));
+        *shared = Rc::downgrade(&tally);
+        Ok(tally)
+    })
+}
+
+/// What was counted, if no other client of this thread goes on counting.
+pub(super) fn taken_by_the_last(tally: Rc<RefCell<Tally>>) -> Option<Tally> {
+    Rc::try_unwrap(tally).ok().map(RefCell::into_inner)
+}

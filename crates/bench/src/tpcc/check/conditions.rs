@@ -1,0 +1,100 @@
+//! The conditions, and where they do not hold.
+
+use serde::Serialize;
+
+/// Rows that are named for a condition that does not hold.
+const EXAMPLES_MAX: usize = 5;
+
+/// What each condition says, in the order of their numbers.
+const CONDITIONS: [&str; 12] = [
+    "W_YTD is the sum of D_YTD of the warehouse's districts",
+    "D_NEXT_O_ID - 1 is the greatest O_ID, and the greatest NO_O_ID, of the district",
+    "the new orders of a district have no gaps: max - min + 1 is their number",
+    "the sum of O_OL_CNT is the number of order lines of the district",
+    "an order has no carrier exactly if it is a new order",
+    "O_OL_CNT is the number of the order's lines",
+    "a line has no delivery date exactly if its order has no carrier",
+    "W_YTD is the sum of H_AMOUNT paid to the warehouse",
+    "D_YTD is the sum of H_AMOUNT paid to the district",
+    "C_BALANCE is the sum of the customer's delivered lines less what the customer paid",
+    "orders less new orders are those delivered: at first, and by C_DELIVERY_CNT",
+    "C_BALANCE + C_YTD_PAYMENT is the sum of the customer's delivered lines",
+];
+
+/// One condition.
+#[derive(Clone, Debug, Serialize)]
+pub struct Condition {
+    /// Its number in TPC-C 3.3.2.
+    pub number: usize,
+    /// What it says.
+    pub says: &'static str,
+    /// Rows, or groups of rows, for which it was looked at.
+    pub looked_at: u64,
+    /// Those for which it does not hold.
+    pub broken: u64,
+    /// The first of those.
+    pub examples: Vec<String>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckReport {
+    /// All twelve.
+    pub conditions: Vec<Condition>,
+}
+
+impl CheckReport {
+    pub(super) fn new() -> Self {
+        let condition = |(index, &says): (usize, &&'static str)| Condition {
+            number: index + 1,
+            says,
+            looked_at: 0,
+            broken: 0,
+            examples: Vec::new(),
+        };
+        Self { conditions: CONDITIONS.iter().enumerate().map(condition).collect() }
+    }
+
+    /// Whether all of them hold.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.conditions.iter().all(|condition| condition.broken == 0)
+    }
+
+    /// The numbers of those that do not.
+    #[must_use]
+    pub fn broken(&self) -> Vec<usize> {
+        let broken = self.conditions.iter().filter(|condition| condition.broken > 0);
+        broken.map(|condition| condition.number).collect()
+    }
+
+    /// Says that a condition was looked at, and whether it holds.
+    pub(super) fn expect(&mut self, number: usize, holds: bool, example: impl FnOnce() -> String) {
+        self.conditions[number - 1].looked_at += 1;
+        if !holds {
+            self.fail(number, example);
+        }
+    }
+
+    /// As [`Self::expect`], of two numbers; `names` has what they belong to, and what each is.
+    pub(super) fn expect_equal<T: PartialEq + std::fmt::Display>(
+        &mut self,
+        number: usize,
+        left: T,
+        right: T,
+        names: impl FnOnce() -> (String, &'static str, &'static str),
+    ) {
+        self.expect(number, left == right, || {
+            let (whose, left_name, right_name) = names();
+            format!("{whose}: {left_name} is {left}, {right_name} is {right}")
+        });
+    }
+
+    pub(super) fn fail(&mut self, number: usize, example: impl FnOnce() -> String) {
+        let condition = &mut self.conditions[number - 1];
+        condition.broken += 1;
+        if condition.examples.len() < EXAMPLES_MAX {
+            condition.examples.push(example());
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The twelve consistency conditions (TPC-C 3.3.2), over one snapshot and within bounded memory.
+//!
+//! What always holds:
+//! - All is read in one read-only transaction, by scans that keep nothing but sums.
+//! - Sums of customers are kept for [`WAREHOUSES_AT_ONCE`] warehouses at a time; a larger database is gone through
+//!   several times as far as its history goes, which has no order by warehouse.
+//! - Orders of a district are looked at [`ORDERS_AT_ONCE`] at a time, with their lines and new orders beside them.
+
+mod conditions;
+mod district;
+mod scan;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use qpair::{Error, ErrorKind, Result};
+
+use crate::drive::{Errand, run_errand};
+use crate::kv::{Begin, KeyRange, Kv, KvResult, KvSession};
+use crate::progress::Progress;
+
+use super::load::records;
+use super::rows::{district as district_row, history, warehouse};
+use super::scale::{DISTRICTS, Loaded, Scale};
+use super::{DISTRICT, HISTORY, WAREHOUSE};
+pub use conditions::{CheckReport, Condition};
+use scan::Scanner;
+
+/// Warehouses whose customers' sums are in memory: 256 of them take 61 MB.
+const WAREHOUSES_AT_ONCE: u32 = 256;
+/// Orders looked at together.
+const ORDERS_AT_ONCE: usize = 4096;
+
+/// Checks the twelve conditions.
+///
+/// # Errors
+/// `NotFound` if the store has no TPC-C data; what the store says; `Closed` if it was interrupted. A condition that does
+/// not hold is no error: the report has it.
+pub fn check<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<CheckReport> {
+    let loaded = super::load::loaded(kv)?.ok_or_else(|| {
+        Error::with_hint(
+            ErrorKind::NotFound,
+            "the store has no TPC-C data",
+            "load some: qpair bench tpcc --load-only",
+        )
+    })?;
+    let phase = ("checking the twelve conditions", records(&loaded.scale));
+    let reports = run_errand(kv, 1, phase, progress, move |session, errand| {
+        check_all(session, errand, loaded)
+    })?;
+    reports.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Closed, "nothing was checked"))
+}
+
+async fn check_all<S: KvSession>(
+    mut session: S,
+    errand: Arc<Errand>,
+    loaded: Loaded,
+) -> KvResult<CheckReport> {
+    session.begin(Begin::read_only()).await?;
+    let mut checker = Checker {
+        scanner: Scanner::new(session, errand),
+        scale: loaded.scale,
+        report: CheckReport::new(),
+    };
+    checker.run().await?;
+    checker.scanner.finish().await?;
+    Ok(checker.report)
+}
+
+/// What a district says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct District {
+    ytd: i64,
+    next_o_id: u32,
+}
+
+/// Payments as history has them, for some warehouses.
+struct Paid {
+    first_warehouse: u32,
+    customers: u16,
+    /// By warehouse and district.
+    districts: Vec<i64>,
+    /// By warehouse, district and customer.
+    by_customer: Vec<i64>,
+}
+
+struct Checker<S> {
+    scanner: Scanner<S>,
+    scale: Scale,
+    report: CheckReport,
+}
+
+impl Paid {
+    fn new(first_warehouse: u32, warehouses: u32, customers: u16) -> Self {
+        let districts = warehouses as usize * usize::from(DISTRICTS);
+        let by_customer = vec![0; districts * usize::from(customers)];
+        Self { first_warehouse, customers, districts: vec![0; districts], by_customer }
+    }
+
+    fn district_at(&self, w: u32, d: u8) -> Option<usize> {
+        let w = w.checked_sub(self.first_warehouse)? as usize;
+        let d = usize::from(d.checked_sub(1).filter(|d| *d < DISTRICTS)?);
+        Some(w * usize::from(DISTRICTS) + d).filter(|at| *at < self.districts.len())
+    }
+
+    fn customer_at(&self, w: u32, d: u8, c: u16) -> Option<usize> {
+        let c = usize::from(c.checked_sub(1).filter(|c| *c < self.customers)?);
+        Some(self.district_at(w, d)? * usize::from(self.customers) + c)
+    }
+}
+
+impl<S: KvSession> Checker<S> {
+    async fn run(&mut self) -> KvResult<()> {
+        let warehouses = self.warehouses().await?;
+        let districts = self.districts().await?;
+        // Condition 1: a warehouse has taken what its districts have.
+        for (&w, &ytd) in &warehouses {
+            let of_districts: i64 =
+                (1..=DISTRICTS).filter_map(|d| districts.get(&(w, d))).map(|d| d.ytd).sum();
+            self.report.expect_equal(1, ytd, of_districts, || {
+                (format!("warehouse {w}"), "W_YTD", "the sum of D_YTD")
+            });
+        }
+        for w in 1..=self.scale.warehouses {
+            if !warehouses.contains_key(&w) {
+                self.report.fail(1, || format!("warehouse {w} is missing"));
+            }
+        }
+        let mut first = 1;
+        while first <= self.scale.warehouses {
+            let last = self.scale.warehouses.min(first + WAREHOUSES_AT_ONCE - 1);
+            let paid = self.paid(first, last).await?;
+            for w in first..=last {
+                let at = |d| paid.district_at(w, d).map_or(0, |at| paid.districts[at]);
+                // Conditions 8 and 9: and that is what was paid.
+                if let Some(&ytd) = warehouses.get(&w) {
+                    let sum = (1..=DISTRICTS).map(at).sum();
+                    self.report.expect_equal(8, ytd, sum, || {
+                        (format!("warehouse {w}"), "W_YTD", "the sum of H_AMOUNT")
+                    });
+                }
+                for d in 1..=DISTRICTS {
+                    let Some(district) = districts.get(&(w, d)).copied() else {
+                        self.report.fail(2, || format!("district {w}/{d} is missing"));
+                        continue;
+                    };
+                    self.report.expect_equal(9, district.ytd, at(d), || {
+                        (format!("district {w}/{d}"), "D_YTD", "the sum of H_AMOUNT")
+                    });
+                    self.district(w, d, district, &paid).await?;
+                }
+            }
+            first = last + 1;
+        }
+        Ok(())
+    }
+
+    /// `W_YTD` by warehouse.
+    async fn warehouses(&mut self) -> KvResult<HashMap<u32, i64>> {
+        let mut warehouses = HashMap::new();
+        self.scanner
+            .rows(WAREHOUSE, KeyRange::ALL, warehouse::BYTES, |key, row| {
+                if let Some(w) = key.try_into().ok().map(u32::from_be_bytes) {
+                    warehouses.insert(w, warehouse::YTD.get(row));
+                }
+            })
+            .await?;
+        Ok(warehouses)
+    }
+
+    async fn districts(&mut self) -> KvResult<HashMap<(u32, u8), District>> {
+        let mut districts = HashMap::new();
+        self.scanner
+            .rows(DISTRICT, KeyRange::ALL, district_row::BYTES, |key, row| {
+                if let ([head @ .., d], 5) = (key, key.len())
+                    && let Some(w) = head.try_into().ok().map(u32::from_be_bytes)
+                {
+                    let (ytd, next_o_id) =
+                        (district_row::YTD.get(row), district_row::NEXT_O_ID.get(row));
+                    districts.insert((w, *d), District { ytd, next_o_id });
+                }
+            })
+            .await?;
+        Ok(districts)
+    }
+
+    /// What history says was paid to these warehouses, and by their customers.
+    async fn paid(&mut self, first: u32, last: u32) -> KvResult<Paid> {
+        let mut paid = Paid::new(first, last - first + 1, self.scale.customers);
+        self.scanner
+            .rows(HISTORY, KeyRange::ALL, history::BYTES, |_, row| {
+                let amount = i64::from(history::AMOUNT.get(row));
+                if let Some(at) = paid.district_at(history::W_ID.get(row), history::D_ID.get(row)) {
+                    paid.districts[at] += amount;
+                }
+                let (w, d, c) =
+                    (history::C_W_ID.get(row), history::C_D_ID.get(row), history::C_ID.get(row));
+                if let Some(at) = paid.customer_at(w, d, c) {
+                    paid.by_customer[at] += amount;
+                }
+            })
+            .await?;
+        Ok(paid)
+    }
+}

@@ -1,0 +1,91 @@
+//! Scans of whole tables, a few thousand rows at a time.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::drive::Errand;
+use crate::kv::{Direction, KeyRange, KvError, KvResult, KvSession, TableId};
+use crate::tpcc::TPCC_TABLES;
+
+/// Rows between two looks at the wish to stop.
+const ROWS: usize = 4096;
+
+/// A session with a transaction that only reads.
+pub(super) struct Scanner<S> {
+    session: S,
+    errand: Arc<Errand>,
+}
+
+impl<S: KvSession> Scanner<S> {
+    pub(super) fn new(session: S, errand: Arc<Errand>) -> Self {
+        Self { session, errand }
+    }
+
+    pub(super) async fn finish(&mut self) -> KvResult<()> {
+        self.session.commit().await
+    }
+
+    /// Hands the rows of a range to `each`. A row of another width is an error.
+    pub(super) async fn rows(
+        &mut self,
+        table: TableId,
+        range: KeyRange<'_>,
+        bytes: usize,
+        each: impl FnMut(&[u8], &[u8]),
+    ) -> KvResult<()> {
+        self.some_rows(table, range, bytes, usize::MAX, each).await
+    }
+
+    /// The same, of the first `limit` rows.
+    pub(super) async fn some_rows(
+        &mut self,
+        table: TableId,
+        range: KeyRange<'_>,
+        bytes: usize,
+        limit: usize,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> KvResult<()> {
+        let mut from = range.from.to_vec();
+        let mut left = limit;
+        loop {
+            let (mut seen, mut wrong) = (0, None);
+            let mut last = Vec::new();
+            let wanted = left.min(ROWS);
+            self.session
+                .scan(
+                    table,
+                    KeyRange { from: &from, to: range.to },
+                    Direction::Forward,
+                    wanted,
+                    |key, row| {
+                        seen += 1;
+                        if row.len() != bytes {
+                            wrong = Some((key.to_vec(), row.len()));
+                            return ControlFlow::Break(());
+                        }
+                        each(key, row);
+                        if seen == wanted {
+                            last.extend_from_slice(key);
+                        }
+                        ControlFlow::Continue(())
+                    },
+                )
+                .await?;
+            if let Some((key, len)) = wrong {
+                let name = TPCC_TABLES[table.index()];
+                return Err(KvError::Other(format!(
+                    "{name}: the row of key {key:02x?} has {len} bytes, not {bytes}"
+                )));
+            }
+            self.errand.advance(seen as u64)?;
+            left -= seen;
+            if seen < wanted || left == 0 {
+                return Ok(());
+            }
+            // The least key beyond the last one.
+            from = last;
+            from.push(0);
+            qpair::yield_now().await;
+        }
+    }
+}

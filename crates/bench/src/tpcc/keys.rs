@@ -1,0 +1,139 @@
+//! Keys: columns big-endian one behind the other, so that keys sort as their columns do.
+
+/// Bytes of a last name and of a first name in an index: the widths of their columns.
+pub(crate) const NAME_BYTES: usize = 16;
+
+/// Puts pieces one behind the other into a key of `N` bytes; they have to fill it.
+fn join<const N: usize>(pieces: &[&[u8]]) -> [u8; N] {
+    let mut key = [0; N];
+    let mut at = 0;
+    for piece in pieces {
+        key[at..at + piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+    debug_assert_eq!(at, N);
+    key
+}
+
+/// Warehouse: `W_ID`.
+#[inline]
+pub(crate) fn warehouse(w: u32) -> [u8; 4] {
+    w.to_be_bytes()
+}
+
+/// District: `D_W_ID`, `D_ID`.
+#[inline]
+pub(crate) fn district(w: u32, d: u8) -> [u8; 5] {
+    join(&[&w.to_be_bytes(), &[d]])
+}
+
+/// Customer: `C_W_ID`, `C_D_ID`, `C_ID`.
+#[inline]
+pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 7] {
+    join(&[&w.to_be_bytes(), &[d], &c.to_be_bytes()])
+}
+
+/// History has no key in the standard. Here it is who wrote it, and how many before: run, client, number.
+#[inline]
+pub(crate) fn history(run: u32, client: u32, number: u32) -> [u8; 12] {
+    join(&[&run.to_be_bytes(), &client.to_be_bytes(), &number.to_be_bytes()])
+}
+
+/// New order and order: warehouse, district, `O_ID`.
+#[inline]
+pub(crate) fn order(w: u32, d: u8, o: u32) -> [u8; 9] {
+    join(&[&w.to_be_bytes(), &[d], &o.to_be_bytes()])
+}
+
+/// Order line: `OL_W_ID`, `OL_D_ID`, `OL_O_ID`, `OL_NUMBER`.
+#[inline]
+pub(crate) fn order_line(w: u32, d: u8, o: u32, number: u8) -> [u8; 10] {
+    join(&[&w.to_be_bytes(), &[d], &o.to_be_bytes(), &[number]])
+}
+
+/// Item: `I_ID`.
+#[inline]
+pub(crate) fn item(i: u32) -> [u8; 4] {
+    i.to_be_bytes()
+}
+
+/// Stock: `S_W_ID`, `S_I_ID`.
+#[inline]
+pub(crate) fn stock(w: u32, i: u32) -> [u8; 8] {
+    join(&[&w.to_be_bytes(), &i.to_be_bytes()])
+}
+
+/// Customers by name: warehouse, district, `C_LAST`, `C_FIRST`, `C_ID`.
+#[inline]
+pub(crate) fn customer_by_name(
+    w: u32,
+    d: u8,
+    last: &[u8; NAME_BYTES],
+    first: &[u8; NAME_BYTES],
+    c: u16,
+) -> [u8; 39] {
+    join(&[&w.to_be_bytes(), &[d], last, first, &c.to_be_bytes()])
+}
+
+/// Where the customers of a name begin, and the first key beyond them.
+#[inline]
+pub(crate) fn customers_of_name(w: u32, d: u8, last: &[u8; NAME_BYTES]) -> ([u8; 21], [u8; 22]) {
+    // Names have no byte above 0x7f, so that the first byte of a first name never is 0xff.
+    (join(&[&w.to_be_bytes(), &[d], last]), join(&[&w.to_be_bytes(), &[d], last, &[0xff]]))
+}
+
+/// Orders by customer, the newest first: warehouse, district, customer, the complement of `O_ID`.
+#[inline]
+pub(crate) fn order_by_customer(w: u32, d: u8, c: u16, o: u32) -> [u8; 11] {
+    join(&[&w.to_be_bytes(), &[d], &c.to_be_bytes(), &(!o).to_be_bytes()])
+}
+
+/// The order of a key of [`order_by_customer`].
+pub(crate) fn order_of(key: &[u8]) -> Option<u32> {
+    Some(!u32::from_be_bytes(key.get(7..11)?.try_into().ok()?))
+}
+
+/// The customer in a key of [`customer_by_name`].
+pub(crate) fn customer_of_name(key: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(key.get(37..39)?.try_into().ok()?))
+}
+
+/// Warehouse, district and order at the head of a key.
+pub(crate) fn order_id(key: &[u8]) -> Option<(u32, u8, u32)> {
+    let w = u32::from_be_bytes(key.get(..4)?.try_into().ok()?);
+    Some((w, *key.get(4)?, u32::from_be_bytes(key.get(5..9)?.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn padded(name: &[u8]) -> [u8; NAME_BYTES] {
+        let mut padded = [0; NAME_BYTES];
+        padded[..name.len()].copy_from_slice(name);
+        padded
+    }
+
+    #[test]
+    fn keys_sort_as_columns_do() {
+        assert!(order(1, 2, 255) < order(1, 2, 256));
+        assert!(order(1, 2, u32::MAX) < order(1, 3, 0));
+        assert!(order(255, 10, 9) < order(256, 1, 0));
+        assert!(order_line(1, 1, 7, 15)[..] < order_line(1, 1, 8, 1)[..]);
+        assert!(order_by_customer(1, 1, 5, 9) < order_by_customer(1, 1, 5, 8));
+        assert!(order_by_customer(1, 1, 5, 0) < order_by_customer(1, 1, 6, u32::MAX));
+        assert_eq!(order_of(&order_by_customer(1, 1, 5, 77)), Some(77));
+        assert_eq!(order_id(&order(3, 4, 5)), Some((3, 4, 5)));
+    }
+
+    #[test]
+    fn a_name_has_its_customers_and_no_other() {
+        let (bar, bara) = (padded(b"BAR"), padded(b"BARA"));
+        let (from, to) = customers_of_name(1, 2, &bar);
+        let key = customer_by_name(1, 2, &bar, &padded(b"zz"), 9);
+        assert!(from[..] < key[..] && key[..] < to[..]);
+        assert_eq!(customer_of_name(&key), Some(9));
+        let other = customer_by_name(1, 2, &bara, &padded(b""), 0);
+        assert!(other[..] >= to[..]);
+    }
+}

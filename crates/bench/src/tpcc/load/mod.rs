@@ -1,0 +1,141 @@
+//! Filling a store: every table by keys that ascend, several tables at once.
+//!
+//! The record that says what was loaded is written last, so that a load that was interrupted shows.
+
+mod sink;
+mod tables;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use qpair::{Error, ErrorKind, Result};
+
+use crate::drive::{Errand, run_errand};
+use crate::kv::{Begin, Direction, KeyRange, Kv, KvResult, KvSession, TableId};
+use crate::progress::Progress;
+
+use super::scale::{DISTRICTS, Loaded, Scale};
+use super::{
+    CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, ITEM, NEW_ORDER, ORDER_LINE, ORDERS,
+    ORDERS_BY_CUSTOMER, STOCK, TPCC_TABLES, WAREHOUSE,
+};
+use sink::Sink;
+
+/// Tables that are filled at the same time at most.
+const AT_ONCE: usize = 4;
+
+/// What is filled, the longest first.
+const JOBS: [TableId; 11] = [
+    ORDER_LINE,
+    STOCK,
+    CUSTOMER,
+    HISTORY,
+    ORDERS,
+    CUSTOMER_BY_NAME,
+    ORDERS_BY_CUSTOMER,
+    NEW_ORDER,
+    ITEM,
+    DISTRICT,
+    WAREHOUSE,
+];
+
+/// How a load went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadFigures {
+    pub(crate) records: u64,
+    pub(crate) seconds: f64,
+}
+
+/// Records of a load, about.
+pub(crate) fn records(scale: &Scale) -> u64 {
+    let customers = u64::from(scale.customers);
+    // Each has a name, a payment and an order with its place in an index; an order has 10 lines.
+    let district = customers * 15 + customers * 3 / 10 + 1;
+    let warehouse = district * u64::from(DISTRICTS) + u64::from(scale.items) + 1;
+    warehouse * u64::from(scale.warehouses) + u64::from(scale.items)
+}
+
+/// What a store says was loaded into it.
+pub(crate) fn loaded<K: Kv>(kv: &K) -> Result<Option<Loaded>> {
+    let clients = kv.start(1, |_, mut session| async move {
+        let loaded = Loaded::read(&mut session).await?;
+        if loaded.is_none() {
+            refuse_leftovers(&mut session).await?;
+        }
+        Ok(loaded)
+    })?;
+    Ok(clients.join()?.into_iter().next().flatten())
+}
+
+/// A store with data of which nothing says that it is all there.
+async fn refuse_leftovers<S: KvSession>(session: &mut S) -> KvResult<()> {
+    session.begin(Begin::read_only()).await?;
+    let mut left = None;
+    for (index, name) in TPCC_TABLES.iter().enumerate() {
+        session
+            .scan(TableId(index as u8), KeyRange::ALL, Direction::Forward, 1, |_, _| {
+                left = Some(*name);
+                std::ops::ControlFlow::Break(())
+            })
+            .await?;
+    }
+    session.commit().await?;
+    match left {
+        None => Ok(()),
+        Some(name) => Err(Error::with_hint(
+            ErrorKind::Exists,
+            format!(
+                "the store has a table \"{name}\" of a TPC-C load that did not come to its end"
+            ),
+            "remove the store, or name another",
+        )
+        .into()),
+    }
+}
+
+/// Fills an empty store.
+pub(crate) fn load<K: Kv>(kv: &K, loaded: Loaded, progress: &dyn Progress) -> Result<LoadFigures> {
+    let began = Instant::now();
+    let total = records(&loaded.scale);
+    let phase = ("loading (sorted load)", total);
+    let counts = run_errand(kv, AT_ONCE, phase, progress, move |mut session, errand| async move {
+        work(&loaded, &errand, &mut session).await
+    })?;
+    kv.start(1, move |_, mut session| async move { loaded.write(&mut session).await })?.join()?;
+    Ok(LoadFigures { records: counts.into_iter().sum(), seconds: began.elapsed().as_secs_f64() })
+}
+
+/// Fills tables until none is left; records put into them.
+async fn work<S: KvSession>(
+    loaded: &Loaded,
+    errand: &Arc<Errand>,
+    session: &mut S,
+) -> KvResult<u64> {
+    let mut records = 0;
+    while let Some(&table) = JOBS.get(errand.take()) {
+        let loader = session.loader(table).await?;
+        let mut sink = Sink::new(loader, errand.clone());
+        let (scale, seed) = (&loaded.scale, loaded.seed);
+        let outcome = match table {
+            ORDER_LINE => tables::order_lines(&mut sink, scale, seed).await,
+            STOCK => tables::stock(&mut sink, scale, seed).await,
+            CUSTOMER => tables::customers(&mut sink, scale, seed).await,
+            HISTORY => tables::history(&mut sink, scale, seed).await,
+            ORDERS => tables::orders(&mut sink, scale, seed).await,
+            CUSTOMER_BY_NAME => tables::customers_by_name(&mut sink, scale, seed).await,
+            ORDERS_BY_CUSTOMER => tables::orders_by_customer(&mut sink, scale, seed).await,
+            NEW_ORDER => tables::new_orders(&mut sink, scale).await,
+            ITEM => tables::items(&mut sink, scale, seed).await,
+            DISTRICT => tables::districts(&mut sink, scale, seed).await,
+            _ => tables::warehouses(&mut sink, scale, seed).await,
+        };
+        match outcome {
+            Ok(()) => records += sink.finish().await?,
+            Err(error) => {
+                sink.abandon().await;
+                return Err(error);
+            }
+        }
+    }
+    Ok(records)
+}

@@ -1,0 +1,42 @@
+//! Where the rows of a load go: a table's loader, with progress and the wish to stop.
+
+use std::sync::Arc;
+
+use crate::drive::Errand;
+use crate::kv::{KvLoader, KvResult};
+
+/// Rows between two looks at the wish to stop.
+const ROWS: u64 = 1024;
+
+pub(super) struct Sink<L> {
+    loader: L,
+    pushed: u64,
+    errand: Arc<Errand>,
+}
+
+impl<L: KvLoader> Sink<L> {
+    pub(super) fn new(loader: L, errand: Arc<Errand>) -> Self {
+        Self { loader, pushed: 0, errand }
+    }
+
+    pub(super) async fn push(&mut self, key: &[u8], row: &[u8]) -> KvResult<()> {
+        self.loader.push(key, row).await?;
+        self.pushed += 1;
+        if self.pushed.is_multiple_of(ROWS) {
+            self.errand.advance(ROWS)?;
+            // Making rows is computing; a worker has others to serve, its device among them.
+            qpair::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Ends the load; rows pushed.
+    pub(super) async fn finish(self) -> KvResult<u64> {
+        self.loader.finish().await?;
+        Ok(self.pushed)
+    }
+
+    pub(super) async fn abandon(self) {
+        self.loader.abandon().await;
+    }
+}

@@ -1,0 +1,60 @@
+//! TPC-C over any transactional key-value store: all nine tables, all five transactions in the standard's mix, and the
+//! twelve consistency conditions. No think time, no terminals, not audited; docs/design/benchmarks.md says what is kept
+//! of the standard and what is left out.
+//!
+//! What always holds:
+//! - Keys are their columns big-endian, in the order of the primary key (`keys.rs`). Rows are fixed columns at fixed
+//!   offsets (`rows.rs`); they are changed in place, in the bytes that were read.
+//! - What is loaded follows from the seed and the scale alone (`load/`).
+//! - A transaction takes the locks of the rows that many want before its first read, and in one order.
+
+mod check;
+mod inputs;
+mod keys;
+mod load;
+mod random;
+mod report;
+mod rows;
+mod run;
+mod scale;
+mod transactions;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::{CheckReport, Condition, check};
+pub use report::{TpccLatency, TpccReport, TpccType};
+pub use run::{TpccOptions, run_tpcc};
+pub use scale::Scale;
+
+use crate::kv::TableId;
+
+/// Names of the tables, in the order of their [`TableId`]s: open the store with them.
+pub const TPCC_TABLES: [&str; 12] = [
+    "warehouse",
+    "district",
+    "customer",
+    "history",
+    "new_order",
+    "orders",
+    "order_line",
+    "item",
+    "stock",
+    "customer_by_name",
+    "orders_by_customer",
+    "tpcc",
+];
+
+pub(crate) const WAREHOUSE: TableId = TableId(0);
+pub(crate) const DISTRICT: TableId = TableId(1);
+pub(crate) const CUSTOMER: TableId = TableId(2);
+pub(crate) const HISTORY: TableId = TableId(3);
+pub(crate) const NEW_ORDER: TableId = TableId(4);
+pub(crate) const ORDERS: TableId = TableId(5);
+pub(crate) const ORDER_LINE: TableId = TableId(6);
+pub(crate) const ITEM: TableId = TableId(7);
+pub(crate) const STOCK: TableId = TableId(8);
+pub(crate) const CUSTOMER_BY_NAME: TableId = TableId(9);
+pub(crate) const ORDERS_BY_CUSTOMER: TableId = TableId(10);
+/// One record: what was loaded.
+pub(crate) const META: TableId = TableId(11);

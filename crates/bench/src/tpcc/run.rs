@@ -1,0 +1,247 @@
+//! Loads a store if it is empty, runs the mix, checks, and reports.
+
+use std::collections::BTreeMap;
+
+use qpair::{Error, ErrorKind, Result};
+
+use crate::drive::{Driven, Plan, check_plan, drive, run_errand};
+use crate::kv::{Begin, Direction, Durability, KeyRange, Kv, KvSession, TableId};
+use crate::progress::Progress;
+use crate::report::kernel_release;
+
+use super::inputs::Type;
+use super::load::{self, LoadFigures};
+use super::report::{TpccLatency, TpccReport, TpccType};
+use super::scale::{Loaded, Scale};
+use super::transactions::{Common, Terminal};
+use super::{CheckReport, TPCC_TABLES};
+
+/// What `tpmc` is marked with wherever it is shown.
+pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct TpccOptions {
+    /// How large the database is.
+    pub scale: Scale,
+    /// Terminals.
+    pub terminals: usize,
+    /// Seconds to measure; 0: load only.
+    pub seconds: f64,
+    /// Seconds to run before that.
+    pub warm_up_seconds: f64,
+    /// What commits wait for.
+    pub durability: Durability,
+    /// Read all tables once before the run: for a store that fits into memory.
+    pub read_first: bool,
+    /// Check the twelve conditions afterwards.
+    pub check: bool,
+    /// What data and inputs follow from.
+    pub seed: u64,
+}
+
+impl Default for TpccOptions {
+    fn default() -> Self {
+        Self {
+            scale: Scale::standard(1),
+            terminals: 64,
+            seconds: 10.0,
+            warm_up_seconds: 2.0,
+            durability: Durability::Group,
+            read_first: false,
+            check: false,
+            seed: 1,
+        }
+    }
+}
+
+/// Runs TPC-C over a store that was opened with [`TPCC_TABLES`]; an empty one is loaded first.
+///
+/// # Errors
+/// `Exists` if the store has another number of warehouses, or a load that did not come to its end; `Closed` if it was
+/// interrupted; what the store says. A broken condition is no error: the report has it.
+pub fn run_tpcc<K: Kv>(
+    kv: &K,
+    options: &TpccOptions,
+    progress: &dyn Progress,
+) -> Result<TpccReport> {
+    let scale = options.scale;
+    if scale.warehouses == 0 || scale.items == 0 || scale.customers == 0 {
+        return Err(Error::new(ErrorKind::Invalid, "a database needs at least one warehouse"));
+    }
+    let (loaded, load) = prepare(kv, options, progress)?;
+    if options.read_first && options.seconds > 0.0 {
+        read_all(kv, progress)?;
+    }
+    let driven = match options.seconds > 0.0 {
+        true => Some(run(kv, options, loaded, progress)?),
+        false => None,
+    };
+    let check = match options.check {
+        true => Some(super::check(kv, progress)?),
+        false => None,
+    };
+    report(kv, options, driven, load, check)
+}
+
+/// Loads an empty store, and gives this run its number.
+fn prepare<K: Kv>(
+    kv: &K,
+    options: &TpccOptions,
+    progress: &dyn Progress,
+) -> Result<(Loaded, Option<LoadFigures>)> {
+    let (mut loaded, figures) = match load::loaded(kv)? {
+        Some(loaded) if loaded.scale != options.scale => return Err(other_scale(&loaded, options)),
+        Some(loaded) => (loaded, None),
+        None => {
+            let loaded = Loaded { scale: options.scale, seed: options.seed, runs: 0 };
+            (loaded, Some(load::load(kv, loaded, progress)?))
+        }
+    };
+    if options.seconds > 0.0 {
+        loaded.runs += 1;
+        kv.start(1, move |_, mut session| async move { loaded.write(&mut session).await })?
+            .join()?;
+    }
+    Ok((loaded, figures))
+}
+
+fn other_scale(loaded: &Loaded, options: &TpccOptions) -> Error {
+    let (has, wanted) = (loaded.scale, options.scale);
+    let cardinalities = match has.warehouses == wanted.warehouses {
+        true => ", but other numbers of items and customers",
+        false => "",
+    };
+    Error::with_hint(
+        ErrorKind::Exists,
+        format!(
+            "the store was loaded with {} warehouses{cardinalities}; {} were asked for",
+            has.warehouses, wanted.warehouses
+        ),
+        format!("--warehouses {}, or another --store", has.warehouses),
+    )
+}
+
+/// Brings a store that fits into memory there.
+fn read_all<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<()> {
+    /// Rows between two looks at the wish to stop.
+    const ROWS: usize = 4096;
+    let phase = ("reading the store into memory", TPCC_TABLES.len() as u64);
+    run_errand(kv, 4, phase, progress, |mut session, errand| async move {
+        loop {
+            let table = errand.take();
+            if table >= TPCC_TABLES.len() {
+                return Ok(());
+            }
+            let table = TableId(table as u8);
+            let mut from = Vec::new();
+            let mut rows = ROWS;
+            while rows == ROWS {
+                rows = 0;
+                let mut last = Vec::new();
+                session.begin(Begin::read_only()).await?;
+                let range = KeyRange { from: &from, to: &[] };
+                session
+                    .scan(table, range, Direction::Forward, ROWS, |key, _| {
+                        rows += 1;
+                        if rows == ROWS {
+                            last.extend_from_slice(key);
+                            last.push(0);
+                        }
+                        std::ops::ControlFlow::Continue(())
+                    })
+                    .await?;
+                session.commit().await?;
+                errand.advance(0)?;
+                from = last;
+                qpair::yield_now().await;
+            }
+            errand.advance(1)?;
+        }
+    })?;
+    Ok(())
+}
+
+fn run<K: Kv>(
+    kv: &K,
+    options: &TpccOptions,
+    loaded: Loaded,
+    progress: &dyn Progress,
+) -> Result<Driven> {
+    check_plan(options.terminals, options.seconds)?;
+    let common = Common {
+        scale: loaded.scale,
+        durability: options.durability,
+        run: loaded.runs,
+        seed: options.seed,
+    };
+    let plan = Plan {
+        clients: options.terminals,
+        kinds: Type::ALL.len(),
+        warm_up_s: options.warm_up_seconds,
+        seconds: Some(options.seconds),
+        total: 0,
+        phase: format!("TPC-C, {} warehouses", loaded.scale.warehouses),
+    };
+    let terminal = move |number, session| Terminal::new(session, number, common);
+    drive(kv, &plan, terminal, progress)
+}
+
+fn report<K: Kv>(
+    kv: &K,
+    options: &TpccOptions,
+    driven: Option<Driven>,
+    load: Option<LoadFigures>,
+    check: Option<CheckReport>,
+) -> Result<TpccReport> {
+    let mut report = TpccReport {
+        store: kv.describe(),
+        warehouses: options.scale.warehouses,
+        terminals: options.terminals,
+        durability: options.durability.to_string(),
+        seconds: 0.0,
+        tx_per_s: 0.0,
+        tpmc: 0.0,
+        tpmc_note: TPMC_NOTE,
+        types: BTreeMap::new(),
+        latency_us: BTreeMap::new(),
+        tx_by_second: Vec::new(),
+        commits_per_flush: None,
+        log_bytes: None,
+        log_bytes_per_tx: None,
+        device_reads_per_tx: None,
+        device_writes_per_tx: None,
+        device_reads_per_s: None,
+        device_writes_per_s: None,
+        cpu_us_per_tx: 0.0,
+        store_bytes: kv.statistics()?.store_bytes,
+        load_seconds: load.map(|load| load.seconds),
+        load_records_per_s: load.map(|load| load.records as f64 / load.seconds),
+        check,
+        kernel: kernel_release(),
+    };
+    let Some(driven) = driven else { return Ok(report) };
+    let transactions: u64 = driven.kinds.iter().map(|kind| kind.count).sum();
+    let per_s = |count: u64| count as f64 / driven.wall_s;
+    let per_tx = |count: u64| count as f64 / transactions.max(1) as f64;
+    for (kind, tally) in Type::ALL.into_iter().zip(&driven.kinds) {
+        let (count, rolled_back) = (tally.count, tally.rolled_back);
+        let (conflicts, retried) = (tally.conflicts, tally.retried);
+        report.types.insert(kind.name(), TpccType { count, rolled_back, conflicts, retried });
+        report.latency_us.insert(kind.name(), TpccLatency::of(&tally.histogram));
+    }
+    let new_orders = &driven.kinds[Type::NewOrder as usize];
+    report.seconds = driven.wall_s;
+    report.tx_per_s = per_s(transactions);
+    report.tpmc = 60.0 * per_s(new_orders.count - new_orders.rolled_back);
+    report.commits_per_flush = driven.store.commits_per_flush();
+    report.log_bytes = driven.store.log_bytes;
+    report.log_bytes_per_tx = driven.store.log_bytes.map(per_tx);
+    report.device_reads_per_tx = driven.store.device_reads.map(per_tx);
+    report.device_writes_per_tx = driven.store.device_writes.map(per_tx);
+    report.device_reads_per_s = driven.store.device_reads.map(per_s);
+    report.device_writes_per_s = driven.store.device_writes.map(per_s);
+    report.cpu_us_per_tx = driven.cpu_s * 1e6 / transactions.max(1) as f64;
+    report.tx_by_second = driven.by_second;
+    Ok(report)
+}

@@ -1,0 +1,90 @@
+//! New order (TPC-C 2.4).
+
+use std::hint::black_box;
+
+use crate::kv::{KvResult, KvSession};
+
+use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
+use crate::tpcc::inputs::NewOrder;
+use crate::tpcc::rows::{customer, district, item, order, order_line, stock, warehouse};
+use crate::tpcc::{
+    CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, STOCK, WAREHOUSE,
+    keys,
+};
+
+/// Whether data says that a product is an original: with it in item and stock the line's brand is "B", else "G".
+fn is_original(data: &[u8]) -> bool {
+    data.windows(8).any(|window| window == b"ORIGINAL")
+}
+
+impl<S: KvSession> Terminal<S> {
+    pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
+        let &NewOrder { w, d, c, .. } = input;
+        self.begin().await?;
+        let Self { session, row, other, .. } = self;
+
+        // The district is what all new orders of it want: its lock comes before the snapshot.
+        let key = keys::district(w, d);
+        read_for_update(session, DISTRICT, &key, row, district::BYTES).await?;
+        let o = district::NEXT_O_ID.get(row);
+        district::NEXT_O_ID.set(row, o + 1);
+        let district_tax = district::TAX.get(row);
+        session.put(DISTRICT, &key, row).await?;
+
+        read(session, WAREHOUSE, &keys::warehouse(w), row, warehouse::BYTES).await?;
+        let warehouse_tax = warehouse::TAX.get(row);
+        read(session, CUSTOMER, &keys::customer(w, d, c), row, customer::BYTES).await?;
+        let discount = customer::DISCOUNT.get(row);
+
+        let mut header = [0; order::BYTES];
+        order::C_ID.set(&mut header, c);
+        order::ENTRY_D.set(&mut header, now_us());
+        order::OL_CNT.set(&mut header, input.line_count);
+        let all_local = input.lines().iter().all(|line| line.supply_w == w);
+        order::ALL_LOCAL.set(&mut header, all_local.into());
+        let key = keys::order(w, d, o);
+        session.insert(ORDERS, &key, &header).await?;
+        session.insert(NEW_ORDER, &key, &[]).await?;
+        session.insert(ORDERS_BY_CUSTOMER, &keys::order_by_customer(w, d, c, o), &[]).await?;
+
+        let mut total = 0;
+        let mut new_line = [0; order_line::BYTES];
+        for (number, line) in (1..).zip(input.lines()) {
+            let key = keys::item(line.item);
+            if !session.get_into(ITEM, &key, other).await? && input.rolled_back {
+                session.rollback().await?;
+                return Ok(Outcome::RolledBack);
+            }
+            if other.len() != item::BYTES {
+                return Err(missing(ITEM, &key));
+            }
+            let key = keys::stock(line.supply_w, line.item);
+            read_for_update(session, STOCK, &key, row, stock::BYTES).await?;
+            let wanted = i32::from(line.quantity);
+            let there = stock::QUANTITY.get(row);
+            let left = if there >= wanted + 10 { there - wanted } else { there - wanted + 91 };
+            stock::QUANTITY.set(row, left);
+            stock::YTD.add(row, line.quantity.into());
+            stock::ORDER_CNT.add(row, 1);
+            if line.supply_w != w {
+                stock::REMOTE_CNT.add(row, 1);
+            }
+            session.put(STOCK, &key, row).await?;
+
+            let amount = wanted * item::PRICE.get(other);
+            total += i64::from(amount);
+            black_box(is_original(item::DATA.get(other)) && is_original(stock::DATA.get(row)));
+            order_line::I_ID.set(&mut new_line, line.item);
+            order_line::SUPPLY_W_ID.set(&mut new_line, line.supply_w);
+            order_line::QUANTITY.set(&mut new_line, line.quantity);
+            order_line::AMOUNT.set(&mut new_line, amount);
+            order_line::DIST_INFO.set(&mut new_line, stock::dist(d).get(row));
+            session.insert(ORDER_LINE, &keys::order_line(w, d, o, number), &new_line).await?;
+        }
+        // What the terminal would show.
+        let taxed = 10_000 + i64::from(warehouse_tax) + i64::from(district_tax);
+        black_box(total * (10_000 - i64::from(discount)) / 10_000 * taxed / 10_000);
+        session.commit().await?;
+        Ok(Outcome::Committed)
+    }
+}

@@ -1,0 +1,58 @@
+//! Order status (TPC-C 2.6): reads a customer and its newest order.
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+
+use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+
+use super::{Outcome, Terminal, read};
+use crate::tpcc::inputs::OrderStatus;
+use crate::tpcc::rows::{customer, order, order_line};
+use crate::tpcc::{CUSTOMER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, keys};
+
+impl<S: KvSession> Terminal<S> {
+    pub(super) async fn order_status(&mut self, input: &OrderStatus) -> KvResult<Outcome> {
+        let &OrderStatus { w, d, who } = input;
+        self.session.begin(Begin::read_only()).await?;
+        let c = self.customer(w, d, who).await?;
+        let Self { session, row, .. } = self;
+        read(session, CUSTOMER, &keys::customer(w, d, c), row, customer::BYTES).await?;
+        black_box(customer::BALANCE.get(row));
+        black_box((customer::FIRST.get(row), customer::MIDDLE.get(row), customer::LAST.get(row)));
+
+        // The index has the newest first.
+        let (from, to) =
+            (keys::order_by_customer(w, d, c, u32::MAX), keys::order_by_customer(w, d, c, 0));
+        let mut newest = None;
+        let range = KeyRange { from: &from, to: &to };
+        session
+            .scan(ORDERS_BY_CUSTOMER, range, Direction::Forward, 1, |key, _| {
+                newest = keys::order_of(key);
+                ControlFlow::Break(())
+            })
+            .await?;
+        // Each customer has had an order since the load, in the standard's scale.
+        if let Some(o) = newest {
+            read(session, ORDERS, &keys::order(w, d, o), row, order::BYTES).await?;
+            black_box((order::ENTRY_D.get(row), order::CARRIER_ID.get(row)));
+            let (from, to) = (keys::order(w, d, o), keys::order(w, d, o + 1));
+            let range = KeyRange { from: &from, to: &to };
+            session
+                .scan(ORDER_LINE, range, Direction::Forward, usize::MAX, |_, line| {
+                    if line.len() == order_line::BYTES {
+                        black_box((
+                            order_line::I_ID.get(line),
+                            order_line::SUPPLY_W_ID.get(line),
+                            order_line::QUANTITY.get(line),
+                            order_line::AMOUNT.get(line),
+                            order_line::DELIVERY_D.get(line),
+                        ));
+                    }
+                    ControlFlow::Continue(())
+                })
+                .await?;
+        }
+        session.commit().await?;
+        Ok(Outcome::Committed)
+    }
+}

@@ -1,0 +1,50 @@
+//! Stock level (TPC-C 2.8): how many items of the last 20 orders of a district are short.
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+
+use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+
+use super::{Outcome, Terminal, read};
+use crate::tpcc::inputs::StockLevel;
+use crate::tpcc::rows::{district, order_line, stock};
+use crate::tpcc::{DISTRICT, ORDER_LINE, STOCK, keys};
+
+/// Orders that are looked at.
+const ORDERS: u32 = 20;
+
+impl<S: KvSession> Terminal<S> {
+    pub(super) async fn stock_level(&mut self, input: &StockLevel) -> KvResult<Outcome> {
+        let &StockLevel { w, d, threshold } = input;
+        self.session.begin(Begin::read_only()).await?;
+        let Self { session, row, ids, .. } = self;
+        read(session, DISTRICT, &keys::district(w, d), row, district::BYTES).await?;
+        let next = district::NEXT_O_ID.get(row);
+        ids.clear();
+        let (from, to) = (keys::order(w, d, next.saturating_sub(ORDERS)), keys::order(w, d, next));
+        session
+            .scan(
+                ORDER_LINE,
+                KeyRange { from: &from, to: &to },
+                Direction::Forward,
+                usize::MAX,
+                |_, line| {
+                    if line.len() == order_line::BYTES {
+                        ids.push(order_line::I_ID.get(line));
+                    }
+                    ControlFlow::Continue(())
+                },
+            )
+            .await?;
+        ids.sort_unstable();
+        ids.dedup();
+        let mut short = 0;
+        for item in ids.iter() {
+            read(session, STOCK, &keys::stock(w, *item), row, stock::BYTES).await?;
+            short += u32::from(stock::QUANTITY.get(row) < threshold);
+        }
+        black_box(short);
+        session.commit().await?;
+        Ok(Outcome::Committed)
+    }
+}
