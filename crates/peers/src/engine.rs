@@ -1,0 +1,157 @@
+//! What the three peers have in common: tables of byte strings in order, and sessions with transactions over them, which block.
+//!
+//! A session belongs to the thread that made it, and has at most one transaction at a time. A session that is dropped
+//! rolls its transaction back.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its folder; made if it is not there.
+    pub path: PathBuf,
+    /// Its tables; made if they are not there.
+    pub tables: Vec<String>,
+    /// Memory for everything that is kept of the store, bytes.
+    pub memory_bytes: u64,
+    /// Whether there is a log. Without one no commit is durable, but for what a checkpoint wrote.
+    pub log: bool,
+    /// Threads that compact and evict.
+    pub background_threads: u32,
+}
+
+/// How a transaction is begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// It only reads, at one point of time.
+    pub read_only: bool,
+    /// Its commit returns when it survives a loss of power.
+    pub sync: bool,
+}
+
+/// Records to visit.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// The least key. Empty: from the table's beginning.
+    pub from: &'a [u8],
+    /// The first key beyond. Empty: to the table's end.
+    pub to: &'a [u8],
+    /// From the greatest key on.
+    pub backward: bool,
+}
+
+/// What visits records: key and value; `false` to see no more.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+
+/// A store of a peer, open. Clones are the same store; the last one closes it.
+pub trait Engine: Clone + Send + Sync + Sized + 'static {
+    /// A client's way to it.
+    type Session: Session + 'static;
+
+    /// The peer's name on a command line.
+    const NAME: &'static str;
+
+    /// Opens the store, or makes it.
+    ///
+    /// # Errors
+    /// What the peer says, or tables other than those the store was made with.
+    fn open(settings: &Settings) -> Result<Self>;
+
+    /// A session.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn session(&self) -> Result<Self::Session>;
+
+    /// Writes what is only in the log or in memory to its place, as closing would.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn checkpoint(&self) -> Result<()>;
+
+    /// The settings in the peer's words, for reports.
+    fn settings(&self) -> &str;
+
+    /// The store's folder.
+    fn path(&self) -> &Path;
+
+    /// Flushes of the log since it was opened, where the peer counts them.
+    fn log_flushes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A client's way to a store of a peer. Transactions are at snapshot isolation, or better.
+///
+/// Tables are named by their place in [`Settings::tables`]. Each operation fails if no transaction is open.
+pub trait Session {
+    /// Begins a transaction. None is open.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn begin(&mut self, start: Start) -> Result<()>;
+
+    /// Whether a transaction is open.
+    fn is_open(&self) -> bool;
+
+    /// Replaces `value` by what is found: by nothing, and the answer is `false`, if the key is not there.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn get(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// The same, and nobody else changes the key until this transaction ends.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn get_for_update(&mut self, table: u8, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// Waits for the key's lock, and reads nothing. Peers without such locks do nothing.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn lock(&mut self, table: u8, key: &[u8]) -> Result<()> {
+        let _ = (table, key);
+        Ok(())
+    }
+
+    /// Inserts or replaces.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn put(&mut self, table: u8, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Deletes the key; whether it was there.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn delete(&mut self, table: u8, key: &[u8]) -> Result<bool>;
+
+    /// Visits records in order, or against it.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn scan(&mut self, table: u8, span: Span<'_>, visit: &mut Visit<'_>) -> Result<()>;
+
+    /// Commits. No transaction is open afterwards, whatever the outcome.
+    ///
+    /// # Errors
+    /// What the peer says; nothing of the transaction is there then.
+    fn commit(&mut self) -> Result<()>;
+
+    /// Rolls back, if a transaction is open.
+    ///
+    /// # Errors
+    /// What the peer says.
+    fn rollback(&mut self) -> Result<()>;
+}
+
+impl Span<'_> {
+    /// Whether a key that was reached going forward is beyond the end, or, going backward, before the beginning.
+    #[must_use]
+    pub(crate) fn is_left_by(&self, key: &[u8]) -> bool {
+        if self.backward { key < self.from } else { !self.to.is_empty() && key >= self.to }
+    }
+}
