@@ -4,11 +4,11 @@
 //! so that the payload's length is believed only if it is right.
 
 use super::position::LogIdentity;
-use super::{get_u16, get_u32, get_u64, set};
+use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
 
 /// Bytes of a chunk's header.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 88;
-const MAGIC: u32 = u32::from_le_bytes(*b"qlgc");
+const MAGIC: [u8; 4] = *b"qlgc";
 /// In the place of the first record's offset: none begins in the chunk.
 const NO_RECORD: u32 = u32::MAX;
 
@@ -37,7 +37,6 @@ pub(crate) struct ChunkHeader {
 impl ChunkHeader {
     pub(crate) fn encode(&self) -> [u8; CHUNK_HEADER_BYTES] {
         let mut bytes = [0; CHUNK_HEADER_BYTES];
-        set(&mut bytes, 0, &MAGIC.to_le_bytes());
         set(&mut bytes, 8, &self.identity.store.to_le_bytes());
         set(&mut bytes, 16, &self.identity.incarnation.to_le_bytes());
         set(&mut bytes, 24, &self.sequence.to_le_bytes());
@@ -50,15 +49,14 @@ impl ChunkHeader {
         set(&mut bytes, 72, &self.first_record.unwrap_or(NO_RECORD).to_le_bytes());
         set(&mut bytes, 76, &self.identity.log.to_le_bytes());
         set(&mut bytes, 80, &self.durable_stamp.to_le_bytes());
-        let sum = crc_fast::crc32_iscsi(&bytes[8..]);
-        set(&mut bytes, 4, &sum.to_le_bytes());
+        seal(&mut bytes, MAGIC);
         bytes
     }
 
     /// The header at the start of `bytes`, if there is one of this log.
     pub(crate) fn decode(bytes: &[u8], identity: LogIdentity) -> Option<Self> {
         let bytes = bytes.get(..CHUNK_HEADER_BYTES)?;
-        if get_u32(bytes, 0)? != MAGIC || get_u32(bytes, 4)? != crc_fast::crc32_iscsi(&bytes[8..]) {
+        if !is_sealed(bytes, MAGIC) {
             return None;
         }
         let header = Self {

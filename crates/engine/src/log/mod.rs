@@ -17,6 +17,7 @@ mod record;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod window;
 mod writer;
 
 pub(crate) use describe::describe;
@@ -48,4 +49,19 @@ fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
 #[inline]
 fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// Makes a header whole: its magic number, and the checksum of bytes 8 to its end.
+fn seal(header: &mut [u8], magic: [u8; 4]) {
+    set(header, 0, &magic);
+    let sum = crc_fast::crc32_iscsi(&header[8..]);
+    set(header, 4, &sum.to_le_bytes());
+}
+
+/// Is this a whole header with this magic number?
+fn is_sealed(header: &[u8], magic: [u8; 4]) -> bool {
+    header.starts_with(&magic)
+        && header
+            .get(8..)
+            .is_some_and(|rest| get_u32(header, 4) == Some(crc_fast::crc32_iscsi(rest)))
 }

@@ -10,6 +10,7 @@ use super::chunk::ChunkHeader;
 use super::position::{LogIdentity, LogPosition};
 use super::record::{Record, record_bytes};
 use super::segment::SegmentHeader;
+use super::window::{Fetched, Window};
 
 /// What a log wants or has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +84,7 @@ pub(crate) struct LogReader {
     /// Where the next chunk is; moves on with each chunk.
     position: LogPosition,
     next_offset_bytes: Option<u64>,
-    /// Bytes to ask for at once.
-    read_bytes: u32,
-    /// Bytes of the segment at `base`, from `window_at` on.
-    window: Vec<u8>,
-    window_at: u32,
-    base: u64,
-    /// Bytes asked for and not given yet.
-    asked: Option<u32>,
-    /// The device gave less than was asked for: there is no more of this segment.
-    short: bool,
+    window: Window,
     state: State,
     /// What is left of the chunk's payload, in the window.
     payload: Range<usize>,
@@ -108,13 +100,6 @@ pub(crate) struct LogReader {
     end: Option<LogEnd>,
 }
 
-/// What came of asking for bytes of a segment.
-enum Fetched {
-    Ready(Range<usize>),
-    Ask(LogStep),
-    Missing,
-}
-
 /// What came of looking for a record in a chunk.
 enum Parsed {
     Record,
@@ -124,19 +109,13 @@ enum Parsed {
 
 impl LogReader {
     /// A reader of the log of the store with this identity number, from `start` on, that asks for up to
-    /// `read_bytes` at once.
+    /// `read_bytes` at once (one block at least).
     pub(crate) fn new(store: u64, start: LogPosition, read_bytes: u32) -> Self {
-        let block = start.geometry.block_bytes.max(1);
         Self {
             identity: start.identity(store),
             position: start,
             next_offset_bytes: None,
-            read_bytes: (read_bytes / block).max(1) * block,
-            window: Vec::new(),
-            window_at: 0,
-            base: start.segment_offset_bytes,
-            asked: None,
-            short: false,
+            window: Window::new(start.geometry, start.segment_offset_bytes, read_bytes),
             state: State::Enter,
             payload: 0..0,
             skipping: true,
@@ -182,17 +161,14 @@ impl LogReader {
     /// Gives the bytes that were asked for. Fewer mean that the device has no more, none that it could not be
     /// read: the log ends there.
     pub(crate) fn give(&mut self, bytes: &[u8]) {
-        let Some(asked) = self.asked.take() else { return };
-        let len = bytes.len().min(asked as usize);
-        self.window.extend_from_slice(&bytes[..len]);
-        self.short |= len < asked as usize;
+        self.window.give(bytes);
     }
 
     /// The record that [`advance`](Self::advance) came to.
     pub(crate) fn record(&self) -> Option<Record<'_>> {
         match &self.found {
             Found::Nothing => None,
-            Found::Window(range) => Record::again(self.window.get(range.clone())?),
+            Found::Window(range) => Record::again(self.window.bytes().get(range.clone())?),
             Found::Partial => Record::again(&self.partial),
         }
     }
@@ -208,59 +184,24 @@ impl LogReader {
         &self.segments
     }
 
-    /// Bytes `from..from + len` of the segment at `base`. `ahead`: what follows is wanted too.
-    fn fetch(&mut self, from: u32, len: u32, ahead: bool) -> Fetched {
-        let segment = self.position.geometry.segment_bytes;
-        let (end, window_end) = (from + len, self.window_at + self.window.len() as u32);
-        if from >= self.window_at && end <= window_end {
-            let start = (from - self.window_at) as usize;
-            return Fetched::Ready(start..start + len as usize);
-        }
-        if let Some(asked) = self.asked {
-            return Fetched::Ask(self.ask(window_end, asked));
-        }
-        if self.short {
-            return Fetched::Missing;
-        }
-        if from < self.window_at || from >= window_end {
-            self.window.clear();
-        } else {
-            self.window.drain(..(from - self.window_at) as usize);
-        }
-        self.window_at = from;
-        let at = from + self.window.len() as u32;
-        let needed = (end - at).next_multiple_of(self.position.geometry.block_bytes);
-        let wanted = if ahead { needed.max(self.read_bytes) } else { needed };
-        Fetched::Ask(self.ask(at, wanted.min(segment - at)))
-    }
-
-    fn ask(&mut self, at: u32, len_bytes: u32) -> LogStep {
-        self.asked = Some(len_bytes);
-        LogStep::Read { offset_bytes: self.base + u64::from(at), len_bytes }
-    }
-
-    /// Looks at the segment at `base` from now on.
-    fn turn_to(&mut self, base: u64) {
-        if self.base != base {
-            self.base = base;
-            self.window.clear();
-            self.window_at = 0;
-            self.short = false;
-        }
-    }
-
     /// Reads the header of the segment that the reader starts in.
     fn enter(&mut self) -> Option<LogStep> {
         let block = self.position.geometry.block_bytes;
-        let reason = match self.fetch(0, block, self.position.at_bytes == block) {
-            Fetched::Ask(step) => return Some(step),
+        let reason = match self.window.fetch(0, block, self.position.at_bytes == block) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
             Fetched::Missing => EndReason::Short,
             Fetched::Ready(range) => {
-                let header = SegmentHeader::decode(&self.window[range], self.identity, self.base)
-                    .filter(|header| {
-                        header.sequence == self.position.segment_sequence
-                            && header.geometry == self.position.geometry
-                    });
+                let header = SegmentHeader::decode(
+                    &self.window.bytes()[range],
+                    self.identity,
+                    self.position.segment_offset_bytes,
+                )
+                .filter(|header| {
+                    header.sequence == self.position.segment_sequence
+                        && header.geometry == self.position.geometry
+                });
                 if let Some(header) = header {
                     self.next_offset_bytes = Some(header.next_offset_bytes);
                     self.state = State::Chunks;
@@ -282,28 +223,33 @@ impl LogReader {
             self.state = State::Peek(EndReason::Nothing);
             return None;
         }
-        let range = match self.fetch(at, geometry.block_bytes.min(left), true) {
-            Fetched::Ask(step) => return Some(step),
+        let range = match self.window.fetch(at, geometry.block_bytes.min(left), true) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
             Fetched::Missing => return self.stop(EndReason::Short),
             Fetched::Ready(range) => range,
         };
-        let header = ChunkHeader::decode(&self.window[range], self.identity).filter(|header| {
-            header.sequence == chunk_sequence
-                && header.segment_sequence == segment_sequence
-                && header.lsn == lsn
-                && header.used_bytes() <= left.into()
-        });
+        let header =
+            ChunkHeader::decode(&self.window.bytes()[range], self.identity).filter(|header| {
+                header.sequence == chunk_sequence
+                    && header.segment_sequence == segment_sequence
+                    && header.lsn == lsn
+                    && header.used_bytes() <= left.into()
+            });
         let Some(header) = header else { return self.stop(EndReason::Nothing) };
         // It fits into the segment, so it fits into a u32.
         let used = header.used_bytes() as u32;
-        let range = match self.fetch(at, used, true) {
-            Fetched::Ask(step) => return Some(step),
+        let range = match self.window.fetch(at, used, true) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
             Fetched::Missing => return self.stop(EndReason::Torn),
             Fetched::Ready(range) => range,
         };
         self.durable_stamp = self.durable_stamp.max(header.durable_stamp);
         let payload = range.end - header.payload_bytes as usize..range.end;
-        if crc_fast::crc32_iscsi(&self.window[payload.clone()]) != header.payload_sum {
+        if crc_fast::crc32_iscsi(&self.window.bytes()[payload.clone()]) != header.payload_sum {
             return self.stop(EndReason::Torn);
         }
         if self.skipping {
@@ -330,13 +276,13 @@ impl LogReader {
 
     /// Looks for a record in what is left of the chunk.
     fn parse(&mut self) -> Parsed {
-        let payload = &self.window[self.payload.clone()];
+        let payload = &self.window.bytes()[self.payload.clone()];
         if self.partial.is_empty() {
             match record_bytes(payload) {
                 Some(Err(what)) => return Parsed::Damaged(what),
                 Some(Ok(len)) if len <= payload.len() => {
                     let range = self.payload.start..self.payload.start + len;
-                    match check(&self.window[range.clone()], self.stamp) {
+                    match check(&self.window.bytes()[range.clone()], self.stamp) {
                         Err(what) => return Parsed::Damaged(what),
                         Ok(stamp) => self.stamp = stamp,
                     }
@@ -384,18 +330,22 @@ impl LogReader {
             self.state = State::Tail(reason, self.position.at_bytes);
             return None;
         };
-        self.turn_to(next);
+        self.window.turn_to(next);
         let LogPosition { geometry, segment_sequence, chunk_sequence, lsn, .. } = self.position;
-        let header = match self.fetch(0, geometry.block_bytes, true) {
-            Fetched::Ask(step) => return Some(step),
+        let header = match self.window.fetch(0, geometry.block_bytes, true) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
             Fetched::Missing => None,
             Fetched::Ready(range) => {
-                SegmentHeader::decode(&self.window[range], self.identity, next).filter(|header| {
-                    header.sequence == segment_sequence.wrapping_add(1)
-                        && header.first_chunk == chunk_sequence
-                        && header.lsn == lsn
-                        && header.geometry == geometry
-                })
+                SegmentHeader::decode(&self.window.bytes()[range], self.identity, next).filter(
+                    |header| {
+                        header.sequence == segment_sequence.wrapping_add(1)
+                            && header.first_chunk == chunk_sequence
+                            && header.lsn == lsn
+                            && header.geometry == geometry
+                    },
+                )
             }
         };
         if let Some(header) = header {
@@ -418,22 +368,24 @@ impl LogReader {
             (true, Some(next)) => next,
             _ => self.position.segment_offset_bytes,
         };
-        self.turn_to(base);
+        self.window.turn_to(base);
         let sequence = self.position.segment_sequence.wrapping_add(in_next.into());
-        let end_lsn = if self.partial.is_empty() { self.lsn } else { self.position.lsn };
+        // Of a record that is cut, the first part is good; of one that makes no sense, nothing is.
+        let cut = !self.partial.is_empty() && !matches!(reason, EndReason::Damaged(_));
+        let end_lsn = if cut { self.position.lsn } else { self.lsn };
         let mut at = from;
         let mut lost_to_lsn = None;
         while at < geometry.segment_bytes && lost_to_lsn.is_none() {
-            let range = match self.fetch(at, geometry.block_bytes, true) {
-                Fetched::Ask(step) => {
+            let range = match self.window.fetch(at, geometry.block_bytes, true) {
+                Fetched::Ask { offset_bytes, len_bytes } => {
                     self.state =
                         if in_next { State::TailNext(reason, at) } else { State::Tail(reason, at) };
-                    return Some(step);
+                    return Some(LogStep::Read { offset_bytes, len_bytes });
                 }
                 Fetched::Missing => break,
                 Fetched::Ready(range) => range,
             };
-            let block = &self.window[range];
+            let block = &self.window.bytes()[range];
             let chunk = ChunkHeader::decode(block, self.identity)
                 .filter(|chunk| chunk.segment_sequence == sequence)
                 .map(|chunk| {

@@ -4,11 +4,11 @@
 //! segment's first chunk, once, and never again: the next segment is chosen before.
 
 use super::position::{LogGeometry, LogIdentity};
-use super::{get_u16, get_u32, get_u64, set};
+use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
 
 /// Bytes of a segment's header; zeroes follow to the end of the block.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 96;
-const MAGIC: u32 = u32::from_le_bytes(*b"qlgs");
+const MAGIC: [u8; 4] = *b"qlgs";
 
 /// What the first block of a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,6 @@ pub(crate) struct SegmentHeader {
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        set(&mut bytes, 0, &MAGIC.to_le_bytes());
         set(&mut bytes, 8, &self.identity.store.to_le_bytes());
         set(&mut bytes, 16, &self.identity.incarnation.to_le_bytes());
         set(&mut bytes, 24, &self.sequence.to_le_bytes());
@@ -44,15 +43,14 @@ impl SegmentHeader {
         set(&mut bytes, 72, &self.geometry.block_bytes.to_le_bytes());
         set(&mut bytes, 76, &self.geometry.segment_bytes.to_le_bytes());
         set(&mut bytes, 80, &self.identity.log.to_le_bytes());
-        let sum = crc_fast::crc32_iscsi(&bytes[8..]);
-        set(&mut bytes, 4, &sum.to_le_bytes());
+        seal(&mut bytes, MAGIC);
         bytes
     }
 
     /// The header at the start of `bytes`, if there is one of this log, and of a segment at `offset_bytes`.
     pub(crate) fn decode(bytes: &[u8], identity: LogIdentity, offset_bytes: u64) -> Option<Self> {
         let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
-        if get_u32(bytes, 0)? != MAGIC || get_u32(bytes, 4)? != crc_fast::crc32_iscsi(&bytes[8..]) {
+        if !is_sealed(bytes, MAGIC) {
             return None;
         }
         let header = Self {

@@ -161,6 +161,11 @@ pub(super) fn read(bytes: &[u8], start: LogPosition, at_once: u32) -> (Vec<Commi
     loop {
         match reader.advance() {
             LogStep::Read { offset_bytes, len_bytes } => {
+                let block = start.geometry.block_bytes;
+                assert!(len_bytes > 0 && len_bytes <= at_once.max(block));
+                assert!(
+                    len_bytes.is_multiple_of(block) && offset_bytes.is_multiple_of(block.into())
+                );
                 reader.give(part(bytes, offset_bytes, len_bytes));
             }
             LogStep::Record => commits.push(owned(&reader.record().unwrap())),

@@ -1,0 +1,104 @@
+//! The part of a segment that a reader has in memory, and what it asks the device for.
+//!
+//! Reads are multiples of the block, lie within one segment, and are never longer than was agreed.
+
+use std::ops::Range;
+
+use super::position::LogGeometry;
+
+/// What came of asking for bytes of a segment.
+pub(super) enum Fetched {
+    /// They are there, in [`Window::bytes`].
+    Ready(Range<usize>),
+    /// These bytes of the device are to be read and given first.
+    Ask { offset_bytes: u64, len_bytes: u32 },
+    /// The device does not have them.
+    Missing,
+}
+
+/// Bytes of one segment.
+#[derive(Debug)]
+pub(super) struct Window {
+    geometry: LogGeometry,
+    /// Bytes to ask for at once.
+    read_bytes: u32,
+    /// Where the segment begins on the device.
+    segment_offset_bytes: u64,
+    /// Where in the segment the window begins.
+    start: u32,
+    bytes: Vec<u8>,
+    /// Bytes asked for and not given yet.
+    asked: Option<u32>,
+    /// The device gave less than was asked for: there is no more of this segment.
+    short: bool,
+}
+
+impl Window {
+    /// Nothing yet of the segment at `segment_offset_bytes`.
+    pub(super) fn new(geometry: LogGeometry, segment_offset_bytes: u64, read_bytes: u32) -> Self {
+        let block = geometry.block_bytes.max(1);
+        Self {
+            geometry,
+            read_bytes: (read_bytes / block).max(1) * block,
+            segment_offset_bytes,
+            start: 0,
+            bytes: Vec::new(),
+            asked: None,
+            short: false,
+        }
+    }
+
+    /// What is there, for ranges that [`fetch`](Self::fetch) gave last.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Looks at the segment at `segment_offset_bytes` from now on.
+    pub(super) fn turn_to(&mut self, segment_offset_bytes: u64) {
+        if self.segment_offset_bytes != segment_offset_bytes {
+            self.segment_offset_bytes = segment_offset_bytes;
+            self.bytes.clear();
+            self.start = 0;
+            self.short = false;
+        }
+    }
+
+    /// Bytes `from..from + len` of the segment, which are within it. `ahead`: what follows is wanted, too.
+    pub(super) fn fetch(&mut self, from: u32, len: u32, ahead: bool) -> Fetched {
+        let (to, end) = (from + len, self.start + self.bytes.len() as u32);
+        if from >= self.start && to <= end {
+            let start = (from - self.start) as usize;
+            return Fetched::Ready(start..start + len as usize);
+        }
+        if let Some(asked) = self.asked {
+            return self.ask(end, asked);
+        }
+        if self.short {
+            return Fetched::Missing;
+        }
+        if from < self.start || from >= end {
+            self.bytes.clear();
+        } else {
+            self.bytes.drain(..(from - self.start) as usize);
+        }
+        self.start = from;
+        let at = from + self.bytes.len() as u32;
+        let needed = (to - at).next_multiple_of(self.geometry.block_bytes);
+        let wanted = if ahead { self.read_bytes } else { needed.min(self.read_bytes) };
+        self.ask(at, wanted.min(self.geometry.segment_bytes - at))
+    }
+
+    fn ask(&mut self, at: u32, len_bytes: u32) -> Fetched {
+        self.asked = Some(len_bytes);
+        Fetched::Ask { offset_bytes: self.segment_offset_bytes + u64::from(at), len_bytes }
+    }
+
+    /// Takes the bytes that were asked for, or fewer if there are no more.
+    pub(super) fn give(&mut self, bytes: &[u8]) {
+        let Some(asked) = self.asked.take() else { return };
+        let len = bytes.len().min(asked as usize);
+        self.bytes.extend_from_slice(&bytes[..len]);
+        self.short |= len < asked as usize;
+    }
+}
