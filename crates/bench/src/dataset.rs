@@ -27,13 +27,27 @@ pub(crate) fn is_value_of(record: u64, value: &[u8]) -> bool {
 pub(crate) const STORE_BYTES_PER_RECORD: u64 = 137;
 
 /// A permutation of `0..count`, so that random-order inserts meet every record once: an affine walk.
-pub(crate) fn shuffled(index: u64, count: u64) -> u64 {
-    // An odd multiplier coprime with the count; steps of about the golden ratio spread well.
-    let mut step = (count as f64 * 0.618_033_988_749_895) as u64 | 1;
-    while gcd(step, count) != 1 {
-        step += 2;
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shuffle {
+    step: u64,
+    count: u64,
+}
+
+impl Shuffle {
+    pub(crate) fn new(count: u64) -> Self {
+        // An odd multiplier coprime with the count; steps of about the golden ratio spread well.
+        let mut step = (count as f64 * 0.618_033_988_749_895) as u64 | 1;
+        while gcd(step, count) != 1 {
+            step += 2;
+        }
+        Self { step, count }
     }
-    ((u128::from(index) * u128::from(step) + u128::from(count / 3)) % u128::from(count)) as u64
+
+    /// The record at this place.
+    pub(crate) fn at(self, index: u64) -> u64 {
+        let count = u128::from(self.count);
+        ((u128::from(index) * u128::from(self.step) + count / 3) % count) as u64
+    }
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -47,7 +61,7 @@ mod tests {
     #[test]
     fn shuffling_meets_every_record_once() {
         for count in [1, 2, 3, 10, 1000, 1024] {
-            let mut all: Vec<u64> = (0..count).map(|index| shuffled(index, count)).collect();
+            let mut all: Vec<u64> = (0..count).map(|index| Shuffle::new(count).at(index)).collect();
             all.sort_unstable();
             assert!(all.into_iter().eq(0..count));
         }

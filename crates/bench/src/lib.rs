@@ -4,7 +4,7 @@
 //!   [`Workload::Insert`].
 //! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
 //! - [`kv`]: any transactional key-value store, for workloads that run over several.
-//! - [`tpcc`]: TPC-C over such a store.
+//! - [`tpcc`], [`ycsb`], [`commit`]: TPC-C, YCSB and small commits over such a store.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -12,6 +12,7 @@
 
 mod ceiling;
 mod clock;
+pub mod commit;
 mod dataset;
 mod demo;
 mod drive;
@@ -23,6 +24,7 @@ mod report;
 mod run;
 pub mod tpcc;
 mod workload;
+pub mod ycsb;
 
 pub use ceiling::{Ceiling, CeilingOptions, ceiling};
 pub use demo::{DemoOptions, DemoReport, DemoRow, demo};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use qpair::{Error, ErrorKind, Result, TaskTable};
 
-use crate::dataset::{self, VALUE_BYTES};
+use crate::dataset::{self, Shuffle, VALUE_BYTES};
 use crate::measure::{Tally, Window};
 use crate::workload::SCAN_RECORDS;
 
@@ -91,6 +91,7 @@ pub(crate) async fn inserts(
     records: u64,
     tally: &RefCell<Tally>,
 ) -> Result<()> {
+    let shuffle = Shuffle::new(records);
     let mut value = [0; VALUE_BYTES];
     let mut began = window.now_ns();
     loop {
@@ -98,7 +99,7 @@ pub(crate) async fn inserts(
         if index >= records {
             return Ok(());
         }
-        let record = dataset::shuffled(index, records);
+        let record = shuffle.at(index);
         dataset::value(record, 0, &mut value);
         table.put(&dataset::key(record), &value).await?;
         if !window.count(tally, &mut began, 1) {

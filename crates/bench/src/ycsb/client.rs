@@ -1,0 +1,158 @@
+//! One client: operations of a workload, each a transaction.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastrand::Rng;
+
+use crate::drive::{Done, Operate};
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession};
+
+use super::USERS;
+use super::keys::{key, noise};
+use super::mix::{Kind, YcsbWorkload};
+use super::zipfian::{Scrambled, Zipfian};
+
+/// Records of a scan at most.
+const SCAN_MAX: usize = 100;
+
+/// What the clients of a run share.
+pub(crate) struct Common {
+    pub(crate) workload: YcsbWorkload,
+    pub(crate) durability: Durability,
+    pub(crate) fields: usize,
+    pub(crate) field_bytes: usize,
+    pub(crate) clients: usize,
+    pub(crate) seed: u64,
+    /// Operations of each client; none: no bound.
+    pub(crate) operations: Option<u64>,
+    /// The number of the next record that is inserted.
+    pub(crate) next: AtomicU64,
+    /// Reads of records that were not there.
+    pub(crate) missed: AtomicU64,
+}
+
+pub(crate) struct Client<S> {
+    session: S,
+    common: Arc<Common>,
+    random: Rng,
+    scrambled: Scrambled,
+    /// For workload D.
+    latest: Option<Zipfian>,
+    left: Option<u64>,
+    value: Vec<u8>,
+}
+
+impl<S: KvSession> Client<S> {
+    /// `latest`: the distribution over all records, for the workload that reads what was inserted last.
+    pub(crate) fn new(
+        session: S,
+        number: usize,
+        common: Arc<Common>,
+        latest: Option<Zipfian>,
+    ) -> Self {
+        let random = Rng::with_seed(super::keys::mixed(common.seed ^ (number as u64) << 32));
+        let (scrambled, left) = (Scrambled::new(), common.operations);
+        let value = Vec::with_capacity(2 * common.fields * common.field_bytes);
+        Self { session, common, random, scrambled, latest, left, value }
+    }
+
+    /// A record that was inserted, most likely: others may still be at work on the last ones.
+    fn record(&mut self) -> u64 {
+        let inserted = self.common.next.load(Ordering::Relaxed);
+        match &mut self.latest {
+            None => self.scrambled.draw(&mut self.random, inserted),
+            Some(latest) => {
+                let sure = inserted.saturating_sub(self.common.clients as u64).max(1);
+                latest.grow(sure);
+                sure - 1 - latest.draw(&mut self.random).min(sure - 1)
+            }
+        }
+    }
+
+    fn new_value(&mut self) {
+        self.value.resize(self.common.fields * self.common.field_bytes, 0);
+        noise(&mut self.random, &mut self.value);
+    }
+
+    async fn attempt(&mut self, kind: Kind, record: u64, len: usize) -> KvResult<()> {
+        let key = key(record);
+        let writing = Begin::read_write(self.common.durability);
+        match kind {
+            Kind::Read => {
+                self.session.begin(Begin::read_only()).await?;
+                if !self.session.get_into(USERS, &key, &mut self.value).await? {
+                    self.common.missed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Kind::Scan => {
+                self.session.begin(Begin::read_only()).await?;
+                let range = KeyRange { from: &key, to: &[] };
+                let value = &mut self.value;
+                self.session
+                    .scan(USERS, range, Direction::Forward, len, |_, record| {
+                        value.clear();
+                        value.extend_from_slice(record);
+                        ControlFlow::Continue(())
+                    })
+                    .await?;
+            }
+            Kind::Update | Kind::Insert => {
+                self.session.begin(writing).await?;
+                self.session.put(USERS, &key, &self.value).await?;
+            }
+            Kind::ReadModifyWrite => {
+                self.session.begin(writing).await?;
+                if self.session.get_for_update(USERS, &key, &mut self.value).await? {
+                    let bytes = self.common.field_bytes;
+                    let at = self.random.usize(0..self.common.fields) * bytes;
+                    if let Some(field) = self.value.get_mut(at..at + bytes) {
+                        noise(&mut self.random, field);
+                    }
+                    self.session.put(USERS, &key, &self.value).await?;
+                } else {
+                    self.common.missed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        self.session.commit().await
+    }
+}
+
+impl<S: KvSession> Operate for Client<S> {
+    async fn operate(&mut self) -> KvResult<Option<Done>> {
+        if let Some(left) = &mut self.left {
+            let Some(less) = left.checked_sub(1) else { return Ok(None) };
+            *left = less;
+        }
+        let kind = self.common.workload.draw(&mut self.random);
+        let record = match kind {
+            Kind::Insert => self.common.next.fetch_add(1, Ordering::Relaxed),
+            _ => self.record(),
+        };
+        let len = if kind == Kind::Scan { self.random.usize(1..=SCAN_MAX) } else { 0 };
+        if matches!(kind, Kind::Update | Kind::Insert) {
+            self.new_value();
+        }
+        let mut conflicts = 0;
+        loop {
+            match self.attempt(kind, record, len).await {
+                Ok(()) => {
+                    let (weight, rolled_back) = (1, false);
+                    return Ok(Some(Done { kind: kind as usize, weight, conflicts, rolled_back }));
+                }
+                Err(KvError::Conflict) if conflicts < 10_000 => {
+                    self.session.rollback().await?;
+                    conflicts += 1;
+                    qpair::yield_now().await;
+                }
+                Err(error) => {
+                    // The first error is the one to tell.
+                    let _ = self.session.rollback().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
