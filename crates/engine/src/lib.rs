@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod canary;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,6 +27,8 @@ mod swip;
 mod task;
 mod tree;
 
+#[doc(hidden)]
+pub use canary::Canary;
 pub use error::{Error, ErrorKind, Result};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use store::{
@@ -34,4 +37,4 @@ pub use store::{
 };
 pub use task::JoinHandle;
 #[doc(hidden)]
-pub use task::{Runtime, Step};
+pub use task::{Runtime, Step, abandon_stepped};

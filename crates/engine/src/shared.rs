@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use qpair_block::BlockDevice;
 
+use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
 use crate::space::Space;
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) page_size: usize,
     pub(crate) read_only: bool,
     pub(crate) remotes: Vec<Arc<Remote>>,
+    /// A bug planted for the simulation to find.
+    pub(crate) canary: Option<Canary>,
     /// The first write or flush that failed; final.
     failure: OnceLock<Error>,
     /// The members say that the store is being changed.
@@ -43,10 +46,16 @@ impl Shared {
             page_size,
             read_only,
             remotes,
+            canary: None,
             failure: OnceLock::new(),
             marked_open: AtomicBool::new(false),
             closing: AtomicBool::new(false),
         }
+    }
+
+    /// Whether this bug is planted.
+    pub(crate) fn has_canary(&self, canary: Canary) -> bool {
+        self.canary == Some(canary)
     }
 
     /// Keeps the cause of a failed write or flush: from now on the store is read-only.

@@ -11,6 +11,7 @@ use qpair_memory::FrameTable;
 
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::{Crew, Store, StoreInner, labels};
+use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::pool::Pool;
@@ -42,6 +43,9 @@ pub struct StoreOptions {
     /// How the workers run; only simulation has them otherwise than as threads.
     #[doc(hidden)]
     pub runtime: Runtime,
+    /// A bug to plant, for the simulation to find.
+    #[doc(hidden)]
+    pub canary: Option<Canary>,
 }
 
 impl Default for StoreOptions {
@@ -57,6 +61,7 @@ impl Default for StoreOptions {
             stripe_unit_bytes: 64 << 10,
             read_only: false,
             runtime: Runtime::Threads,
+            canary: None,
         }
     }
 }
@@ -257,7 +262,9 @@ fn start(
     }
     let pool = Pool::new(frames, workers);
     let space = Space::new(device.clone(), page_size, label.high_water);
-    let shared = Arc::new(Shared::new(pool, space, device, page_size, read_only, remotes));
+    let mut shared = Shared::new(pool, space, device, page_size, read_only, remotes);
+    shared.canary = options.canary;
+    let shared = Arc::new(shared);
     let crew = start_workers(&shared, options)?;
     let new = label.high_water == 0;
     let catalog_root = label.catalog_root;

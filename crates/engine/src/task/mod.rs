@@ -17,5 +17,5 @@ pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, check_here, run, run_inline,
 };
 pub(crate) use remote::Remote;
-pub use stepped::{Runtime, Step};
+pub use stepped::{Runtime, Step, abandon_stepped};
 pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, verify};

@@ -176,6 +176,16 @@ pub(crate) fn crash(shared: &Arc<Shared>) {
     close_dropped();
 }
 
+/// Drops the workers of all stepped stores of this thread, as a crash does. For after a panic.
+#[doc(hidden)]
+pub fn abandon_stepped() {
+    STEPPING.with(RefCell::take);
+    while let Some(crew) = CREWS.with(|crews| crews.borrow().first().cloned()) {
+        crew.shared.begin_closing();
+        crash(&crew.shared);
+    }
+}
+
 /// Leaves a store to be closed by `close` between two steps.
 pub(crate) fn close_later(close: Box<dyn FnOnce()>) {
     DROPPED.with(|dropped| dropped.borrow_mut().push(close));

@@ -1,0 +1,24 @@
+//! Tasks of the project's own, run as `cargo xtask`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Tasks of the project's own.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    /// Runs whole stores on simulated devices, and checks every answer and every recovered state
+    Sim(sim::Options),
+}
+
+fn main() -> ExitCode {
+    match Task::parse() {
+        Task::Sim(options) => sim::run(&options),
+    }
+}

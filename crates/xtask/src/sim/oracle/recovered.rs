@@ -1,0 +1,244 @@
+//! Whether a state that was found after a crash is one that may be.
+//!
+//! The commits that must have happened: the durable ones, those with smaller stamps, those whose values are seen, and
+//! those whose values any of them has read. For each key the value found must then be the last of one of these, or the base's.
+//! A commit in doubt of which only a deletion would be seen is assumed where nothing else explains an absence.
+//!
+//! Not looked for: cycles of orders over several keys between commits in doubt, which have no stamps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Oracle, Outcome, Verdict, Writer};
+use crate::sim::value::{Key, Value};
+
+/// Guesses at deletions in doubt, at most; more would be a fault of the simulation.
+const GUESSES_MAX: u32 = 4096;
+
+impl Oracle {
+    /// Compares the state found in a store that was opened with what it may be, and goes on from it.
+    pub(crate) fn recovered(&mut self, found: &BTreeMap<Key, Value>) -> Verdict {
+        self.judge(found, false)?;
+        self.base.clone_from(found);
+        self.forget_records();
+        Ok(())
+    }
+
+    /// Compares the state of a store in which nothing is under way with what it may be: nothing acknowledged is lost.
+    pub(crate) fn at_rest(&self, found: &BTreeMap<Key, Value>) -> Verdict {
+        self.judge(found, true)
+    }
+
+    fn judge(&self, found: &BTreeMap<Key, Value>, at_rest: bool) -> Verdict {
+        let mut happened = BTreeSet::new();
+        for (number, record) in self.records.iter().enumerate() {
+            if let Outcome::Done { durable, .. } = record.outcome
+                && (durable || at_rest)
+            {
+                happened.insert(number);
+            }
+        }
+        for (key, value) in found {
+            match self.writer_of(*key, *value) {
+                None => return Err(format!("{key:?} is {value:?}, which nobody wrote there")),
+                Some(Writer::Base) => {}
+                Some(Writer::Record(number)) => {
+                    happened.insert(number);
+                }
+            }
+        }
+        self.explain(found, happened, &mut 0)
+    }
+
+    /// Adds what must have happened if these have.
+    fn close(&self, happened: &mut BTreeSet<usize>) -> Verdict {
+        loop {
+            let before = happened.len();
+            let stamp = happened.iter().filter_map(|number| self.records[*number].stamp()).max();
+            for (number, record) in self.records.iter().enumerate() {
+                if record.stamp().is_some() && record.stamp() <= stamp {
+                    happened.insert(number);
+                }
+            }
+            for number in happened.clone() {
+                for (key, value) in &self.records[number].reads {
+                    if let Some(value) = value
+                        && let Some(Writer::Record(writer)) = self.writer_of(*key, *value)
+                    {
+                        happened.insert(writer);
+                    }
+                }
+            }
+            if let Some(number) =
+                happened.iter().find(|number| self.records[**number].outcome == Outcome::Refused)
+            {
+                return Err(format!("a refused commit happened: {:?}", self.records[*number]));
+            }
+            if happened.len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether these commits, and more in doubt if need be, explain what was found.
+    fn explain(
+        &self,
+        found: &BTreeMap<Key, Value>,
+        mut happened: BTreeSet<usize>,
+        guesses: &mut u32,
+    ) -> Verdict {
+        self.close(&mut happened)?;
+        let mut keys: BTreeSet<Key> = self.base.keys().copied().collect();
+        keys.extend(self.records.iter().flat_map(|record| record.writes.keys()));
+        for key in keys {
+            let value = found.get(&key).copied();
+            let Err(why) = self.explain_key(key, value, &happened) else { continue };
+            if value.is_some() {
+                return Err(why);
+            }
+            for (number, record) in self.records.iter().enumerate() {
+                let deletes = record.writes.get(&key) == Some(&None);
+                if !deletes || happened.contains(&number) || record.outcome == Outcome::Refused {
+                    continue;
+                }
+                *guesses += 1;
+                if *guesses > GUESSES_MAX {
+                    return Err(format!("too many guesses: {why}"));
+                }
+                let mut more = happened.clone();
+                more.insert(number);
+                if self.explain(found, more, guesses).is_ok() {
+                    return Ok(());
+                }
+            }
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    /// Whether a key may have this value when these commits have happened.
+    fn explain_key(&self, key: Key, value: Option<Value>, happened: &BTreeSet<usize>) -> Verdict {
+        let writers: Vec<usize> = happened
+            .iter()
+            .copied()
+            .filter(|number| self.records[*number].writes.contains_key(&key))
+            .collect();
+        if writers.is_empty() {
+            let base = self.base(key);
+            return match base == value {
+                true => Ok(()),
+                false => Err(format!("{key:?} is {value:?}, not {base:?}")),
+            };
+        }
+        let last = |number: &usize| {
+            let record = &self.records[*number];
+            !writers.iter().any(|other| record.is_before(&self.records[*other]))
+        };
+        if writers.iter().filter(|n| last(n)).any(|n| self.records[*n].writes[&key] == value) {
+            return Ok(());
+        }
+        let newest: Vec<_> =
+            writers.iter().filter(|n| last(n)).map(|n| &self.records[*n]).collect();
+        Err(format!("{key:?} is {value:?}, but its last change was one of {newest:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Key = Key { table: 0, index: 1 };
+    const B: Key = Key { table: 1, index: 2 };
+
+    /// Begins a commit that writes fresh values, or deletes, and ends it.
+    fn commit(oracle: &mut Oracle, keys: &[(Key, bool)], outcome: Outcome) -> Vec<Option<Value>> {
+        let values: Vec<_> =
+            keys.iter().map(|(_, put)| put.then(|| oracle.fresh_value(20))).collect();
+        let writes = keys.iter().map(|(key, _)| *key).zip(values.iter().copied()).collect();
+        let began = oracle.begins();
+        let record = oracle.asks(began, Vec::new(), writes, false);
+        if outcome != Outcome::Doubt {
+            oracle.ends(record, outcome);
+        }
+        values
+    }
+
+    fn done(stamp: u64, durable: bool) -> Outcome {
+        Outcome::Done { stamp: Some(stamp), durable }
+    }
+
+    fn state(values: &[(Key, Option<Value>)]) -> BTreeMap<Key, Value> {
+        values.iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect()
+    }
+
+    #[test]
+    fn a_durable_commit_must_be_there() {
+        let mut oracle = Oracle::default();
+        let one = commit(&mut oracle, &[(A, true)], done(1, true));
+        let two = commit(&mut oracle, &[(A, true)], done(2, true));
+        assert!(oracle.judge(&state(&[]), false).is_err());
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_err());
+        assert!(oracle.recovered(&state(&[(A, two[0])])).is_ok());
+        assert_eq!(oracle.base(A), two[0]);
+        assert!(oracle.judge(&state(&[]), false).is_err(), "the base is lost");
+    }
+
+    #[test]
+    fn a_commit_in_doubt_is_whole_or_not_there() {
+        let mut oracle = Oracle::default();
+        let one = commit(&mut oracle, &[(A, true), (B, true)], done(1, true));
+        let two = commit(&mut oracle, &[(A, true), (B, true)], Outcome::Doubt);
+        for (a, b, may_be) in [(0, 0, true), (1, 1, true), (0, 1, false), (1, 0, false)] {
+            let of = |which: usize, key: usize| [one[key], two[key]][which];
+            let found = state(&[(A, of(a, 0)), (B, of(b, 1))]);
+            assert_eq!(oracle.judge(&found, false).is_ok(), may_be, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn deletions_in_doubt_are_whole_too() {
+        let mut oracle = Oracle::default();
+        let one = commit(&mut oracle, &[(A, true), (B, true)], done(1, true));
+        commit(&mut oracle, &[(A, false), (B, false)], Outcome::Doubt);
+        assert!(oracle.judge(&state(&[]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, one[0]), (B, one[1])]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_err());
+        // A third that explains the one without the other.
+        commit(&mut oracle, &[(B, false)], Outcome::Doubt);
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_ok());
+        assert!(oracle.judge(&state(&[(B, one[1])]), false).is_err());
+    }
+
+    #[test]
+    fn what_is_not_durable_is_lost_from_the_end() {
+        let mut oracle = Oracle::default();
+        commit(&mut oracle, &[(A, true)], done(1, true));
+        let two = commit(&mut oracle, &[(A, true)], done(2, false));
+        let three = commit(&mut oracle, &[(B, true)], done(3, false));
+        let one = oracle.records[0].writes[&A];
+        assert!(oracle.judge(&state(&[(A, one)]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, two[0])]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, two[0]), (B, three[0])]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, one), (B, three[0])]), false).is_err(), "a gap");
+    }
+
+    #[test]
+    fn what_a_survivor_has_read_survived() {
+        let mut oracle = Oracle::default();
+        let one = commit(&mut oracle, &[(A, true)], Outcome::Doubt);
+        let value = oracle.fresh_value(20);
+        let began = oracle.begins();
+        oracle.asks(began, vec![(A, one[0])], BTreeMap::from([(B, Some(value))]), false);
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, one[0]), (B, Some(value))]), false).is_ok());
+        assert!(oracle.judge(&state(&[(B, Some(value))]), false).is_err());
+    }
+
+    #[test]
+    fn refused_and_foreign_values_are_not_there() {
+        let mut oracle = Oracle::default();
+        let one = commit(&mut oracle, &[(A, true)], Outcome::Refused);
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_err());
+        assert!(oracle.judge(&state(&[(B, one[0])]), false).is_err());
+        assert!(oracle.judge(&state(&[]), false).is_ok());
+    }
+}

@@ -1,0 +1,111 @@
+//! Runs of many seeds, several at a time: each on a thread of its own, which is all that it knows of the machine.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+use qpair_engine::Canary;
+
+use super::lives::Run;
+use super::summary::Counts;
+
+/// What came of one seed.
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    /// A hash of all that happened, or what was wrong.
+    pub(crate) outcome: Result<u64, String>,
+    pub(crate) counts: Counts,
+    pub(crate) log: Vec<String>,
+}
+
+thread_local! {
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The panics on this thread since they were last taken, caught by a worker or not.
+pub(crate) fn take_panics() -> Vec<String> {
+    PANICS.with(RefCell::take)
+}
+
+/// Keeps what panics say for whoever runs on that thread, instead of printing it.
+fn keep_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let simulated = std::thread::current().name() == Some(THREAD);
+            let kept = simulated
+                && PANICS.try_with(|panics| panics.borrow_mut().push(info.to_string())).is_ok();
+            if !kept {
+                before(info);
+            }
+        }));
+    });
+}
+
+const THREAD: &str = "simulation";
+
+/// Runs one seed.
+pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
+    keep_panics();
+    let work = move || {
+        let mut counts = Counts { runs: 1, ..Counts::default() };
+        let (mut log, mut outcome) = (Vec::new(), Err("it never began".to_owned()));
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            let mut run = match Run::new(seed, canary) {
+                Ok(run) => run,
+                Err(error) => {
+                    outcome = Err(error);
+                    return;
+                }
+            };
+            let result = catch_unwind(AssertUnwindSafe(|| run.run()));
+            outcome = result.unwrap_or_else(|_| Err("a panic".to_owned()));
+            counts += run.counts;
+            log = std::mem::take(&mut run.log);
+        }));
+        qpair_engine::abandon_stepped();
+        if let Some(panic) = take_panics().first() {
+            outcome = Err(format!("a panic: {panic}"));
+        } else if ran.is_err() {
+            outcome = Err("a panic".to_owned());
+        }
+        Report { seed, outcome, counts, log }
+    };
+    let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(work);
+    let outcome = match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(report)) => return report,
+        Ok(Err(_)) => "its thread panicked".to_owned(),
+        Err(error) => format!("starting a thread: {error}"),
+    };
+    Report { seed, outcome: Err(outcome), counts: Counts::default(), log: Vec::new() }
+}
+
+/// Runs `runs` seeds from `first` on, and tells `done` of each.
+pub(crate) fn run_seeds(
+    first: u64,
+    runs: u64,
+    threads: usize,
+    canary: Option<Canary>,
+    done: impl FnMut(Report) -> bool + Send,
+) {
+    let next = AtomicU64::new(0);
+    let done = Mutex::new(done);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= runs {
+                        break;
+                    }
+                    let report = run_seed(first.wrapping_add(number), canary);
+                    if !done.lock().unwrap_or_else(PoisonError::into_inner)(report) {
+                        next.store(runs, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+}

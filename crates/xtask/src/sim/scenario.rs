@@ -1,0 +1,146 @@
+//! What one run is like: decided by its seed alone.
+
+use fastrand::Rng;
+use qpair_block::sim::{SimFaults, SimLatency};
+use qpair_engine::StoreOptions;
+
+/// The shape of a store and of its devices, for all its lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) workers: usize,
+    pub(crate) page_size: usize,
+    pub(crate) frames: u64,
+    pub(crate) members: usize,
+    pub(crate) stripe_unit_bytes: u64,
+    pub(crate) depth: u32,
+    pub(crate) batch: u32,
+    /// Size up to which each member grows, bytes.
+    pub(crate) size_bytes_max: u64,
+    pub(crate) volatile_write_cache: bool,
+    pub(crate) latency: SimLatency,
+    /// Keys of each table.
+    pub(crate) keys: u16,
+    pub(crate) lives: u32,
+}
+
+/// How a life of the store ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Closed; then the power goes.
+    Close,
+    /// The process ends in the midst of it all; the devices have power.
+    Kill,
+    /// The power goes with this many writes and flushes from the life's beginning, if it lives so long.
+    Cut(u64),
+}
+
+/// One life of the store: from an open to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) end: End,
+    /// Of the devices, from the open or from after it on.
+    pub(crate) faults: SimFaults,
+    pub(crate) faults_at_open: bool,
+    pub(crate) tasks: u32,
+    pub(crate) steps_per_task: u32,
+    /// Checks every page before it begins.
+    pub(crate) checks: bool,
+}
+
+impl Scenario {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let workers = rng.usize(1..=3);
+        let page_size = one_of(rng, &[512, 1024, 4096, 4096]);
+        let mean_ns = |rng: &mut Rng, most: u64| 1000 + rng.u64(0..most);
+        Self {
+            workers,
+            page_size,
+            frames: (32 * workers as u64).max(64) + rng.u64(0..100),
+            members: if rng.u8(0..3) == 0 { 2 } else { 1 },
+            stripe_unit_bytes: page_size as u64 * one_of(rng, &[1, 4, 16]),
+            depth: one_of(rng, &[4, 16, 64, 512]),
+            batch: one_of(rng, &[1, 8, 32]),
+            size_bytes_max: if rng.u8(0..16) == 0 { 3 << 20 } else { 64 << 20 },
+            volatile_write_cache: rng.u8(0..8) != 0,
+            latency: SimLatency {
+                read_ns: mean_ns(rng, 100_000),
+                write_ns: mean_ns(rng, 50_000),
+                flush_ns: mean_ns(rng, 500_000),
+                spike: one_of(rng, &[0.0, 0.002, 0.05]),
+            },
+            keys: rng.u16(20..400),
+            lives: rng.u32(2..=5),
+        }
+    }
+
+    pub(crate) fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            memory_bytes: self.frames * self.page_size as u64,
+            workers: self.workers,
+            depth: self.depth,
+            batch: self.batch,
+            page_size: self.page_size,
+            stripe_unit_bytes: self.stripe_unit_bytes,
+            ..StoreOptions::default()
+        }
+    }
+
+    /// Whether the devices may be full before the run is over.
+    pub(crate) fn is_small(&self) -> bool {
+        self.size_bytes_max < 8 << 20
+    }
+
+    /// Length of a value, bytes: some do not fit a leaf.
+    pub(crate) fn value_len(&self, rng: &mut Rng) -> u32 {
+        match rng.u8(0..40) {
+            0 => rng.u32(0..4 * self.page_size as u32),
+            1..8 => rng.u32(0..self.page_size as u32 / 4),
+            _ => rng.u32(0..64),
+        }
+    }
+}
+
+impl Life {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        // As often in the first moments as in all later ones.
+        let changes = |rng: &mut Rng| {
+            let most = 1 << rng.u8(1..12);
+            rng.u64(1..=most)
+        };
+        let end = match rng.u8(0..10) {
+            0 | 1 => End::Close,
+            2 | 3 => End::Kill,
+            _ => End::Cut(changes(rng)),
+        };
+        let faults = match rng.u8(0..8) {
+            0 => SimFaults { write_error: 0.01, ..SimFaults::default() },
+            1 => SimFaults { flush_error: 0.05, ..SimFaults::default() },
+            2 => SimFaults { read_error: 0.01, ..SimFaults::default() },
+            _ => SimFaults::default(),
+        };
+        Self {
+            end,
+            faults,
+            faults_at_open: rng.bool(),
+            tasks: rng.u32(1..=8),
+            steps_per_task: rng.u32(1..=60),
+            checks: rng.u8(0..4) == 0,
+        }
+    }
+
+    /// A life in which nothing fails, and every page is checked.
+    pub(crate) fn last() -> Self {
+        Self {
+            end: End::Close,
+            faults: SimFaults::default(),
+            faults_at_open: false,
+            tasks: 2,
+            steps_per_task: 5,
+            checks: true,
+        }
+    }
+}
+
+fn one_of<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(0..of.len())]
+}

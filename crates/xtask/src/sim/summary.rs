@@ -1,0 +1,73 @@
+//! What many runs did, for people.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// Counters of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) runs: u64,
+    pub(crate) lives: u64,
+    pub(crate) opened: u64,
+    pub(crate) failed_opens: u64,
+    pub(crate) unclean: u64,
+    pub(crate) crashes: u64,
+    pub(crate) closes: u64,
+    pub(crate) judged: u64,
+    pub(crate) checks: u64,
+    pub(crate) commits: u64,
+    pub(crate) operations: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.lives += other.lives;
+        self.opened += other.opened;
+        self.failed_opens += other.failed_opens;
+        self.unclean += other.unclean;
+        self.crashes += other.crashes;
+        self.closes += other.closes;
+        self.judged += other.judged;
+        self.checks += other.checks;
+        self.commits += other.commits;
+        self.operations += other.operations;
+    }
+}
+
+/// The end of a simulation.
+pub(crate) struct Summary {
+    pub(crate) counts: Counts,
+    pub(crate) failures: u64,
+    pub(crate) took: Duration,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts {
+            runs,
+            lives,
+            opened,
+            failed_opens,
+            unclean,
+            crashes,
+            closes,
+            judged,
+            checks,
+            commits,
+            operations,
+        } = self.counts;
+        let Self { failures, took, .. } = self;
+        writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
+        writeln!(
+            f,
+            "  {lives} lives: {crashes} ended by a crash, {closes} closed, {failed_opens} opens cut short"
+        )?;
+        if unclean > 0 {
+            writeln!(f, "  {unclean} opens refused what was not closed")?;
+        }
+        writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
+        write!(f, "  {operations} operations, {commits} commits")
+    }
+}

@@ -1,0 +1,81 @@
+//! Keys and values that say who they are, so that every byte that is read can be judged.
+
+/// A key of the simulation: a table and a number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) table: u8,
+    pub(crate) index: u16,
+}
+
+impl Key {
+    /// The key's bytes: in the order of the numbers, and of several lengths.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let mut bytes = vec![b'k'];
+        bytes.extend_from_slice(&self.index.to_be_bytes());
+        bytes.extend((0..self.index % 23).map(|position| position as u8 ^ self.table));
+        bytes
+    }
+
+    /// The key with these bytes, if there is one.
+    pub(crate) fn parse(table: u8, bytes: &[u8]) -> Option<Self> {
+        let index = u16::from_be_bytes(bytes.get(1..3)?.try_into().ok()?);
+        let key = Self { table, index };
+        (key.bytes() == bytes).then_some(key)
+    }
+}
+
+/// A value of the simulation. No two writes have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Value {
+    pub(crate) id: u64,
+    pub(crate) len: u32,
+}
+
+impl Value {
+    pub(crate) const LEN_MIN: u32 = 12;
+
+    /// The value's bytes: its number, its length, and what follows from the number.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len as usize);
+        bytes.extend_from_slice(&self.id.to_le_bytes());
+        bytes.extend_from_slice(&self.len.to_le_bytes());
+        let mut word = self.id;
+        while bytes.len() < self.len as usize {
+            word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.truncate(self.len as usize);
+        bytes
+    }
+
+    /// The value with these bytes, all of them right.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let id = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+        let value = Self { id, len };
+        (len as usize == bytes.len() && value.bytes() == bytes).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_say_what_they_are() {
+        for index in [0, 1, 22, 400] {
+            let key = Key { table: 2, index };
+            assert_eq!(Key::parse(2, &key.bytes()), Some(key));
+        }
+        assert_eq!(Key::parse(2, b"k"), None);
+        for len in [12, 13, 20, 5000] {
+            let value = Value { id: 77, len };
+            let mut bytes = value.bytes();
+            assert_eq!(Value::parse(&bytes), Some(value));
+            *bytes.last_mut().unwrap() ^= 1;
+            assert_eq!(Value::parse(&bytes), None);
+        }
+        let keys: Vec<_> = (0..300).map(|index| Key { table: 0, index }.bytes()).collect();
+        assert!(keys.is_sorted());
+    }
+}

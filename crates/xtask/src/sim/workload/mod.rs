@@ -1,0 +1,55 @@
+//! What tasks do with a store, and what they tell the oracle.
+
+mod single;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fastrand::Rng;
+use qpair_block::sim::TraceHash;
+use qpair_engine::Error;
+
+use super::oracle::Oracle;
+use super::scenario::Scenario;
+use super::world::Watch;
+
+pub(crate) use single::Single;
+
+/// What the tasks of a life share.
+pub(crate) struct Notes {
+    pub(crate) oracle: Oracle,
+    /// What was wrong, in the order in which it was noticed.
+    pub(crate) wrong: Vec<String>,
+    /// What the tasks saw, in the order in which they did.
+    pub(crate) trace: TraceHash,
+    /// Tells whether errors of the store are to be expected.
+    pub(crate) watch: Watch,
+    pub(crate) operations: u64,
+}
+
+/// What a task is given.
+#[derive(Clone)]
+pub(crate) struct TaskContext {
+    pub(crate) notes: Arc<Mutex<Notes>>,
+    pub(crate) scenario: Arc<Scenario>,
+    pub(crate) rng: Rng,
+    pub(crate) steps: u32,
+}
+
+impl TaskContext {
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wrong(&self, what: String) {
+        self.notes().wrong.push(what);
+    }
+
+    /// Takes in an error of the store: it is wrong if there is no reason for one.
+    pub(crate) fn take_error(&self, doing: &str, error: &Error) {
+        let mut notes = self.notes();
+        notes.trace.add(error.kind() as u64);
+        if !notes.watch.excuses(error) {
+            notes.wrong.push(format!("{doing}: {:?}: {error}", error.kind()));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The machine that a store lives on: its devices, their power, the clock.
+
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+use qpair_block::sim::{SimClock, SimDevice, SimFaults, SimOptions, SimPower, TraceHash};
+
+use qpair_engine::{Error, ErrorKind};
+
+use super::scenario::Scenario;
+
+pub(crate) struct World {
+    scenario: Scenario,
+    pub(crate) clock: SimClock,
+    pub(crate) power: SimPower,
+    devices: Vec<SimDevice>,
+    rng: fastrand::Rng,
+    /// Over what the devices did, and those before them.
+    trace: TraceHash,
+}
+
+impl World {
+    pub(crate) fn new(scenario: &Scenario, rng: fastrand::Rng) -> Result<Self, String> {
+        let clock = SimClock::new();
+        let power = SimPower::new(&clock);
+        let scenario = scenario.clone();
+        let (devices, trace) = (Vec::new(), TraceHash::default());
+        let mut world = Self { scenario, clock, power, devices, rng, trace };
+        world.replace()?;
+        Ok(world)
+    }
+
+    fn plug(&mut self, contents: Vec<Vec<u8>>) -> Result<(), String> {
+        self.power = SimPower::new(&self.clock);
+        self.devices.clear();
+        for (number, content) in contents.into_iter().enumerate() {
+            let options = SimOptions {
+                name: format!("member {number}"),
+                power: self.power.clone(),
+                size_bytes_max: self.scenario.size_bytes_max,
+                volatile_write_cache: self.scenario.volatile_write_cache,
+                ..SimOptions::new(self.rng.u64(..), &self.clock)
+            };
+            let device = SimDevice::over(options, content).map_err(|error| error.to_string())?;
+            device.set_latency(self.scenario.latency);
+            self.devices.push(device);
+        }
+        Ok(())
+    }
+
+    /// Power comes back, if it was cut: the devices have what survived.
+    pub(crate) fn power_on(&mut self) -> Result<(), String> {
+        self.take_trace();
+        if !self.power.is_cut() {
+            return Ok(());
+        }
+        let contents = self.devices.iter().map(SimDevice::content).collect();
+        self.plug(contents)
+    }
+
+    fn take_trace(&mut self) {
+        for device in &self.devices {
+            self.trace.add(device.trace().value());
+            self.trace.add(device.content_hash().value());
+        }
+    }
+
+    /// Begins to watch the devices.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch {
+            devices: self.devices.clone(),
+            power: self.power.clone(),
+            errors: self.devices.iter().map(SimDevice::errors).sum(),
+            is_small: self.scenario.is_small(),
+        }
+    }
+
+    /// Replaces the devices by empty ones.
+    pub(crate) fn replace(&mut self) -> Result<(), String> {
+        self.take_trace();
+        self.plug(vec![vec![0; 1 << 20]; self.scenario.members])
+    }
+
+    pub(crate) fn set_faults(&self, faults: SimFaults) {
+        self.devices.iter().for_each(|device| device.set_faults(faults));
+    }
+
+    pub(crate) fn members(&self) -> Vec<Arc<dyn BlockDevice>> {
+        self.devices.iter().map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
+    }
+
+    /// A hash over all that the devices did.
+    pub(crate) fn trace(&mut self) -> u64 {
+        self.take_trace();
+        self.trace.value()
+    }
+}
+
+/// Knows whether devices have failed since it was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    devices: Vec<SimDevice>,
+    power: SimPower,
+    errors: u64,
+    /// The devices may be full.
+    is_small: bool,
+}
+
+impl Watch {
+    /// Whether a device has failed, or the power was cut.
+    pub(crate) fn has_failed(&self) -> bool {
+        let errors: u64 = self.devices.iter().map(SimDevice::errors).sum();
+        self.power.is_cut() || errors > self.errors
+    }
+
+    /// Whether what happened to the devices explains an error of the store.
+    pub(crate) fn excuses(&self, error: &Error) -> bool {
+        match error.kind() {
+            ErrorKind::NoSpace => self.is_small || self.power.is_cut(),
+            ErrorKind::Io => self.has_failed(),
+            // Read-only since a write failed; a device that is full fails none.
+            ErrorKind::ReadOnly => self.has_failed(),
+            _ => false,
+        }
+    }
+}
