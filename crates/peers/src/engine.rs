@@ -87,6 +87,10 @@ pub trait Engine: Clone + Send + Sync + Sized + 'static {
 ///
 /// Tables are named by their place in [`Settings::tables`]. Each operation fails if no transaction is open.
 pub trait Session {
+    /// A transaction that meets another's change fails at once, also while the other is still under way: before it is tried
+    /// again the client had better wait a moment.
+    const NEVER_WAITS: bool = false;
+
     /// Begins a transaction. None is open.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use qpair_bench::kv::{
     Begin, Clients, Direction, Durability, KeyRange, Kv, KvError, KvResult, KvSession,
@@ -14,10 +15,17 @@ use crate::error::Error;
 
 /// A peer's store.
 #[derive(Clone)]
-pub struct Peer<E: Engine>(E);
+pub struct Peer<E: Engine> {
+    engine: E,
+    note: String,
+}
 
 /// A peer's session.
-pub struct PeerSession<S: Session>(S);
+pub struct PeerSession<S: Session> {
+    session: S,
+    /// Transactions lost to others in a row.
+    lost: u32,
+}
 
 impl<E: Engine> fmt::Debug for Peer<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,7 +35,7 @@ impl<E: Engine> fmt::Debug for Peer<E> {
 
 impl<S: Session> fmt::Debug for PeerSession<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerSession").field("open", &self.0.is_open()).finish()
+        f.debug_struct("PeerSession").field("open", &self.session.is_open()).finish()
     }
 }
 
@@ -44,7 +52,13 @@ impl<E: Engine> Peer<E> {
     /// The workloads' view of a store.
     #[must_use]
     pub fn new(engine: E) -> Self {
-        Self(engine)
+        Self { engine, note: String::new() }
+    }
+
+    /// Adds to how the store was opened, for reports.
+    #[must_use]
+    pub fn with_note(self, note: &str) -> Self {
+        Self { note: note.to_owned(), ..self }
     }
 }
 
@@ -52,7 +66,8 @@ impl<E: Engine> Kv for Peer<E> {
     type Session = PeerSession<E::Session>;
 
     fn describe(&self) -> String {
-        format!("{}: {}", E::NAME, self.0.settings())
+        let note = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
+        format!("{}: {}{note}", E::NAME, self.engine.settings())
     }
 
     fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
@@ -61,16 +76,39 @@ impl<E: Engine> Kv for Peer<E> {
         Fut: Future<Output = KvResult<T>> + 'static,
         T: Send + 'static,
     {
-        let engine = self.0.clone();
-        start_threads(clients, move || Ok(PeerSession(engine.session()?)), client)
+        let engine = self.engine.clone();
+        start_threads(
+            clients,
+            move || Ok(PeerSession { session: engine.session()?, lost: 0 }),
+            client,
+        )
     }
 
     fn statistics(&self) -> KvResult<KvStatistics> {
         Ok(KvStatistics {
-            log_flushes: self.0.log_flushes(),
-            store_bytes: Some(crate::folder::allocated_bytes(self.0.path())),
+            log_flushes: self.engine.log_flushes(),
+            store_bytes: Some(crate::folder::allocated_bytes(self.engine.path())),
             ..KvStatistics::default()
         })
+    }
+}
+
+impl<S: Session> PeerSession<S> {
+    /// Counts what was lost to others.
+    fn judge<T>(&mut self, outcome: Result<T, Error>) -> KvResult<T> {
+        if let Err(Error::Conflict(_)) = outcome {
+            self.lost += 1;
+        }
+        Ok(outcome?)
+    }
+
+    /// Lets the transaction that was lost to go on, where the peer does not wait for it: 10 us after the first time, twice
+    /// as long after each further one, 1 ms at most.
+    fn back_off(&self) {
+        if S::NEVER_WAITS && self.lost > 0 {
+            let us = 10_u64 << (self.lost - 1).min(7);
+            std::thread::sleep(Duration::from_micros(us.min(1000)));
+        }
     }
 }
 
@@ -81,9 +119,11 @@ impl<S: Session> KvSession for PeerSession<S> {
         S: 'session;
 
     async fn begin(&mut self, begin: Begin) -> KvResult<()> {
-        self.0.rollback()?;
+        self.session.rollback()?;
+        self.back_off();
         let sync = begin.durability != Durability::Async;
-        Ok(self.0.begin(Start { read_only: begin.read_only, sync })?)
+        let outcome = self.session.begin(Start { read_only: begin.read_only, sync });
+        self.judge(outcome)
     }
 
     async fn get_into(
@@ -92,7 +132,8 @@ impl<S: Session> KvSession for PeerSession<S> {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> KvResult<bool> {
-        Ok(self.0.get(table.0, key, value)?)
+        let outcome = self.session.get(table.0, key, value);
+        self.judge(outcome)
     }
 
     async fn get_for_update(
@@ -101,23 +142,28 @@ impl<S: Session> KvSession for PeerSession<S> {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> KvResult<bool> {
-        Ok(self.0.get_for_update(table.0, key, value)?)
+        let outcome = self.session.get_for_update(table.0, key, value);
+        self.judge(outcome)
     }
 
     async fn lock(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
-        Ok(self.0.lock(table.0, key)?)
+        let outcome = self.session.lock(table.0, key);
+        self.judge(outcome)
     }
 
     async fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
-        Ok(self.0.put(table.0, key, value)?)
+        let outcome = self.session.put(table.0, key, value);
+        self.judge(outcome)
     }
 
     async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
-        Ok(self.0.put(table.0, key, value)?)
+        let outcome = self.session.put(table.0, key, value);
+        self.judge(outcome)
     }
 
     async fn delete(&mut self, table: TableId, key: &[u8]) -> KvResult<bool> {
-        Ok(self.0.delete(table.0, key)?)
+        let outcome = self.session.delete(table.0, key);
+        self.judge(outcome)
     }
 
     async fn scan<F>(
@@ -137,18 +183,22 @@ impl<S: Session> KvSession for PeerSession<S> {
         if left == 0 {
             return Ok(());
         }
-        Ok(self.0.scan(table.0, span, &mut |key, value| {
+        let outcome = self.session.scan(table.0, span, &mut |key, value| {
             left -= 1;
             each(key, value).is_continue() && left > 0
-        })?)
+        });
+        self.judge(outcome)
     }
 
     async fn commit(&mut self) -> KvResult<()> {
-        Ok(self.0.commit()?)
+        let outcome = self.session.commit();
+        self.judge(outcome)?;
+        self.lost = 0;
+        Ok(())
     }
 
     async fn rollback(&mut self) -> KvResult<()> {
-        Ok(self.0.rollback()?)
+        Ok(self.session.rollback()?)
     }
 
     async fn loader(&mut self, table: TableId) -> KvResult<Self::Loader<'_>> {

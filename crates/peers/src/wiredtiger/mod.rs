@@ -226,6 +226,8 @@ unsafe fn slice<'a>(data: *const c_void, len: usize) -> &'a [u8] {
 }
 
 impl Session for WiredTigerSession {
+    const NEVER_WAITS: bool = true;
+
     fn begin(&mut self, start: Start) -> Result<()> {
         self.rollback()?;
         // SAFETY: the session is alive, and has no transaction.

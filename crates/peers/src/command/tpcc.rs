@@ -1,0 +1,55 @@
+//! `qpair-peers tpcc`.
+
+use clap::Args;
+use qpair::Result;
+use qpair_bench::Silent;
+use qpair_bench::kv::Kv;
+use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccOptions, TpccReport, run_tpcc};
+
+use super::store::{Job, StoreArgs};
+
+#[derive(Args, Debug)]
+pub(crate) struct Tpcc {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Warehouses
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warehouses: u32,
+
+    /// Read all tables once before the run, for stores that fit into memory
+    #[arg(long)]
+    read_first: bool,
+
+    /// Check the twelve conditions of consistency afterwards
+    #[arg(long)]
+    check: bool,
+
+    /// What data and inputs follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+impl Tpcc {
+    pub(crate) fn run(&self) -> Result<String> {
+        self.store.run(&TPCC_TABLES, self)
+    }
+}
+
+impl Job for Tpcc {
+    type Report = TpccReport;
+
+    fn run<K: Kv>(&self, kv: &K) -> Result<TpccReport> {
+        let options = TpccOptions {
+            scale: Scale::standard(self.warehouses),
+            terminals: self.store.threads,
+            seconds: self.store.seconds,
+            warm_up_seconds: self.store.warm_up,
+            durability: self.store.durability(),
+            read_first: self.read_first,
+            check: self.check,
+            seed: self.seed,
+        };
+        run_tpcc(kv, &options, &Silent)
+    }
+}
