@@ -16,6 +16,8 @@ pub struct Settings {
     pub tables: Vec<String>,
     /// Memory for everything that is kept of the store, bytes.
     pub memory_bytes: u64,
+    /// Bytes of a block or of a leaf, where the peer lets that be chosen.
+    pub page_bytes: u64,
     /// Whether there is a log. Without one no commit is durable, but for what a checkpoint wrote.
     pub log: bool,
     /// Threads that compact and evict.

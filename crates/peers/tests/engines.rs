@@ -25,6 +25,7 @@ fn settings(name: &str, log: bool) -> Settings {
         path,
         tables: vec!["numbers".to_owned(), "other".to_owned()],
         memory_bytes: 32 << 20,
+        page_bytes: 4096,
         log,
         background_threads: 2,
     }

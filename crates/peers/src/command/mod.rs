@@ -1,7 +1,9 @@
 //! The subcommands: one workload each.
 
+mod commit;
 mod store;
 mod tpcc;
+mod ycsb;
 
 use clap::Subcommand;
 use qpair::Result;
@@ -10,6 +12,12 @@ use qpair::Result;
 pub(crate) enum Command {
     /// TPC-C: all five transactions in the standard's mix, no think time, not audited
     Tpcc(tpcc::Tpcc),
+    /// YCSB's core workloads, 10 fields of 100 bytes a record
+    Ycsb(ycsb::Ycsb),
+    /// Updates of single rows, each a transaction
+    Commit(commit::Update),
+    /// Inserts in random order into a new store
+    Insert(commit::Insert),
 }
 
 impl Command {
@@ -17,6 +25,9 @@ impl Command {
     pub(crate) fn run(self) -> Result<String> {
         match self {
             Self::Tpcc(tpcc) => tpcc.run(),
+            Self::Ycsb(ycsb) => ycsb.run(),
+            Self::Commit(update) => update.run(),
+            Self::Insert(insert) => insert.run(),
         }
     }
 }

@@ -60,6 +60,10 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "N")]
     background: Option<u32>,
 
+    /// Blocks of RocksDB, leaves of WiredTiger; the pages of LMDB are the kernel's
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
+    page_size: u64,
+
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     pub(crate) seconds: f64,
@@ -118,6 +122,7 @@ impl StoreArgs {
             path: self.store.clone(),
             tables: tables.iter().map(|&name| name.to_owned()).collect(),
             memory_bytes: self.memory,
+            page_bytes: self.page_size,
             log: !matches!(self.durability, Promise::None),
             background_threads: self.background.unwrap_or(cores as u32),
         };

@@ -99,13 +99,15 @@ impl Engine for Rocks {
         }
         let path = c_string(settings.path.as_os_str().as_bytes())?;
         let (cache_bytes, memtable_bytes) = share(settings.memory_bytes);
+        let page_bytes = usize::try_from(settings.page_bytes).unwrap_or(4096);
         let jobs = settings.background_threads.clamp(2, 64) as i32;
         let told = format!(
             "TransactionDB, write-committed, snapshot at the first read; block cache of {} MiB with index and filter blocks in it, 3 \
-             memtables of {} MiB and 1 for conflicts; blocks of 4 KiB, bloom filters of 10 bits a key, no compression; direct I/O \
+             memtables of {} MiB and 1 for conflicts; blocks of {} bytes, bloom filters of 10 bits a key, no compression; direct I/O \
              for tables; {jobs} background jobs; {}",
             cache_bytes >> 20,
             memtable_bytes >> 20,
+            settings.page_bytes,
             if settings.log { "log on" } else { "log off" }
         );
         let mut error = null_mut();
@@ -115,7 +117,7 @@ impl Engine for Rocks {
             let table = sys::rocksdb_block_based_options_create();
             let cache = sys::rocksdb_cache_create_lru(cache_bytes);
             sys::rocksdb_block_based_options_set_block_cache(table, cache);
-            sys::rocksdb_block_based_options_set_block_size(table, 4096);
+            sys::rocksdb_block_based_options_set_block_size(table, page_bytes);
             sys::rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 1);
             sys::rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(table, 1);
             let bloom = sys::rocksdb_filterpolicy_create_bloom_full(10.0);

@@ -92,7 +92,10 @@ impl Engine for WiredTiger {
             "create,cache_size={cache_mib}MB,session_max=1024,direct_io=[data],{log}\
              checkpoint=(wait=60,log_size=1GB),eviction=(threads_min=1,threads_max={threads}),statistics=(fast)"
         );
-        let table_config = "key_format=u,value_format=u,allocation_size=4KB,leaf_page_max=4KB";
+        let table_config = format!(
+            "key_format=u,value_format=u,allocation_size=4KB,leaf_page_max={}B",
+            settings.page_bytes
+        );
         let mut connection = null_mut();
         let config_text = c_string(config.as_bytes())?;
         // SAFETY: the strings live for the call.
