@@ -49,6 +49,12 @@ pub enum ErrorKind {
     Io,
     /// The store is closed.
     Closed,
+    /// Another transaction changed, or has locked, what this one needs. Roll back and try again.
+    Conflict,
+    /// A transaction outgrew the memory it may have.
+    TooLarge,
+    /// A snapshot was given up, since the older values that it needed took too much memory.
+    SnapshotLost,
 }
 
 /// An error: a kind for programs, context for people, the cause, and the way out.

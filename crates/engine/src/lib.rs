@@ -26,6 +26,7 @@ mod store;
 mod swip;
 mod task;
 mod tree;
+mod tx;
 
 #[doc(hidden)]
 pub use canary::Canary;
@@ -38,3 +39,8 @@ pub use store::{
 pub use task::JoinHandle;
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped};
+pub use tx::{
+    Commit, Durability, Isolation, Savepoint, Snapshot, TaskSnapshot, TaskStore, TaskTransaction,
+    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
+    TransactionState,
+};

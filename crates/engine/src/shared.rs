@@ -10,11 +10,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
 use crate::space::Space;
 use crate::task::Remote;
+use crate::tx::Tx;
 
 /// The parts of an open store that every worker and every caller reach.
 pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) space: Space,
+    pub(crate) tx: Tx,
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) page_size: usize,
@@ -34,6 +36,7 @@ impl Shared {
     pub(crate) fn new(
         pool: Pool,
         space: Space,
+        tx: Tx,
         device: Arc<dyn BlockDevice>,
         page_size: usize,
         read_only: bool,
@@ -42,6 +45,7 @@ impl Shared {
         Self {
             pool,
             space,
+            tx,
             device,
             page_size,
             read_only,

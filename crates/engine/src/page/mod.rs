@@ -40,8 +40,7 @@ pub(crate) mod field {
     pub(crate) const COUNT: usize = 6;
     /// u64: the page's own id, to tell misdirected reads and writes.
     pub(crate) const PAGE_ID: usize = 8;
-    /// u64: reserved for the log's sequence number; zero.
-    #[allow(dead_code, reason = "named so that nothing else takes its place")]
+    /// u64, leaves: the stamp of the newest commit that changed the page.
     pub(crate) const LSN: usize = 16;
     /// u32: the tree the page belongs to.
     pub(crate) const TREE_ID: usize = 24;

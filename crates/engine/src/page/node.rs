@@ -56,6 +56,12 @@ impl<'a> Node<'a> {
         self.bytes.load_u64(field::PAGE_ID)
     }
 
+    /// The stamp of the newest commit that changed the leaf.
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> u64 {
+        self.bytes.load_u64(field::LSN)
+    }
+
     pub(crate) fn tree_id(self) -> u32 {
         self.bytes.load_u32(field::TREE_ID)
     }

@@ -149,6 +149,11 @@ impl<'a> NodeMut<'a> {
         }
     }
 
+    /// Notes that a commit changed the leaf.
+    pub(crate) fn set_stamp(&mut self, stamp: u64) {
+        self.bytes.store_u64(field::LSN, stamp);
+    }
+
     /// Refers a child position to another child.
     pub(crate) fn set_child(&mut self, position: usize, child: u64) {
         let offset = self.read().child_offset(position);

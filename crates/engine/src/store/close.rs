@@ -112,6 +112,15 @@ impl StoreInner {
         if let Some(failure) = self.shared.failure() {
             return Err(failure.clone());
         }
+        // Commits under way are made in full.
+        self.shared.tx.close();
+        let shared = self.shared.clone();
+        self.block_on(move || async move {
+            while shared.tx.clock.is_busy() {
+                super::yield_now().await;
+            }
+            Ok(())
+        })?;
         self.shared.begin_closing();
         // Who marks the store open does so under the lock, and has looked whether it is being closed.
         drop(self.label.lock().unwrap_or_else(PoisonError::into_inner));
@@ -121,6 +130,7 @@ impl StoreInner {
         let shared = self.shared.clone();
         let (free_list_page, free_list_pages, free_runs) = self.block_on(move || async move {
             end_changes(&shared).await;
+            shared.tx.collect_all(&shared);
             write_out(&shared).await?;
             let list = write_free_list(&shared).await?;
             if !shared.has_canary(Canary::CloseBeforeFlush) {

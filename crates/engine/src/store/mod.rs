@@ -17,6 +17,7 @@ pub use open::StoreOptions;
 pub use range::{Range, TaskRange};
 pub use report::{StoreReport, StoreStatistics};
 pub use table::{Table, TaskTable};
+pub(crate) use table::{bounds, check_sizes, make_room, merge_sparse, needs_overflow};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -18,6 +18,7 @@ use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::space::Space;
 use crate::task::{Remote, Runtime, Worker, WorkerOptions, stepped};
+use crate::tx::{Tx, TxOptions};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -40,6 +41,10 @@ pub struct StoreOptions {
     pub stripe_unit_bytes: u64,
     /// Refuse changes.
     pub read_only: bool,
+    /// Memory for older values that snapshots need, bytes, at most. When they outgrow it, the oldest snapshot is given up.
+    pub versions_bytes_max: u64,
+    /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.
+    pub transaction_bytes_max: usize,
     /// How the workers run; only simulation has them otherwise than as threads.
     #[doc(hidden)]
     pub runtime: Runtime,
@@ -60,6 +65,8 @@ impl Default for StoreOptions {
             page_size: 4096,
             stripe_unit_bytes: 64 << 10,
             read_only: false,
+            versions_bytes_max: 256 << 20,
+            transaction_bytes_max: 64 << 20,
             runtime: Runtime::Threads,
             canary: None,
         }
@@ -262,7 +269,16 @@ fn start(
     }
     let pool = Pool::new(frames, workers);
     let space = Space::new(device.clone(), page_size, label.high_water);
-    let mut shared = Shared::new(pool, space, device, page_size, read_only, remotes);
+    // The generation grows with each opening for changes: no page has a stamp above the start.
+    let tx = Tx::new(
+        workers,
+        TxOptions {
+            start: label.generation << 40,
+            versions_bytes_max: options.versions_bytes_max,
+            transaction_bytes_max: options.transaction_bytes_max,
+        },
+    );
+    let mut shared = Shared::new(pool, space, tx, device, page_size, read_only, remotes);
     shared.canary = options.canary;
     let shared = Arc::new(shared);
     let crew = start_workers(&shared, options)?;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use super::StoreInner;
 use super::range::{Range, TaskRange};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{self, Descriptor, ReservedRun};
+use crate::overflow::{self, Descriptor};
 use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
 use crate::shared::Shared;
 use crate::task::{check_here, run, run_inline};
-use crate::tree::{
-    Found, Get, Merge, Merged, Put, PutOutcome, Remove, Removed, Split, SplitOutcome, Tree,
-};
+use crate::tree::{Found, Get, Merge, Merged, Split, SplitOutcome, Tree};
+use crate::tx;
 
 /// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
 ///
@@ -55,9 +54,9 @@ impl Table {
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         match run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value)) {
-            Some(Found::Value) => return Ok(Some(value)),
-            Some(Found::Nothing) => return Ok(None),
-            Some(Found::Overflow) | None => {}
+            Some((Found::Value, _)) => return Ok(Some(value)),
+            Some((Found::Nothing, _)) => return Ok(None),
+            Some((Found::Overflow, _)) | None => {}
         }
         let (table, key) = (self.task(), key.to_vec());
         self.inner.block_on(move || async move { table.get(&key).await })
@@ -71,10 +70,7 @@ impl Table {
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_sizes(&self.inner.shared, key, value)?;
         self.inner.begin_change()?;
-        if !needs_overflow(&self.inner.shared, key, value)
-            && let Some(PutOutcome::Done { replaced }) =
-                run_inline(&self.inner.shared, &mut Put::new(self.tree, key, value, false))
-        {
+        if let Some(replaced) = tx::put_inline(self, key, value)? {
             return Ok(replaced);
         }
         let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
@@ -107,10 +103,10 @@ impl Table {
 }
 
 /// Where a range of keys begins and ends.
-type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Owned bounds of a range of keys.
-fn bounds<K, R>(range: &R) -> Result<Bounds>
+pub(crate) fn bounds<K, R>(range: &R) -> Result<Bounds>
 where
     K: AsRef<[u8]> + ?Sized,
     R: RangeBounds<K>,
@@ -182,7 +178,7 @@ impl TaskTable {
     /// # Errors
     /// As [`TaskTable::get`]; `value` is then as it was.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        match run(self.shared(), Get::new(self.table.tree, key, value)).await? {
+        match run(self.shared(), Get::new(self.table.tree, key, value)).await?.0 {
             Found::Value => Ok(true),
             Found::Nothing => Ok(false),
             Found::Overflow => self.get_overflow(key, value).await,
@@ -214,7 +210,7 @@ impl TaskTable {
                     previous = Some(descriptor);
                 }
             }
-            match run(self.shared(), Get::new(self.table.tree, key, value)).await? {
+            match run(self.shared(), Get::new(self.table.tree, key, value)).await?.0 {
                 Found::Value => return Ok(true),
                 Found::Nothing => return Ok(false),
                 Found::Overflow => {}
@@ -227,58 +223,8 @@ impl TaskTable {
     /// # Errors
     /// As [`Table::put`]; `Invalid` if awaited outside of the store's workers.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        let shared = self.shared();
-        check_here(shared)?;
-        check_sizes(shared, key, value)?;
-        self.table.inner.begin_change()?;
-        if !needs_overflow(shared, key, value) {
-            return self.put_record(key, value, None).await;
-        }
-        let (descriptor, reserved) = overflow::write(shared, value).await?;
-        self.put_record(key, &descriptor.encode(), Some(&reserved)).await
-    }
-
-    /// Puts a record; `large`: its value is the descriptor of these pages.
-    async fn put_record(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        large: Option<&ReservedRun>,
-    ) -> Result<bool> {
-        let is_overflow = large.is_some();
-        loop {
-            match run(self.shared(), Put::new(self.table.tree, key, value, is_overflow)).await? {
-                PutOutcome::Done { replaced } => {
-                    if let Some(large) = large {
-                        large.keep();
-                    }
-                    return Ok(replaced);
-                }
-                PutOutcome::Full { needed_bytes } => self.split(key, 0, needed_bytes).await?,
-            }
-        }
-    }
-
-    /// Makes room on a level, and above it first where that is needed.
-    async fn split(&self, key: &[u8], level: u8, needed_bytes: usize) -> Result<()> {
-        let mut todo = vec![(level, needed_bytes)];
-        while let Some(&(level, needed_bytes)) = todo.last() {
-            let page = ReservedPage::new(&self.table.inner)?;
-            match run(
-                self.shared(),
-                Split::new(self.table.tree, key, level, needed_bytes, &page.id),
-            )
-            .await?
-            {
-                SplitOutcome::Done => {
-                    todo.pop();
-                }
-                SplitOutcome::ParentFull { level, needed_bytes } => {
-                    todo.push((level, needed_bytes))
-                }
-            }
-        }
-        Ok(())
+        check_here(self.shared())?;
+        tx::put(&self.table, key, value).await
     }
 
     /// Removes a key's record; whether there was one.
@@ -287,19 +233,7 @@ impl TaskTable {
     /// As [`Table::delete`]; `Invalid` if awaited outside of the store's workers.
     pub async fn delete(&self, key: &[u8]) -> Result<bool> {
         check_here(self.shared())?;
-        self.table.inner.begin_change()?;
-        let Removed { found, sparse } =
-            run(self.shared(), Remove::new(self.table.tree, key)).await?;
-        let mut level = 0;
-        let mut merge = sparse;
-        while merge {
-            match run(self.shared(), Merge::new(self.table.tree, key, level)).await? {
-                Merged::Merged { parent_sparse } => merge = parent_sparse,
-                Merged::Nothing => merge = false,
-            }
-            level += 1;
-        }
-        Ok(found)
+        tx::delete(&self.table, key).await
     }
 
     /// The records of a range of keys.
@@ -318,6 +252,38 @@ impl TaskTable {
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.get_overflow(key, value).await
     }
+}
+
+/// Makes room for a record in the leaf of a key, and above it first where that is needed.
+pub(crate) async fn make_room(
+    inner: &StoreInner,
+    tree: Tree,
+    key: &[u8],
+    needed_bytes: usize,
+) -> Result<()> {
+    let mut todo = vec![(0, needed_bytes)];
+    while let Some(&(level, needed_bytes)) = todo.last() {
+        let page = ReservedPage::new(inner)?;
+        let split = Split::new(tree, key, level, needed_bytes, &page.id);
+        match run(&inner.shared, split).await? {
+            SplitOutcome::Done => {
+                todo.pop();
+            }
+            SplitOutcome::ParentFull { level, needed_bytes } => todo.push((level, needed_bytes)),
+        }
+    }
+    Ok(())
+}
+
+/// Merges the leaf of a key, if it is sparse, with a neighbour, and the pages above likewise.
+pub(crate) async fn merge_sparse(inner: &StoreInner, tree: Tree, key: &[u8]) -> Result<()> {
+    let mut level = 0;
+    while let Merged::Merged { parent_sparse: true } =
+        run(&inner.shared, Merge::new(tree, key, level)).await?
+    {
+        level += 1;
+    }
+    Ok(())
 }
 
 /// A page id that goes back to the free ones unless it was used.

@@ -16,7 +16,7 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Looks a key up and appends its value.
+/// Looks a key up and appends its value; with it comes the stamp of the newest commit that changed the leaf.
 pub(crate) struct Get<'a> {
     tree: Tree,
     key: &'a [u8],
@@ -33,10 +33,10 @@ impl<'a> Get<'a> {
 }
 
 impl Operation for Get<'_> {
-    type Output = Found;
+    type Output = (Found, u64);
 
     #[inline]
-    fn step(&mut self, context: Context<'_>) -> Result<Found, Need> {
+    fn step(&mut self, context: Context<'_>) -> Result<(Found, u64), Need> {
         loop {
             let (page, value) = match (self.record.take(), self.descent.at) {
                 (Some(value), Some((frame, version))) => {
@@ -48,8 +48,9 @@ impl Operation for Get<'_> {
                     let node = Node::new(page.bytes());
                     let (position, found) = node.lower_bound(self.key);
                     if !found {
+                        let stamp = node.stamp();
                         if page.validate() {
-                            return Ok(Found::Nothing);
+                            return Ok((Found::Nothing, stamp));
                         }
                         self.descent.restart();
                         return Err(Need::Retry);
@@ -62,8 +63,9 @@ impl Operation for Get<'_> {
             };
             let start = self.output.len();
             page.bytes().append_to(value.offset, value.len, self.output);
+            let stamp = Node::new(page.bytes()).stamp();
             if page.validate() {
-                return Ok(if value.overflow { Found::Overflow } else { Found::Value });
+                return Ok((if value.overflow { Found::Overflow } else { Found::Value }, stamp));
             }
             self.output.truncate(start);
             self.descent.restart();

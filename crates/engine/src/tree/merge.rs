@@ -59,6 +59,7 @@ impl<'a> Merge<'a> {
             upper: None,
         });
         node.append_range(source, 0, source.count());
+        node.set_stamp(source.stamp());
         if level > 0 {
             node.set_last_child(source.child(source.count()));
         }
@@ -179,6 +180,7 @@ fn join(left: &mut ExclusiveFrame<'_>, right: Node<'_>, separator: &[u8], tree_i
         debug_assert!(fits, "the entries were measured before");
     }
     node.append_range(right, 0, right.count());
+    node.set_stamp(old.stamp().max(right.stamp()));
     if level > 0 {
         node.set_last_child(right.bytes.load_u64(field::LAST_CHILD));
     }

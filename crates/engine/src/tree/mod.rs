@@ -14,7 +14,7 @@ mod split;
 
 pub(crate) use get::{Found, Get};
 pub(crate) use merge::{Merge, Merged};
-pub(crate) use put::{Put, PutOutcome};
+pub(crate) use put::{Change, Prepare, Put, PutOutcome};
 pub(crate) use read_ahead::ReadAhead;
 pub(crate) use remove::{Remove, Removed};
 pub(crate) use scan::{Batch, Direction, Scan, route};

@@ -1,15 +1,51 @@
 //! Insert or replace a record.
 
+use qpair_memory::{FrameIndex, Version};
+
 use super::Tree;
 use super::descend::{Route, latch};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
+use crate::tx::RowRef;
+
+/// The commit that a change belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// Its stamp; the leaf carries it from then on.
+    pub(crate) stamp: u64,
+    /// The row in the row table that keeps what was there before; none where no snapshot can be in use.
+    pub(crate) row: Option<RowRef>,
+}
+
+impl Change {
+    /// Keeps what is at `position` of a latched leaf, or frees its pages if nobody can need them; bytes kept.
+    pub(super) fn keep(
+        self,
+        context: Context<'_>,
+        page: &qpair_memory::ExclusiveFrame<'_>,
+        position: Option<usize>,
+        delete: bool,
+    ) -> usize {
+        let value = position.map(|position| Node::new(page.bytes()).value(position));
+        if let Some(row) = self.row {
+            let before = value.map(|value| (page.as_slice(), value));
+            return context.shared.tx.rows.keep(row, self.stamp, before, delete);
+        }
+        if let Some(value) = value
+            && value.overflow
+            && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
+        {
+            context.free_large(old);
+        }
+        0
+    }
+}
 
 /// How a put ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
-    /// Done; whether a record was replaced. Pages of a large value it had are free again.
-    Done { replaced: bool },
+    /// Done; whether a record was replaced, and how many bytes were kept of it.
+    Done { replaced: bool, kept_bytes: usize },
     /// The leaf must be split first; bytes the record needs.
     Full { needed_bytes: usize },
 }
@@ -20,13 +56,26 @@ pub(crate) struct Put<'a> {
     key: &'a [u8],
     value: &'a [u8],
     overflow: bool,
+    change: Change,
     descent: Descent,
 }
 
 impl<'a> Put<'a> {
     /// `overflow`: the value is an overflow descriptor.
-    pub(crate) fn new(tree: Tree, key: &'a [u8], value: &'a [u8], overflow: bool) -> Self {
-        Self { tree, key, value, overflow, descent: Descent::default() }
+    pub(crate) fn new(
+        tree: Tree,
+        key: &'a [u8],
+        value: &'a [u8],
+        overflow: bool,
+        change: Change,
+    ) -> Self {
+        Self { tree, key, value, overflow, change, descent: Descent::default() }
+    }
+
+    /// Begins at a leaf that was prepared.
+    pub(crate) fn at(mut self, leaf: Option<(FrameIndex, Version)>) -> Self {
+        self.descent.at = leaf;
+        self
     }
 }
 
@@ -42,22 +91,11 @@ impl Operation for Put<'_> {
         context.may_change()?;
         let node = Node::new(page.bytes());
         let (position, found) = node.lower_bound(self.key);
-        let suffix = &self.key[node.prefix_len()..];
-        let needed_bytes = Node::entry_bytes(true, suffix.len(), self.value.len());
-        let mut old = None;
-        if found {
-            let value = node.value(position);
-            if value.overflow {
-                let mut descriptor = Vec::new();
-                node.bytes.append_to(value.offset, value.len, &mut descriptor);
-                old = Some(descriptor);
-            }
-            if node.free_bytes() + node.entry_bytes_at(position) < needed_bytes {
-                return Ok(PutOutcome::Full { needed_bytes });
-            }
-        } else if node.free_bytes() < needed_bytes {
+        if let Some(needed_bytes) = lacks(node, position, found, self.key, self.value.len()) {
             return Ok(PutOutcome::Full { needed_bytes });
         }
+        let suffix = &self.key[node.prefix_len()..];
+        let kept_bytes = self.change.keep(context, &page, found.then_some(position), false);
         let mut node = NodeMut::new(page.bytes_mut());
         if !(found && node.overwrite_value(position, self.value, self.overflow)) {
             if found {
@@ -66,11 +104,64 @@ impl Operation for Put<'_> {
             let fits = node.insert_record(position, suffix, self.value, self.overflow);
             debug_assert!(fits, "room was measured before");
         }
+        node.set_stamp(self.change.stamp.max(node.read().stamp()));
         context.shared.pool.frames.set_dirty(frame, true);
-        if let Some(old) = old {
-            context.free_large(&old);
+        Ok(PutOutcome::Done { replaced: found, kept_bytes })
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
+
+/// The bytes that a record needs, if its leaf has fewer.
+fn lacks(
+    node: Node<'_>,
+    position: usize,
+    found: bool,
+    key: &[u8],
+    value_len: usize,
+) -> Option<usize> {
+    let suffix_len = key.len().saturating_sub(node.prefix_len());
+    let needed_bytes = Node::entry_bytes(true, suffix_len, value_len);
+    let there = if found { node.entry_bytes_at(position) } else { 0 };
+    (node.free_bytes() + there < needed_bytes).then_some(needed_bytes)
+}
+
+/// Brings the leaf of a key into memory, and looks whether there is room, before a commit must not fail any more.
+pub(crate) struct Prepare<'a> {
+    tree: Tree,
+    key: &'a [u8],
+    /// Length of the value that will be put, if one will be.
+    value_len: Option<usize>,
+    descent: Descent,
+}
+
+impl<'a> Prepare<'a> {
+    pub(crate) fn new(tree: Tree, key: &'a [u8], value_len: Option<usize>) -> Self {
+        Self { tree, key, value_len, descent: Descent::default() }
+    }
+}
+
+impl Operation for Prepare<'_> {
+    /// The leaf and its version; or the bytes that it lacks room for.
+    type Output = Result<(FrameIndex, Version), usize>;
+
+    fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
+        let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
+        let mut outcome = Ok((page.index(), page.version()));
+        if let Some(value_len) = self.value_len {
+            let node = Node::new(page.bytes());
+            let (position, found) = node.lower_bound(self.key);
+            if let Some(needed_bytes) = lacks(node, position, found, self.key, value_len) {
+                outcome = Err(needed_bytes);
+            }
+            if !page.validate() {
+                self.descent.restart();
+                return Err(Need::Retry);
+            }
         }
-        Ok(PutOutcome::Done { replaced: found })
+        Ok(outcome)
     }
 
     fn descent(&mut self) -> &mut Descent {

@@ -1,7 +1,10 @@
 //! Remove a record.
 
+use qpair_memory::{FrameIndex, Version};
+
 use super::Tree;
 use super::descend::{Route, latch};
+use super::put::Change;
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 
@@ -12,18 +15,27 @@ pub(crate) struct Removed {
     pub(crate) found: bool,
     /// The leaf is so empty that it should be merged with a neighbour.
     pub(crate) sparse: bool,
+    /// Bytes kept of what was there.
+    pub(crate) kept_bytes: usize,
 }
 
 /// Removes a key's record from its leaf.
 pub(crate) struct Remove<'a> {
     tree: Tree,
     key: &'a [u8],
+    change: Change,
     descent: Descent,
 }
 
 impl<'a> Remove<'a> {
-    pub(crate) fn new(tree: Tree, key: &'a [u8]) -> Self {
-        Self { tree, key, descent: Descent::default() }
+    pub(crate) fn new(tree: Tree, key: &'a [u8], change: Change) -> Self {
+        Self { tree, key, change, descent: Descent::default() }
+    }
+
+    /// Begins at a leaf that was prepared.
+    pub(crate) fn at(mut self, leaf: Option<(FrameIndex, Version)>) -> Self {
+        self.descent.at = leaf;
+        self
     }
 }
 
@@ -44,23 +56,19 @@ impl Operation for Remove<'_> {
             return Err(Need::Retry);
         }
         if !found {
-            return Ok(Removed { found: false, sparse: false });
+            return Ok(Removed { found: false, sparse: false, kept_bytes: 0 });
         }
         let frame = page.index();
         self.descent.restart();
         let mut page = latch(page)?;
         context.may_change()?;
-        let node = Node::new(page.bytes());
-        let value = node.value(position);
-        if value.overflow {
-            let mut descriptor = Vec::new();
-            node.bytes.append_to(value.offset, value.len, &mut descriptor);
-            context.free_large(&descriptor);
-        }
-        NodeMut::new(page.bytes_mut()).remove(position);
+        let kept_bytes = self.change.keep(context, &page, Some(position), true);
+        let mut node = NodeMut::new(page.bytes_mut());
+        node.remove(position);
+        node.set_stamp(self.change.stamp.max(node.read().stamp()));
         context.shared.pool.frames.set_dirty(frame, true);
         let sparse = frame != self.tree.root && is_sparse(Node::new(page.bytes()));
-        Ok(Removed { found: true, sparse })
+        Ok(Removed { found: true, sparse, kept_bytes })
     }
 
     fn descent(&mut self) -> &mut Descent {

@@ -29,10 +29,12 @@ pub(crate) struct Batch {
     entries: Vec<Entry>,
     /// Where the scan goes on: the bound at which the next leaf begins; `None` at the end.
     pub(crate) next: Option<Bound<Vec<u8>>>,
+    /// The stamp of the newest commit that changed the leaf.
+    pub(crate) stamp: u64,
 }
 
 impl Batch {
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
         self.next = None;
@@ -52,6 +54,14 @@ impl Batch {
             &self.bytes[key_end as usize..value_end as usize],
             overflow,
         )
+    }
+
+    /// Appends a record.
+    pub(crate) fn push_record(&mut self, key: &[u8], value: &[u8], overflow: bool) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.entries.push(Entry { key_end, value_end: self.bytes.len() as u32, overflow });
     }
 
     fn push(&mut self, node: Node<'_>, position: usize) {
@@ -76,6 +86,8 @@ pub(crate) struct Scan<'a> {
     /// Where it ends.
     to: &'a Bound<Vec<u8>>,
     batch: &'a mut Batch,
+    /// Records to copy at most.
+    limit: usize,
     descent: Descent,
 }
 
@@ -87,7 +99,24 @@ impl<'a> Scan<'a> {
         to: &'a Bound<Vec<u8>>,
         batch: &'a mut Batch,
     ) -> Self {
-        Self { tree, direction, from, to, batch, descent: Descent::default() }
+        Self { tree, direction, from, to, batch, limit: usize::MAX, descent: Descent::default() }
+    }
+
+    /// Copies only so many records.
+    pub(crate) fn limited(self, limit: usize) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Copies some of these records, if there are more than the limit; then the scan goes on behind the last of them.
+    fn copy(&mut self, node: Node<'_>, positions: impl ExactSizeIterator<Item = usize>) -> bool {
+        let more = positions.len() > self.limit;
+        for position in positions.take(self.limit) {
+            self.batch.push(node, position);
+        }
+        if more && let Some(last) = self.batch.len().checked_sub(1) {
+            self.batch.next = Some(Bound::Excluded(self.batch.entry(last).0.to_vec()));
+        }
+        more
     }
 
     /// Copies records upwards; whether the end of the range was met.
@@ -112,10 +141,9 @@ impl<'a> Scan<'a> {
             };
             (if last { self.end_position(node) } else { node.count() }, last)
         };
-        for position in start..end {
-            self.batch.push(node, position);
+        if !self.copy(node, start..end.max(start)) {
+            self.batch.next = (!last).then_some(Bound::Included(upper));
         }
-        self.batch.next = (!last).then_some(Bound::Included(upper));
     }
 
     /// First position past a forward scan's end, in the leaf where it ends.
@@ -155,10 +183,9 @@ impl<'a> Scan<'a> {
             }
             _ => 0,
         };
-        for position in (start..end).rev() {
-            self.batch.push(node, position);
+        if !self.copy(node, (start..end.max(start)).rev()) {
+            self.batch.next = (!last).then_some(Bound::Excluded(lower));
         }
-        self.batch.next = (!last).then_some(Bound::Excluded(lower));
     }
 }
 
@@ -180,6 +207,7 @@ impl Operation for Scan<'_> {
         let page = self.descent.walk_to_leaf(context, &self.tree, route)?;
         self.batch.clear();
         let node = Node::new(page.bytes());
+        self.batch.stamp = node.stamp();
         match self.direction {
             Direction::Forward => self.forward(node),
             Direction::Reverse => self.reverse(node),

@@ -68,6 +68,7 @@ impl<'a> Split<'a> {
                 upper: None,
             });
             copy.append_range(node, 0, node.count());
+            copy.set_stamp(node.stamp());
             (node.level(), node.child(node.count()))
         };
         if level > 0 {
@@ -113,6 +114,7 @@ impl<'a> Split<'a> {
         let mut node = NodeMut::new(right.bytes_mut());
         node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &cut.separator, upper });
         node.append_range(old, right_from, count);
+        node.set_stamp(old.stamp());
         if level > 0 {
             node.set_last_child(old_last);
         }
@@ -126,6 +128,7 @@ impl<'a> Split<'a> {
             upper: Some(&cut.separator),
         });
         node.append_range(old, 0, cut.position);
+        node.set_stamp(old.stamp());
         if level > 0 {
             node.set_last_child(old.child(cut.position));
         }

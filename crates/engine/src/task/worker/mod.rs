@@ -104,6 +104,9 @@ pub(crate) struct Worker {
 /// Operations a task may begin before others get their turn.
 const CHARGE_MAX: u32 = 64;
 
+/// Rows of which a turn forgets older values, at most.
+const COLLECT_ROWS: usize = 64;
+
 /// What one turn of the loop came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -245,6 +248,7 @@ impl Worker {
         self.run_ready();
         self.make_frames_free();
         self.drop_broken();
+        crate::tx::collect(&self.shared, COLLECT_ROWS);
         self.drain_backlog();
         if self.has_ready() || self.remote.is_pending() {
             Turn::Busy

@@ -1,0 +1,208 @@
+//! Commit stamps: dense, and applied without gaps as far as `stable` says.
+//!
+//! What always holds: stamps are given in order, one after the other. Every commit with a stamp of `stable` or less is
+//! applied to the trees in full, so a reader that sees what is at or before `stable` sees whole commits only. `stable`
+//! never goes back. A commit that failed in the middle is never passed.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use crate::error::{Error, Result};
+
+/// Who waits for `stable` to come to a stamp.
+struct Waiter {
+    stamp: u64,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct State {
+    /// The stamp given last.
+    last: u64,
+    /// For each stamp above `stable` that was given: whether its commit is applied.
+    ended: VecDeque<bool>,
+    waiters: Vec<Waiter>,
+    /// No commit may begin.
+    closed: bool,
+    /// A commit could not be applied in full: `stable` stays where it is.
+    failure: Option<Error>,
+}
+
+/// Gives stamps and knows how far all commits are applied.
+pub(crate) struct Clock {
+    stable: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl Clock {
+    /// A clock whose first stamp is the one after `start`.
+    pub(crate) fn new(start: u64) -> Self {
+        Self { stable: start.into(), state: Mutex::new(State { last: start, ..State::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The greatest stamp such that all commits at or below it are applied.
+    #[inline(always)]
+    pub(crate) fn stable(&self) -> u64 {
+        // Acquire: pairs with the store in `end_commit`; whoever sees the stamp sees what was applied.
+        self.stable.load(Ordering::Acquire)
+    }
+
+    /// The stamp given last.
+    pub(crate) fn last(&self) -> u64 {
+        self.lock().last
+    }
+
+    /// Takes the next stamp. From here on the commit must go on to [`Clock::end_commit`] or [`Clock::fail`].
+    ///
+    /// # Errors
+    /// `Closed` if the store is being closed; the failure of an earlier commit.
+    pub(crate) fn begin_commit(&self) -> Result<u64> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        if state.closed {
+            return Err(Error::closed());
+        }
+        state.last += 1;
+        state.ended.push_back(false);
+        Ok(state.last)
+    }
+
+    /// The commit with this stamp is applied.
+    pub(crate) fn end_commit(&self, stamp: u64) {
+        let mut state = self.lock();
+        let stable = self.stable.load(Ordering::Relaxed);
+        if let Some(ended) = state.ended.get_mut((stamp - stable - 1) as usize) {
+            *ended = true;
+        }
+        let mut now = stable;
+        while state.ended.front() == Some(&true) {
+            state.ended.pop_front();
+            now += 1;
+        }
+        if now == stable {
+            return;
+        }
+        self.stable.store(now, Ordering::Release);
+        if state.waiters.is_empty() {
+            return;
+        }
+        let woken: Vec<_> = state.waiters.extract_if(.., |waiter| waiter.stamp <= now).collect();
+        drop(state);
+        woken.into_iter().for_each(|waiter| waiter.waker.wake());
+    }
+
+    /// The commit with this stamp could not be applied in full: no stamp from it on becomes stable, and nobody waits
+    /// for that any more.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        state.failure.get_or_insert(error);
+        let woken = std::mem::take(&mut state.waiters);
+        drop(state);
+        woken.into_iter().for_each(|waiter| waiter.waker.wake());
+    }
+
+    /// Waits until all commits up to this stamp are applied.
+    ///
+    /// # Errors
+    /// The failure of a commit before it.
+    pub(crate) async fn wait_stable(&self, stamp: u64) -> Result<()> {
+        if self.stable() >= stamp {
+            return Ok(());
+        }
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if self.stable() >= stamp {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(failure) = &state.failure {
+                return Poll::Ready(Err(failure.clone()));
+            }
+            let waker = context.waker();
+            if !state.waiters.iter().any(|w| w.stamp == stamp && w.waker.will_wake(waker)) {
+                state.waiters.push(Waiter { stamp, waker: waker.clone() });
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Lets no commit begin any more.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether commits that will still end are under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.lock();
+        state.failure.is_none() && !state.ended.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Commits that end in any order: `stable` is always the end of the run without gaps.
+    #[test]
+    fn stable_has_no_gaps() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let clock = Clock::new(100);
+        let (mut open, mut ended) = (Vec::new(), std::collections::BTreeSet::new());
+        for _ in 0..20_000 {
+            if random.bool() {
+                open.push(clock.begin_commit().unwrap());
+            } else if !open.is_empty() {
+                let stamp = open.swap_remove(random.usize(..open.len()));
+                clock.end_commit(stamp);
+                ended.insert(stamp);
+            }
+            let expected = (101..).find(|stamp| !ended.contains(stamp)).unwrap() - 1;
+            assert_eq!(clock.stable(), expected);
+            if ended.len() > 500 {
+                let stable = clock.stable();
+                if open.is_empty() {
+                    assert!(!clock.is_busy());
+                }
+                if stable > 400 {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn waits_end_when_stable_or_failed() {
+        let clock = Clock::new(0);
+        let (first, second) = (clock.begin_commit().unwrap(), clock.begin_commit().unwrap());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut wait = pin!(clock.wait_stable(second));
+        clock.end_commit(second);
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+        clock.end_commit(first);
+        assert!(wait.as_mut().poll(&mut context).is_ready());
+        let third = clock.begin_commit().unwrap();
+        let mut wait = pin!(clock.wait_stable(third));
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+        clock.fail(Error::new(ErrorKind::Io, "broken"));
+        assert!(matches!(wait.as_mut().poll(&mut context), Poll::Ready(Err(_))));
+        assert!(clock.begin_commit().is_err());
+        assert_eq!(clock.stable(), second);
+    }
+}

@@ -1,0 +1,137 @@
+//! Forgetting older values that no snapshot needs, a few with each commit and in each turn of a worker.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::rows::RowRef;
+use super::{Slot, Tx};
+use crate::overflow::Descriptor;
+use crate::shared::Shared;
+
+/// A commit whose before-images are kept.
+#[derive(Debug)]
+pub(super) struct Old {
+    pub(super) stamp: u64,
+    pub(super) rows: Vec<RowRef>,
+    pub(super) bytes: u64,
+}
+
+impl Slot {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Old>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tx {
+    /// Enters a commit whose before-images will have to be forgotten.
+    pub(super) fn enqueue_old(&self, slot: usize, old: Old) {
+        self.slots[slot].bytes.fetch_add(old.bytes, Ordering::Relaxed);
+        self.slots[slot].queue().push_back(old);
+    }
+
+    /// Bytes of older values that are kept.
+    pub(crate) fn versions_bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Looks for the oldest snapshot in use.
+    fn look_for_oldest(&self) -> u64 {
+        let from = self.lost_below.load(Ordering::Acquire);
+        // First the bound, then the slots: see `snapshots`.
+        let mut oldest = self.clock.stable();
+        for slot in &self.slots {
+            if let Some(stamp) = slot.open().snapshots.oldest(from) {
+                oldest = oldest.min(stamp);
+            }
+        }
+        self.oldest.fetch_max(oldest, Ordering::AcqRel).max(oldest)
+    }
+
+    /// Gives the oldest snapshot up, so that what it keeps can go; `false` if no snapshot keeps anything.
+    fn give_up_oldest(&self) -> bool {
+        let oldest = self.look_for_oldest();
+        if oldest >= self.clock.stable() {
+            return false;
+        }
+        self.lost_below.fetch_max(oldest + 1, Ordering::AcqRel);
+        true
+    }
+
+    /// Forgets what the commits of a slot replaced, for up to `budget` rows; whether it did anything.
+    pub(super) fn collect_slot(&self, shared: &Shared, slot: usize, mut budget: usize) -> bool {
+        let state = &self.slots[slot];
+        if state.bytes.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut oldest = self.oldest.load(Ordering::Acquire);
+        let (mut looked, mut large, mut done) = (false, Vec::new(), false);
+        while budget > 0 {
+            let mut queue = state.queue();
+            let Some(front) = queue.front() else { break };
+            if front.stamp > oldest {
+                drop(queue);
+                if !looked {
+                    looked = true;
+                    oldest = self.look_for_oldest();
+                } else if self.versions_bytes() > self.versions_bytes_max && self.give_up_oldest() {
+                    oldest = self.look_for_oldest();
+                } else {
+                    break;
+                }
+                continue;
+            }
+            let Some(old) = queue.pop_front() else { break };
+            drop(queue);
+            for row in &old.rows {
+                self.rows.collect(*row, oldest, &mut large);
+            }
+            state.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
+            budget = budget.saturating_sub(old.rows.len());
+            done = true;
+        }
+        for descriptor in large {
+            free_large(shared, &descriptor);
+        }
+        done
+    }
+
+    /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.
+    pub(crate) fn collect_all(&self, shared: &Shared) {
+        self.lost_below.store(u64::MAX, Ordering::Release);
+        let mut large = Vec::new();
+        for slot in &self.slots {
+            for old in std::mem::take(&mut *slot.queue()) {
+                old.rows.iter().for_each(|row| self.rows.collect(*row, u64::MAX, &mut large));
+                slot.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
+            }
+        }
+        for descriptor in large {
+            free_large(shared, &descriptor);
+        }
+        self.large.free_all(shared);
+    }
+}
+
+/// Gives the pages of a large value back that nobody can read any more.
+fn free_large(shared: &Shared, descriptor: &[u8]) {
+    // One that makes no sense leads to no pages; `check` finds those that are lost.
+    if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
+        && let Some(end) = descriptor.page_id.checked_add(descriptor.pages.into())
+        && end <= shared.space.high_water()
+    {
+        shared.space.free(descriptor.page_id, descriptor.pages.into());
+    }
+}
+
+/// A worker's share of forgetting, for its turn: up to `budget` rows.
+pub(crate) fn collect(shared: &Shared, budget: usize) {
+    if shared.tx.versions_bytes() == 0 {
+        return;
+    }
+    let slot = super::slot_here(shared);
+    if !shared.tx.collect_slot(shared, slot, budget) && slot == 0 {
+        // The first worker also forgets what other threads have committed.
+        shared.tx.collect_slot(shared, shared.remotes.len(), budget);
+    }
+}

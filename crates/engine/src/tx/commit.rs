@@ -1,0 +1,408 @@
+//! Committing: a stamp, the record in the log, the changes in the trees, and then everybody may see it.
+//!
+//! What always holds: until the stamp is taken nothing is changed and the commit may fail. From then on it goes to its
+//! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
+
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+
+use qpair_memory::{FrameIndex, Version};
+
+use super::collect::Old;
+use super::core::{Core, written};
+use super::options::{Commit, Isolation};
+use super::write_set::{Item, Write};
+use crate::error::Result;
+use crate::shared::Shared;
+use crate::store::{make_room, merge_sparse};
+use crate::task::{Context, Need, Operation, Worker, current, run, run_inline};
+use crate::tree::{Change, Prepare, Put, PutOutcome, Remove, Removed};
+
+/// Tries of a latch that is held before a change lets others run.
+const SPINS: u32 = 64;
+/// Rows that a commit forgets beside as many as twice its own.
+const COLLECT_MORE: usize = 16;
+
+/// How far a commit has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Leaves are brought into memory.
+    Prepare,
+    /// The stamp is taken; what was read is compared.
+    Compare,
+    /// Changes are made.
+    Apply,
+    /// All are made.
+    Applied,
+    /// Others see it, or it failed.
+    Over,
+}
+
+/// A commit under way.
+pub(super) struct Work {
+    core: Option<Core>,
+    phase: Phase,
+    stamp: u64,
+    /// The leaf of each write, as it was prepared.
+    leaves: Vec<(FrameIndex, Version)>,
+    /// The place in the write set, and how many writes are before it.
+    cursor: (usize, usize),
+    done: usize,
+    kept_bytes: u64,
+    /// Keys of leaves that became sparse.
+    sparse: Vec<(crate::tree::Tree, Vec<u8>)>,
+    /// Whether the write applied last met a record.
+    pub(super) found: bool,
+}
+
+/// The seam of the log: the place where the record of the commit with this stamp is appended, before it is applied. A
+/// stamp that was given up, since another commit was in the way, has a record without writes.
+fn log_commit(_core: &Core, _stamp: u64, _given_up: bool) -> Result<()> {
+    Ok(())
+}
+
+/// The seam of the log: waits until all commits up to this stamp survive power loss.
+pub(super) async fn wait_durable(shared: &Shared, _stamp: u64) -> Result<()> {
+    match shared.failure() {
+        Some(failure) => Err(failure.clone()),
+        None => Ok(()),
+    }
+}
+
+impl Work {
+    /// Begins the commit of a transaction that has something to write.
+    pub(super) fn new(core: Core) -> Result<Self> {
+        core.inner.begin_change()?;
+        core.info.committing.store(1, Ordering::Relaxed);
+        Ok(Self {
+            leaves: Vec::with_capacity(core.writes.len()),
+            core: Some(core),
+            phase: Phase::Prepare,
+            stamp: 0,
+            cursor: (0, 0),
+            done: 0,
+            kept_bytes: 0,
+            sparse: Vec::new(),
+            found: false,
+        })
+    }
+
+    /// Goes on to the end from wherever it is.
+    pub(super) async fn to_end(&mut self) -> Result<Commit> {
+        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+        let inner = core.inner.clone();
+        let outcome = self.phases(&inner.shared).await;
+        if outcome.is_err() {
+            // Either nothing was changed, or the store is read-only: nobody goes on with this.
+            self.phase = Phase::Over;
+        }
+        outcome?;
+        Ok(Commit { stamp: self.stamp, inner })
+    }
+
+    async fn phases(&mut self, shared: &Shared) -> Result<()> {
+        if self.phase == Phase::Prepare {
+            self.prepare(shared).await?;
+            self.take_stamp()?;
+        }
+        if self.phase == Phase::Compare {
+            self.compare(shared).await?;
+        }
+        while self.phase == Phase::Apply {
+            let all = current(|worker| self.apply_now(shared, Some(worker))).unwrap_or(Ok(false));
+            let outcome = match all {
+                Ok(true) => break,
+                Ok(false) => self.apply_one(shared).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                return Err(self.fail(shared, error));
+            }
+        }
+        if self.phase == Phase::Applied {
+            shared.tx.clock.wait_stable(self.stamp).await?;
+            self.finish(shared);
+        }
+        let Some(core) = &self.core else { return Ok(()) };
+        for (tree, key) in std::mem::take(&mut self.sparse) {
+            // The commit is made. A leaf that could not be merged is only emptier than it might be.
+            let _ = merge_sparse(&core.inner, tree, &key).await;
+        }
+        Ok(())
+    }
+
+    /// The same on a caller's thread, as far as it goes without waiting; `false` if it must go on on a worker.
+    pub(super) fn inline(&mut self) -> Result<bool> {
+        let Some(core) = &self.core else { return Ok(false) };
+        let shared = core.inner.shared.clone();
+        if core.isolation == Isolation::Serializable {
+            return Ok(false);
+        }
+        let mut cursor = (0, 0);
+        while let Some(item) = core.writes.nth(&mut cursor) {
+            cursor.1 += 1;
+            let value_len = written(&item).map(|(value, _)| value.len());
+            match run_inline(&shared, &mut Prepare::new(item.tree, item.key, value_len)) {
+                Some(Ok(leaf)) => self.leaves.push(leaf),
+                _ => {
+                    self.leaves.clear();
+                    return Ok(false);
+                }
+            }
+        }
+        self.take_stamp()?;
+        match self.apply_now(&shared, None) {
+            Ok(true) if shared.tx.clock.stable() >= self.stamp => {
+                self.finish(&shared);
+                Ok(self.sparse.is_empty())
+            }
+            Ok(_) => Ok(false),
+            Err(error) => Err(self.fail(&shared, error)),
+        }
+    }
+
+    /// The commit, once it is over.
+    pub(super) fn commit(&self) -> Option<Commit> {
+        self.core.as_ref().map(|core| Commit { stamp: self.stamp, inner: core.inner.clone() })
+    }
+
+    /// Brings the leaves of all writes into memory, and makes room in them.
+    async fn prepare(&mut self, shared: &Shared) -> Result<()> {
+        let Some(core) = &self.core else { return Ok(()) };
+        self.leaves.clear();
+        let mut cursor = (0, 0);
+        while let Some(item) = core.writes.nth(&mut cursor) {
+            cursor.1 += 1;
+            let value_len = written(&item).map(|(value, _)| value.len());
+            loop {
+                match run(shared, Prepare::new(item.tree, item.key, value_len)).await? {
+                    Ok(leaf) => {
+                        self.leaves.push(leaf);
+                        break;
+                    }
+                    Err(needed_bytes) => {
+                        make_room(&core.inner, item.tree, item.key, needed_bytes).await?
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_stamp(&mut self) -> Result<()> {
+        let Some(core) = &self.core else { return Ok(()) };
+        let shared = core.shared();
+        shared.check_writable()?;
+        self.stamp = shared.tx.clock.begin_commit()?;
+        if core.isolation == Isolation::Serializable {
+            self.phase = Phase::Compare;
+            return Ok(());
+        }
+        self.phase = Phase::Apply;
+        log_commit(core, self.stamp, false)
+    }
+
+    /// Looks whether what a serializable transaction has read is as it was.
+    async fn compare(&mut self, shared: &Shared) -> Result<()> {
+        // All that comes before is to be seen in the trees and the row table.
+        shared.tx.clock.wait_stable(self.stamp - 1).await?;
+        let stamp = self.stamp;
+        let Some(core) = &mut self.core else { return Ok(()) };
+        let outcome = match core.snapshot {
+            Some(snapshot) => match core.reads.compare(shared, snapshot, stamp).await {
+                Ok(()) => core.check_snapshot(snapshot),
+                Err(error) => Err(error),
+            },
+            None => Ok(()),
+        };
+        log_commit(core, stamp, outcome.is_err())?;
+        if let Err(error) = outcome {
+            shared.tx.clock.end_commit(stamp);
+            self.phase = Phase::Over;
+            return Err(error);
+        }
+        self.phase = Phase::Apply;
+        Ok(())
+    }
+
+    /// Makes changes as long as everything they need is at hand; whether all are made.
+    fn apply_now(&mut self, shared: &Shared, worker: Option<&std::rc::Rc<Worker>>) -> Result<bool> {
+        let worker = worker.map(|worker| &**worker);
+        let context = Context { shared, worker, interleave: false };
+        let Some(core) = &mut self.core else { return Ok(false) };
+        while let Some(item) = core.writes.nth(&mut self.cursor) {
+            let leaf = self.leaves.get(self.done).copied();
+            let change = Change { stamp: self.stamp, row: Some(item.row) };
+            let kept_bytes = match written(&item) {
+                Some((value, large)) => {
+                    let mut put = Put::new(item.tree, item.key, value, large, change).at(leaf);
+                    match step(&mut put, context) {
+                        Some(PutOutcome::Done { replaced, kept_bytes }) => {
+                            self.found = replaced;
+                            kept_bytes
+                        }
+                        Some(PutOutcome::Full { .. }) | None => return Ok(false),
+                    }
+                }
+                None => {
+                    let mut remove = Remove::new(item.tree, item.key, change).at(leaf);
+                    let Some(removed) = step(&mut remove, context) else { return Ok(false) };
+                    note_removed(&mut self.sparse, &mut self.found, &item, &removed);
+                    removed.kept_bytes
+                }
+            };
+            self.kept_bytes += kept_bytes as u64;
+            self.cursor.1 += 1;
+            self.done += 1;
+        }
+        self.applied(shared);
+        Ok(true)
+    }
+
+    /// Makes the next change, and waits for what it needs.
+    async fn apply_one(&mut self, shared: &Shared) -> Result<()> {
+        let Some(core) = &self.core else { return Ok(()) };
+        let Some(item) = core.writes.nth(&mut self.cursor) else { return Ok(()) };
+        let change = Change { stamp: self.stamp, row: Some(item.row) };
+        let kept_bytes = match written(&item) {
+            Some((value, large)) => loop {
+                match run(shared, Put::new(item.tree, item.key, value, large, change)).await? {
+                    PutOutcome::Done { replaced, kept_bytes } => {
+                        self.found = replaced;
+                        break kept_bytes;
+                    }
+                    PutOutcome::Full { needed_bytes } => {
+                        make_room(&core.inner, item.tree, item.key, needed_bytes).await?;
+                    }
+                }
+            },
+            None => {
+                let removed = run(shared, Remove::new(item.tree, item.key, change)).await?;
+                note_removed(&mut self.sparse, &mut self.found, &item, &removed);
+                removed.kept_bytes
+            }
+        };
+        self.kept_bytes += kept_bytes as u64;
+        self.cursor.1 += 1;
+        self.done += 1;
+        Ok(())
+    }
+
+    /// All changes are in the trees.
+    fn applied(&mut self, shared: &Shared) {
+        let Some(core) = &mut self.core else { return };
+        if !core.large.is_empty() {
+            let referred: Vec<u64> = core
+                .writes
+                .iter()
+                .filter_map(|item| match item.write {
+                    Write::Large(descriptor) => {
+                        descriptor.first_chunk().map(|id| u64::from_le_bytes(*id))
+                    }
+                    _ => None,
+                })
+                .collect();
+            // The others were written over by the transaction itself.
+            for large in core.large.drain(..) {
+                if referred.contains(&large.page_id()) {
+                    large.keep();
+                }
+            }
+        }
+        self.phase = Phase::Applied;
+        shared.tx.clock.end_commit(self.stamp);
+    }
+
+    /// Everybody sees the commit: gives back what the transaction holds, and leaves its before-images to be forgotten.
+    fn finish(&mut self, shared: &Shared) {
+        let Some(core) = &mut self.core else { return };
+        self.phase = Phase::Over;
+        core.end();
+        let rows = std::mem::take(&mut core.locks);
+        let budget = 2 * rows.len() + COLLECT_MORE;
+        if self.kept_bytes > 0 {
+            let old = Old { stamp: self.stamp, rows, bytes: self.kept_bytes };
+            shared.tx.enqueue_old(core.slot, old);
+        }
+        shared.tx.collect_slot(shared, core.slot, budget);
+    }
+
+    /// The commit is there in part, and cannot be completed.
+    fn fail(&mut self, shared: &Shared, error: crate::error::Error) -> crate::error::Error {
+        shared.fail(error.clone());
+        shared.tx.clock.fail(error.clone());
+        self.phase = Phase::Over;
+        if let Some(core) = &mut self.core {
+            // A leaf may refer to them.
+            core.large.drain(..).for_each(super::large::LargeValue::keep);
+        }
+        error
+    }
+}
+
+fn note_removed(
+    sparse: &mut Vec<(crate::tree::Tree, Vec<u8>)>,
+    found: &mut bool,
+    item: &Item<'_>,
+    removed: &Removed,
+) {
+    *found = removed.found;
+    if removed.sparse {
+        sparse.push((item.tree, item.key.to_vec()));
+    }
+}
+
+/// Runs an operation as far as it goes without waiting for more than a latch.
+fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Option<O::Output> {
+    for _ in 0..SPINS {
+        match operation.step(context) {
+            Ok(output) => return Some(output),
+            Err(Need::Retry | Need::Prefetch) => spin_loop(),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if !matches!(self.phase, Phase::Compare | Phase::Apply | Phase::Applied) {
+            return;
+        }
+        // The task that asked for it went away. The stamp is taken: another task goes on.
+        let Some(core) = self.core.take() else { return };
+        let (inner, slot) = (core.inner.clone(), core.slot);
+        let mut rest = Self {
+            core: Some(core),
+            leaves: std::mem::take(&mut self.leaves),
+            sparse: std::mem::take(&mut self.sparse),
+            ..*self
+        };
+        let worker = if slot < inner.shared.remotes.len() { slot } else { 0 };
+        inner.spawn_on(worker, move || async move {
+            // Whoever asked is gone; a failure has made the store read-only, and is told to all who come.
+            let _ = rest.to_end().await;
+        });
+    }
+}
+
+/// Commits a transaction, in a task.
+pub(super) async fn commit(mut core: Core) -> Result<Commit> {
+    if let Some(done) = nothing_to_do(&mut core)? {
+        return Ok(done);
+    }
+    Work::new(core)?.to_end().await
+}
+
+/// The end of a transaction that has nothing to write.
+pub(super) fn nothing_to_do(core: &mut Core) -> Result<Option<Commit>> {
+    if let Some(doomed) = &core.doomed {
+        return Err(doomed.clone());
+    }
+    if !core.writes.is_empty() {
+        return Ok(None);
+    }
+    let stamp = core.snapshot.unwrap_or_else(|| core.shared().tx.clock.stable());
+    core.end();
+    Ok(Some(Commit { stamp, inner: core.inner.clone() }))
+}

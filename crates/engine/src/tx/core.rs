@@ -1,0 +1,579 @@
+//! A transaction: what it has read, locked and will write. The calls of tasks and those of other threads are made of it.
+//!
+//! What always holds: each key in the write set has its row locked. Once a snapshot is taken, no row that is locked has a
+//! commit newer than the snapshot; else the transaction is doomed, and all it can do is roll back.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::large::LargeValue;
+use super::locks;
+use super::options::{Isolation, TransactionOptions};
+use super::range::{RangeCursor, View, next_into};
+use super::registry::Info;
+use super::rows::{Locking, RowRef};
+use super::serializable::ReadSet;
+use super::shard::Image;
+use super::slot_here;
+use super::write_set::{Item, Savepoint, Write, WriteSet};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{self, Descriptor};
+use crate::shared::Shared;
+use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
+use crate::task::{check_here, run, run_inline};
+use crate::tree::{Found, Get, Tree};
+
+/// A transaction, wherever it is used.
+pub(crate) struct Core {
+    pub(super) inner: Arc<StoreInner>,
+    pub(super) isolation: Isolation,
+    read_only: bool,
+    bytes_max: usize,
+    name: Option<String>,
+    pub(super) slot: usize,
+    pub(super) id: u64,
+    pub(super) info: Arc<Info>,
+    pub(super) snapshot: Option<u64>,
+    pub(super) writes: WriteSet,
+    pub(super) reads: ReadSet,
+    pub(super) locks: Vec<RowRef>,
+    pub(super) large: Vec<LargeValue>,
+    pub(super) doomed: Option<Error>,
+    /// The row on which it met a conflict.
+    pub(super) contended: Option<(Tree, Vec<u8>)>,
+    over: bool,
+}
+
+impl Core {
+    pub(crate) fn begin(inner: &Arc<StoreInner>, options: &TransactionOptions) -> Self {
+        let tx = &inner.shared.tx;
+        let slot = slot_here(&inner.shared);
+        let started = tx.clock.stable();
+        let info =
+            tx.slots[slot].open().registry.begin(slot as u32, options.name.as_deref(), started);
+        Self {
+            inner: inner.clone(),
+            isolation: options.isolation,
+            read_only: options.read_only,
+            bytes_max: match options.write_set_bytes_max {
+                0 => tx.transaction_bytes_max,
+                bytes => bytes,
+            },
+            name: options.name.clone(),
+            slot,
+            id: info.id.load(Ordering::Relaxed),
+            info,
+            snapshot: None,
+            writes: WriteSet::default(),
+            reads: ReadSet::default(),
+            locks: Vec::new(),
+            large: Vec::new(),
+            doomed: None,
+            contended: None,
+            over: false,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    /// What people call it.
+    pub(super) fn describe(&self) -> String {
+        match &self.name {
+            Some(name) => format!("the transaction {name}"),
+            None => format!("transaction {}", self.id),
+        }
+    }
+
+    pub(super) fn check(&self, table: &Table) -> Result<()> {
+        if let Some(doomed) = &self.doomed {
+            return Err(doomed.clone());
+        }
+        if !Arc::ptr_eq(table.inner(), &self.inner) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a transaction of one store was given a table of another",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_write(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check(table)?;
+        if self.read_only {
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("{} was begun for reading only", self.describe()),
+            ));
+        }
+        self.shared().check_writable()?;
+        check_sizes(self.shared(), key, value)
+    }
+
+    /// The snapshot, which is taken now if it was not before.
+    pub(super) fn snapshot(&mut self) -> u64 {
+        match self.snapshot {
+            Some(snapshot) => snapshot,
+            None => {
+                let snapshot = self.inner.shared.tx.enter_snapshot(self.slot);
+                self.info.snapshot.store(snapshot + 1, Ordering::Relaxed);
+                self.snapshot = Some(snapshot);
+                snapshot
+            }
+        }
+    }
+
+    pub(super) fn check_snapshot(&mut self, snapshot: u64) -> Result<()> {
+        let lost = self.inner.shared.tx.check_snapshot(snapshot, || self.describe());
+        lost.inspect_err(|error| self.doomed = Some(error.clone()))
+    }
+
+    /// Takes a row's lock if that needs no waiting.
+    fn try_lock(&mut self, tree: Tree, key: &[u8]) -> Result<Option<RowRef>> {
+        if let Some(row) = self.writes.row(tree.id, key) {
+            return Ok(Some(row));
+        }
+        match self.inner.shared.tx.rows.lock(tree.id, key, self.id) {
+            Locking::Had(row) => Ok(Some(row)),
+            Locking::Taken(row, newest) => self.locked(tree, key, row, newest).map(Some),
+            Locking::Busy(_) => Ok(None),
+        }
+    }
+
+    /// Notes that a row's lock was taken.
+    fn locked(&mut self, tree: Tree, key: &[u8], row: RowRef, newest: u64) -> Result<RowRef> {
+        self.locks.push(row);
+        self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
+        let Some(snapshot) = self.snapshot else { return Ok(row) };
+        if newest > snapshot {
+            let conflict = Error::with_hint(
+                ErrorKind::Conflict,
+                format!(
+                    "{} was changed by commit {newest}, which {} of snapshot {snapshot} does not see",
+                    Place(tree, key),
+                    self.describe()
+                ),
+                "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
+            );
+            self.doomed = Some(conflict.clone());
+            self.contended = Some((tree, key.to_vec()));
+            return Err(conflict);
+        }
+        // What a lost snapshot needed to tell may be gone.
+        self.check_snapshot(snapshot)?;
+        Ok(row)
+    }
+
+    /// Takes a row's lock, and waits for it.
+    async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
+        if let Some(row) = self.try_lock(tree, key)? {
+            return Ok(row);
+        }
+        let outcome = {
+            let shared = self.inner.shared.clone();
+            check_here(&shared)?;
+            locks::lock(&shared.tx, Some(&self.info), tree.id, key, self.id).await
+        };
+        match outcome {
+            Ok((row, newest, _)) => self.locked(tree, key, row, newest),
+            Err(error) => {
+                if error.kind() == ErrorKind::Conflict {
+                    self.doomed = Some(error.clone());
+                    self.contended = Some((tree, key.to_vec()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.check_write(table, key, &[])?;
+        self.lock_row(table.tree(), key).await.map(|_| ())
+    }
+
+    /// [`Core::lock`] as far as it goes without waiting; `false` if it does not.
+    pub(crate) fn lock_inline(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.check_write(table, key, &[])?;
+        Ok(self.try_lock(table.tree(), key)?.is_some())
+    }
+
+    /// Takes the lock of a row that an attempt before met a conflict on.
+    pub(crate) async fn lock_contended(&mut self, row: &(Tree, Vec<u8>)) -> Result<()> {
+        self.lock_row(row.0, &row.1).await.map(|_| ())
+    }
+
+    pub(crate) async fn get_into(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.check(table)?;
+        let tree = table.tree();
+        if let Some(own) = self.writes.get(tree.id, key) {
+            return match own.write {
+                Write::Delete => Ok(false),
+                Write::Inline(bytes) => {
+                    value.extend_from_slice(bytes);
+                    Ok(true)
+                }
+                Write::Large(descriptor) => {
+                    let descriptor = Descriptor::decode(descriptor, self.shared().page_size)?;
+                    read_large(self.shared(), descriptor, value).await
+                }
+            };
+        }
+        let snapshot = self.snapshot();
+        self.note_read(tree, key)?;
+        let found = read_at(&self.inner.shared, tree, key, snapshot, value).await;
+        self.check_snapshot(snapshot)?;
+        found
+    }
+
+    /// [`Core::get_into`] as far as it goes without waiting; `None` if it does not, and nothing is appended then.
+    pub(crate) fn get_inline(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>> {
+        self.check(table)?;
+        let tree = table.tree();
+        if let Some(own) = self.writes.get(tree.id, key) {
+            return Ok(match own.write {
+                Write::Delete => Some(false),
+                Write::Inline(bytes) => {
+                    value.extend_from_slice(bytes);
+                    Some(true)
+                }
+                Write::Large(_) => None,
+            });
+        }
+        let snapshot = self.snapshot();
+        self.note_read(tree, key)?;
+        let start = value.len();
+        let Some((found, stamp)) = run_inline(self.shared(), &mut Get::new(tree, key, value))
+        else {
+            return Ok(None);
+        };
+        let found = older(self.shared(), tree, key, snapshot, (found, stamp), start, value);
+        self.check_snapshot(snapshot)?;
+        if found == Found::Overflow {
+            value.truncate(start);
+            return Ok(None);
+        }
+        Ok(Some(found == Found::Value))
+    }
+
+    fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+        if self.isolation == Isolation::Serializable && !self.read_only {
+            self.reads.key(tree, key, self.bytes_max.saturating_sub(self.writes.size_bytes()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_range(
+        &mut self,
+        tree: Tree,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+    ) -> Result<()> {
+        if self.isolation == Isolation::Serializable && !self.read_only {
+            let room = self.bytes_max.saturating_sub(self.writes.size_bytes());
+            self.reads.range(tree, from, to, room)?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) -> Result<()> {
+        let bytes_max = self.bytes_max.saturating_sub(self.reads.size_bytes());
+        self.writes.put(tree, key, row, write, bytes_max)?;
+        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_write(table, key, value)?;
+        let row = self.lock_row(table.tree(), key).await?;
+        self.enter_value(table.tree(), key, row, value).await
+    }
+
+    /// [`Core::put`] as far as it goes without waiting; `false` if it does not.
+    pub(crate) fn put_inline(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.check_write(table, key, value)?;
+        if needs_overflow(self.shared(), key, value) {
+            return Ok(false);
+        }
+        let Some(row) = self.try_lock(table.tree(), key)? else { return Ok(false) };
+        self.enter(table.tree(), key, row, Write::Inline(value))?;
+        Ok(true)
+    }
+
+    async fn enter_value(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        row: RowRef,
+        value: &[u8],
+    ) -> Result<()> {
+        if !needs_overflow(self.shared(), key, value) {
+            return self.enter(tree, key, row, Write::Inline(value));
+        }
+        self.inner.begin_change()?;
+        let shared = self.inner.shared.clone();
+        let (descriptor, reserved) = overflow::write(&shared, value).await?;
+        self.large.push(LargeValue::adopt(&shared, descriptor, &reserved)?);
+        self.enter(tree, key, row, Write::Large(&descriptor.encode()))
+    }
+
+    /// Whether there is a key, as far as this transaction sees; its row is locked.
+    async fn is_there(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        let tree = table.tree();
+        if let Some(own) = self.writes.get(tree.id, key) {
+            return Ok(own.write != Write::Delete);
+        }
+        let snapshot = self.snapshot();
+        let mut value = Vec::new();
+        // The lock keeps the row as it is: there is nothing to compare at the commit.
+        let found = find_at(self.shared(), tree, key, snapshot, &mut value).await?;
+        self.check_snapshot(snapshot)?;
+        Ok(found != Found::Nothing)
+    }
+
+    pub(crate) async fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.check_write(table, key, value)?;
+        let row = self.lock_row(table.tree(), key).await?;
+        if self.is_there(table, key).await? {
+            return Ok(false);
+        }
+        self.enter_value(table.tree(), key, row, value).await?;
+        Ok(true)
+    }
+
+    pub(crate) async fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.check_write(table, key, &[])?;
+        let row = self.lock_row(table.tree(), key).await?;
+        if !self.is_there(table, key).await? {
+            return Ok(false);
+        }
+        self.enter(table.tree(), key, row, Write::Delete)?;
+        Ok(true)
+    }
+
+    /// A deletion that does not ask whether there is such a key.
+    pub(super) async fn delete_blindly(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.check_write(table, key, &[])?;
+        let row = self.lock_row(table.tree(), key).await?;
+        self.enter(table.tree(), key, row, Write::Delete)
+    }
+
+    /// Deletes what the transaction sees of a range, a part at a time.
+    pub(crate) async fn delete_range(
+        &mut self,
+        table: &Table,
+        from: Bound<Vec<u8>>,
+        to: Bound<Vec<u8>>,
+    ) -> Result<u64> {
+        const PART: usize = 256;
+        self.check_write(table, &[], &[])?;
+        let (mut cursor, mut deleted) = (RangeCursor::new(table, from, to), 0);
+        loop {
+            let mut keys = Vec::new();
+            while keys.len() < PART {
+                let (mut key, mut value) = (Vec::new(), Vec::new());
+                let mut view = View::Transaction(self);
+                if !next_into(&mut cursor, &mut view, &mut key, &mut value).await? {
+                    break;
+                }
+                keys.push(key);
+            }
+            if keys.is_empty() {
+                return Ok(deleted);
+            }
+            for key in keys {
+                self.delete_blindly(table, &key).await?;
+                deleted += 1;
+            }
+        }
+    }
+
+    pub(crate) async fn get_for_update(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.lock(table, key).await?;
+        self.get_into(table, key, value).await
+    }
+
+    pub(crate) async fn compare_and_swap(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.check_write(table, key, new.unwrap_or_default())?;
+        let row = self.lock_row(table.tree(), key).await?;
+        let mut value = Vec::new();
+        let found = self.get_into(table, key, &mut value).await?;
+        if found.then_some(value.as_slice()) != expected {
+            return Ok(false);
+        }
+        match new {
+            Some(new) => self.enter_value(table.tree(), key, row, new).await?,
+            None if found => self.enter(table.tree(), key, row, Write::Delete)?,
+            None => {}
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn savepoint(&mut self) -> Savepoint {
+        self.writes.savepoint(self.id)
+    }
+
+    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        if let Some(doomed) = &self.doomed {
+            return Err(doomed.clone());
+        }
+        if savepoint.owner != self.id || !self.writes.rollback_to(savepoint) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a savepoint that the transaction does not have, or no longer",
+            ));
+        }
+        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the transaction: the snapshot, the locks, the entry in the list of those that are open.
+    pub(super) fn end(&mut self) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let tx = &self.inner.shared.tx;
+        {
+            let mut open = tx.slots[self.slot].open();
+            if let Some(snapshot) = self.snapshot {
+                open.snapshots.leave(snapshot);
+            }
+            open.registry.end(self.id);
+        }
+        for row in &self.locks {
+            tx.rows.unlock(*row, self.id);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A key of a tree, for people.
+struct Place<'a>(Tree, &'a [u8]);
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "key {} of tree {}", self.1.escape_ascii(), self.0.id)
+    }
+}
+
+/// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on, where they differ.
+pub(super) fn older(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    (found, stamp): (Found, u64),
+    start: usize,
+    value: &mut Vec<u8>,
+) -> Found {
+    if stamp <= snapshot {
+        return found;
+    }
+    let image = shared.tx.rows.at(tree.id, key, snapshot, |image| {
+        value.truncate(start);
+        match image {
+            Image::Absent => Found::Nothing,
+            Image::Inline(bytes) => {
+                value.extend_from_slice(bytes);
+                Found::Value
+            }
+            Image::Large(descriptor) => {
+                value.extend_from_slice(descriptor);
+                Found::Overflow
+            }
+        }
+    });
+    image.unwrap_or(found)
+}
+
+/// Looks a key up at a snapshot that is in use; a large value's descriptor is appended.
+async fn find_at(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    value: &mut Vec<u8>,
+) -> Result<Found> {
+    let start = value.len();
+    let found = run(shared, Get::new(tree, key, value)).await?;
+    Ok(older(shared, tree, key, snapshot, found, start, value))
+}
+
+/// Appends the value of a key at a snapshot that is in use.
+pub(super) async fn read_at(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    value: &mut Vec<u8>,
+) -> Result<bool> {
+    let start = value.len();
+    match find_at(shared, tree, key, snapshot, value).await? {
+        Found::Value => Ok(true),
+        Found::Nothing => Ok(false),
+        Found::Overflow => {
+            let encoded = value.split_off(start);
+            let descriptor = Descriptor::decode(&encoded, shared.page_size)?;
+            read_large(shared, descriptor, value).await
+        }
+    }
+}
+
+/// Appends a large value that nobody can have replaced.
+pub(super) async fn read_large(
+    shared: &Shared,
+    descriptor: Descriptor,
+    value: &mut Vec<u8>,
+) -> Result<bool> {
+    let start = value.len();
+    let outcome = overflow::read(shared, descriptor, value).await;
+    if !matches!(outcome, Ok(true)) {
+        value.truncate(start);
+    }
+    if outcome? {
+        return Ok(true);
+    }
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "the pages of a large value from page {} on are another value's",
+            descriptor.page_id
+        ),
+    ))
+}
+
+/// Appends what is written to a key.
+pub(super) fn written<'a>(item: &Item<'a>) -> Option<(&'a [u8], bool)> {
+    match item.write {
+        Write::Inline(value) => Some((value, false)),
+        Write::Large(descriptor) => Some((descriptor, true)),
+        Write::Delete => None,
+    }
+}

@@ -1,0 +1,115 @@
+//! Waiting for a row's lock, and finding that nobody in a circle could go on.
+//!
+//! What always holds: a transaction says what it waits for before it looks at what the others wait for. So of those that
+//! close a circle at the same time at least one sees it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use super::Tx;
+use super::registry::Info;
+use super::rows::{Locking, RowRef};
+use super::shard::FREE;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Transactions in a circle at most; a longer one is not one that came about by waiting.
+const CIRCLE_MAX: usize = 1000;
+
+/// Takes a row's lock, and waits for it if another has it; the row, and the newest commit known to have changed it, or 0.
+/// `info`: the transaction that asks; a change by itself has none, and holds no lock while it waits.
+pub(crate) async fn lock(
+    tx: &Tx,
+    info: Option<&Info>,
+    tree: u32,
+    key: &[u8],
+    owner: u64,
+) -> Result<(RowRef, u64, bool)> {
+    match tx.rows.lock(tree, key, owner) {
+        Locking::Taken(row, newest) => Ok((row, newest, true)),
+        Locking::Had(row) => Ok((row, 0, false)),
+        Locking::Busy(row) => {
+            let wait = Wait { tx, info, tree, key, owner, row, looked: false, done: false };
+            let row = wait.await?;
+            Ok((row, tx.rows.newest(row), true))
+        }
+    }
+}
+
+struct Wait<'a> {
+    tx: &'a Tx,
+    info: Option<&'a Info>,
+    tree: u32,
+    key: &'a [u8],
+    owner: u64,
+    row: RowRef,
+    looked: bool,
+    done: bool,
+}
+
+impl Future for Wait<'_> {
+    type Output = Result<RowRef>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.tx.clock.is_closed() {
+            return Poll::Ready(Err(Error::closed()));
+        }
+        if let Some(row) = self.tx.rows.enqueue(self.tree, self.key, self.owner, context.waker()) {
+            self.done = true;
+            return Poll::Ready(Ok(row));
+        }
+        if let Some(info) = self.info
+            && !self.looked
+        {
+            self.looked = true;
+            // The row stays where it is while this transaction is in its queue.
+            self.row = self.tx.rows.find(self.tree, self.key).unwrap_or(self.row);
+            // SeqCst, as the loads in `is_circle`: of two that wait for one another one sees the other.
+            info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
+            if is_circle(self.tx, self.owner, self.row) && is_circle(self.tx, self.owner, self.row)
+            {
+                return Poll::Ready(Err(Error::with_hint(
+                    ErrorKind::Conflict,
+                    format!(
+                        "transactions wait for one another's rows: this one for {} of tree {}",
+                        self.key.escape_ascii(),
+                        self.tree
+                    ),
+                    "roll back and try again, as Store::transact does; who locks rows in the same order everywhere does not meet this",
+                )));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(info) = self.info {
+            info.waits.store(0, Ordering::SeqCst);
+        }
+        if !self.done
+            && let Some(row) = self.tx.rows.dequeue(self.tree, self.key, self.owner)
+        {
+            // It was handed over meanwhile, to who no longer wants it.
+            self.tx.rows.unlock(row, self.owner);
+        }
+    }
+}
+
+/// Whether the way from a row to its owner, to the row that one waits for, and so on, leads back to `to`.
+fn is_circle(tx: &Tx, to: u64, mut row: RowRef) -> bool {
+    for _ in 0..CIRCLE_MAX {
+        let owner = tx.rows.owner(row);
+        if owner == to {
+            return true;
+        }
+        if owner == FREE {
+            return false;
+        }
+        let Some(waits) = tx.waits_of(owner) else { return false };
+        row = waits;
+    }
+    false
+}

@@ -1,0 +1,199 @@
+//! Transactions: snapshots, row locks, private writes, commits. See docs/design/transactions.md.
+//!
+//! What always holds: the trees have what was committed, and nothing else. A leaf has the newest committed values; what
+//! was there before is in the row table as long as a snapshot needs it. A transaction keeps what it will write to
+//! itself, and has locked the row of each key it will write.
+
+mod clock;
+mod collect;
+mod commit;
+mod core;
+mod large;
+mod locks;
+mod options;
+mod range;
+mod registry;
+mod retry;
+mod rows;
+mod serializable;
+mod shard;
+mod single;
+mod snapshot;
+mod snapshots;
+mod task;
+mod transaction;
+mod write_set;
+
+pub use options::{Commit, Durability, Isolation, TransactionOptions};
+pub use range::{TaskTransactionRange, TransactionRange};
+pub use registry::{TransactionInfo, TransactionState};
+pub use snapshot::{Snapshot, TaskSnapshot};
+pub use task::{TaskStore, TaskTransaction};
+pub use transaction::Transaction;
+pub use write_set::Savepoint;
+
+pub(crate) use collect::collect;
+pub(crate) use rows::RowRef;
+pub(crate) use single::{delete, put, put_inline};
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clock::Clock;
+use collect::Old;
+use large::UncommittedLarge;
+use registry::{Info, Registry, slot_of};
+use rows::Rows;
+use snapshots::Snapshots;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::task::current;
+
+/// Bounds of a store's transactions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TxOptions {
+    /// The stamp before the first one.
+    pub(crate) start: u64,
+    /// Bytes of older values kept for snapshots, at most.
+    pub(crate) versions_bytes_max: u64,
+    /// Bytes that a transaction may gather, unless its own options say otherwise.
+    pub(crate) transaction_bytes_max: usize,
+}
+
+/// What all transactions of a store share.
+pub(crate) struct Tx {
+    pub(crate) clock: Clock,
+    pub(crate) rows: Rows,
+    /// One for each worker, and one for the threads that are none.
+    slots: Box<[Slot]>,
+    large: UncommittedLarge,
+    /// Snapshots below this stamp are lost.
+    lost_below: AtomicU64,
+    /// No snapshot in use is older, as far as was looked.
+    oldest: AtomicU64,
+    /// Numbers for changes by themselves.
+    alone: AtomicU64,
+    pub(crate) versions_bytes_max: u64,
+    pub(crate) transaction_bytes_max: usize,
+}
+
+/// A worker's part of it.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot {
+    open: Mutex<Open>,
+    /// Commits whose before-images are kept, in the order of their ends.
+    queue: Mutex<VecDeque<Old>>,
+    /// Bytes of those before-images.
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Open {
+    snapshots: Snapshots,
+    registry: Registry,
+}
+
+impl Slot {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tx {
+    pub(crate) fn new(workers: usize, options: TxOptions) -> Self {
+        Self {
+            clock: Clock::new(options.start),
+            rows: Rows::new(),
+            slots: (0..=workers).map(|_| Slot::default()).collect(),
+            large: UncommittedLarge::default(),
+            lost_below: AtomicU64::new(0),
+            oldest: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
+            versions_bytes_max: options.versions_bytes_max,
+            transaction_bytes_max: options.transaction_bytes_max,
+        }
+    }
+
+    /// Takes a snapshot of all that is committed; it is in use until [`Tx::leave_snapshot`].
+    fn enter_snapshot(&self, slot: usize) -> u64 {
+        let mut open = self.slots[slot].open();
+        let stamp = self.clock.stable();
+        open.snapshots.enter(stamp);
+        stamp
+    }
+
+    fn leave_snapshot(&self, slot: usize, stamp: u64) {
+        self.slots[slot].open().snapshots.leave(stamp);
+    }
+
+    /// Refuses a snapshot that was given up: what it needed may be gone. To be asked after what was read with it.
+    #[inline]
+    fn check_snapshot(&self, stamp: u64, name: impl FnOnce() -> String) -> Result<()> {
+        // Acquire: the shards' locks make the order: whoever found a before-image missing finds this raised.
+        if stamp >= self.lost_below.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if self.clock.is_closed() {
+            return Err(Error::closed());
+        }
+        let age = self.clock.stable().saturating_sub(stamp);
+        Err(Error::with_hint(
+            ErrorKind::SnapshotLost,
+            format!(
+                "the snapshot of {} is {age} commits old, and the older values that it needs outgrew {} bytes",
+                name(),
+                self.versions_bytes_max
+            ),
+            "end long transactions and snapshots sooner, or give the store a greater versions_bytes_max",
+        ))
+    }
+
+    /// The row that an open transaction waits for.
+    fn waits_of(&self, id: u64) -> Option<RowRef> {
+        if id & registry::ALONE != 0 {
+            return None;
+        }
+        self.slots.get(slot_of(id))?.open().registry.get(id).and_then(Info::waits)
+    }
+
+    /// A number for a change by itself.
+    fn alone(&self) -> u64 {
+        registry::ALONE | self.alone.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The open transactions.
+    pub(crate) fn transactions(&self) -> Vec<TransactionInfo> {
+        let (stable, workers) = (self.clock.stable(), self.slots.len() - 1);
+        let mut all: Vec<_> = self
+            .slots
+            .iter()
+            .enumerate()
+            .flat_map(|(slot, state)| {
+                let worker = (slot < workers).then_some(slot);
+                state.open().registry.list(worker, stable).collect::<Vec<_>>()
+            })
+            .collect();
+        all.sort_by_key(|info| info.started);
+        all
+    }
+
+    /// Lets no commit begin; those who wait for locks are told.
+    pub(crate) fn close(&self) {
+        self.clock.close();
+        self.rows.wake_all();
+    }
+}
+
+/// The slot for what this thread begins.
+fn slot_here(shared: &Shared) -> usize {
+    let workers = shared.remotes.len();
+    current(|worker| {
+        let here = |remote: &Arc<crate::task::Remote>| Arc::ptr_eq(remote, worker.remote());
+        shared.remotes.iter().position(here)
+    })
+    .flatten()
+    .unwrap_or(workers)
+}

@@ -1,0 +1,100 @@
+//! How a transaction runs, and what its commit gives.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::store::StoreInner;
+
+/// What a transaction must not notice of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// It sees the store as it was at one point, and its own writes; of two that write the same key at the same time one
+    /// gets `Conflict`. Two that each read what the other writes may both commit (write skew).
+    #[default]
+    Snapshot,
+    /// All such transactions together do what they would have done one after the other, in the order of their commits.
+    /// What was read is kept until the commit, and compared; it counts against the bytes of the transaction.
+    Serializable,
+}
+
+/// When a commit returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it survives power loss.
+    #[default]
+    Sync,
+    /// When it survives power loss, and it may wait a little for others to go with it.
+    Group,
+    /// At once; [`Commit::durable`] waits for the rest.
+    Async,
+}
+
+/// How a transaction runs.
+#[derive(Clone, Debug)]
+pub struct TransactionOptions {
+    /// What it must not notice of others.
+    pub isolation: Isolation,
+    /// When its commit returns.
+    pub durability: Durability,
+    /// It only reads; writes are refused.
+    pub read_only: bool,
+    /// Bytes that it may gather to write, and to compare if it is serializable. 0: what the store's options say.
+    pub write_set_bytes_max: usize,
+    /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time.
+    pub attempts_max: u32,
+    /// A name for it, to be found by in [`Store::transactions`](crate::Store::transactions) and in errors.
+    pub name: Option<String>,
+}
+
+impl Default for TransactionOptions {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::Snapshot,
+            durability: Durability::Sync,
+            read_only: false,
+            write_set_bytes_max: 0,
+            attempts_max: 100,
+            name: None,
+        }
+    }
+}
+
+/// A commit that was made.
+#[derive(Clone)]
+pub struct Commit {
+    pub(super) stamp: u64,
+    pub(super) inner: Arc<StoreInner>,
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commit").field("stamp", &self.stamp).finish_non_exhaustive()
+    }
+}
+
+impl Commit {
+    /// The commit's number: of two commits of a store the later has the greater one. For a transaction that wrote nothing
+    /// the newest commit that it may have seen.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// Waits, in a task, until the commit survives power loss. In a store without a log that is when the store is closed,
+    /// and this does not wait.
+    ///
+    /// # Errors
+    /// The failure of the device that made the store read-only.
+    pub async fn durable(&self) -> Result<()> {
+        super::commit::wait_durable(&self.inner.shared, self.stamp).await
+    }
+
+    /// [`Commit::durable`] for threads that are no workers.
+    ///
+    /// # Errors
+    /// As [`Commit::durable`]; `Invalid` on a worker.
+    pub fn wait_durable(&self) -> Result<()> {
+        let commit = self.clone();
+        self.inner.block_on(move || async move { commit.durable().await })
+    }
+}

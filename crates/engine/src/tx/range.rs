@@ -1,0 +1,489 @@
+//! Ranges as a transaction sees them: the leaves at its snapshot, what was deleted since, and its own writes.
+
+use std::ops::Bound;
+
+use super::core::{Core, read_large, written};
+use super::shard::Image;
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::Descriptor;
+use crate::shared::Shared;
+use crate::store::Table;
+use crate::task::{run, run_inline};
+use crate::tree::{Batch, Direction, ReadAhead, Scan, Tree, route};
+
+/// Records of the first batch at most: many ranges are read at their beginning only.
+const FIRST_RECORDS: usize = 16;
+/// Leaves a range asks for ahead of itself at most.
+const AHEAD_MAX: usize = 32;
+/// Leaves read one by one before it looks ahead.
+const LEAVES_BEFORE_AHEAD: u64 = 4;
+
+/// Where a range of a transaction is.
+pub(super) struct RangeCursor {
+    table: Table,
+    direction: Direction,
+    /// Where the next batch begins, on the side the range comes from; none at the end.
+    from: Option<Bound<Vec<u8>>>,
+    to: Bound<Vec<u8>>,
+    batch: Batch,
+    /// Another, to put records together in.
+    spare: Batch,
+    next: usize,
+    batches: u64,
+    ahead: usize,
+    window: usize,
+}
+
+impl RangeCursor {
+    pub(super) fn new(table: &Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        Self {
+            table: table.clone(),
+            direction: Direction::Forward,
+            from: Some(from),
+            to,
+            batch: Batch::default(),
+            spare: Batch::default(),
+            next: 0,
+            batches: 0,
+            ahead: 0,
+            window: 0,
+        }
+    }
+
+    pub(super) fn reverse(&mut self) {
+        if let Some(from) = self.from.take() {
+            self.from = Some(std::mem::replace(&mut self.to, from));
+        }
+        self.direction = match self.direction {
+            Direction::Forward => Direction::Reverse,
+            Direction::Reverse => Direction::Forward,
+        };
+    }
+
+    /// The next record of the batch: key, value, and whether the value is a descriptor.
+    fn take(&mut self) -> Option<(&[u8], &[u8], bool)> {
+        if self.next >= self.batch.len() {
+            return None;
+        }
+        self.next += 1;
+        Some(self.batch.entry(self.next - 1))
+    }
+
+    fn limit(&self) -> usize {
+        if self.batches == 0 { FIRST_RECORDS } else { usize::MAX }
+    }
+
+    async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
+        let Some(from) = self.from.take() else { return Ok(()) };
+        let shared = self.table.inner().shared.clone();
+        let tree = self.table.tree();
+        if self.batches >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2 {
+            self.window = (self.window * 2).clamp(4, AHEAD_MAX);
+            let route = route(self.direction, &from);
+            run(&shared, ReadAhead::new(tree, self.direction, route, self.window)).await?;
+            self.ahead = self.window;
+        }
+        let limit = self.limit();
+        let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
+        run(&shared, scan).await.inspect_err(|_| self.from = Some(from.clone()))?;
+        self.fetched(&shared, from, view)
+    }
+
+    /// [`RangeCursor::fetch`] on a caller's thread; `false` if it would have to wait.
+    fn fetch_inline(&mut self, view: &mut View<'_>) -> Result<bool> {
+        let Some(from) = self.from.take() else { return Ok(true) };
+        let shared = self.table.inner().shared.clone();
+        let (tree, limit) = (self.table.tree(), self.limit());
+        let mut scan =
+            Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
+        if run_inline(&shared, &mut scan).is_none() {
+            self.from = Some(from);
+            return Ok(false);
+        }
+        self.fetched(&shared, from, view)?;
+        Ok(true)
+    }
+
+    /// Makes of what a leaf has what the transaction sees.
+    fn fetched(
+        &mut self,
+        shared: &Shared,
+        from: Bound<Vec<u8>>,
+        view: &mut View<'_>,
+    ) -> Result<()> {
+        self.next = 0;
+        self.batches += 1;
+        self.ahead = self.ahead.saturating_sub(1);
+        let next = self.batch.next.take();
+        if let Some(next) = &next
+            && !goes_on(self.direction, &from, next, self.batch.len())
+        {
+            self.batch.clear();
+            return Err(Error::with_hint(
+                ErrorKind::Corrupt,
+                "a leaf does not lie where its tree leads",
+                "`qpair check` names it; restore the store from its source",
+            ));
+        }
+        // The part of the range that this batch is: both bounds, lower and upper.
+        let tree = self.table.tree();
+        {
+            let far = match (&next, self.direction) {
+                (None, _) => self.to.as_ref(),
+                // Where the next one begins is where this one ends, without that key if it begins with it.
+                (Some(Bound::Included(key)), _) => Bound::Excluded(key),
+                (Some(Bound::Excluded(key)), _) => Bound::Included(key),
+                (Some(Bound::Unbounded), _) => Bound::Unbounded,
+            };
+            let (near, far) = (from.as_ref().map(Vec::as_slice), far.map(Vec::as_slice));
+            let (low, high) = match self.direction {
+                Direction::Forward => (near, far),
+                Direction::Reverse => (far, near),
+            };
+            view.note(tree, low, high)?;
+            if self.batch.stamp > view.snapshot() {
+                at_snapshot(
+                    shared,
+                    tree,
+                    self.direction,
+                    (low, high),
+                    view.snapshot(),
+                    &self.batch,
+                    &mut self.spare,
+                );
+                std::mem::swap(&mut self.batch, &mut self.spare);
+            }
+            if with_writes(
+                view.core(),
+                tree,
+                self.direction,
+                (low, high),
+                &self.batch,
+                &mut self.spare,
+            ) {
+                std::mem::swap(&mut self.batch, &mut self.spare);
+            }
+        }
+        self.from = next;
+        view.check()
+    }
+}
+
+/// In a sound tree a range only goes on; in a damaged one it would go round for ever.
+fn goes_on(
+    direction: Direction,
+    from: &Bound<Vec<u8>>,
+    next: &Bound<Vec<u8>>,
+    records: usize,
+) -> bool {
+    let key_of = |bound: &Bound<Vec<u8>>| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+        Bound::Unbounded => None,
+    };
+    let (Some(from_key), Some(next_key)) = (key_of(from), key_of(next)) else { return true };
+    match direction {
+        // A first batch may end with the very key that the range begins with.
+        _ if records > 0 && matches!((from, next), (Bound::Included(_), Bound::Excluded(_))) => {
+            if direction == Direction::Forward {
+                next_key >= from_key
+            } else {
+                next_key <= from_key
+            }
+        }
+        Direction::Forward => next_key > from_key,
+        Direction::Reverse if matches!(from, Bound::Included(_)) => next_key <= from_key,
+        Direction::Reverse => next_key < from_key,
+    }
+}
+
+type Part<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// Whose eyes a range is seen with.
+pub(super) enum View<'a> {
+    Transaction(&'a mut Core),
+    Snapshot(&'a super::snapshot::SnapshotCore),
+}
+
+impl View<'_> {
+    fn snapshot(&mut self) -> u64 {
+        match self {
+            Self::Transaction(core) => core.snapshot(),
+            Self::Snapshot(core) => core.stamp(),
+        }
+    }
+
+    fn core(&self) -> Option<&Core> {
+        match self {
+            Self::Transaction(core) => Some(core),
+            Self::Snapshot(_) => None,
+        }
+    }
+
+    fn note(&mut self, tree: Tree, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<()> {
+        match self {
+            Self::Transaction(core) => core.note_range(tree, low, high),
+            Self::Snapshot(_) => Ok(()),
+        }
+    }
+
+    fn check(&mut self) -> Result<()> {
+        match self {
+            Self::Transaction(core) => {
+                let snapshot = core.snapshot();
+                core.check_snapshot(snapshot)
+            }
+            Self::Snapshot(core) => core.check(),
+        }
+    }
+
+    fn doomed(&self) -> Result<()> {
+        match self {
+            Self::Transaction(core) => core.doomed.clone().map_or(Ok(()), Err),
+            Self::Snapshot(_) => Ok(()),
+        }
+    }
+}
+
+/// Puts what rows held at a snapshot in the place of what their leaf has.
+fn at_snapshot(
+    shared: &Shared,
+    tree: Tree,
+    direction: Direction,
+    (low, high): Part<'_>,
+    snapshot: u64,
+    leaf: &Batch,
+    output: &mut Batch,
+) {
+    output.clear();
+    let rows = &shared.tx.rows;
+    let older = |output: &mut Batch, key: &[u8], now: Option<(&[u8], bool)>| {
+        let settled = rows.at(tree.id, key, snapshot, |image| match image {
+            Image::Absent => {}
+            Image::Inline(value) => output.push_record(key, value, false),
+            Image::Large(descriptor) => output.push_record(key, descriptor, true),
+        });
+        if settled.is_none()
+            && let Some((value, large)) = now
+        {
+            output.push_record(key, value, large);
+        }
+    };
+    // The leaf was read before: what had been deleted by then is in the list.
+    let mut deleted = rows.deleted(tree.id, low, high);
+    if direction == Direction::Reverse {
+        deleted.reverse();
+    }
+    let mut deleted = deleted.iter().peekable();
+    for index in 0..leaf.len() {
+        let (key, value, large) = leaf.entry(index);
+        while let Some(gone) = deleted.next_if(|gone| comes_before(direction, gone, key)) {
+            older(output, gone, None);
+        }
+        deleted.next_if(|gone| gone.as_slice() == key);
+        older(output, key, Some((value, large)));
+    }
+    for gone in deleted {
+        older(output, gone, None);
+    }
+}
+
+fn comes_before(direction: Direction, a: &[u8], b: &[u8]) -> bool {
+    match direction {
+        Direction::Forward => a < b,
+        Direction::Reverse => a > b,
+    }
+}
+
+/// Puts a transaction's own writes over what it sees; `false` if there are none here.
+fn with_writes(
+    core: Option<&Core>,
+    tree: Tree,
+    direction: Direction,
+    (low, high): Part<'_>,
+    seen: &Batch,
+    output: &mut Batch,
+) -> bool {
+    let Some(core) = core.filter(|core| !core.writes.is_empty()) else { return false };
+    let mut own: Vec<_> = core.writes.range(tree.id, low, high).collect();
+    if own.is_empty() {
+        return false;
+    }
+    if direction == Direction::Reverse {
+        own.reverse();
+    }
+    output.clear();
+    let mut own = own.iter().peekable();
+    for index in 0..seen.len() {
+        let (key, value, large) = seen.entry(index);
+        while let Some(item) = own.next_if(|item| comes_before(direction, item.key, key)) {
+            if let Some((value, large)) = written(item) {
+                output.push_record(item.key, value, large);
+            }
+        }
+        match own.next_if(|item| item.key == key) {
+            Some(item) => {
+                if let Some((value, large)) = written(item) {
+                    output.push_record(key, value, large);
+                }
+            }
+            None => output.push_record(key, value, large),
+        }
+    }
+    for item in own {
+        if let Some((value, large)) = written(item) {
+            output.push_record(item.key, value, large);
+        }
+    }
+    true
+}
+
+/// Appends the next record to `key` and `value`; `false` at the end.
+pub(super) async fn next_into(
+    cursor: &mut RangeCursor,
+    view: &mut View<'_>,
+    key: &mut Vec<u8>,
+    value: &mut Vec<u8>,
+) -> Result<bool> {
+    view.doomed()?;
+    let page_size = cursor.table.inner().shared.page_size;
+    loop {
+        if let Some((found, bytes, large)) = cursor.take() {
+            key.extend_from_slice(found);
+            if !large {
+                value.extend_from_slice(bytes);
+                return Ok(true);
+            }
+            let descriptor = Descriptor::decode(bytes, page_size)?;
+            let inner = cursor.table.inner().clone();
+            let read = read_large(&inner.shared, descriptor, value).await;
+            view.check()?;
+            return read;
+        }
+        if cursor.from.is_none() {
+            return Ok(false);
+        }
+        cursor.fetch(view).await?;
+    }
+}
+
+/// [`next_into`] on a caller's thread; `None` if it would have to wait, and nothing is appended then.
+pub(super) fn next_inline(
+    cursor: &mut RangeCursor,
+    view: &mut View<'_>,
+) -> Result<Option<Option<(Vec<u8>, Vec<u8>)>>> {
+    view.doomed()?;
+    loop {
+        if let Some((key, value, large)) = cursor.take() {
+            if large {
+                cursor.next -= 1;
+                return Ok(None);
+            }
+            return Ok(Some(Some((key.to_vec(), value.to_vec()))));
+        }
+        if cursor.from.is_none() {
+            return Ok(Some(None));
+        }
+        if !cursor.fetch_inline(view)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Records of a range as a transaction or snapshot sees them, for tasks.
+pub struct TaskTransactionRange<'a> {
+    pub(super) view: View<'a>,
+    pub(super) cursor: RangeCursor,
+}
+
+impl TaskTransactionRange<'_> {
+    /// Turns the direction round. Call it before the first record is taken.
+    #[must_use]
+    pub fn reverse(mut self) -> Self {
+        self.cursor.reverse();
+        self
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::get`](super::TaskTransaction::get).
+    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        Ok(self.next_into(&mut key, &mut value).await?.then_some((key, value)))
+    }
+
+    /// Appends the next record to `key` and `value`; `false` at the end. No memory is allocated for it if both have
+    /// room.
+    ///
+    /// # Errors
+    /// As [`TaskTransactionRange::next`].
+    pub async fn next_into(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+        next_into(&mut self.cursor, &mut self.view, key, value).await
+    }
+}
+
+/// Records of a range as a transaction or snapshot sees them: a blocking iterator for threads that are no workers.
+pub struct TransactionRange<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) cursor: Option<RangeCursor>,
+}
+
+/// Whose range it is.
+pub(super) enum Source<'a> {
+    Transaction(&'a mut super::Transaction),
+    Snapshot(&'a super::Snapshot),
+}
+
+impl TransactionRange<'_> {
+    /// Turns the direction round. Call it before the first record is taken.
+    #[must_use]
+    pub fn reverse(mut self) -> Self {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.reverse();
+        }
+        self
+    }
+
+    fn advance(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        let inline = match &mut self.source {
+            Source::Transaction(transaction) => {
+                next_inline(cursor, &mut View::Transaction(transaction.core()?))?
+            }
+            Source::Snapshot(snapshot) => next_inline(cursor, &mut View::Snapshot(&snapshot.core))?,
+        };
+        if let Some(record) = inline {
+            return Ok(record);
+        }
+        // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
+        let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let (cursor, record) = match &mut self.source {
+            Source::Transaction(transaction) => {
+                transaction.on_worker(move |mut core| async move {
+                    let mut view = View::Transaction(&mut core);
+                    let found = next_into(&mut cursor, &mut view, &mut key, &mut value).await;
+                    (core, found.map(|found| (cursor, found.then_some((key, value)))))
+                })?
+            }
+            Source::Snapshot(snapshot) => {
+                let core = snapshot.core.clone();
+                core.inner().clone().block_on(move || async move {
+                    let mut view = View::Snapshot(&core);
+                    let found = next_into(&mut cursor, &mut view, &mut key, &mut value).await?;
+                    Ok((cursor, found.then_some((key, value))))
+                })?
+            }
+        };
+        self.cursor = Some(cursor);
+        Ok(record)
+    }
+}
+
+impl Iterator for TransactionRange<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance().transpose()
+    }
+}

@@ -1,0 +1,147 @@
+//! Running a transaction again when it met a conflict.
+//!
+//! The row on which an attempt lost is locked first in the next one, before its first read: there it waits for its turn,
+//! and cannot lose again.
+
+use super::options::TransactionOptions;
+use super::task::{TaskStore, TaskTransaction};
+use super::transaction::Transaction;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::tree::Tree;
+
+/// A row on which a transaction met a conflict.
+pub(crate) type Contended = (Tree, Vec<u8>);
+
+/// Attempts of a transaction.
+struct Attempts {
+    made: u32,
+    max: u32,
+}
+
+impl Attempts {
+    fn new(options: &TransactionOptions) -> Self {
+        Self { made: 0, max: options.attempts_max.max(1) }
+    }
+
+    /// Whether to try again after this error; the error to end with otherwise.
+    fn again(&mut self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::Conflict {
+            return Err(error);
+        }
+        self.made += 1;
+        if self.made < self.max {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::Conflict,
+            format!(
+                "all {} attempts of a transaction met conflicts, the last: {}",
+                self.made,
+                error.context()
+            ),
+            "let fewer transactions change the same rows at once, or raise attempts_max",
+        ))
+    }
+}
+
+impl TaskStore {
+    /// Runs a transaction and commits it; runs it again if it met a conflict.
+    ///
+    /// # Errors
+    /// What `run` gives, after a rollback; `Conflict` if all attempts met one; as [`TaskTransaction::commit`].
+    pub async fn transact<T>(
+        &self,
+        run: impl AsyncFnMut(&mut TaskTransaction) -> Result<T>,
+    ) -> Result<T> {
+        self.transact_with(&TransactionOptions::default(), run).await
+    }
+
+    /// [`TaskStore::transact`] with options.
+    ///
+    /// # Errors
+    /// As [`TaskStore::transact`].
+    pub async fn transact_with<T>(
+        &self,
+        options: &TransactionOptions,
+        mut run: impl AsyncFnMut(&mut TaskTransaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempts = Attempts::new(options);
+        let mut contended: Option<Contended> = None;
+        loop {
+            let mut transaction = self.begin_with(options);
+            let locked = match contended.take() {
+                Some(row) => transaction.core.lock_contended(&row).await,
+                None => Ok(()),
+            };
+            let outcome = match locked {
+                Ok(()) => run(&mut transaction).await,
+                Err(error) => Err(error),
+            };
+            contended = transaction.core.contended.take();
+            let error = match outcome {
+                Ok(value) => match transaction.commit().await {
+                    Ok(_) => return Ok(value),
+                    Err(error) => error,
+                },
+                Err(error) => {
+                    drop(transaction);
+                    error
+                }
+            };
+            attempts.again(error)?;
+        }
+    }
+}
+
+impl Store {
+    /// Runs a transaction and commits it; runs it again if it met a conflict.
+    ///
+    /// # Errors
+    /// What `run` gives, after a rollback; `Conflict` if all attempts met one; as [`Transaction::commit`].
+    pub fn transact<T>(&self, run: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.transact_with(&TransactionOptions::default(), run)
+    }
+
+    /// [`Store::transact`] with options.
+    ///
+    /// # Errors
+    /// As [`Store::transact`].
+    pub fn transact_with<T>(
+        &self,
+        options: &TransactionOptions,
+        mut run: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempts = Attempts::new(options);
+        let mut contended: Option<Contended> = None;
+        loop {
+            let mut transaction = self.begin_with(options);
+            let locked = match contended.take() {
+                Some(row) => transaction.on_worker(move |mut core| async move {
+                    let outcome = core.lock_contended(&row).await;
+                    (core, outcome)
+                }),
+                None => Ok(()),
+            };
+            let outcome = match locked {
+                Ok(()) => run(&mut transaction),
+                Err(error) => Err(error),
+            };
+            let error = match outcome {
+                Ok(value) => match transaction.finish() {
+                    (Ok(_), _) => return Ok(value),
+                    (Err(error), row) => {
+                        contended = row;
+                        error
+                    }
+                },
+                Err(error) => {
+                    contended = transaction.core().ok().and_then(|core| core.contended.take());
+                    drop(transaction);
+                    error
+                }
+            };
+            attempts.again(error)?;
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The row table: locks of rows, and what rows held before recent commits changed them.
+//!
+//! What always holds: before a commit changes a key in a leaf, what was there is in the row table, and it stays as long
+//! as a snapshot older than the commit is in use. A key that a commit takes out of its leaf is in the list of deleted
+//! keys for as long.
+//!
+//! Locks of shards are taken under a leaf's latch, never the other way round; the lists' locks under a shard's.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::shard::{FREE, Image, Row, Shard, Version, Waiter};
+use crate::page::LeafValue;
+
+/// Parts of the table; a power of two.
+const SHARDS: usize = 256;
+/// Parts of the lists of deleted keys, by tree; a power of two.
+const LISTS: usize = 16;
+
+/// Where a row is in the table; it stays there while it is locked or has older values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowRef {
+    shard: u32,
+    at: u32,
+}
+
+impl RowRef {
+    pub(crate) fn encode(self) -> u64 {
+        u64::from(self.shard) << 32 | u64::from(self.at)
+    }
+
+    pub(crate) fn decode(word: u64) -> Self {
+        Self { shard: (word >> 32) as u32, at: word as u32 }
+    }
+}
+
+/// What became of a try to lock a row.
+pub(crate) enum Locking {
+    /// The lock is taken; the newest commit known to have changed the row, or 0.
+    Taken(RowRef, u64),
+    /// The caller had it before.
+    Had(RowRef),
+    /// Another has it.
+    Busy(RowRef),
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Part {
+    shard: Mutex<Shard>,
+}
+
+/// Deleted keys of some trees.
+#[derive(Default)]
+struct List {
+    keys: Mutex<BTreeSet<(u32, Vec<u8>)>>,
+    /// How many, so that who finds none need not lock.
+    len: AtomicUsize,
+}
+
+/// All rows that are locked or have older values.
+pub(crate) struct Rows {
+    parts: Box<[Part]>,
+    deleted: Box<[List]>,
+}
+
+/// A hash that is the same in every run.
+fn hash_of(tree: u32, key: &[u8]) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
+    let mut hash = mix(u64::from(tree) + 1, key.len() as u64);
+    let (words, rest) = key.as_chunks::<8>();
+    for word in words {
+        hash = mix(hash, u64::from_le_bytes(*word));
+    }
+    if !rest.is_empty() {
+        let mut word = [0; 8];
+        word[..rest.len()].copy_from_slice(rest);
+        hash = mix(hash, u64::from_le_bytes(word));
+    }
+    (hash ^ hash >> 32).wrapping_mul(MULTIPLIER) ^ hash >> 29
+}
+
+/// Bytes that an older value counts for.
+const VERSION_BYTES: usize = std::mem::size_of::<Version>() + std::mem::size_of::<Row>();
+
+impl Rows {
+    pub(crate) fn new() -> Self {
+        Self {
+            parts: (0..SHARDS).map(|_| Part::default()).collect(),
+            deleted: (0..LISTS).map(|_| List::default()).collect(),
+        }
+    }
+
+    fn shard(&self, shard: u32) -> MutexGuard<'_, Shard> {
+        self.parts[shard as usize & (SHARDS - 1)]
+            .shard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a row's lock for `owner`, if it is free.
+    pub(crate) fn lock(&self, tree: u32, key: &[u8], owner: u64) -> Locking {
+        let hash = hash_of(tree, key);
+        let index = hash as u32 & (SHARDS as u32 - 1);
+        let mut shard = self.shard(index);
+        let at = shard.find_or_add(hash, tree, key);
+        let row = shard.row(at);
+        let place = RowRef { shard: index, at };
+        if row.owner == FREE {
+            row.owner = owner;
+            Locking::Taken(place, row.newest())
+        } else if row.owner == owner {
+            Locking::Had(place)
+        } else {
+            Locking::Busy(place)
+        }
+    }
+
+    /// Takes a row's lock, or waits in its queue: the waker is called when the lock was handed over.
+    pub(crate) fn enqueue(
+        &self,
+        tree: u32,
+        key: &[u8],
+        owner: u64,
+        waker: &Waker,
+    ) -> Option<RowRef> {
+        let hash = hash_of(tree, key);
+        let index = hash as u32 & (SHARDS as u32 - 1);
+        let mut shard = self.shard(index);
+        let at = shard.find_or_add(hash, tree, key);
+        let row = shard.row(at);
+        if row.owner == FREE {
+            row.owner = owner;
+        }
+        if row.owner == owner {
+            return Some(RowRef { shard: index, at });
+        }
+        match row.waiters.iter_mut().find(|waiter| waiter.owner == owner) {
+            Some(waiter) => waiter.waker.clone_from(waker),
+            None => row.waiters.push_back(Waiter { owner, waker: waker.clone() }),
+        }
+        None
+    }
+
+    /// The place of a row that is there.
+    pub(crate) fn find(&self, tree: u32, key: &[u8]) -> Option<RowRef> {
+        let hash = hash_of(tree, key);
+        let index = hash as u32 & (SHARDS as u32 - 1);
+        let at = self.shard(index).find(hash, tree, key)?;
+        Some(RowRef { shard: index, at })
+    }
+
+    /// Who has a row's lock; 0 if nobody.
+    pub(crate) fn owner(&self, row: RowRef) -> u64 {
+        self.shard(row.shard).row(row.at).owner
+    }
+
+    /// The newest commit known to have changed a row.
+    pub(crate) fn newest(&self, row: RowRef) -> u64 {
+        self.shard(row.shard).row(row.at).newest()
+    }
+
+    /// Leaves a row's queue; whether the lock had been handed over already, and is the caller's.
+    pub(crate) fn dequeue(&self, tree: u32, key: &[u8], owner: u64) -> Option<RowRef> {
+        let hash = hash_of(tree, key);
+        let index = hash as u32 & (SHARDS as u32 - 1);
+        let mut shard = self.shard(index);
+        let at = shard.find(hash, tree, key)?;
+        let row = shard.row(at);
+        if row.owner == owner {
+            return Some(RowRef { shard: index, at });
+        }
+        row.waiters.retain(|waiter| waiter.owner != owner);
+        shard.remove_if_idle(at);
+        None
+    }
+
+    /// Gives a row's lock back, or to the one who has waited longest.
+    pub(crate) fn unlock(&self, row: RowRef, owner: u64) {
+        let mut shard = self.shard(row.shard);
+        let entry = shard.row(row.at);
+        if entry.owner != owner {
+            return;
+        }
+        match entry.waiters.pop_front() {
+            Some(next) => {
+                entry.owner = next.owner;
+                drop(shard);
+                next.waker.wake();
+            }
+            None => {
+                entry.owner = FREE;
+                shard.remove_if_idle(row.at);
+            }
+        }
+    }
+
+    /// Keeps what a row held before a commit changes it, under the leaf's latch. The row is locked by the commit. Bytes kept.
+    pub(crate) fn keep(
+        &self,
+        row: RowRef,
+        stamp: u64,
+        before: Option<(&[u8], LeafValue)>,
+        delete: bool,
+    ) -> usize {
+        let image = match before {
+            None => Image::Absent,
+            Some((page, value)) => {
+                let bytes = page.get(value.offset..value.offset + value.len).unwrap_or_default();
+                if value.overflow {
+                    Image::Large(bytes.into())
+                } else {
+                    Image::Inline(bytes.into())
+                }
+            }
+        };
+        let mut bytes = VERSION_BYTES;
+        if let Image::Inline(value) | Image::Large(value) = &image {
+            bytes += value.len();
+        }
+        let mut shard = self.shard(row.shard);
+        let entry = shard.row(row.at);
+        bytes += entry.key.len();
+        debug_assert!(entry.newest() < stamp, "changes of a row come in the order of their stamps");
+        entry.versions.push(Version { stamp, image });
+        if delete && !entry.listed {
+            entry.listed = true;
+            let list = self.list(entry.tree);
+            let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.insert((entry.tree, entry.key.clone()));
+            // Release: pairs with the load in `deleted`.
+            list.len.store(keys.len(), Ordering::Release);
+        }
+        bytes
+    }
+
+    fn list(&self, tree: u32) -> &List {
+        &self.deleted[tree as usize & (LISTS - 1)]
+    }
+
+    /// What a row held at a snapshot, if that is not what its leaf has: given to `take`.
+    pub(crate) fn at<T>(
+        &self,
+        tree: u32,
+        key: &[u8],
+        snapshot: u64,
+        take: impl FnOnce(&Image) -> T,
+    ) -> Option<T> {
+        let hash = hash_of(tree, key);
+        let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
+        let at = shard.find(hash, tree, key)?;
+        shard.row_ref(at).at(snapshot).map(take)
+    }
+
+    /// Whether a commit above `after` and below `before` changed a row.
+    pub(crate) fn changed(&self, tree: u32, key: &[u8], after: u64, before: u64) -> bool {
+        let hash = hash_of(tree, key);
+        let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
+        shard.find(hash, tree, key).is_some_and(|at| {
+            let versions = &shard.row_ref(at).versions;
+            let next = versions.partition_point(|version| version.stamp <= after);
+            versions.get(next).is_some_and(|version| version.stamp < before)
+        })
+    }
+
+    /// Keys of a range that a leaf may no longer have, in order.
+    pub(crate) fn deleted(&self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Vec<Vec<u8>> {
+        let list = self.list(tree);
+        // Acquire: a deletion that the leaf showed has entered its key before.
+        if list.len.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = match from {
+            Bound::Included(key) => Bound::Included((tree, key.to_vec())),
+            Bound::Excluded(key) => Bound::Excluded((tree, key.to_vec())),
+            Bound::Unbounded => Bound::Included((tree, Vec::new())),
+        };
+        let inside = |key: &[u8]| match to {
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+            Bound::Unbounded => true,
+        };
+        keys.range((start, Bound::Unbounded))
+            .take_while(|(of, key)| *of == tree && inside(key))
+            .map(|(_, key)| key.clone())
+            .collect()
+    }
+
+    /// Forgets the values of a row that no snapshot at or above `oldest` needs; those that have pages of their own are
+    /// put into `large`.
+    pub(crate) fn collect(&self, row: RowRef, oldest: u64, large: &mut Vec<Box<[u8]>>) {
+        let mut shard = self.shard(row.shard);
+        let entry = shard.row(row.at);
+        let count = entry.versions.partition_point(|version| version.stamp <= oldest);
+        if count == 0 {
+            return;
+        }
+        for version in entry.versions.drain(..count) {
+            if let Image::Large(descriptor) = version.image {
+                large.push(descriptor);
+            }
+        }
+        if entry.versions.is_empty() {
+            if std::mem::take(&mut entry.listed) {
+                let list = self.list(entry.tree);
+                let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
+                keys.remove(&(entry.tree, entry.key.clone()));
+                list.len.store(keys.len(), Ordering::Release);
+            }
+            shard.remove_if_idle(row.at);
+        }
+    }
+
+    /// Wakes all who wait for a lock, to be told that the store is being closed.
+    pub(crate) fn wake_all(&self) {
+        let mut wakers = Vec::new();
+        for index in 0..SHARDS as u32 {
+            self.shard(index).for_each(|row| {
+                wakers.extend(row.waiters.iter().map(|waiter| waiter.waker.clone()))
+            });
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,157 @@
+//! What a serializable transaction has read, to be compared at its commit.
+//!
+//! What always holds: a read that is not in the set was of a row that the transaction has locked, or has written itself.
+
+use std::ops::Bound;
+
+use super::rows::Rows;
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::task::run;
+use crate::tree::{Batch, Direction, Scan, Tree};
+
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Keys and ranges read.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSet {
+    /// Tree, and the end of the key in `bytes`.
+    keys: Vec<(Tree, u32)>,
+    bytes: Vec<u8>,
+    ranges: Vec<(Tree, Bounds)>,
+    range_bytes: usize,
+}
+
+impl ReadSet {
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len() + self.keys.len() * size_of::<(Tree, u32)>() + self.range_bytes
+    }
+
+    fn check(&self, more: usize, bytes_max: usize) -> Result<()> {
+        if self.size_bytes() + more <= bytes_max.min(u32::MAX as usize) {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::TooLarge,
+            format!(
+                "a serializable transaction that has read {} keys and {} ranges, and may keep {bytes_max} bytes more",
+                self.keys.len(),
+                self.ranges.len()
+            ),
+            "read ranges where many keys are read, or give it a greater write_set_bytes_max",
+        ))
+    }
+
+    pub(super) fn key(&mut self, tree: Tree, key: &[u8], bytes_max: usize) -> Result<()> {
+        self.check(key.len() + size_of::<(Tree, u32)>(), bytes_max)?;
+        self.bytes.extend_from_slice(key);
+        self.keys.push((tree, self.bytes.len() as u32));
+        Ok(())
+    }
+
+    /// Adds a part of a range; one that goes on where the last one ended makes that longer.
+    pub(super) fn range(
+        &mut self,
+        tree: Tree,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        bytes_max: usize,
+    ) -> Result<()> {
+        let own = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
+        let touches = |a: &Bound<Vec<u8>>, b: &Bound<&[u8]>| match (a, b) {
+            (Bound::Included(a), Bound::Excluded(b)) | (Bound::Excluded(a), Bound::Included(b)) => {
+                a == b
+            }
+            _ => false,
+        };
+        if let Some((of, bounds)) = self.ranges.last_mut()
+            && of.id == tree.id
+        {
+            if touches(&bounds.1, &from) {
+                bounds.1 = own(to);
+                return Ok(());
+            }
+            if touches(&bounds.0, &to) {
+                bounds.0 = own(from);
+                return Ok(());
+            }
+        }
+        let len = |bound: &Bound<&[u8]>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => key.len(),
+            Bound::Unbounded => 0,
+        };
+        let more = size_of::<(Tree, Bounds)>() + len(&from) + len(&to);
+        self.check(more, bytes_max)?;
+        self.range_bytes += more;
+        self.ranges.push((tree, (own(from), own(to))));
+        Ok(())
+    }
+
+    /// Looks whether a commit above `after` and below `before` changed anything that was read. All commits below `before`
+    /// are applied.
+    ///
+    /// # Errors
+    /// `Conflict` if one did; what the device says.
+    pub(super) async fn compare(&self, shared: &Shared, after: u64, before: u64) -> Result<()> {
+        let rows = &shared.tx.rows;
+        let mut start = 0;
+        for (tree, end) in &self.keys {
+            let key = &self.bytes[start..*end as usize];
+            if rows.changed(tree.id, key, after, before) {
+                return Err(conflict(*tree, key));
+            }
+            start = *end as usize;
+        }
+        for (tree, (from, to)) in &self.ranges {
+            compare_range(shared, rows, *tree, from, to, after, before).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn compare_range(
+    shared: &Shared,
+    rows: &Rows,
+    tree: Tree,
+    from: &Bound<Vec<u8>>,
+    to: &Bound<Vec<u8>>,
+    after: u64,
+    before: u64,
+) -> Result<()> {
+    let mut batch = Batch::default();
+    let mut next = Some(from.clone());
+    while let Some(from) = next {
+        run(shared, Scan::new(tree, Direction::Forward, &from, to, &mut batch)).await?;
+        if batch.stamp > after {
+            for index in 0..batch.len() {
+                let key = batch.entry(index).0;
+                if rows.changed(tree.id, key, after, before) {
+                    return Err(conflict(tree, key));
+                }
+            }
+        }
+        next = batch.next.take();
+    }
+    let deref = |bound: &Bound<Vec<u8>>| bound.as_ref().map(Vec::clone);
+    let (from, to) = (deref(from), deref(to));
+    for key in
+        rows.deleted(tree.id, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
+    {
+        if rows.changed(tree.id, &key, after, before) {
+            return Err(conflict(tree, &key));
+        }
+    }
+    Ok(())
+}
+
+fn conflict(tree: Tree, key: &[u8]) -> Error {
+    Error::with_hint(
+        ErrorKind::Conflict,
+        format!(
+            "key {} of tree {} was changed after a serializable transaction had read it, or the range it is in",
+            key.escape_ascii(),
+            tree.id
+        ),
+        "roll back and try again, as Store::transact does",
+    )
+}

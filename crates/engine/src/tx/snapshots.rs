@@ -1,0 +1,61 @@
+//! Snapshots in use, so that what they need is kept.
+//!
+//! What always holds: a snapshot is entered in its slot under the slot's lock, and reads `stable` there. Who asks for
+//! the oldest reads `stable` first and takes the locks then. So a snapshot that was not seen is not older than the
+//! answer.
+
+use std::collections::VecDeque;
+
+/// Snapshots of one worker, or of the threads that are none: stamp and how many use it, in ascending order.
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    active: VecDeque<(u64, u32)>,
+}
+
+impl Snapshots {
+    /// Enters a snapshot that was taken just now.
+    pub(crate) fn enter(&mut self, stamp: u64) {
+        match self.active.back_mut() {
+            Some((last, count)) if *last == stamp => *count += 1,
+            _ => self.active.push_back((stamp, 1)),
+        }
+    }
+
+    /// Ends the use of a snapshot.
+    pub(crate) fn leave(&mut self, stamp: u64) {
+        if let Ok(index) = self.active.binary_search_by_key(&stamp, |(stamp, _)| *stamp) {
+            self.active[index].1 -= 1;
+            if self.active[index].1 == 0 {
+                self.active.remove(index);
+            }
+        }
+    }
+
+    /// The oldest that is at or above `from`.
+    pub(crate) fn oldest(&self, from: u64) -> Option<u64> {
+        self.active.iter().map(|(stamp, _)| *stamp).find(|stamp| *stamp >= from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_the_oldest_in_use() {
+        let mut snapshots = Snapshots::default();
+        assert_eq!(snapshots.oldest(0), None);
+        for stamp in [5, 5, 7, 9] {
+            snapshots.enter(stamp);
+        }
+        assert_eq!(snapshots.oldest(0), Some(5));
+        assert_eq!(snapshots.oldest(6), Some(7));
+        snapshots.leave(7);
+        snapshots.leave(5);
+        assert_eq!(snapshots.oldest(0), Some(5));
+        snapshots.leave(5);
+        assert_eq!(snapshots.oldest(0), Some(9));
+        snapshots.leave(9);
+        assert_eq!(snapshots.oldest(0), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! Transactions of tasks.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use super::commit::commit;
+use super::core::Core;
+use super::options::{Commit, TransactionOptions};
+use super::range::{RangeCursor, TaskTransactionRange, View};
+use super::snapshot::{SnapshotCore, TaskSnapshot};
+use super::write_set::Savepoint;
+use crate::error::Result;
+use crate::store::{StoreInner, Table, bounds};
+
+/// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
+#[derive(Clone)]
+pub struct TaskStore {
+    pub(super) inner: Arc<StoreInner>,
+}
+
+impl std::fmt::Debug for TaskStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskStore").finish_non_exhaustive()
+    }
+}
+
+impl TaskStore {
+    pub(crate) fn new(inner: Arc<StoreInner>) -> Self {
+        Self { inner }
+    }
+
+    /// Begins a transaction.
+    #[must_use]
+    pub fn begin(&self) -> TaskTransaction {
+        self.begin_with(&TransactionOptions::default())
+    }
+
+    /// Begins a transaction with options of its own.
+    #[must_use]
+    pub fn begin_with(&self, options: &TransactionOptions) -> TaskTransaction {
+        TaskTransaction { core: Core::begin(&self.inner, options) }
+    }
+
+    /// Takes a snapshot of all that is committed.
+    ///
+    /// # Errors
+    /// `Closed` if the store is.
+    pub fn snapshot(&self) -> Result<TaskSnapshot> {
+        SnapshotCore::take(&self.inner).map(TaskSnapshot::new)
+    }
+}
+
+/// A transaction of a task. What it writes nobody sees before [`TaskTransaction::commit`]; dropped, it is rolled back.
+///
+/// It sees the store as it was at its first read, and its own writes. Each write locks its row until the transaction is
+/// over, and waits if another has it locked. If another has changed the row since the first read, the call fails with
+/// `Conflict`, and so does all that follows: then roll back and begin anew, as [`TaskStore::transact`] does.
+pub struct TaskTransaction {
+    pub(super) core: Core,
+}
+
+impl std::fmt::Debug for TaskTransaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskTransaction").field("id", &self.core.id).finish_non_exhaustive()
+    }
+}
+
+impl TaskTransaction {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; `SnapshotLost` if its snapshot was given up; `Conflict` after a conflict; `Invalid` if awaited
+    /// outside of the store's workers.
+    pub async fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(table, key, &mut value).await?.then_some(value))
+    }
+
+    /// Appends the value of a key to `value`; `false` if there is no such key. No memory is allocated for it if `value`
+    /// has room.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::get`].
+    pub async fn get_into(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.core.get_into(table, key, value).await
+    }
+
+    /// Locks a key's row, then reads its value: who reads what he will write meets no conflict there, only waits.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::get`] and [`TaskTransaction::lock`].
+    pub async fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_for_update_into(table, key, &mut value).await?.then_some(value))
+    }
+
+    /// [`TaskTransaction::get_for_update`], appending to `value`; `false` if there is no such key.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::get_for_update`].
+    pub async fn get_for_update_into(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.core.get_for_update(table, key, value).await
+    }
+
+    /// Locks a key's row, whether there is such a key or not, until the transaction is over. Before the first read this
+    /// waits, and meets no conflict.
+    ///
+    /// # Errors
+    /// `Conflict` if the row was changed since the snapshot was taken, or if transactions wait for one another in a
+    /// circle; `KeyTooLong`; `ReadOnly`; `Closed`.
+    pub async fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.core.lock(table, key).await
+    }
+
+    /// Inserts or replaces a record.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::lock`]; `ValueTooLong`; `TooLarge` if the transaction has more to write than its options
+    /// allow; for large values `NoSpace` and what the device says.
+    pub async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.core.put(table, key, value).await
+    }
+
+    /// Inserts a record if there is none of this key; whether it did.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
+    pub async fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.core.insert(table, key, value).await
+    }
+
+    /// Replaces a record by another if its value is the one expected, where none stands for no record; whether it did.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
+    pub async fn compare_and_swap(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.core.compare_and_swap(table, key, expected, new).await
+    }
+
+    /// Removes a key's record; whether there was one.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
+    pub async fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.core.delete(table, key).await
+    }
+
+    /// Removes all records of a range of keys that the transaction sees; how many.
+    ///
+    /// # Errors
+    /// As [`TaskTransaction::delete`]; `TooLarge` if they are more than its options allow: then what it did up to there
+    /// is part of the transaction.
+    pub async fn delete_range<K, R>(&mut self, table: &Table, range: R) -> Result<u64>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
+        let (from, to) = bounds(&range)?;
+        self.core.delete_range(table, from, to).await
+    }
+
+    /// The records of a range of keys, in order.
+    ///
+    /// # Errors
+    /// `Invalid` if the range ends before it begins.
+    pub fn range<K, R>(&mut self, table: &Table, range: R) -> Result<TaskTransactionRange<'_>>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
+        let (from, to) = bounds(&range)?;
+        self.core.check(table)?;
+        let cursor = RangeCursor::new(table, from, to);
+        Ok(TaskTransactionRange { view: View::Transaction(&mut self.core), cursor })
+    }
+
+    /// Marks this point, to roll back to.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.core.savepoint()
+    }
+
+    /// Forgets what was written since a savepoint. Locks stay, and so does the savepoint; later ones are gone.
+    ///
+    /// # Errors
+    /// `Invalid` if the transaction does not have it, or no longer; `Conflict` after a conflict.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.core.rollback_to(savepoint)
+    }
+
+    /// Makes all writes seen by everybody, at once.
+    ///
+    /// # Errors
+    /// `Conflict`; `ReadOnly`; `NoSpace`; what the device says: then nothing was written. A device that fails when the
+    /// commit is half made makes the store read-only.
+    pub async fn commit(self) -> Result<Commit> {
+        commit(self.core).await
+    }
+
+    /// Forgets all writes. The same as dropping it.
+    pub fn rollback(self) {}
+}

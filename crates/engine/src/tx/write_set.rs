@@ -1,0 +1,347 @@
+//! What a transaction will write: private to it, in the order of tables and keys.
+//!
+//! What always holds: there is one entry for each key written, with the value written last. Bytes of keys and values
+//! lie in one buffer, in the order in which they came; a savepoint is a length of that buffer and of the list of entries,
+//! and the entries that were written over since are in the undo list.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use qpair_memory::FrameIndex;
+
+use super::rows::RowRef;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tree::Tree;
+
+/// Entries of one piece of the order at most.
+const PIECE_MAX: usize = 512;
+
+/// What is to become of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write<'a> {
+    /// A value in the leaf.
+    Inline(&'a [u8]),
+    /// The descriptor of a large value.
+    Large(&'a [u8]),
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Inline,
+    Large,
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    at: u32,
+    len: u32,
+    kind: Kind,
+    /// How many savepoints there were when it was written.
+    epoch: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tree: u32,
+    root: FrameIndex,
+    key_at: u32,
+    key_len: u32,
+    row: RowRef,
+    value: Value,
+}
+
+/// A point in a transaction to which it can be rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    /// The transaction it belongs to.
+    pub(super) owner: u64,
+    number: u32,
+    entries: u32,
+    bytes: u32,
+    undo: u32,
+}
+
+/// A key to be written.
+pub(crate) struct Item<'a> {
+    pub(crate) tree: Tree,
+    pub(crate) key: &'a [u8],
+    pub(crate) row: RowRef,
+    pub(crate) write: Write<'a>,
+}
+
+/// The writes of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct WriteSet {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+    /// Indices of the entries in the order of trees and keys, in pieces.
+    order: Vec<Vec<u32>>,
+    undo: Vec<(u32, Value)>,
+    /// Savepoints taken so far.
+    epoch: u32,
+    /// Savepoints that can still be rolled back to, by number.
+    savepoints: Vec<u32>,
+}
+
+impl WriteSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes it takes, nearly.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+            + self.entries.len() * (size_of::<Entry>() + size_of::<u32>())
+            + self.undo.len() * size_of::<(u32, Value)>()
+    }
+
+    fn key(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.key_at as usize..][..entry.key_len as usize]
+    }
+
+    fn compare(&self, index: u32, tree: u32, key: &[u8]) -> Ordering {
+        let entry = &self.entries[index as usize];
+        entry.tree.cmp(&tree).then_with(|| self.key(entry).cmp(key))
+    }
+
+    /// The piece and the place in it where a key is, or would be.
+    fn place(&self, tree: u32, key: &[u8]) -> (usize, usize, bool) {
+        let piece = match self.order.len() {
+            0 => return (0, 0, false),
+            1 => 0,
+            _ => self
+                .order
+                .partition_point(|piece| {
+                    piece.first().is_some_and(|first| self.compare(*first, tree, key).is_le())
+                })
+                .saturating_sub(1),
+        };
+        match self.order[piece].binary_search_by(|index| self.compare(*index, tree, key)) {
+            Ok(at) => (piece, at, true),
+            Err(at) => (piece, at, false),
+        }
+    }
+
+    fn index_of(&self, tree: u32, key: &[u8]) -> Option<u32> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let (piece, at, found) = self.place(tree, key);
+        found.then(|| self.order[piece][at])
+    }
+
+    fn write(&self, value: Value) -> Write<'_> {
+        let bytes = &self.bytes[value.at as usize..][..value.len as usize];
+        match value.kind {
+            Kind::Inline => Write::Inline(bytes),
+            Kind::Large => Write::Large(bytes),
+            Kind::Delete => Write::Delete,
+        }
+    }
+
+    fn item(&self, index: u32) -> Item<'_> {
+        let entry = &self.entries[index as usize];
+        Item {
+            tree: Tree { id: entry.tree, root: entry.root },
+            key: self.key(entry),
+            row: entry.row,
+            write: self.write(entry.value),
+        }
+    }
+
+    /// What is written to a key, and its row.
+    pub(crate) fn get(&self, tree: u32, key: &[u8]) -> Option<Item<'_>> {
+        self.index_of(tree, key).map(|index| self.item(index))
+    }
+
+    /// The row of a key that is written.
+    pub(crate) fn row(&self, tree: u32, key: &[u8]) -> Option<RowRef> {
+        self.index_of(tree, key).map(|index| self.entries[index as usize].row)
+    }
+
+    /// Enters a write.
+    ///
+    /// # Errors
+    /// `TooLarge` if the set would have more than `bytes_max` bytes.
+    pub(crate) fn put(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        row: RowRef,
+        write: Write<'_>,
+        bytes_max: usize,
+    ) -> Result<()> {
+        let (kind, value) = match write {
+            Write::Inline(value) => (Kind::Inline, value),
+            Write::Large(value) => (Kind::Large, value),
+            Write::Delete => (Kind::Delete, [].as_slice()),
+        };
+        let place = match self.entries.is_empty() {
+            true => (0, 0, false),
+            false => self.place(tree.id, key),
+        };
+        let old = place.2.then(|| self.order[place.0][place.1]);
+        if let Some(index) = old {
+            let entry = &mut self.entries[index as usize];
+            if entry.value.epoch == self.epoch && value.len() <= entry.value.len as usize {
+                // No savepoint needs what was there.
+                let at = entry.value.at as usize;
+                entry.value.len = value.len() as u32;
+                entry.value.kind = kind;
+                self.bytes[at..at + value.len()].copy_from_slice(value);
+                return Ok(());
+            }
+        }
+        let more = value.len() + size_of::<Entry>() + if old.is_some() { 0 } else { key.len() };
+        if self.size_bytes() + more > bytes_max.min(u32::MAX as usize) {
+            return Err(Error::with_hint(
+                ErrorKind::TooLarge,
+                format!(
+                    "a transaction with {} writes of {} bytes, and one more of {}: it may have {bytes_max}",
+                    self.entries.len(),
+                    self.size_bytes(),
+                    key.len() + value.len()
+                ),
+                "commit in smaller parts, or give it more: write_set_bytes_max of its options, transaction_bytes_max of the store's",
+            ));
+        }
+        if let Some(index) = old {
+            let epoch = self.epoch;
+            let at = self.push(value);
+            let entry = &mut self.entries[index as usize];
+            if entry.value.epoch != epoch {
+                self.undo.push((index, entry.value));
+            }
+            entry.value = Value { at, len: value.len() as u32, kind, epoch };
+            return Ok(());
+        }
+        let key_at = self.push(key);
+        let at = self.push(value);
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry {
+            tree: tree.id,
+            root: tree.root,
+            key_at,
+            key_len: key.len() as u32,
+            row,
+            value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
+        });
+        self.enter(place.0, place.1, index);
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> u32 {
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        at
+    }
+
+    fn enter(&mut self, piece: usize, at: usize, index: u32) {
+        if self.order.is_empty() {
+            self.order.push(Vec::new());
+        }
+        let entries = &mut self.order[piece];
+        entries.insert(at, index);
+        if entries.len() > PIECE_MAX {
+            // Keys that only grow leave full pieces.
+            let cut = if at + 1 == entries.len() { at } else { entries.len() / 2 };
+            let mut rest = Vec::with_capacity(PIECE_MAX + 1);
+            rest.extend(entries.drain(cut..));
+            self.order.insert(piece + 1, rest);
+        }
+    }
+
+    /// Marks this point.
+    pub(crate) fn savepoint(&mut self, owner: u64) -> Savepoint {
+        self.epoch += 1;
+        self.savepoints.push(self.epoch);
+        Savepoint {
+            owner,
+            number: self.epoch,
+            entries: self.entries.len() as u32,
+            bytes: self.bytes.len() as u32,
+            undo: self.undo.len() as u32,
+        }
+    }
+
+    /// Forgets what was written since a savepoint; the savepoint stays. `false` if it is not there any more.
+    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> bool {
+        if !self.savepoints.contains(&savepoint.number) {
+            return false;
+        }
+        self.savepoints.retain(|number| *number <= savepoint.number);
+        while self.undo.len() > savepoint.undo as usize {
+            let Some((index, value)) = self.undo.pop() else { break };
+            self.entries[index as usize].value = value;
+        }
+        for index in (savepoint.entries..self.entries.len() as u32).rev() {
+            let entry = self.entries[index as usize];
+            let (piece, at, found) = self.place(entry.tree, self.key(&entry));
+            if found {
+                self.order[piece].remove(at);
+                if self.order[piece].is_empty() && self.order.len() > 1 {
+                    self.order.remove(piece);
+                }
+            }
+        }
+        self.entries.truncate(savepoint.entries as usize);
+        self.bytes.truncate(savepoint.bytes as usize);
+        // What is written from here on must not overwrite what the savepoint needs.
+        self.epoch += 1;
+        true
+    }
+
+    /// All writes, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        self.order.iter().flatten().map(|index| self.item(*index))
+    }
+
+    /// The write at a place in the order.
+    pub(crate) fn nth(&self, cursor: &mut (usize, usize)) -> Option<Item<'_>> {
+        loop {
+            let piece = self.order.get(cursor.0)?;
+            match piece.get(cursor.1) {
+                Some(index) => return Some(self.item(*index)),
+                None => *cursor = (cursor.0 + 1, 0),
+            }
+        }
+    }
+
+    /// Writes to keys of a range of a tree, in order.
+    pub(crate) fn range<'a>(
+        &'a self,
+        tree: u32,
+        from: Bound<&[u8]>,
+        to: Bound<&'a [u8]>,
+    ) -> impl Iterator<Item = Item<'a>> {
+        let (piece, at) = match from {
+            Bound::Included(key) => {
+                let (piece, at, _) = self.place(tree, key);
+                (piece, at)
+            }
+            Bound::Excluded(key) => {
+                let (piece, at, found) = self.place(tree, key);
+                (piece, at + usize::from(found))
+            }
+            Bound::Unbounded => {
+                let (piece, at, _) = self.place(tree, &[]);
+                (piece, at)
+            }
+        };
+        let pieces = self.order.get(piece..).unwrap_or_default();
+        pieces.iter().flatten().skip(at).map(|index| self.item(*index)).take_while(move |item| {
+            item.tree.id == tree
+                && match to {
+                    Bound::Included(end) => item.key <= end,
+                    Bound::Excluded(end) => item.key < end,
+                    Bound::Unbounded => true,
+                }
+        })
+    }
+}

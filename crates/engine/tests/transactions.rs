@@ -1,0 +1,85 @@
+//! Transactions, one after the other and against a model.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod common;
+
+use common::{assert_sound, options, ram};
+use qpair_engine::{ErrorKind, Isolation, Store, TransactionOptions};
+
+const PAGE: usize = 512;
+
+#[test]
+fn what_a_transaction_writes_is_seen_at_its_commit() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let (a, b) = (store.table("a").unwrap(), store.table("b").unwrap());
+    a.put(b"x", b"0").unwrap();
+    let before = store.snapshot().unwrap();
+    let mut tx = store.begin();
+    assert_eq!(tx.get(&a, b"x").unwrap().as_deref(), Some(&b"0"[..]));
+    tx.put(&a, b"x", b"1").unwrap();
+    tx.put(&b, b"y", &[7; 2000]).unwrap();
+    assert!(tx.insert(&b, b"z", b"2").unwrap());
+    assert!(!tx.insert(&b, b"z", b"3").unwrap());
+    assert_eq!(tx.get(&a, b"x").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(tx.get(&b, b"y").unwrap(), Some(vec![7; 2000]));
+    assert_eq!(a.get(b"x").unwrap().as_deref(), Some(&b"0"[..]));
+    assert_eq!(b.get(b"y").unwrap(), None);
+    assert_eq!(store.transactions().len(), 1);
+    let commit = tx.commit().unwrap();
+    assert!(commit.stamp() > before.stamp());
+    commit.wait_durable().unwrap();
+    assert!(store.transactions().is_empty());
+    assert_eq!(a.get(b"x").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(b.get(b"y").unwrap(), Some(vec![7; 2000]));
+    assert_eq!(before.get(&a, b"x").unwrap().as_deref(), Some(&b"0"[..]));
+    assert_eq!(before.get(&b, b"y").unwrap(), None);
+    assert_eq!(before.range::<[u8], _>(&b, ..).unwrap().count(), 0);
+    let mut tx = store.begin();
+    assert!(tx.delete(&b, b"y").unwrap());
+    assert!(!tx.delete(&b, b"q").unwrap());
+    tx.rollback();
+    assert_eq!(b.get(b"y").unwrap(), Some(vec![7; 2000]));
+    drop((before, a, b));
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+#[test]
+fn the_first_updater_wins() {
+    let store = Store::open(vec![ram()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"x", b"0").unwrap();
+    let (mut first, mut second) = (store.begin(), store.begin());
+    first.get(&table, b"x").unwrap();
+    second.get(&table, b"x").unwrap();
+    first.put(&table, b"x", b"1").unwrap();
+    first.commit().unwrap();
+    let error = second.put(&table, b"x", b"2").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(second.get(&table, b"x").unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(second.commit().unwrap_err().kind(), ErrorKind::Conflict);
+    // Who locks before the first read only waits.
+    let mut third = store.begin();
+    assert_eq!(third.get_for_update(&table, b"x").unwrap().as_deref(), Some(&b"1"[..]));
+    third.put(&table, b"x", b"3").unwrap();
+    third.commit().unwrap();
+}
+
+#[test]
+fn write_skew_is_for_snapshots_only() {
+    for (isolation, both) in [(Isolation::Snapshot, true), (Isolation::Serializable, false)] {
+        let store = Store::open(vec![ram()], &options(PAGE, 256)).unwrap();
+        let table = store.table("t").unwrap();
+        let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+        let (mut first, mut second) = (store.begin_with(&options), store.begin_with(&options));
+        for tx in [&mut first, &mut second] {
+            assert_eq!(tx.range::<[u8], _>(&table, ..).unwrap().count(), 0);
+        }
+        first.put(&table, b"x", b"1").unwrap();
+        second.put(&table, b"y", b"1").unwrap();
+        first.commit().unwrap();
+        assert_eq!(second.commit().is_ok(), both);
+    }
+}
