@@ -54,11 +54,6 @@ impl Clock {
         self.stable.load(Ordering::Acquire)
     }
 
-    /// The stamp given last.
-    pub(crate) fn last(&self) -> u64 {
-        self.lock().last
-    }
-
     /// Takes the next stamp. From here on the commit must go on to [`Clock::end_commit`] or [`Clock::fail`].
     ///
     /// # Errors

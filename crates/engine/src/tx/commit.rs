@@ -88,7 +88,7 @@ impl Work {
     }
 
     /// Goes on to the end from wherever it is.
-    pub(super) async fn to_end(&mut self) -> Result<Commit> {
+    pub(super) async fn complete(&mut self) -> Result<Commit> {
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         let inner = core.inner.clone();
         let outcome = self.phases(&inner.shared).await;
@@ -381,7 +381,7 @@ impl Drop for Work {
         let worker = if slot < inner.shared.remotes.len() { slot } else { 0 };
         inner.spawn_on(worker, move || async move {
             // Whoever asked is gone; a failure has made the store read-only, and is told to all who come.
-            let _ = rest.to_end().await;
+            let _ = rest.complete().await;
         });
     }
 }
@@ -391,7 +391,7 @@ pub(super) async fn commit(mut core: Core) -> Result<Commit> {
     if let Some(done) = nothing_to_do(&mut core)? {
         return Ok(done);
     }
-    Work::new(core)?.to_end().await
+    Work::new(core)?.complete().await
 }
 
 /// The end of a transaction that has nothing to write.

@@ -174,10 +174,10 @@ impl Core {
         let outcome = {
             let shared = self.inner.shared.clone();
             check_here(&shared)?;
-            locks::lock(&shared.tx, Some(&self.info), tree.id, key, self.id).await
+            locks::lock(&shared.tx, &self.info, tree.id, key, self.id).await
         };
         match outcome {
-            Ok((row, newest, _)) => self.locked(tree, key, row, newest),
+            Ok((row, newest)) => self.locked(tree, key, row, newest),
             Err(error) => {
                 if error.kind() == ErrorKind::Conflict {
                     self.doomed = Some(error.clone());

@@ -18,28 +18,27 @@ use crate::error::{Error, ErrorKind, Result};
 const CIRCLE_MAX: usize = 1000;
 
 /// Takes a row's lock, and waits for it if another has it; the row, and the newest commit known to have changed it, or 0.
-/// `info`: the transaction that asks; a change by itself has none, and holds no lock while it waits.
 pub(crate) async fn lock(
     tx: &Tx,
-    info: Option<&Info>,
+    info: &Info,
     tree: u32,
     key: &[u8],
     owner: u64,
-) -> Result<(RowRef, u64, bool)> {
+) -> Result<(RowRef, u64)> {
     match tx.rows.lock(tree, key, owner) {
-        Locking::Taken(row, newest) => Ok((row, newest, true)),
-        Locking::Had(row) => Ok((row, 0, false)),
+        Locking::Taken(row, newest) => Ok((row, newest)),
+        Locking::Had(row) => Ok((row, 0)),
         Locking::Busy(row) => {
             let wait = Wait { tx, info, tree, key, owner, row, looked: false, done: false };
             let row = wait.await?;
-            Ok((row, tx.rows.newest(row), true))
+            Ok((row, tx.rows.newest(row)))
         }
     }
 }
 
 struct Wait<'a> {
     tx: &'a Tx,
-    info: Option<&'a Info>,
+    info: &'a Info,
     tree: u32,
     key: &'a [u8],
     owner: u64,
@@ -59,14 +58,12 @@ impl Future for Wait<'_> {
             self.done = true;
             return Poll::Ready(Ok(row));
         }
-        if let Some(info) = self.info
-            && !self.looked
-        {
+        if !self.looked {
             self.looked = true;
             // The row stays where it is while this transaction is in its queue.
             self.row = self.tx.rows.find(self.tree, self.key).unwrap_or(self.row);
             // SeqCst, as the loads in `is_circle`: of two that wait for one another one sees the other.
-            info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
+            self.info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
             if is_circle(self.tx, self.owner, self.row) && is_circle(self.tx, self.owner, self.row)
             {
                 return Poll::Ready(Err(Error::with_hint(
@@ -86,9 +83,7 @@ impl Future for Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if let Some(info) = self.info {
-            info.waits.store(0, Ordering::SeqCst);
-        }
+        self.info.waits.store(0, Ordering::SeqCst);
         if !self.done
             && let Some(row) = self.tx.rows.dequeue(self.tree, self.key, self.owner)
         {

@@ -73,8 +73,6 @@ pub(crate) struct Tx {
     lost_below: AtomicU64,
     /// No snapshot in use is older, as far as was looked.
     oldest: AtomicU64,
-    /// Numbers for changes by themselves.
-    alone: AtomicU64,
     pub(crate) versions_bytes_max: u64,
     pub(crate) transaction_bytes_max: usize,
 }
@@ -111,7 +109,6 @@ impl Tx {
             large: UncommittedLarge::default(),
             lost_below: AtomicU64::new(0),
             oldest: AtomicU64::new(0),
-            alone: AtomicU64::new(0),
             versions_bytes_max: options.versions_bytes_max,
             transaction_bytes_max: options.transaction_bytes_max,
         }
@@ -153,15 +150,7 @@ impl Tx {
 
     /// The row that an open transaction waits for.
     fn waits_of(&self, id: u64) -> Option<RowRef> {
-        if id & registry::ALONE != 0 {
-            return None;
-        }
         self.slots.get(slot_of(id))?.open().registry.get(id).and_then(Info::waits)
-    }
-
-    /// A number for a change by itself.
-    fn alone(&self) -> u64 {
-        registry::ALONE | self.alone.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The open transactions.

@@ -337,6 +337,9 @@ fn with_writes(
     true
 }
 
+/// A key and its value.
+type Record = (Vec<u8>, Vec<u8>);
+
 /// Appends the next record to `key` and `value`; `false` at the end.
 pub(super) async fn next_into(
     cursor: &mut RangeCursor,
@@ -370,7 +373,7 @@ pub(super) async fn next_into(
 pub(super) fn next_inline(
     cursor: &mut RangeCursor,
     view: &mut View<'_>,
-) -> Result<Option<Option<(Vec<u8>, Vec<u8>)>>> {
+) -> Result<Option<Option<Record>>> {
     view.doomed()?;
     loop {
         if let Some((key, value, large)) = cursor.take() {

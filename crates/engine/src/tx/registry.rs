@@ -64,8 +64,6 @@ impl Info {
 
 const INDEX_BITS: u32 = 22;
 const GENERATION_BITS: u32 = 26;
-/// Bit 63 of an owner: a change by itself, which is in no registry.
-pub(crate) const ALONE: u64 = 1 << 63;
 
 /// The transactions that were begun on one worker.
 #[derive(Default)]

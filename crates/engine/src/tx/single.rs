@@ -14,7 +14,7 @@ pub(crate) async fn put(table: &Table, key: &[u8], value: &[u8]) -> Result<bool>
     let mut core = begin(table.inner());
     core.put(table, key, value).await?;
     let mut work = Work::new(core)?;
-    work.to_end().await?;
+    work.complete().await?;
     Ok(work.found)
 }
 
@@ -26,7 +26,7 @@ pub(crate) async fn delete(table: &Table, key: &[u8]) -> Result<bool> {
     let mut core = begin(table.inner());
     core.delete_blindly(table, key).await?;
     let mut work = Work::new(core)?;
-    work.to_end().await?;
+    work.complete().await?;
     Ok(work.found)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn put_inline(table: &Table, key: &[u8], value: &[u8]) -> Result<Opti
     }
     let inner = table.inner().clone();
     inner.block_on(move || async move {
-        work.to_end().await?;
+        work.complete().await?;
         Ok(Some(work.found))
     })
 }

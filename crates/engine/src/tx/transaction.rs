@@ -260,5 +260,5 @@ fn finish(mut core: Core) -> Result<Commit> {
     {
         return Ok(commit);
     }
-    inner.block_on(move || async move { work.to_end().await })
+    inner.block_on(move || async move { work.complete().await })
 }
