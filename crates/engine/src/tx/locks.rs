@@ -93,18 +93,21 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// Whether the way from a row to its owner, to the row that one waits for, and so on, leads back to `to`.
+/// Whether the way from a row to its owner, to the row that one waits for, and so on, leads back to `to`, which waits for
+/// the row.
 fn is_circle(tx: &Tx, to: u64, mut row: RowRef) -> bool {
+    let mut waiting = to;
     for _ in 0..CIRCLE_MAX {
         let owner = tx.rows.owner(row);
+        // Who has the row he waits for was given it just now, and goes on.
+        if owner == FREE || owner == waiting {
+            return false;
+        }
         if owner == to {
             return true;
         }
-        if owner == FREE {
-            return false;
-        }
         let Some(waits) = tx.waits_of(owner) else { return false };
-        row = waits;
+        (row, waiting) = (waits, owner);
     }
     false
 }
