@@ -51,6 +51,8 @@ pub(super) struct Work {
     kept_bytes: u64,
     /// Keys of leaves that became sparse.
     sparse: Vec<(crate::tree::Tree, Vec<u8>)>,
+    /// It goes on after the task that asked for it went away.
+    is_rest: bool,
     /// Whether the write applied last met a record.
     pub(super) found: bool,
 }
@@ -83,6 +85,7 @@ impl Work {
             done: 0,
             kept_bytes: 0,
             sparse: Vec::new(),
+            is_rest: false,
             found: false,
         })
     }
@@ -366,7 +369,8 @@ fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Option<O::Outp
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if !matches!(self.phase, Phase::Compare | Phase::Apply | Phase::Applied) {
+        // A rest that is dropped as well has no workers left: the store ended without being closed.
+        if self.is_rest || !matches!(self.phase, Phase::Compare | Phase::Apply | Phase::Applied) {
             return;
         }
         // The task that asked for it went away. The stamp is taken: another task goes on.
@@ -376,6 +380,7 @@ impl Drop for Work {
             core: Some(core),
             leaves: std::mem::take(&mut self.leaves),
             sparse: std::mem::take(&mut self.sparse),
+            is_rest: true,
             ..*self
         };
         let worker = if slot < inner.shared.remotes.len() { slot } else { 0 };
