@@ -4,6 +4,7 @@
 //!   [`Workload::Insert`].
 //! - [`ceiling`]: the random reads per second the device gives when nothing else is asked of it.
 //! - [`kv`]: any transactional key-value store, for workloads that run over several.
+//! - [`StoreKv`]: a qpair store as one of those.
 //! - [`tpcc`], [`ycsb`], [`commit`]: TPC-C, YCSB and small commits over such a store.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
 
@@ -22,6 +23,7 @@ mod measure;
 mod progress;
 mod report;
 mod run;
+mod store_kv;
 pub mod tpcc;
 mod workload;
 pub mod ycsb;
@@ -31,4 +33,5 @@ pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
 pub use progress::{Progress, Silent};
 pub use report::{LatencyReport, Report};
 pub use run::{RunOptions, run};
+pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession};
 pub use workload::Workload;

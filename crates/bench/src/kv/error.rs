@@ -38,7 +38,10 @@ impl std::error::Error for KvError {}
 
 impl From<qpair::Error> for KvError {
     fn from(error: qpair::Error) -> Self {
-        Self::Store(error)
+        match error.kind() {
+            qpair::ErrorKind::Conflict => Self::Conflict,
+            _ => Self::Store(error),
+        }
     }
 }
 

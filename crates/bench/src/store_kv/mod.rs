@@ -1,0 +1,115 @@
+//! A qpair store behind the trait of the workloads.
+//!
+//! What always holds: clients are tasks on the store's workers, dealt out in turn; a session's transaction is one of
+//! the worker's tasks, and waits by giving the worker to others. Nothing is allocated for a row where buffers have room.
+
+mod loader;
+mod options;
+mod session;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use qpair::{Result, Store, Table};
+
+use crate::kv::{Clients, Kv, KvResult, KvStatistics};
+pub use loader::StoreLoader;
+pub use options::{StoreKvOptions, StoreKvReport};
+pub use session::StoreSession;
+
+/// A qpair store with the tables of a workload.
+#[derive(Clone, Debug)]
+pub struct StoreKv {
+    store: Store,
+    tables: Arc<[Table]>,
+    log: bool,
+}
+
+impl StoreKv {
+    /// Opens a store, or makes it, with these tables.
+    ///
+    /// # Errors
+    /// As [`qpair::Options::open`] and [`Store::table`].
+    pub fn open(options: &StoreKvOptions, tables: &[&str]) -> Result<Self> {
+        Self::new(options.open()?, tables, options.log)
+    }
+
+    /// An open store; `log`: whether it writes a log.
+    ///
+    /// # Errors
+    /// As [`Store::table`].
+    pub fn new(store: Store, tables: &[&str], log: bool) -> Result<Self> {
+        let tables = tables.iter().map(|name| store.table(name)).collect::<Result<Arc<[_]>>>()?;
+        Ok(Self { store, tables, log })
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What the store runs on.
+    #[must_use]
+    pub fn report(&self, tasks: usize) -> StoreKvReport {
+        let info = self.store.device_info();
+        StoreKvReport {
+            io: info.interface,
+            io_mode: info.mode,
+            workers: self.store.workers(),
+            tasks,
+            memory_bytes: self.store.report().memory_bytes,
+            log: self.log,
+        }
+    }
+
+    /// Closes the store.
+    ///
+    /// # Errors
+    /// As [`Store::close`].
+    pub fn close(self) -> Result<()> {
+        self.store.close()
+    }
+}
+
+impl Kv for StoreKv {
+    type Session = StoreSession;
+
+    fn describe(&self) -> String {
+        let info = self.store.device_info();
+        let log = if self.log { "" } else { ", without a log" };
+        format!("qpair over {} ({}){log}", info.interface, info.mode)
+    }
+
+    fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
+    where
+        F: Fn(usize, StoreSession) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = KvResult<T>> + 'static,
+        T: Send + 'static,
+    {
+        let client = Arc::new(client);
+        let workers = self.store.workers();
+        let joins = (0..clients)
+            .map(|number| -> Box<dyn FnOnce() -> KvResult<T> + Send> {
+                let (client, kv) = (client.clone(), self.clone());
+                let handle = self.store.spawn_on(number % workers, move || {
+                    client(number, StoreSession::new(kv.store.task(), kv.tables.clone()))
+                });
+                Box::new(move || handle.join()?)
+            })
+            .collect();
+        Ok(Clients::new(joins))
+    }
+
+    fn statistics(&self) -> KvResult<KvStatistics> {
+        let (statistics, report) = (self.store.statistics()?, self.store.report());
+        Ok(KvStatistics {
+            device_reads: Some(statistics.device.reads),
+            device_writes: Some(statistics.device.writes),
+            log_flushes: None,
+            log_commits: None,
+            log_bytes: None,
+            store_bytes: Some(report.pages * report.page_size as u64),
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! How a store is opened for a benchmark, and what it then runs on.
+
+use std::path::PathBuf;
+
+use qpair::{Mode, Options, Result, Store};
+use serde::Serialize;
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct StoreKvOptions {
+    /// Where it is; it is made if it is not there.
+    pub store: PathBuf,
+    /// Memory for pages, bytes.
+    pub memory_bytes: u64,
+    /// Interface, and its mode.
+    pub io: Mode,
+    /// Workers; 0: as many as there are cores.
+    pub workers: usize,
+    /// Page size of a store that is made, bytes.
+    pub page_size: usize,
+    /// Go through the page cache.
+    pub buffered: bool,
+    /// Write a log. Without one a crash leaves the store as it was at its last checkpoint.
+    pub log: bool,
+}
+
+impl Default for StoreKvOptions {
+    fn default() -> Self {
+        Self {
+            store: "bench.qpair".into(),
+            memory_bytes: 256 << 20,
+            io: Mode::default(),
+            workers: 0,
+            page_size: 4096,
+            buffered: false,
+            log: true,
+        }
+    }
+}
+
+impl StoreKvOptions {
+    pub(super) fn open(&self) -> Result<Store> {
+        Options::new(&self.store)
+            .memory_bytes(self.memory_bytes)
+            .workers(self.workers)
+            .io(self.io)
+            .page_size(self.page_size)
+            .buffered(self.buffered)
+            .open()
+    }
+}
+
+/// What a store runs on.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreKvReport {
+    /// Interface really in use.
+    pub io: String,
+    /// Its details.
+    pub io_mode: String,
+    /// Workers.
+    pub workers: usize,
+    /// Tasks of each worker.
+    pub tasks: usize,
+    /// Memory for pages, bytes.
+    pub memory_bytes: u64,
+    /// Whether it writes a log.
+    pub log: bool,
+}

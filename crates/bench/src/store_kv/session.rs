@@ -1,0 +1,151 @@
+//! One client of a store: a task with a transaction.
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use qpair::{Error, ErrorKind, Table, TaskStore, TaskTransaction, TransactionOptions};
+
+use crate::kv::{
+    Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId,
+};
+
+use super::StoreLoader;
+
+/// A client of a [`StoreKv`](super::StoreKv).
+pub struct StoreSession {
+    store: TaskStore,
+    tables: Arc<[Table]>,
+    open: Option<TaskTransaction>,
+    options: TransactionOptions,
+    /// A record of a scan.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl std::fmt::Debug for StoreSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreSession").field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn none_open() -> KvError {
+    Error::new(ErrorKind::Invalid, "no transaction is open").into()
+}
+
+impl StoreSession {
+    pub(super) fn new(store: TaskStore, tables: Arc<[Table]>) -> Self {
+        let options = TransactionOptions::default();
+        Self { store, tables, open: None, options, key: Vec::new(), value: Vec::new() }
+    }
+
+    #[inline]
+    fn open(&mut self, table: TableId) -> KvResult<(&mut TaskTransaction, &Table)> {
+        let transaction = self.open.as_mut().ok_or_else(none_open)?;
+        Ok((transaction, &self.tables[table.index()]))
+    }
+}
+
+impl KvSession for StoreSession {
+    type Loader<'session> = StoreLoader;
+
+    async fn begin(&mut self, begin: Begin) -> KvResult<()> {
+        // What is open is rolled back by its drop, before the next one begins.
+        self.open = None;
+        self.options.read_only = begin.read_only;
+        self.options.durability = match begin.durability {
+            Durability::Sync => qpair::Durability::Sync,
+            Durability::Group => qpair::Durability::Group,
+            Durability::Async => qpair::Durability::Async,
+        };
+        self.open = Some(self.store.begin_with(&self.options));
+        Ok(())
+    }
+
+    async fn get_into(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> KvResult<bool> {
+        value.clear();
+        let (transaction, table) = self.open(table)?;
+        Ok(transaction.get_into(table, key, value).await?)
+    }
+
+    async fn get_for_update(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> KvResult<bool> {
+        value.clear();
+        let (transaction, table) = self.open(table)?;
+        Ok(transaction.get_for_update_into(table, key, value).await?)
+    }
+
+    async fn lock(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
+        let (transaction, table) = self.open(table)?;
+        Ok(transaction.lock(table, key).await?)
+    }
+
+    async fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
+        let (transaction, table) = self.open(table)?;
+        Ok(transaction.put(table, key, value).await?)
+    }
+
+    async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
+        // The key is known to be new: no need to look.
+        self.put(table, key, value).await
+    }
+
+    async fn delete(&mut self, table: TableId, key: &[u8]) -> KvResult<bool> {
+        let (transaction, table) = self.open(table)?;
+        Ok(transaction.delete(table, key).await?)
+    }
+
+    async fn scan<F>(
+        &mut self,
+        table: TableId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        limit: usize,
+        mut each: F,
+    ) -> KvResult<()>
+    where
+        F: FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    {
+        let Self { tables, open, key, value, .. } = self;
+        let transaction = open.as_mut().ok_or_else(none_open)?;
+        let to = if range.to.is_empty() { Bound::Unbounded } else { Bound::Excluded(range.to) };
+        let bounds = (Bound::Included(range.from), to);
+        let mut records = transaction.range::<[u8], _>(&tables[table.index()], bounds)?;
+        if direction == Direction::Backward {
+            records = records.reverse();
+        }
+        for _ in 0..limit {
+            key.clear();
+            value.clear();
+            if !records.next_into(key, value).await? || each(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self) -> KvResult<()> {
+        let transaction = self.open.take().ok_or_else(none_open)?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    async fn rollback(&mut self) -> KvResult<()> {
+        self.open = None;
+        Ok(())
+    }
+
+    async fn loader(&mut self, table: TableId) -> KvResult<StoreLoader> {
+        self.open = None;
+        Ok(StoreLoader::new(self.tables[table.index()].task().bulk_loader().await?))
+    }
+}
