@@ -39,6 +39,10 @@ impl Progress for Bar {
         self.bar().set_position(done);
     }
 
+    fn note(&self, note: &str) {
+        self.bar().set_message(note.to_owned());
+    }
+
     fn end(&self) {
         self.bar().finish_and_clear();
     }

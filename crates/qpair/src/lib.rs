@@ -51,11 +51,11 @@ pub use options::Options;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
-    Commit, Durability, Error, ErrorKind, Isolation, JoinHandle, KEY_LEN_MAX, PAGE_SIZE_MAX,
-    PAGE_SIZE_MIN, Range, Result, Savepoint, Snapshot, Store, StoreOptions, StoreReport,
-    StoreStatistics, Table, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
-    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
-    TransactionState, VALUE_LEN_MAX, key_len_max, yield_now,
+    BulkLoader, Commit, Durability, Error, ErrorKind, Isolation, JoinHandle, KEY_LEN_MAX,
+    PAGE_SIZE_MAX, PAGE_SIZE_MIN, Range, Result, Savepoint, Snapshot, Store, StoreOptions,
+    StoreReport, StoreStatistics, Table, TaskRange, TaskSnapshot, TaskStore, TaskTable,
+    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
+    TransactionRange, TransactionState, VALUE_LEN_MAX, key_len_max, yield_now,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 pub use report::{OpenReport, PassedOver};

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use qpair::{Error, ErrorKind, Table, TaskStore, TaskTransaction, TransactionOptions};
 
-use crate::kv::{
-    Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId,
-};
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId};
 
 use super::StoreLoader;
 

@@ -1,4 +1,4 @@
-//! `qpair bench lookup|update|scan|insert|io|peak`.
+//! `qpair bench lookup|update|scan|insert|tpcc|ycsb|commit|io|peak`.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,18 @@ use qpair::Mode;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
 use crate::bar::Bar;
+use crate::command::bench_commit::Commit;
 use crate::command::bench_io::Io;
 use crate::command::bench_peak::Peak;
+use crate::command::bench_tpcc::Tpcc;
+use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::store_args::{parse_mode, parse_size};
 use crate::text::count;
 
-/// Measure a store: random lookups, updates, scans, or inserts
+/// Measure a store: lookups, updates, scans, inserts, TPC-C, YCSB, commits; or a device
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -32,6 +35,9 @@ enum What {
     Scan(RunArgs),
     /// Insert all records in random order into a new store; --seconds does not count
     Insert(RunArgs),
+    Tpcc(Tpcc),
+    Ycsb(Ycsb),
+    Commit(Commit),
     /// Run workloads over files, devices and specifiers: fio's options and job files
     Io(Io),
     Peak(Peak),
@@ -123,6 +129,9 @@ impl Bench {
             What::Update(args) => (Workload::Update, args),
             What::Scan(args) => (Workload::Scan, args),
             What::Insert(args) => (Workload::Insert, args),
+            What::Tpcc(tpcc) => return tpcc.run(),
+            What::Ycsb(ycsb) => return ycsb.run(),
+            What::Commit(commit) => return commit.run(),
             What::Io(io) => return io.run(),
             What::Peak(peak) => return peak.run(),
         };

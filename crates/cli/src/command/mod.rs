@@ -2,8 +2,12 @@
 
 mod advise;
 mod bench;
+mod bench_commit;
 mod bench_io;
 mod bench_peak;
+mod bench_store;
+mod bench_tpcc;
+mod bench_ycsb;
 mod check;
 mod completions;
 mod delete;

@@ -1,0 +1,173 @@
+//! What `bench tpcc`, `ycsb` and `commit` have in common: which store, how to open it, and how reports look.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use qpair::Mode;
+use qpair_bench::kv::Durability;
+use qpair_bench::{StoreKv, StoreKvOptions, StoreKvReport};
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::store_args::{parse_mode, parse_size};
+use crate::text::{count, size};
+
+use super::bench::parse_seconds;
+
+/// Arguments of the workloads of transactions.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The store; made and loaded if it is not there
+    #[arg(long, value_name = "PATH")]
+    pub(super) store: PathBuf,
+
+    /// Memory for pages
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
+    memory: u64,
+
+    /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    pub(super) io: Mode,
+
+    /// Workers: threads, one to a core [default: as many as cores]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
+    pub(super) seconds: f64,
+
+    /// Seconds to run before that
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
+    pub(super) warm_up: f64,
+
+    /// Write no log: a crash leaves the store as it was at its last checkpoint
+    #[arg(long)]
+    no_log: bool,
+
+    /// Page size of a store that is made
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
+    page_size: u64,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    pub(super) buffered: bool,
+
+    /// What data and inputs follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `--durability`.
+pub(super) fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
+    text.parse()
+}
+
+impl RunArgs {
+    /// Opens the store with a workload's tables.
+    pub(super) fn open(&self, tables: &[&str]) -> Result<StoreKv> {
+        let options = StoreKvOptions {
+            store: self.store.clone(),
+            memory_bytes: self.memory,
+            io: self.io,
+            workers: self.workers.unwrap_or(0),
+            page_size: usize::try_from(self.page_size).unwrap_or(usize::MAX),
+            buffered: self.buffered,
+            log: !self.no_log,
+        };
+        Ok(StoreKv::open(&options, tables)?)
+    }
+}
+
+/// A workload's report, and what the store ran on.
+#[derive(Serialize)]
+pub(super) struct Full<'a, R> {
+    #[serde(flatten)]
+    pub(super) ran_on: &'a StoreKvReport,
+    #[serde(flatten)]
+    pub(super) report: &'a R,
+}
+
+/// Lines of a name and a value, in the order in which they are added.
+pub(super) struct Lines(Vec<(&'static str, String)>);
+
+impl Lines {
+    /// Begins with what the store runs on.
+    pub(super) fn of(ran_on: &StoreKvReport, durability: &str) -> Self {
+        let log = if ran_on.log { "" } else { ", no log" };
+        Self(vec![
+            ("interface", format!("{} ({})", ran_on.io, ran_on.io_mode)),
+            (
+                "workers",
+                format!("{} of {} tasks; commits: {durability}{log}", ran_on.workers, ran_on.tasks),
+            ),
+        ])
+    }
+
+    pub(super) fn add(&mut self, name: &'static str, value: impl Into<String>) {
+        self.0.push((name, value.into()));
+    }
+
+    /// Size of the store and of its memory.
+    pub(super) fn add_store(&mut self, what: &str, bytes: Option<u64>, ran_on: &StoreKvReport) {
+        let bytes = bytes.map_or(String::new(), |bytes| format!(", {}", size(bytes)));
+        self.add("store", format!("{what}{bytes} over {} of memory", size(ran_on.memory_bytes)));
+    }
+
+    pub(super) fn add_loaded(&mut self, records_per_s: Option<f64>) {
+        if let Some(speed) = records_per_s {
+            self.add("loaded at", format!("{} records/s", count(speed as u64)));
+        }
+    }
+
+    /// What the log did, if anybody knows.
+    pub(super) fn add_log(&mut self, bytes_per_commit: Option<f64>, per_flush: Option<f64>) {
+        let bytes = bytes_per_commit.map(|bytes| format!("{bytes:.0} bytes per transaction"));
+        let per_flush = per_flush.map(|commits| format!("{commits:.1} commits per flush"));
+        let known: Vec<String> = bytes.into_iter().chain(per_flush).collect();
+        if !known.is_empty() {
+            self.add("log", known.join(", "));
+        }
+    }
+
+    /// Requests to the device per operation.
+    pub(super) fn add_device(&mut self, of: &str, reads: Option<f64>, writes: Option<f64>) {
+        if let (Some(reads), Some(writes)) = (reads, writes) {
+            self.add("device", format!("{reads:.3} reads and {writes:.3} writes per {of}"));
+        }
+    }
+
+    pub(super) fn add_seconds(&mut self, by_second: &[u64], of: &str) {
+        if let (Some(slowest), Some(fastest)) = (by_second.iter().min(), by_second.iter().max()) {
+            self.add("by second", format!("{} to {} {of}", count(*slowest), count(*fastest)));
+        }
+    }
+
+    /// The lines, aligned.
+    pub(super) fn into_text(self) -> Vec<String> {
+        self.0.into_iter().map(|(name, value)| format!("{name:<14} {value}")).collect()
+    }
+}
+
+/// A table: names to the left, numbers to the right.
+pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column).map(String::len));
+        cells.chain([header[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let head = line(&mut header.iter().copied());
+    let rows = rows.iter().map(|row| line(&mut row.iter().map(String::as_str)));
+    std::iter::once(head).chain(rows).collect()
+}

@@ -1,0 +1,170 @@
+//! `qpair bench tpcc`.
+
+use clap::Args;
+use qpair_bench::StoreKvReport;
+use qpair_bench::kv::Durability;
+use qpair_bench::tpcc::{CheckReport, Scale, TPCC_TABLES, TpccOptions, TpccReport, run_tpcc};
+
+use crate::bar::Bar;
+use crate::failure::{Exit, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::text::count;
+
+use super::bench::to_json;
+use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
+
+/// TPC-C: five types of transactions over nine tables, without think time
+#[derive(Args, Debug)]
+#[command(after_help = "\
+All five transactions run in the standard's mix. tx/s counts all types; tpmC counts new orders committed per
+minute, with no think time, not audited. Each worker runs --tasks terminals, each of which does one transaction after the
+other. A transaction that meets a conflict is tried again; its latency has all attempts. A store that is not there
+is made and loaded: about 75 MB a warehouse.
+
+Exit codes: 0 done; 1 a condition of --check does not hold; 2 wrong use; 3 an error; 130 interrupted.
+
+Examples:
+  qpair bench tpcc --store t.qpair --warehouses 25 --memory 300MiB --workers 2
+  qpair bench tpcc --store t.qpair --warehouses 5 --memory 4GiB --no-log --seconds 30 --json
+  qpair bench tpcc --store t.qpair --warehouses 25 --load-only --check")]
+pub(crate) struct Tpcc {
+    #[command(flatten)]
+    run: RunArgs,
+
+    /// Warehouses
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    warehouses: u32,
+
+    /// Terminals of each worker
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    tasks: usize,
+
+    /// What commits wait for: sync, group or async
+    #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
+    durability: Durability,
+
+    /// Check the standard's twelve consistency conditions afterwards
+    #[arg(long)]
+    check: bool,
+
+    /// Load, and check if asked to, but run nothing
+    #[arg(long)]
+    load_only: bool,
+
+    /// Items [default: the standard's 100000]
+    #[arg(long, value_name = "N", hide = true, default_value_t = 100_000)]
+    items: u32,
+
+    /// Customers of a district [default: the standard's 3000]
+    #[arg(long, value_name = "N", hide = true, default_value_t = 3000)]
+    customers: u16,
+}
+
+impl Tpcc {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let kv = self.run.open(&TPCC_TABLES)?;
+        let ran_on = kv.report(self.tasks);
+        let scale =
+            Scale { warehouses: self.warehouses, items: self.items, customers: self.customers };
+        let options = TpccOptions {
+            scale,
+            terminals: ran_on.workers.saturating_mul(self.tasks),
+            seconds: if self.load_only { 0.0 } else { self.run.seconds },
+            warm_up_seconds: self.run.warm_up,
+            durability: self.durability,
+            read_first: true,
+            check: self.check,
+            seed: self.run.seed,
+        };
+        let outcome = run_tpcc(&kv, &options, &Bar::new(interrupt.clone()));
+        kv.close()?;
+        if interrupt.is_requested() {
+            eprintln!("qpair: interrupted; the store was closed");
+            return Ok(Exit::Interrupted);
+        }
+        let report = outcome?;
+        let mut out = Output::new();
+        if self.run.json {
+            out.line(to_json(&Full { ran_on: &ran_on, report: &report })?)?;
+        } else {
+            for line in text(&report, &ran_on) {
+                out.line(line)?;
+            }
+        }
+        out.finish()?;
+        let holds = report.check.as_ref().is_none_or(CheckReport::holds);
+        Ok(if holds { Exit::Done } else { Exit::Negative })
+    }
+}
+
+fn text(report: &TpccReport, ran_on: &StoreKvReport) -> Vec<String> {
+    let mut lines = Lines::of(ran_on, &report.durability);
+    lines.add_store(
+        &format!("{} warehouses", count(report.warehouses.into())),
+        report.store_bytes,
+        ran_on,
+    );
+    lines.add_loaded(report.load_records_per_s);
+    let mut text = if report.seconds > 0.0 {
+        let (tx, tpmc) = (count(report.tx_per_s as u64), count(report.tpmc as u64));
+        lines.add("transactions", format!("{tx} /s of all types over {:.1} s", report.seconds));
+        lines.add("tpmC", format!("{tpmc} ({})", report.tpmc_note));
+        lines.add_device("transaction", report.device_reads_per_tx, report.device_writes_per_tx);
+        lines.add_log(report.log_bytes_per_tx, report.commits_per_flush);
+        lines
+            .add("CPU", format!("{:.2} us per transaction, user and system", report.cpu_us_per_tx));
+        lines.add_seconds(&report.tx_by_second, "transactions");
+        let mut text = lines.into_text();
+        text.push(String::new());
+        text.extend(types(report));
+        text
+    } else {
+        lines.into_text()
+    };
+    if let Some(check) = &report.check {
+        text.push(String::new());
+        text.extend(conditions(check));
+    }
+    text
+}
+
+fn types(report: &TpccReport) -> Vec<String> {
+    let header =
+        ["type", "count", "p50 us", "p95 us", "p99 us", "max us", "rolled back", "conflicts"];
+    let order = ["new_order", "payment", "order_status", "delivery", "stock_level"];
+    let rows: Vec<Vec<String>> = order
+        .iter()
+        .filter_map(|name| {
+            let (kind, latency) = (report.types.get(name)?, report.latency_us.get(name)?);
+            let us = |us: f64| format!("{us:.0}");
+            let mut row = vec![(*name).to_owned(), count(kind.count)];
+            row.extend([latency.p50, latency.p95, latency.p99, latency.max].map(us));
+            row.extend([kind.rolled_back, kind.conflicts].map(count));
+            Some(row)
+        })
+        .collect();
+    table(&header, &rows)
+}
+
+fn conditions(check: &CheckReport) -> Vec<String> {
+    if check.holds() {
+        let looked_at = check.conditions.iter().map(|condition| condition.looked_at).sum();
+        return vec![format!(
+            "all twelve consistency conditions hold ({} looked at)",
+            count(looked_at)
+        )];
+    }
+    let mut lines = Vec::new();
+    for condition in check.conditions.iter().filter(|condition| condition.broken > 0) {
+        lines.push(format!(
+            "condition {} does not hold, {} times: {}",
+            condition.number,
+            count(condition.broken),
+            condition.says
+        ));
+        lines.extend(condition.examples.iter().map(|example| format!("  {example}")));
+    }
+    lines
+}
