@@ -9,6 +9,7 @@
 
 mod bad_stores;
 mod bench_io;
+mod bench_transactions;
 mod doctor;
 mod harness;
 mod interrupts;

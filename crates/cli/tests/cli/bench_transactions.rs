@@ -1,0 +1,123 @@
+//! `qpair bench tpcc`, `ycsb` and `commit` on small stores.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::harness::{Directory, Run};
+
+const SMALL: &str = "--memory 16MiB --workers 2 --warm-up 0";
+
+fn tpcc(directory: &Directory, words: &str) -> Run {
+    directory.run(&format!("bench tpcc {SMALL} --items 300 --customers 40 --tasks 4 {words}"))
+}
+
+/// A number of a JSON object, by its path.
+#[track_caller]
+fn number(json: &str, path: &[&str]) -> f64 {
+    let value: serde_json::Value = serde_json::from_str(json).unwrap();
+    let found = path.iter().fold(&value, |value, name| &value[*name]);
+    found.as_f64().unwrap_or_else(|| panic!("no number {path:?} in {json}"))
+}
+
+#[test]
+fn tpcc_loads_runs_and_checks() {
+    let directory = Directory::new();
+    let loaded = tpcc(&directory, "--store t --warehouses 2 --load-only --check").done();
+    assert!(loaded.contains("loaded at") && loaded.contains("all twelve"), "{loaded}");
+    assert!(!loaded.contains("tpmC"), "{loaded}");
+    let json = tpcc(&directory, "--store t --warehouses 2 --seconds 0.3 --check --json").done();
+    for path in [
+        &["tx_per_s"][..],
+        &["tpmc"],
+        &["latency_us", "new_order", "p50"],
+        &["latency_us", "payment", "p95"],
+        &["latency_us", "delivery", "p99"],
+        &["types", "new_order", "count"],
+        &["store_bytes"],
+        &["cpu_us_per_tx"],
+    ] {
+        assert!(number(&json, path) > 0.0, "{path:?} in {json}");
+    }
+    assert_eq!(number(&json, &["warehouses"]), 2.0);
+    assert!(json.contains("\"commits_per_flush\"") && json.contains("not audited"), "{json}");
+    let text = tpcc(&directory, "--store t --warehouses 2 --seconds 0.2 --durability async").done();
+    for word in ["transactions", "tpmC", "no think time", "stock_level", "rolled back"] {
+        assert!(text.contains(word), "no {word} in {text}");
+    }
+    tpcc(&directory, "--store t --warehouses 3")
+        .failed(3, &["2 warehouses; 3 were asked for", "--warehouses 2"]);
+    assert!(directory.run("check t").done().contains("no damage found"));
+}
+
+#[test]
+fn tpcc_tells_of_what_is_broken() {
+    let directory = Directory::new();
+    tpcc(&directory, "--store t --warehouses 1 --load-only").done();
+    // The new order 30 of district 1.
+    directory.run("delete t --table new_order --key-hex 00000001010000001e").done();
+    let broken = tpcc(&directory, "--store t --warehouses 1 --load-only --check");
+    assert_eq!(broken.code, Some(1), "{}{}", broken.out, broken.err);
+    assert!(broken.out.contains("condition 3 does not hold"), "{}", broken.out);
+    assert!(broken.out.contains("order 1/1/30"), "{}", broken.out);
+}
+
+#[test]
+fn tpcc_is_interrupted() {
+    let directory = Directory::new();
+    let words = format!(
+        "bench tpcc {SMALL} --store t --items 300 --customers 40 --tasks 4 --seconds 60"
+    );
+    let mut command = directory.command(&words);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty());
+    assert!(directory.run("check t").done().contains("no damage found"));
+}
+
+#[test]
+fn ycsb_runs_its_workloads() {
+    let directory = Directory::new();
+    for workload in ["A", "b", "C", "D", "E", "F"] {
+        let words = format!(
+            "bench ycsb {SMALL} --store y --records 2000 --operations 2000 --tasks 4 --json \
+             --workload {workload}"
+        );
+        let json = directory.run(&words).done();
+        assert_eq!(number(&json, &["ops"]), 2000.0);
+        assert!(number(&json, &["ops_per_s"]) > 0.0);
+    }
+    let run = |words: &str| directory.run(&format!("bench ycsb {SMALL} --store y {words}"));
+    let text = run("--workload F --records 2000 --seconds 0.2").done();
+    assert!(text.contains("read_modify_write") && text.contains("operations"), "{text}");
+    run("--workload A --records 7").failed(3, &["2000 records", "--records 2000"]);
+    run("--workload G").failed(2, &["no workload"]);
+    run("--workload A --durability never").failed(2, &["no durability"]);
+}
+
+#[test]
+fn commits_stand_beside_the_device_alone() {
+    let directory = Directory::new();
+    let run = |words: &str| directory.run(&format!("bench commit {SMALL} {words}"));
+    let json = run("--store c --records 1000 --seconds 0.3 --baseline 0.1 --json").done();
+    for path in [
+        &["commits_per_s"][..],
+        &["latency_us", "p50"],
+        &["baseline", "latency_us", "p50"],
+        &["p50_over_baseline"],
+    ] {
+        assert!(number(&json, path) > 0.0, "{path:?} in {json}");
+    }
+    // The baseline has changed nothing.
+    assert!(directory.run("check c").done().contains("no damage found"));
+    let text = run("--store c --records 1000 --seconds 0.2 --clients 8 --durability group").done();
+    assert!(text.contains("8 clients") && text.contains("p99"), "{text}");
+    let json =
+        run("--store i --insert --records 5000 --rows 100 --clients 8 --durability async --json");
+    assert_eq!(number(&json.done(), &["commits"]), 50.0);
+    assert_eq!(directory.run("scan i --table bench --count").done().trim(), "5000");
+    run("--store i --insert --records 5000").failed(3, &["5000 records already"]);
+}
