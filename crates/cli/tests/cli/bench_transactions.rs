@@ -1,7 +1,7 @@
 //! `qpair bench tpcc`, `ycsb` and `commit` on small stores.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Directory, Run};
 
@@ -64,12 +64,15 @@ fn tpcc_tells_of_what_is_broken() {
 #[test]
 fn tpcc_is_interrupted() {
     let directory = Directory::new();
-    let words = format!(
-        "bench tpcc {SMALL} --store t --items 300 --customers 40 --tasks 4 --seconds 60"
-    );
+    let words =
+        format!("bench tpcc {SMALL} --store t --items 300 --customers 40 --tasks 4 --seconds 60");
     let mut command = directory.command(&words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    // Signals are taken over before the store is made.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !directory.path("t").exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.is_ok_and(|status| status.success()));
     let output = child.wait_with_output().unwrap();
