@@ -6,17 +6,24 @@
 pub enum Canary {
     /// Closing does not flush before the labels say that all is there.
     CloseBeforeFlush,
+    /// Commits are acknowledged when their record is written, not when it survives power loss.
+    AcknowledgeBeforeFlush,
+    /// The pages that only the last durable checkpoint needs are used again before the next one is durable.
+    ReuseBeforeRecord,
 }
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 1] = [Self::CloseBeforeFlush];
+    pub const ALL: [Self; 3] =
+        [Self::CloseBeforeFlush, Self::AcknowledgeBeforeFlush, Self::ReuseBeforeRecord];
 
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::CloseBeforeFlush => "close-before-flush",
+            Self::AcknowledgeBeforeFlush => "acknowledge-before-flush",
+            Self::ReuseBeforeRecord => "reuse-before-record",
         }
     }
 }

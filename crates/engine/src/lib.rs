@@ -12,10 +12,10 @@
 #![forbid(unsafe_code)]
 
 mod canary;
+mod checkpoint;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
-#[allow(dead_code, unused_imports, reason = "the store does not use it yet")]
 mod log;
 mod overflow;
 mod page;
@@ -32,9 +32,10 @@ mod tx;
 pub use canary::Canary;
 pub use error::{Error, ErrorKind, Result};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
+pub use shared::Recovered;
 pub use store::{
-    BulkLoader, CheckReport, Range, Store, StoreOptions, StoreReport, StoreStatistics, Table,
-    TableCheck, TaskRange, TaskTable, yield_now,
+    BulkLoader, CheckReport, Range, RecoveryProgress, Store, StoreOptions, StoreReport,
+    StoreStatistics, Table, TableCheck, TaskRange, TaskTable, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

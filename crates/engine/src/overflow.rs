@@ -171,9 +171,15 @@ impl ReservedRun {
         }
     }
 
-    /// Something refers to the pages now.
+    /// The pages are somebody else's to give back; nothing in the trees refers to them yet.
+    pub(crate) fn keep_detached(&self) {
+        self.kept.set(true);
+    }
+
+    /// Something in the trees refers to the pages now.
     pub(crate) fn keep(&self) {
         self.kept.set(true);
+        current(|worker| worker.shared().space.attach(self.page_id, self.pages));
     }
 }
 
@@ -192,7 +198,7 @@ impl Drop for ReservedRun {
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let page_id = shared.space.reserve(pages)?;
+    let page_id = shared.space.reserve_detached(pages)?;
     let descriptor = Descriptor {
         page_id,
         stamp: fastrand::u64(..),
@@ -262,7 +268,7 @@ pub(crate) async fn read(
     descriptor: Descriptor,
     output: &mut Vec<u8>,
 ) -> Result<bool> {
-    if descriptor.page_id.saturating_add(descriptor.pages.into()) > shared.space.high_water() {
+    if descriptor.page_id.saturating_add(descriptor.pages.into()) > shared.space.capacity() {
         return Err(Error::new(
             ErrorKind::Corrupt,
             format!("a large value at page {} past the store's end", descriptor.page_id),

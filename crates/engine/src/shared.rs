@@ -1,16 +1,54 @@
 //! What all workers of a store share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use qpair_block::BlockDevice;
+use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
+use crate::checkpoint::{Checkpoints, Gate, Record};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Durable, LogGeometry};
 use crate::pool::Pool;
 use crate::space::Space;
-use crate::task::Remote;
-use crate::tx::Tx;
+use crate::task::{Alone, Remote};
+use crate::tx::{Durability, Tx};
+
+/// Where the root of a tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// In this frame, pinned.
+    Open(FrameIndex),
+    /// In this page; the tree was not used since the store was opened.
+    Closed(u64),
+}
+
+/// How a store keeps its log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogOptions {
+    /// Whether there is one.
+    pub(crate) enabled: bool,
+    /// Whether a write of the log waits until it survives power loss.
+    pub(crate) flushed: bool,
+    /// Bytes of log after which a checkpoint begins.
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) segment_bytes: u32,
+    /// Of changes that are not part of a transaction.
+    pub(crate) durability: Durability,
+}
+
+/// What recovery did when the store was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Commits of the log that were made again.
+    pub commits: u64,
+    /// Commits in the log that were acknowledged to nobody, and were left out.
+    pub dropped: u64,
+    /// Bytes of log that were read.
+    pub bytes: u64,
+}
 
 /// The parts of an open store that every worker and every caller reach.
 pub(crate) struct Shared {
@@ -21,11 +59,47 @@ pub(crate) struct Shared {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) page_size: usize,
     pub(crate) read_only: bool,
+    pub(crate) store_id: [u8; 16],
     pub(crate) remotes: Vec<Arc<Remote>>,
     /// A bug planted for the simulation to find.
     pub(crate) canary: Option<Canary>,
+    /// Every change of the trees is between its entering and leaving.
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) checkpoints: Checkpoints,
+    /// Who makes a checkpoint, or drops a table.
+    pub(crate) checkpointing: Arc<Alone>,
+    /// Who loads the root of a tree.
+    pub(crate) opening: Arc<Alone>,
+    /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
+    roots: Mutex<BTreeMap<u32, Root>>,
+    /// Ids of the tables that were dropped since the store was opened, and whether there are any.
+    dropped: Mutex<Vec<u32>>,
+    any_dropped: AtomicBool,
+    /// Those of which pages are being given back.
+    dropping: Mutex<Vec<u32>>,
+    /// The newest durable checkpoint's.
+    record: Mutex<Record>,
+    /// For each worker: a commit between its stamp and its record, which no other may come between.
+    pub(crate) stamping: Vec<Arc<Alone>>,
+    /// How far the logs are durable.
+    pub(crate) durable: Durable,
+    pub(crate) log: LogOptions,
+    pub(crate) log_geometry: LogGeometry,
+    /// Bytes appended to the logs since the last checkpoint began, and in all.
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) log_bytes_total: AtomicU64,
+    /// Writes of the logs, each of which made durable what had gathered.
+    pub(crate) log_writes: AtomicU64,
+    /// A checkpoint was asked for, and is not over.
+    pub(crate) checkpoint_wanted: AtomicBool,
+    /// Segments of logs that hold nothing any more, by their byte offsets.
+    spare_segments: Mutex<Vec<u64>>,
+    /// What recovery did, if there was one.
+    pub(crate) recovered: OnceLock<Recovered>,
     /// The first write or flush that failed; final.
     failure: OnceLock<Error>,
+    /// The workers have their logs, and a checkpoint says where those begin.
+    logs_begun: AtomicBool,
     /// The members say that the store is being changed.
     marked_open: AtomicBool,
     /// No change may begin any more.
@@ -40,18 +114,43 @@ impl Shared {
         device: Arc<dyn BlockDevice>,
         page_size: usize,
         read_only: bool,
+        store_id: [u8; 16],
         remotes: Vec<Arc<Remote>>,
+        log: LogOptions,
     ) -> Self {
+        let block_bytes = device.info().logical_block_bytes.max(page_size.min(4096) as u32);
+        let segment_bytes = log.segment_bytes.max(page_size.max(4 * block_bytes as usize) as u32);
         Self {
+            stamping: remotes.iter().map(|_| Arc::default()).collect(),
+            durable: Durable::new(remotes.len()),
+            log,
+            log_geometry: LogGeometry { block_bytes, segment_bytes },
+            log_bytes: AtomicU64::new(0),
+            log_bytes_total: AtomicU64::new(0),
+            log_writes: AtomicU64::new(0),
+            checkpoint_wanted: AtomicBool::new(false),
+            spare_segments: Mutex::default(),
             pool,
             space,
             tx,
             device,
             page_size,
             read_only,
+            store_id,
             remotes,
             canary: None,
+            gate: Arc::default(),
+            checkpoints: Checkpoints::default(),
+            checkpointing: Arc::default(),
+            opening: Arc::default(),
+            dropped: Mutex::default(),
+            any_dropped: AtomicBool::new(false),
+            dropping: Mutex::default(),
+            roots: Mutex::default(),
+            record: Mutex::default(),
+            recovered: OnceLock::new(),
             failure: OnceLock::new(),
+            logs_begun: AtomicBool::new(false),
             marked_open: AtomicBool::new(false),
             closing: AtomicBool::new(false),
         }
@@ -60,6 +159,80 @@ impl Shared {
     /// Whether this bug is planted.
     pub(crate) fn has_canary(&self, canary: Canary) -> bool {
         self.canary == Some(canary)
+    }
+
+    /// Roots of all trees.
+    pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A table is gone: nothing may be put into it any more.
+    pub(crate) fn note_dropped(&self, tree: u32) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
+        self.any_dropped.store(true, Ordering::Release);
+    }
+
+    /// A dropped table's pages are being given back, or all were.
+    pub(crate) fn note_dropping(&self, tree: u32, begun: bool) {
+        let mut dropping = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        dropping.retain(|other| *other != tree);
+        if begun {
+            dropping.push(tree);
+        }
+    }
+
+    /// Tables whose pages are being given back.
+    pub(crate) fn dropping(&self) -> usize {
+        self.dropping.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Refuses the use of a table that was dropped.
+    #[inline(always)]
+    pub(crate) fn check_table(&self, tree: u32) -> Result<()> {
+        if self.any_dropped.load(Ordering::Acquire)
+            && self.dropped.lock().unwrap_or_else(PoisonError::into_inner).contains(&tree)
+        {
+            return Err(Error::new(ErrorKind::NotFound, "the table was dropped"));
+        }
+        Ok(())
+    }
+
+    /// The newest durable checkpoint's record.
+    pub(crate) fn record(&self) -> Record {
+        *self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a newer one; the one before.
+    pub(crate) fn replace_record(&self, record: Record) -> Record {
+        std::mem::replace(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner), record)
+    }
+
+    /// The stamp of the last commit that is in the trees in full.
+    pub(crate) fn last_stamp(&self) -> u64 {
+        self.tx.clock.stable()
+    }
+
+    /// A stamp that no commit to come is below.
+    pub(crate) fn next_stamp(&self) -> u64 {
+        self.last_stamp() + 1
+    }
+
+    pub(crate) fn spare_segments(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.spare_segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps segments for the logs to go on in; those that are too many become free pages.
+    pub(crate) fn keep_spare_segments(&self, segments: Vec<u64>) {
+        let segment_bytes = u64::from(self.log_geometry.segment_bytes);
+        let most = (self.log.checkpoint_bytes / segment_bytes) as usize + 2 * self.remotes.len();
+        let mut spare = self.spare_segments();
+        spare.extend(segments);
+        let page_size = self.page_size as u64;
+        while spare.len() > most
+            && let Some(offset_bytes) = spare.pop()
+        {
+            self.space.free(offset_bytes / page_size, segment_bytes / page_size);
+        }
     }
 
     /// Keeps the cause of a failed write or flush: from now on the store is read-only.
@@ -94,6 +267,15 @@ impl Shared {
 
     pub(crate) fn mark_open(&self) {
         self.marked_open.store(true, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn logs_begun(&self) -> bool {
+        self.logs_begun.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_logs_begun(&self) {
+        self.logs_begun.store(true, Ordering::Release);
     }
 
     /// Lets no change begin from now on. Those under way go on until they ask [`Shared::is_closing`].

@@ -9,7 +9,8 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::arena::{Arena, ArenaOptions, Buffer};
 use crate::latch::{Blocked, Latch, Version};
@@ -28,6 +29,8 @@ struct Header {
     parent_position: AtomicU16,
     state: AtomicU8,
     dirty: AtomicBool,
+    epoch: AtomicU32,
+    target: AtomicU64,
     buffer: UnsafeCell<Option<Buffer>>,
 }
 
@@ -59,6 +62,8 @@ impl FrameTable {
                 parent_position: AtomicU16::new(0),
                 state: AtomicU8::new(0),
                 dirty: AtomicBool::new(false),
+                epoch: AtomicU32::new(0),
+                target: AtomicU64::new(0),
                 buffer: UnsafeCell::new(arena.lease()),
             })
             .collect();
@@ -132,6 +137,35 @@ impl FrameTable {
     #[inline(always)]
     pub fn set_dirty(&self, frame: FrameIndex, dirty: bool) {
         self.header(frame).dirty.store(dirty, Relaxed);
+    }
+
+    /// A number that goes with the page: the pool's checkpoint in which its content was last accounted for.
+    #[inline(always)]
+    #[must_use]
+    pub fn epoch(&self, frame: FrameIndex) -> u32 {
+        // Acquire: who sees the number sees the page id that was set before it.
+        self.header(frame).epoch.load(Acquire)
+    }
+
+    /// Sets [`FrameTable::epoch`]; by the holder of the exclusive latch.
+    #[inline(always)]
+    pub fn set_epoch(&self, frame: FrameIndex, epoch: u32) {
+        self.header(frame).epoch.store(epoch, Release);
+    }
+
+    /// A word that goes with the page: where the pool means to write it.
+    #[inline(always)]
+    #[must_use]
+    pub fn target(&self, frame: FrameIndex) -> u64 {
+        self.header(frame).target.load(Acquire)
+    }
+
+    /// Replaces [`FrameTable::target`] if it is still `from`; the word that is there otherwise. No latch is needed.
+    ///
+    /// # Errors
+    /// The word that somebody else put there.
+    pub fn change_target(&self, frame: FrameIndex, from: u64, to: u64) -> Result<(), u64> {
+        self.header(frame).target.compare_exchange(from, to, AcqRel, Acquire).map(drop)
     }
 
     /// The frame that held the reference to this one when last seen, and at which position: a hint, may be stale.

@@ -10,6 +10,7 @@
 
 mod chunk;
 mod describe;
+mod durable;
 mod merge;
 mod position;
 mod reader;
@@ -21,6 +22,7 @@ mod window;
 mod writer;
 
 pub(crate) use describe::describe;
+pub(crate) use durable::Durable;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
 pub(crate) use reader::{LogEnd, LogReader, LogStep};

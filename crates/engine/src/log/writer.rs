@@ -199,6 +199,15 @@ impl LogWriter {
             && (left < self.geometry.segment_bytes / 2 || self.pending_bytes() > left as usize)
     }
 
+    /// Bytes that surely still find room without another segment, less than there is.
+    pub(crate) fn room_bytes(&self) -> usize {
+        // The last segment is only named; each loses its header, the heads of chunks and an unused end.
+        let whole = self.upcoming.len().saturating_sub(1) as u64;
+        let segment = u64::from(self.geometry.segment_bytes);
+        let room = whole * (segment - segment / 4) + u64::from(self.left_bytes()) / 2;
+        (room as usize).saturating_sub(self.pending_bytes())
+    }
+
     /// Gives the log a segment to go on in, by its byte offset.
     pub(crate) fn give_segment(&mut self, offset_bytes: u64) {
         self.upcoming.push_back(offset_bytes);

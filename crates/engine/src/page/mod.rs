@@ -77,8 +77,10 @@ pub(crate) enum PageKind {
     Leaf = 2,
     /// A part of a value that is too large for a leaf.
     Overflow = 3,
-    /// A part of the list of free pages of a closed store.
-    FreeList = 4,
+    /// A checkpoint record.
+    CheckpointRecord = 4,
+    /// A part of a checkpoint's image: roots, logs, pages in use.
+    CheckpointImage = 5,
 }
 
 /// Bytes of a leaf's slot: head u32, record offset u16, key length u16.

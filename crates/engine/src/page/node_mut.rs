@@ -165,7 +165,12 @@ impl<'a> NodeMut<'a> {
         self.bytes.store_u64(field::LAST_CHILD, child);
     }
 
-    /// Stamps the page's own id and checksum before it goes to the device.
+    /// Names the place where the page is about to be written.
+    pub(crate) fn set_page_id(&mut self, page_id: u64) {
+        self.bytes.store_u64(field::PAGE_ID, page_id);
+    }
+
+    /// Seals the page before it goes to the device.
     pub(crate) fn set_checksum(&mut self, checksum: u32) {
         self.bytes.store_u32(field::CHECKSUM, checksum);
     }

@@ -6,7 +6,10 @@ use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 
 use super::{Pool, state};
+use crate::checkpoint::Checkpoints;
 use crate::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
+use crate::shared::Shared;
+use crate::space::Space;
 use crate::swip::Swip;
 
 /// Frames the hands move over at once.
@@ -27,6 +30,7 @@ impl Pool {
     /// Freed frames go to `freed`, writes to `writes` (tagged `write_tag`); how many frames were passed.
     pub(crate) fn sweep(
         &self,
+        shared: &Shared,
         wanted: usize,
         budget: usize,
         write_tag: u64,
@@ -64,7 +68,7 @@ impl Pool {
                 }
             }
             for &frame in &victims[..found] {
-                match self.take(frame, write_tag, may_write) {
+                match self.take(shared, frame, write_tag, may_write) {
                     Taken::Freed => freed.push(frame),
                     Taken::Write(request) => writes.push(request),
                     Taken::Kept => {}
@@ -77,14 +81,21 @@ impl Pool {
     }
 
     /// Evicts one page if it may go.
-    fn take(&self, frame: FrameIndex, write_tag: u64, may_write: bool) -> Taken {
+    fn take(&self, shared: &Shared, frame: FrameIndex, write_tag: u64, may_write: bool) -> Taken {
         let Ok(page) = self.frames.try_exclusive(frame) else { return Taken::Kept };
         // Only now does the state stand still.
         let now = self.frames.state(frame);
         if now == state::BROKEN {
             return if self.unlink(page) { Taken::Freed } else { Taken::Kept };
         }
-        if now != state::COOLING || has_children_in_memory(Node::new(page.bytes())) {
+        let node = Node::new(page.bytes());
+        let epoch = shared.checkpoints.epoch();
+        if now != state::COOLING
+            || has_children_in_memory(node)
+            || !self.may_leave(frame, node, epoch)
+            // The copy of an inner page may be part of an image that came to nothing.
+            || (shared.failure().is_some() && !node.is_leaf())
+        {
             return Taken::Kept;
         }
         if !self.frames.is_dirty(frame) {
@@ -93,7 +104,57 @@ impl Pool {
         if !may_write {
             return Taken::Kept;
         }
-        Taken::Write(self.write_back(page, write_tag))
+        self.move_out(&shared.space, &shared.checkpoints, page, write_tag)
+    }
+
+    /// Begins to write a dirty page to a new place. Its parent's copy on the device is out of date from then on.
+    fn move_out(
+        &self,
+        space: &Space,
+        checkpoints: &Checkpoints,
+        mut page: ExclusiveFrame<'_>,
+        tag: u64,
+    ) -> Taken {
+        let frame = page.index();
+        let Some((parent, _)) = self.find_parent(frame) else { return Taken::Kept };
+        // Read once both are latched: what is done here is of one epoch.
+        let epoch = checkpoints.epoch();
+        if !self.is_unsaved(frame, Node::new(page.bytes()), epoch) {
+            let above = parent.index();
+            if self.is_unsaved(above, Node::new(parent.bytes()), epoch) {
+                // The image needs the parent as it was; the sweep will come to it.
+                return Taken::Kept;
+            }
+            self.frames.set_epoch(above, epoch.number);
+            self.frames.set_dirty(above, true);
+        }
+        if self.relocate(space, checkpoints, &mut page, epoch).is_err() {
+            return Taken::Kept;
+        }
+        drop(parent);
+        Taken::Write(self.write_back(page, tag))
+    }
+
+    /// Latches the parent of a page in memory, and finds the reference in it; nothing if that is not to be had now.
+    fn find_parent(&self, frame: FrameIndex) -> Option<(ExclusiveFrame<'_>, usize)> {
+        let (parent, position) = self.frames.parent_hint(frame)?;
+        let parent = match self.frames.try_exclusive(parent) {
+            Ok(parent) => parent,
+            Err(Blocked::Contended | Blocked::InFlight) => return None,
+        };
+        let swip = Swip::Hot(frame).encode();
+        let node = Node::new(parent.bytes());
+        // Whoever moves a reference to another page corrects the hint, but we may have read it before.
+        if node.is_leaf() {
+            return None;
+        }
+        // Most often the hint is right; references move along when others come or go before them.
+        let position = if position <= node.count() && node.child(position) == swip {
+            Some(position)
+        } else {
+            (0..=node.count()).find(|position| node.child(*position) == swip)
+        }?;
+        Some((parent, position))
     }
 
     /// Seals a page and makes the request that writes it. Readers go on; writers wait for the completion.
@@ -108,11 +169,11 @@ impl Pool {
 
     /// Ends a write-back that succeeded: the page is clean, and goes at once if it is still cooling. The
     /// frame, if it became free.
-    pub(crate) fn written(&self, frame: FrameIndex) -> Option<FrameIndex> {
+    pub(crate) fn written(&self, shared: &Shared, frame: FrameIndex) -> Option<FrameIndex> {
         if self.frames.state(frame) != state::COOLING {
             return None;
         }
-        match self.take(frame, 0, false) {
+        match self.take(shared, frame, 0, false) {
             Taken::Freed => Some(frame),
             Taken::Write(_) | Taken::Kept => None,
         }
@@ -131,24 +192,7 @@ impl Pool {
     /// Turns the parent's reference cold, and the frame free; `false` if the parent is not to be had now.
     fn unlink(&self, page: ExclusiveFrame<'_>) -> bool {
         let frame = page.index();
-        let Some((parent, position)) = self.frames.parent_hint(frame) else { return false };
-        let mut parent = match self.frames.try_exclusive(parent) {
-            Ok(parent) => parent,
-            Err(Blocked::Contended | Blocked::InFlight) => return false,
-        };
-        let swip = Swip::Hot(frame).encode();
-        let node = Node::new(parent.bytes());
-        // Whoever moves a reference to another page corrects the hint, but we may have read it before.
-        if node.is_leaf() {
-            return false;
-        }
-        // Most often the hint is right; references move along when others come or go before them.
-        let position = if position <= node.count() && node.child(position) == swip {
-            Some(position)
-        } else {
-            (0..=node.count()).find(|position| node.child(*position) == swip)
-        };
-        let Some(position) = position else { return false };
+        let Some((mut parent, position)) = self.find_parent(frame) else { return false };
         NodeMut::new(parent.bytes_mut())
             .set_child(position, Swip::Cold(self.frames.page_id(frame)).encode());
         drop(parent);

@@ -14,7 +14,9 @@ use crate::overflow::{self, Transfer};
 use crate::page::{
     Node, NodeInit, NodeMut, checksum, separator_len, shared_prefix_len, slots_offset,
 };
+use crate::space::Purpose;
 use crate::swip::Swip;
+use crate::task::current;
 use crate::tree::Tree;
 
 /// Bytes written at once.
@@ -279,7 +281,7 @@ impl BulkLoader {
         }
         if needs_overflow(&self.inner.shared, key, value) {
             let (descriptor, reserved) = overflow::write(&self.inner.shared, value).await?;
-            reserved.keep();
+            reserved.keep_detached();
             self.runs.push((descriptor.page_id, u64::from(descriptor.pages)));
             return self.add(key, &descriptor.encode(), true).await;
         }
@@ -349,7 +351,11 @@ impl BulkLoader {
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;
         if self.extents[kind].is_none() {
-            let first_page = self.inner.shared.space.allocate(self.pages_per_extent as u64)?;
+            let first_page = self
+                .inner
+                .shared
+                .space
+                .allocate_detached(self.pages_per_extent as u64, Purpose::New)?;
             self.runs.push((first_page, self.pages_per_extent as u64));
             let buffer = loop {
                 match self.arena.lease() {
@@ -463,23 +469,29 @@ impl BulkLoader {
     async fn install(&mut self, level: u8) -> Result<()> {
         let shared = self.inner.shared.clone();
         let frames = &shared.pool.frames;
+        let _inside = self.inner.begin_commit().await?;
         loop {
             let Ok(mut root) = frames.try_exclusive(self.tree.root) else {
                 super::yield_now().await;
                 continue;
             };
-            if shared.is_closing() {
-                return Err(Error::closed());
-            }
             let now = Node::new(root.bytes());
             if !now.is_leaf() || now.count() > 0 {
                 return Err(not_empty());
             }
             let page_id = now.page_id();
+            if !begin_change(&root) {
+                drop(root);
+                super::yield_now().await;
+                continue;
+            }
             let mut node = NodeMut::new(root.bytes_mut());
             node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &[], upper: None });
             self.levels[usize::from(level)].fill(level, &mut node);
             frames.set_dirty(self.tree.root, true);
+            for (start, count) in self.runs.drain(..) {
+                shared.space.attach(start, count);
+            }
             return Ok(());
         }
     }
@@ -494,4 +506,9 @@ impl BulkLoader {
             self.inner.shared.space.free(start, count);
         }
     }
+}
+
+/// Lets a checkpoint under way save the root before it is changed; `false` if that must be tried again.
+fn begin_change(root: &qpair_memory::ExclusiveFrame<'_>) -> bool {
+    current(|worker| worker.context().begin_change(root).is_ok()).unwrap_or(false)
 }

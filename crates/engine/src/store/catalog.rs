@@ -1,16 +1,20 @@
 //! Tables by name: a tree of its own, whose records name the other trees' roots.
 
-use std::sync::PoisonError;
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, Weak};
 
 use qpair_block::Request;
 
-use super::{Store, StoreInner, Table};
+use super::{Store, StoreInner, Table, make_room, merge_sparse};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{Transfer, scratch_frame};
+use crate::log::Operation;
+use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::page::{Node, NodeInit, NodeMut};
 use crate::pool::state;
-use crate::task::{latch_free, verify};
-use crate::tree::Tree;
+use crate::shared::{Root, Shared};
+use crate::space::Purpose;
+use crate::task::{Worker, current, latch_free, run, verify};
+use crate::tree::{Batch, Change, Direction, Put, PutOutcome, Remove, Scan, Tree};
 
 /// Longest table name, bytes.
 const TABLE_NAME_LEN_MAX: usize = 128;
@@ -50,8 +54,8 @@ impl Store {
         }
         let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
-        let (id, root_page) = decode(&record)?;
-        let tree = self.inner.open_tree(id, root_page)?;
+        let id = decode(&record)?;
+        let tree = self.inner.open_tree(id)?;
         tables.push((name.to_owned(), tree));
         Ok(Some(Table::new(self.inner.clone(), tree)))
     }
@@ -68,119 +72,283 @@ impl Store {
             .collect()
     }
 
+    /// Removes a table and all its records. On return it is gone for good; its pages become free in the background. Handles
+    /// of it report `NotFound` from then on, and snapshots do not see it any more either.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `ReadOnly`; and what the device says.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let Some(table) = self.existing_table(name)? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
+        };
+        let tree = table.tree();
+        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tables.iter().any(|(of, known)| of == name && known.id == tree.id) {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
+        }
+        let (inner, key) = (self.inner.clone(), name.to_owned());
+        self.inner.block_on(move || async move {
+            let guard = inner.begin_commit().await?;
+            let operation = Operation::DropTable { tree: tree.id };
+            let stamp = inner.define(operation, &key, None).await?;
+            drop(guard);
+            inner.shared.note_dropped(tree.id);
+            Worker::wait_durable(stamp).await
+        })?;
+        tables.retain(|(_, known)| known.id != tree.id);
+        drop(tables);
+        self.inner.reclaim(tree);
+        Ok(())
+    }
+
+    /// Tables that were dropped and whose pages are not all free yet.
+    #[must_use]
+    pub fn tables_being_dropped(&self) -> usize {
+        self.inner.shared.dropping()
+    }
+
     fn make_table(&self, name: &str) -> Result<Table> {
         let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
             return Ok(Table::new(self.inner.clone(), *tree));
         }
-        let mut id = 1;
-        for entry in catalog.range::<[u8], _>(..)? {
-            id = id.max(decode(&entry?.1)?.0 + 1);
-        }
-        let _change = self.inner.enter_change()?;
-        let (root_page, tree) = self.inner.make_tree(id)?;
-        let mut record = id.to_le_bytes().to_vec();
-        record.extend_from_slice(&root_page.to_le_bytes());
-        if let Err(error) = catalog.put(name.as_bytes(), &record) {
-            self.inner.drop_tree(tree)?;
-            return Err(error);
-        }
+        // Trees that are being dropped still have their ids.
+        let id = self.inner.shared.roots().keys().last().map_or(1, |last| last + 1);
+        let (inner, key) = (self.inner.clone(), name.to_owned());
+        let tree = self.inner.block_on(move || async move {
+            let guard = inner.begin_commit().await?;
+            let tree = make_tree(&inner.shared, id).await?;
+            let operation = Operation::CreateTable { tree: id, name: &key };
+            let stamp = match inner.define(operation, &key, Some(id)).await {
+                Ok(stamp) => stamp,
+                Err(error) => {
+                    drop_root(&inner.shared, tree);
+                    return Err(error);
+                }
+            };
+            drop(guard);
+            Worker::wait_durable(stamp).await?;
+            Ok(tree)
+        })?;
         tables.push((name.to_owned(), tree));
         Ok(Table::new(self.inner.clone(), tree))
     }
 }
 
-/// Id and root page of the tree that a record of the catalog names.
-pub(super) fn decode(record: &[u8]) -> Result<(u32, u64)> {
-    let id = record.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-    let root = record.get(4..12).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-    id.zip(root)
-        .ok_or_else(|| Error::new(ErrorKind::Corrupt, "a record of the catalog makes no sense"))
+/// Id of the tree that a record of the catalog names.
+pub(super) fn decode(record: &[u8]) -> Result<u32> {
+    record
+        .try_into()
+        .map(u32::from_le_bytes)
+        .map_err(|_| Error::new(ErrorKind::Corrupt, "a record of the catalog makes no sense"))
 }
 
 impl StoreInner {
     /// The catalog's tree; why not, if a store opened for reading has lost it.
     pub(super) fn catalog(&self) -> Result<Tree> {
-        self.catalog.clone()
+        match self.catalog.get() {
+            Some(catalog) => catalog.clone(),
+            None => Err(Error::new(ErrorKind::Invalid, "the catalog is not open yet")),
+        }
     }
 
-    /// Makes an empty tree; its root's page, and the tree.
-    pub(crate) fn make_tree(&self, id: u32) -> Result<(u64, Tree)> {
-        self.begin_change()?;
-        let shared = self.shared.clone();
-        let page_id = shared.space.allocate(1)?;
-        let made = self.block_on(move || async move {
-            let frame = scratch_frame().await?;
-            let mut page = latch_free(&shared, frame);
-            NodeMut::new(page.bytes_mut()).init(NodeInit {
-                level: 0,
-                tree_id: id,
-                page_id,
-                lower: &[],
-                upper: None,
-            });
-            shared.pool.frames.set_page_id(frame, page_id);
-            shared.pool.frames.set_dirty(frame, true);
-            shared.pool.frames.set_state(frame, state::PINNED);
-            Ok((page_id, Tree { id, root: frame }))
-        });
-        made.inspect_err(|_| self.shared.space.free(page_id, 1))
-    }
-
-    /// Gives back the root of a tree that was just made, and that nothing refers to.
-    fn drop_tree(&self, tree: Tree) -> Result<()> {
-        let shared = self.shared.clone();
-        self.block_on(move || async move {
-            let page = latch_free(&shared, tree.root);
-            let page_id = shared.pool.frames.page_id(tree.root);
-            shared.pool.release_frame(page);
-            crate::overflow::give_scratch(tree.root);
-            shared.space.free(page_id, 1);
-            Ok(())
+    /// Commits a change of the catalog: the record of a table's name is put, or removed. The gate is entered.
+    async fn define(&self, operation: Operation<'_>, name: &str, tree: Option<u32>) -> Result<u64> {
+        let shared = &self.shared;
+        let bytes_max = 256 + name.len();
+        let stamp = current(|worker| {
+            let clock = &shared.tx.clock;
+            worker.append_commit(
+                bytes_max,
+                || clock.begin_commit(),
+                |record| record.push(operation),
+            )
         })
+        .unwrap_or_else(|| Err(Error::closed()))?;
+        let outcome = self.put_name(name, tree, stamp).await;
+        if let Err(error) = outcome {
+            // The log says that it is done.
+            shared.fail(error.clone());
+            shared.tx.clock.fail(error.clone());
+            return Err(error);
+        }
+        shared.tx.clock.end_commit(stamp);
+        shared.tx.clock.wait_stable(stamp).await?;
+        Ok(stamp)
+    }
+
+    /// Puts the record of a table's name into the catalog, or removes it.
+    pub(super) async fn put_name(&self, name: &str, tree: Option<u32>, stamp: u64) -> Result<()> {
+        let (catalog, shared) = (self.catalog()?, &self.shared);
+        let change = Change { stamp, row: None };
+        let Some(id) = tree else {
+            let removed = run(shared, Remove::new(catalog, name.as_bytes(), change)).await?;
+            if removed.sparse {
+                merge_sparse(self, catalog, name.as_bytes()).await?;
+            }
+            return Ok(());
+        };
+        let record = id.to_le_bytes();
+        loop {
+            match run(shared, Put::new(catalog, name.as_bytes(), &record, false, change)).await? {
+                PutOutcome::Done { .. } => return Ok(()),
+                PutOutcome::Full { needed_bytes } => {
+                    make_room(self, catalog, name.as_bytes(), needed_bytes).await?;
+                }
+            }
+        }
+    }
+
+    /// Frees the pages of a tree that no name leads to any more, as a task.
+    pub(super) fn reclaim(self: &Arc<Self>, tree: Tree) {
+        let weak = Arc::downgrade(self);
+        let shared = self.shared.clone();
+        shared.note_dropping(tree.id, true);
+        drop(self.spawn_on(0, move || async move {
+            // If it fails, the tree is found again when the store is opened.
+            let _ = empty(&weak, &shared, tree).await;
+        }));
     }
 
     /// Loads the root of a tree and pins it.
-    pub(crate) fn open_tree(&self, id: u32, root_page: u64) -> Result<Tree> {
+    pub(crate) fn open_tree(&self, id: u32) -> Result<Tree> {
         let shared = self.shared.clone();
-        if root_page >= shared.space.high_water() {
+        self.block_on(move || async move { open_tree(&shared, id).await })
+    }
+
+    /// Makes an empty tree.
+    pub(crate) fn make_tree(&self, id: u32) -> Result<Tree> {
+        let shared = self.shared.clone();
+        self.block_on(move || async move { make_tree(&shared, id).await })
+    }
+}
+
+/// Records removed between two looks at the gate.
+const EMPTY_BATCH: usize = 256;
+
+/// Removes all records of a dropped tree, and then its root.
+async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Result<()> {
+    let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+    let mut batch = Batch::default();
+    loop {
+        let Some(inner) = weak.upgrade() else { return Ok(()) };
+        let _inside = shared.gate.enter().await?;
+        run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
+        if batch.len() == 0 && batch.next.is_none() {
+            drop_root_of(shared, tree);
+            return Ok(());
+        }
+        let change = Change { stamp: shared.tx.clock.stable(), row: None };
+        for index in 0..batch.len().min(EMPTY_BATCH) {
+            let key = batch.entry(index).0.to_vec();
+            let removed = run(shared, Remove::new(tree, &key, change)).await?;
+            if removed.sparse {
+                merge_sparse(&inner, tree, &key).await?;
+            }
+        }
+        drop(inner);
+    }
+}
+
+/// Forgets an empty tree. Its frame stays pinned, since somebody may have a handle of it.
+fn drop_root_of(shared: &Shared, tree: Tree) {
+    shared.note_dropping(tree.id, false);
+    if shared.roots().remove(&tree.id).is_some() {
+        // A clean leaf is of no interest to checkpoints.
+        shared.pool.frames.set_dirty(tree.root, false);
+        shared.space.free(shared.pool.frames.page_id(tree.root), 1);
+    }
+}
+
+/// Gives back the root of a tree that was just made, and that nothing refers to.
+fn drop_root(shared: &Shared, tree: Tree) {
+    shared.roots().remove(&tree.id);
+    let page = latch_free(shared, tree.root);
+    let page_id = shared.pool.frames.page_id(tree.root);
+    shared.pool.release_frame(page);
+    give_scratch(tree.root);
+    shared.space.free(page_id, 1);
+}
+
+/// Makes an empty tree, on a worker.
+pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
+    let frame = scratch_frame().await?;
+    let page_id = match shared.space.allocate(1, Purpose::New) {
+        Ok(page_id) => page_id,
+        Err(error) => {
+            give_scratch(frame);
+            return Err(error);
+        }
+    };
+    let frames = &shared.pool.frames;
+    let mut page = latch_free(shared, frame);
+    NodeMut::new(page.bytes_mut()).init(NodeInit {
+        level: 0,
+        tree_id: id,
+        page_id,
+        lower: &[],
+        upper: None,
+    });
+    frames.set_page_id(frame, page_id);
+    frames.set_dirty(frame, true);
+    frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    frames.set_state(frame, state::PINNED);
+    shared.roots().insert(id, Root::Open(frame));
+    Ok(Tree { id, root: frame })
+}
+
+/// Loads the root of a tree and pins it, on a worker.
+pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
+    let _alone = shared.opening.enter().await;
+    let root = shared.roots().get(&id).copied();
+    let root_page = match root {
+        Some(Root::Open(root)) => return Ok(Tree { id, root }),
+        Some(Root::Closed(page_id)) => page_id,
+        None => {
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("a tree's root at page {root_page}, past the store's end"),
+                format!("the checkpoint knows no root of tree {id}"),
             ));
         }
-        self.block_on(move || async move {
-            let frame = scratch_frame().await?;
-            let frames = &shared.pool.frames;
-            let page = latch_free(&shared, frame);
-            frames.set_page_id(frame, root_page);
-            let buffer = page.begin_read();
-            let request =
-                Request::read(shared.offset_bytes(root_page), buffer.len() as u32, buffer, 0);
-            let completion = Transfer::submit(request).done().await?;
-            let Some(buffer) = completion.buffer else {
-                return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
-            };
-            let page = frames.end_read(buffer);
-            let node = Node::new(page.bytes());
-            let fault = match completion.result {
-                Err(error) => Some(Error::io(error, format!("reading page {root_page}"))),
-                Ok(()) => verify(page.as_slice(), root_page).or_else(|| {
-                    let is_root = node.tree_id() == id && node.fault().is_none();
-                    let what = || format!("page {root_page} is not the root of tree {id}");
-                    (!is_root).then(|| Error::new(ErrorKind::Corrupt, what()))
-                }),
-            };
-            frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
-            shared.pool.end_read(page);
-            match fault {
-                None => Ok(Tree { id, root: frame }),
-                Some(error) => {
-                    crate::overflow::give_scratch(frame);
-                    Err(error)
-                }
-            }
-        })
+    };
+    if root_page >= shared.space.capacity() {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a tree's root at page {root_page}, past the store's end"),
+        ));
+    }
+    let frame = scratch_frame().await?;
+    let frames = &shared.pool.frames;
+    let page = latch_free(shared, frame);
+    frames.set_page_id(frame, root_page);
+    let buffer = page.begin_read();
+    let request = Request::read(shared.offset_bytes(root_page), buffer.len() as u32, buffer, 0);
+    let completion = Transfer::submit(request).done().await?;
+    let Some(buffer) = completion.buffer else {
+        return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
+    };
+    let page = frames.end_read(buffer);
+    let node = Node::new(page.bytes());
+    let fault = match completion.result {
+        Err(error) => Some(Error::io(error, format!("reading page {root_page}"))),
+        Ok(()) => verify(page.as_slice(), root_page).or_else(|| {
+            let is_root = node.tree_id() == id && node.fault().is_none();
+            let what = || format!("page {root_page} is not the root of tree {id}");
+            (!is_root).then(|| Error::new(ErrorKind::Corrupt, what()))
+        }),
+    };
+    frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
+    frames.set_dirty(frame, false);
+    frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    if fault.is_none() {
+        shared.roots().insert(id, Root::Open(frame));
+    }
+    shared.pool.end_read(page);
+    match fault {
+        None => Ok(Tree { id, root: frame }),
+        Some(error) => {
+            give_scratch(frame);
+            Err(error)
+        }
     }
 }

@@ -140,7 +140,6 @@ enum Content {
 struct TableRoot {
     name: String,
     tree_id: u32,
-    page_id: u64,
 }
 
 /// Looks at a page that was read.
@@ -208,9 +207,9 @@ fn examine_node(place: &Place, node: Node<'_>, faults: &mut Vec<String>) -> Cont
             let mut key = Vec::new();
             node.key(position, &mut key);
             match decode(&value) {
-                Ok((tree_id, page_id)) => {
+                Ok(tree_id) => {
                     let name = String::from_utf8_lossy(&key).into_owned();
-                    tables.push(TableRoot { name, tree_id, page_id });
+                    tables.push(TableRoot { name, tree_id });
                 }
                 Err(_) => faults.push(format!("record {position} refers to no table")),
             }

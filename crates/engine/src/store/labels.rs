@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, Request, WaitOptions};
 
-use super::superblock::{SLOT_BYTES, SLOT_OFFSETS, Superblock};
+use super::superblock::{SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs one request on a channel of its own; the buffer's bytes afterwards.
@@ -75,7 +75,6 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
 /// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
 /// marked open, and last when it is marked clean.
 pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
-    use super::superblock::StoreState;
     let mut order: Vec<usize> = (0..members.len()).collect();
     if superblock.state == StoreState::Clean {
         order.reverse();
@@ -90,7 +89,7 @@ pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superbloc
     Ok(())
 }
 
-/// Reads all members' labels, checks that they belong together, each in its place, and that the store was closed.
+/// Reads all members' labels, checks that they belong together, each in its place.
 pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
     let first = read(members[0].as_ref())?;
     let names =
@@ -124,11 +123,15 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
                 "give the members in the order in which the store was made",
             ));
         }
-        if label.generation != first.generation || label.state != first.state {
+        // A crash between the labels leaves member 0 open, and the others one change before it or behind it.
+        let together = label.generation == first.generation && label.state == first.state;
+        let between =
+            first.state == StoreState::Open && label.generation.abs_diff(first.generation) == 1;
+        if !together && !between {
             return Err(Error::with_hint(
-                ErrorKind::Unclean,
+                ErrorKind::Member,
                 format!(
-                    "{name} is of generation {}, member 0 of {}: the store was not closed cleanly, or a member was restored alone",
+                    "{name} is of generation {}, member 0 of {}: a member was restored alone",
                     label.generation, first.generation
                 ),
                 "restore the whole store from its source",

@@ -7,13 +7,15 @@ mod close;
 mod labels;
 mod open;
 mod range;
+mod recover;
 mod report;
 mod superblock;
 mod table;
 
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
-pub use open::StoreOptions;
+pub(crate) use close::read_page;
+pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
 pub use report::{StoreReport, StoreStatistics};
 pub use table::{Table, TaskTable};
@@ -22,14 +24,15 @@ pub(crate) use table::{bounds, check_sizes, make_room, merge_sparse, needs_overf
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use qpair_block::{BlockDevice, ChannelStatistics};
 
+use crate::checkpoint::{GateGuard, checkpoint, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::task::{JoinHandle, Step, current, promise, stepped};
+use crate::task::{Alone, JoinHandle, Step, current, promise, stepped};
 use crate::tree::Tree;
 use superblock::{StoreState, Superblock};
 
@@ -49,11 +52,13 @@ pub(crate) struct StoreInner {
     /// The label as it is on the members now.
     label: Mutex<Superblock>,
     /// The catalog, or what is wrong with it; only a store opened for reading goes on without.
-    catalog: Result<Tree>,
-    /// Why the list of free pages is not known; likewise.
-    free_list_fault: Option<Error>,
+    catalog: OnceLock<Result<Tree>>,
+    /// Why the last checkpoint's image is not known; likewise.
+    image_fault: OnceLock<Error>,
     tables: Mutex<Vec<(String, Tree)>>,
     crew: Mutex<Crew>,
+    /// Who begins the logs.
+    starting: Arc<Alone>,
     next_worker: AtomicUsize,
 }
 
@@ -115,6 +120,16 @@ impl Store {
     #[must_use]
     pub fn key_len_max(&self) -> usize {
         crate::page::key_len_max(self.inner.shared.page_size)
+    }
+
+    /// Makes a checkpoint: on return a crash goes back to it, or to a later one.
+    ///
+    /// # Errors
+    /// What the device says: the store is read-only then. `Invalid` on a worker.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.begin_change()?;
+        let shared = self.inner.shared.clone();
+        self.inner.block_on(move || async move { checkpoint(&shared, false).await })
     }
 
     /// Steps one of a stepped store's workers.
@@ -197,19 +212,54 @@ impl StoreInner {
         if self.shared.is_closing() {
             return Err(Error::closed());
         }
-        if label.state == StoreState::Clean {
-            let next = Superblock {
-                state: StoreState::Open,
-                generation: label.generation + 1,
-                ..label.clone()
-            };
-            if let Err(error) = labels::write_all(&self.members, &next) {
-                self.shared.fail(error.clone());
-                return Err(error);
-            }
-            *label = next;
+        if self.shared.is_marked_open() {
+            return Ok(());
         }
+        // After a crash it says open already. Each life has a generation of its own all the same: the log's blocks tell
+        // lives apart by it.
+        let next = Superblock {
+            state: StoreState::Open,
+            generation: label.generation + 1,
+            ..label.clone()
+        };
+        if let Err(error) = labels::write_all(&self.members, &next) {
+            self.shared.fail(error.clone());
+            return Err(error);
+        }
+        *label = next;
         self.shared.mark_open();
+        Ok(())
+    }
+}
+
+impl StoreInner {
+    /// Enters the gate to change the trees, on a worker. The first time, the logs begin.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
+    pub(crate) async fn begin_commit(&self) -> Result<GateGuard> {
+        self.begin_change()?;
+        if !self.shared.logs_begun() {
+            self.begin_logs().await?;
+        }
+        self.shared.gate.enter().await
+    }
+
+    /// Begins a log on every worker, and makes the checkpoint that says where they begin.
+    async fn begin_logs(&self) -> Result<()> {
+        let _alone = self.starting.enter().await;
+        if self.shared.logs_begun() {
+            return Ok(());
+        }
+        if self.shared.log.enabled {
+            let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
+            let begun = on_every_worker(&self.shared, move || {
+                Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
+            });
+            begun.await?.into_iter().flatten().collect::<Result<()>>()?;
+            checkpoint(&self.shared, false).await?;
+        }
+        self.shared.set_logs_begun();
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! Opening and making stores.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{
-    ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Member, StripeDevice, WakeEvent,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Member, StripeDevice, WakeEvent,
 };
 use qpair_memory::FrameTable;
 
@@ -15,10 +15,10 @@ use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::pool::Pool;
-use crate::shared::Shared;
+use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
-use crate::task::{Remote, Runtime, Worker, WorkerOptions, stepped};
-use crate::tx::{Tx, TxOptions};
+use crate::task::{Remote, Runtime, Worker, WorkerOptions, log_arena, stepped};
+use crate::tx::{Durability, Tx, TxOptions};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -45,6 +45,24 @@ pub struct StoreOptions {
     pub versions_bytes_max: u64,
     /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.
     pub transaction_bytes_max: usize,
+    /// Keep a write-ahead log: commits survive a crash as their durability says. Without one the store comes back as its
+    /// last checkpoint has it.
+    pub log: bool,
+    /// When changes return that are not part of a transaction.
+    pub durability: Durability,
+    /// Wait until each write of the log survives power loss. Without, commits survive the end of the process, and
+    /// power loss may take the last of them.
+    pub log_flushed: bool,
+    /// Bytes of log after which a checkpoint begins: bounds the time that recovery takes.
+    pub checkpoint_bytes: u64,
+    /// Bytes of the log's segments; rounded up to what the pages need.
+    #[doc(hidden)]
+    pub log_segment_bytes: u32,
+    /// Told how far recovery is, when there is one.
+    pub progress: RecoveryProgress,
+    /// Open the store as its last checkpoint has it, for reading only; commits behind it are left out. For tools that look
+    /// at a store that cannot be recovered, or should not be.
+    pub at_checkpoint: bool,
     /// How the workers run; only simulation has them otherwise than as threads.
     #[doc(hidden)]
     pub runtime: Runtime,
@@ -67,9 +85,41 @@ impl Default for StoreOptions {
             read_only: false,
             versions_bytes_max: 256 << 20,
             transaction_bytes_max: 64 << 20,
+            log: true,
+            durability: Durability::Sync,
+            log_flushed: true,
+            checkpoint_bytes: 256 << 20,
+            log_segment_bytes: 1 << 20,
+            progress: RecoveryProgress::default(),
+            at_checkpoint: false,
             runtime: Runtime::Threads,
             canary: None,
         }
+    }
+}
+
+/// Told how far recovery is: bytes of log that were done again, and bytes in all.
+#[derive(Clone, Default)]
+pub struct RecoveryProgress(Option<Arc<ProgressFn>>);
+
+type ProgressFn = dyn Fn(u64, u64) + Send + Sync;
+
+impl RecoveryProgress {
+    /// Calls `told`, on a worker's thread: it should be quick.
+    pub fn new(told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(told)))
+    }
+
+    pub(super) fn tell(&self, done: u64, all: u64) {
+        if let Some(told) = &self.0 {
+            told(done, all);
+        }
+    }
+}
+
+impl std::fmt::Debug for RecoveryProgress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RecoveryProgress").field(&self.0.is_some()).finish()
     }
 }
 
@@ -122,19 +172,11 @@ impl Store {
         if members.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "a store has at least one member"));
         }
-        let read_only = options.read_only || members.iter().any(|member| member.info().read_only);
+        let read_only = options.read_only
+            || options.at_checkpoint
+            || members.iter().any(|member| member.info().read_only);
         let label =
             if options.format { format(&members, options)? } else { labels::read_all(&members)? };
-        if label.state == StoreState::Open {
-            return Err(Error::with_hint(
-                ErrorKind::Unclean,
-                format!(
-                    "{} was not closed cleanly: its pages may be older than one another",
-                    members[0].info().name
-                ),
-                "restore it from its source; stores survive crashes once the write-ahead log exists",
-            ));
-        }
         let page_size = label.page_size as usize;
         for member in &members {
             let block = member.info().logical_block_bytes;
@@ -148,7 +190,6 @@ impl Store {
                 ));
             }
         }
-        check_size(&label, &members)?;
         let stripe = members
             .iter()
             .map(|device| Member { device: device.clone(), start_bytes: LABEL_BYTES })
@@ -157,34 +198,13 @@ impl Store {
             StripeDevice::new(label.stripe_unit_bytes, stripe)
                 .map_err(|error| Error::block(error, "joining the members"))?,
         );
-        let mut inner = start(members, device, label, options, read_only)?;
-        if let Err(error) = inner.load_free_list() {
-            // Who only reads needs no free pages; `check` tells of it.
-            if !read_only {
-                return Err(error);
-            }
-            inner.free_list_fault = Some(error);
+        let inner = Arc::new(start(members, device, label, options, read_only)?);
+        if options.format {
+            inner.begin_new()?;
+        } else {
+            inner.take_up(options)?;
         }
-        Ok(Self { inner: Arc::new(inner) })
-    }
-}
-
-/// A store whose file was cut short is refused as a whole.
-fn check_size(label: &Superblock, members: &[Arc<dyn BlockDevice>]) -> Result<()> {
-    let pages_bytes = label.high_water.saturating_mul(u64::from(label.page_size));
-    let rows = pages_bytes.div_ceil(label.stripe_unit_bytes).div_ceil(members.len() as u64).max(1);
-    let needed = rows.saturating_mul(label.stripe_unit_bytes).saturating_add(LABEL_BYTES);
-    match members.iter().find(|member| member.size_bytes() < needed) {
-        None => Ok(()),
-        Some(member) => Err(Error::with_hint(
-            ErrorKind::Corrupt,
-            format!(
-                "{} was cut short: it has {} bytes, the store needs {needed} there",
-                member.info().name,
-                member.size_bytes()
-            ),
-            "restore the store from its source",
-        )),
+        Ok(Self { inner })
     }
 }
 
@@ -208,11 +228,6 @@ fn format(members: &[Arc<dyn BlockDevice>], options: &StoreOptions) -> Result<Su
         page_size: options.page_size as u32,
         state: StoreState::Clean,
         generation: 1,
-        high_water: 0,
-        free_list_page: 0,
-        free_list_pages: 0,
-        free_runs: 0,
-        catalog_root: 0,
         created_s: match &options.runtime {
             Runtime::Threads => {
                 SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -227,7 +242,7 @@ fn format(members: &[Arc<dyn BlockDevice>], options: &StoreOptions) -> Result<Su
     Ok(label)
 }
 
-/// Maps memory, starts the workers, and opens the catalog.
+/// Maps memory and starts the workers.
 fn start(
     members: Vec<Arc<dyn BlockDevice>>,
     device: Arc<dyn BlockDevice>,
@@ -268,43 +283,39 @@ fn start(
         remotes.push(Arc::new(Remote::new(Arc::new(wake))));
     }
     let pool = Pool::new(frames, workers);
-    let space = Space::new(device.clone(), page_size, label.high_water);
-    // The generation grows with each opening for changes: no page has a stamp above the start.
+    let space = Space::new(device.clone(), page_size, frame_count);
+    let store_id = label.store_id;
+    let log = LogOptions {
+        enabled: options.log,
+        flushed: options.log_flushed,
+        checkpoint_bytes: options.checkpoint_bytes,
+        segment_bytes: options.log_segment_bytes.next_power_of_two(),
+        durability: options.durability,
+    };
     let tx = Tx::new(
         workers,
         TxOptions {
-            start: label.generation << 40,
+            start: 0,
             versions_bytes_max: options.versions_bytes_max,
             transaction_bytes_max: options.transaction_bytes_max,
         },
     );
-    let mut shared = Shared::new(pool, space, tx, device, page_size, read_only, remotes);
+    let mut shared =
+        Shared::new(pool, space, tx, device, page_size, read_only, store_id, remotes, log);
     shared.canary = options.canary;
     let shared = Arc::new(shared);
     let crew = start_workers(&shared, options)?;
-    let new = label.high_water == 0;
-    let catalog_root = label.catalog_root;
-    let mut inner = StoreInner {
+    Ok(StoreInner {
         shared,
         members,
         label: Mutex::new(label),
-        catalog: Err(Error::new(ErrorKind::Invalid, "the catalog is not open yet")),
-        free_list_fault: None,
+        catalog: OnceLock::new(),
+        image_fault: OnceLock::new(),
         tables: Mutex::default(),
         crew: Mutex::new(crew),
+        starting: Arc::default(),
         next_worker: AtomicUsize::new(0),
-    };
-    // If this fails, `inner` is dropped, which stops the workers.
-    let catalog = match new && !read_only {
-        true => inner.make_tree(0).map(|(_, tree)| tree),
-        false => inner.open_tree(0, catalog_root),
-    };
-    // What is damaged can still be checked by who only reads.
-    if !read_only && let Err(error) = catalog {
-        return Err(error);
-    }
-    inner.catalog = catalog;
-    Ok(inner)
+    })
 }
 
 fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
@@ -321,8 +332,8 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
                 .remotes
                 .iter()
                 .map(|remote| {
-                    let channel = open_channel(shared, remote, worker_options)?;
-                    Ok(Worker::new(shared.clone(), remote.clone(), worker_options, channel))
+                    let (channel, log) = open_channel(shared, remote, worker_options)?;
+                    Ok(Worker::new(shared.clone(), remote.clone(), worker_options, channel, log))
                 })
                 .collect();
             stepped::enlist(shared, workers?, *seed, clock.clone());
@@ -331,20 +342,22 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
     }
 }
 
-/// Opens a worker's channel, on the thread that will use it.
+/// Opens a worker's channel, on the thread that will use it, with memory for the worker's log.
 fn open_channel(
     shared: &Shared,
     remote: &Remote,
     options: WorkerOptions,
-) -> Result<Box<dyn IoChannel>> {
+) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
+    let log = log_arena(shared.device.info().transfer_bytes_max, shared.page_size)?;
     let channel_options = ChannelOptions {
         depth: options.depth,
-        arenas: vec![shared.pool.frames.arena().clone()],
+        arenas: vec![shared.pool.frames.arena().clone(), log.clone()],
         wake: Some(remote.wake.clone()),
     };
     shared
         .device
         .open_channel(&channel_options)
+        .map(|channel| (channel, log))
         .map_err(|error| Error::block(error, "opening a worker's channel"))
 }
 
@@ -359,10 +372,10 @@ fn start_threads(
         let thread =
             std::thread::Builder::new().name(format!("qpair-worker-{index}")).spawn(move || {
                 match open_channel(&shared, &remote, worker_options) {
-                    Ok(channel) => {
+                    Ok((channel, log)) => {
                         let _ = report.send(Ok(()));
                         drop(report);
-                        Worker::run(shared, remote, worker_options, channel)
+                        Worker::run(shared, remote, worker_options, channel, log)
                     }
                     Err(error) => {
                         let _ = report.send(Err(error));

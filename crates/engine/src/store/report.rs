@@ -26,10 +26,12 @@ pub struct StoreReport {
     pub stripe_unit_bytes: u64,
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
-    /// Pages ever used.
+    /// Pages that the members have room for now.
     pub pages: u64,
     /// Pages of those that are free.
     pub free_pages: u64,
+    /// Pages that are in use no more, and are kept for what a crash would go back to, and for backups.
+    pub retained_pages: u64,
     /// When it was made, seconds since 1970.
     pub created_s: u64,
     /// Identity, as hexadecimal digits.
@@ -76,8 +78,9 @@ impl Store {
             members: label.member_count as usize,
             stripe_unit_bytes: label.stripe_unit_bytes,
             memory_bytes: u64::from(shared.pool.frames.len()) * shared.page_size as u64,
-            pages: shared.space.high_water(),
-            free_pages: shared.space.free_pages(),
+            pages: shared.space.capacity(),
+            free_pages: shared.space.counts().1,
+            retained_pages: shared.space.retained(),
             created_s: label.created_s,
             id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             read_only: shared.check_writable().is_err(),

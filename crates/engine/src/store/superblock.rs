@@ -16,7 +16,7 @@ pub(crate) const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 
 const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
 /// Version of the format this software writes.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Features a reader must know to read; none exist yet.
 const INCOMPATIBLE_KNOWN: u64 = 0;
 
@@ -40,13 +40,6 @@ pub(crate) struct Superblock {
     pub(crate) state: StoreState,
     /// One more with every change of state.
     pub(crate) generation: u64,
-    /// Pages at or above this were never used.
-    pub(crate) high_water: u64,
-    /// Run of pages with the list of free pages, and how many free runs it holds.
-    pub(crate) free_list_page: u64,
-    pub(crate) free_list_pages: u64,
-    pub(crate) free_runs: u64,
-    pub(crate) catalog_root: u64,
     /// Seconds since 1970.
     pub(crate) created_s: u64,
 }
@@ -69,15 +62,7 @@ impl Superblock {
             StoreState::Clean => 2,
         };
         bytes.extend_from_slice(&state.to_le_bytes());
-        for word in [
-            self.generation,
-            self.high_water,
-            self.free_list_page,
-            self.free_list_pages,
-            self.free_runs,
-            self.catalog_root,
-            self.created_s,
-        ] {
+        for word in [self.generation, self.created_s] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.resize(SLOT_BYTES, 0);
@@ -105,7 +90,12 @@ impl Superblock {
                 format!(
                     "{name} is a store of format version {version}; this software knows version {FORMAT_VERSION}"
                 ),
-                "use the version of qpair that wrote it",
+                match version < FORMAT_VERSION {
+                    true => {
+                        "load its records into a new store with the version of qpair that wrote it"
+                    }
+                    false => "use a newer version of qpair",
+                },
             ));
         }
         let unknown = word(16) & !INCOMPATIBLE_KNOWN;
@@ -146,12 +136,7 @@ impl Superblock {
             page_size,
             state,
             generation: word(72),
-            high_water: word(80),
-            free_list_page: word(88),
-            free_list_pages: word(96),
-            free_runs: word(104),
-            catalog_root: word(112),
-            created_s: word(120),
+            created_s: word(80),
         }))
     }
 
@@ -210,11 +195,6 @@ mod tests {
             page_size: 4096,
             state: StoreState::Clean,
             generation,
-            high_water: 99,
-            free_list_page: 5,
-            free_list_pages: 2,
-            free_runs: 300,
-            catalog_root: 0,
             created_s: 1,
         }
     }
@@ -236,7 +216,7 @@ mod tests {
         assert_eq!(kind(vec![0; SLOT_BYTES]), ErrorKind::NotAStore);
         assert_eq!(kind(vec![9; SLOT_BYTES]), ErrorKind::NotAStore);
         let mut newer = label(1).encode();
-        newer[8] = 2;
+        newer[8] = FORMAT_VERSION as u8 + 1;
         newer[12..16].fill(0);
         let sum = crc_fast::crc32_iscsi(&newer);
         newer[12..16].copy_from_slice(&sum.to_le_bytes());

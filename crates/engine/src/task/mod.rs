@@ -4,6 +4,7 @@
 //! or a latch gives control back, and the worker goes on with the next. Eviction and write-back run in the worker's
 //! loop; there are no other threads.
 
+mod alone;
 mod handle;
 mod operation;
 mod remote;
@@ -11,11 +12,12 @@ pub(crate) mod stepped;
 mod tasks;
 mod worker;
 
+pub(crate) use alone::{Alone, AloneGuard};
 pub use handle::JoinHandle;
 pub(crate) use handle::promise;
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, check_here, run, run_inline,
 };
-pub(crate) use remote::Remote;
+pub(crate) use remote::{LocalFuture, Remote};
 pub use stepped::{Runtime, Step, abandon_stepped};
-pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, verify};
+pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify};

@@ -7,11 +7,13 @@ use std::future::poll_fn;
 use std::hint::spin_loop;
 use std::task::Poll;
 
-use qpair_memory::{Blocked, FrameIndex, Version};
+use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::worker::{Loading, Worker, current};
+use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Descriptor;
+use crate::page::Node;
 use crate::shared::Shared;
 
 /// A page that must be loaded before an operation can go on.
@@ -40,8 +42,8 @@ pub(crate) enum Need {
     Frame,
     /// To be run on a worker, not on a caller's thread.
     Worker,
-    /// Nothing any more: the store is being closed, and no change may begin.
-    Closed,
+    /// Space on the device, and there is none.
+    NoSpace,
 }
 
 impl From<Blocked> for Need {
@@ -76,22 +78,57 @@ pub(crate) struct Context<'a> {
     pub(crate) interleave: bool,
 }
 
+impl Worker {
+    /// The context of what is done on this worker at once.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context { shared: self.shared(), worker: Some(self), interleave: false }
+    }
+}
+
 impl Context<'_> {
-    /// Whether the holder of an exclusive latch may change the page. Who closes takes the latch of every page after
-    /// it has said so: whoever latches later sees it here, whoever latched before is done by then.
-    pub(crate) fn may_change(&self) -> Result<(), Need> {
-        if self.shared.is_closing() { Err(Need::Closed) } else { Ok(()) }
+    /// To be called with a page's exclusive latch before its content is changed: a checkpoint under way may still need
+    /// what is there now.
+    #[inline(always)]
+    pub(crate) fn begin_change(&self, page: &ExclusiveFrame<'_>) -> Result<(), Need> {
+        let epoch = self.shared.checkpoints.epoch();
+        let frames = &self.shared.pool.frames;
+        if frames.epoch(page.index()) != epoch.number {
+            self.first_change(page, epoch)?;
+        }
+        Ok(())
+    }
+
+    /// The first change of a page in an epoch.
+    #[cold]
+    fn first_change(&self, page: &ExclusiveFrame<'_>, epoch: Epoch) -> Result<(), Need> {
+        let pool = &self.shared.pool;
+        if pool.is_unsaved(page.index(), Node::new(page.bytes()), epoch) {
+            return self.worker.ok_or(Need::Worker)?.save_page(page, epoch);
+        }
+        pool.frames.set_epoch(page.index(), epoch.number);
+        Ok(())
     }
 
     /// Gives the pages of a large value back, under the latch of the leaf that no longer refers to them.
     pub(crate) fn free_large(&self, descriptor: &[u8]) {
-        // One that makes no sense leads to no pages; `check` finds those that are lost.
-        if let Ok(descriptor) = Descriptor::decode(descriptor, self.shared.page_size)
-            && let Some(end) = descriptor.page_id.checked_add(descriptor.pages.into())
-            && end <= self.shared.space.high_water()
-        {
-            self.shared.space.free(descriptor.page_id, descriptor.pages.into());
+        if let Some((first, pages)) = self.pages_of(descriptor) {
+            self.shared.space.free(first, pages);
         }
+    }
+
+    /// The tree refers to the pages of a large value no more, but snapshots may still read them.
+    pub(crate) fn detach_large(&self, descriptor: &[u8]) {
+        if let Some((first, pages)) = self.pages_of(descriptor) {
+            self.shared.space.detach(first, pages);
+        }
+    }
+
+    /// The run of pages that a descriptor names. One that makes no sense leads to none; `check` finds those that are lost.
+    fn pages_of(&self, descriptor: &[u8]) -> Option<(u64, u64)> {
+        let descriptor = Descriptor::decode(descriptor, self.shared.page_size).ok()?;
+        let end = descriptor.page_id.checked_add(descriptor.pages.into())?;
+        (end <= self.shared.space.capacity())
+            .then_some((descriptor.page_id, descriptor.pages.into()))
     }
 }
 
@@ -137,6 +174,14 @@ pub(crate) fn check_here(shared: &Shared) -> Result<()> {
     }
 }
 
+fn no_space() -> Error {
+    Error::with_hint(
+        ErrorKind::NoSpace,
+        "no space on the device for a page that must move",
+        "make room on the device, and open the store again",
+    )
+}
+
 fn elsewhere() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
@@ -153,7 +198,7 @@ fn turn<O: Operation>(
     let mut spins = 0;
     loop {
         let interleave = worker.has_ready();
-        let context = Context { shared: worker.shared(), worker: Some(worker), interleave };
+        let context = Context { interleave, ..worker.context() };
         let need = match operation.step(context) {
             Ok(output) => return Poll::Ready(Ok(output)),
             Err(need) => need,
@@ -178,7 +223,7 @@ fn turn<O: Operation>(
                 }
             }
             Need::Frame => return worker.wait_for_frame().map(Err),
-            Need::Closed => return Poll::Ready(Err(Error::closed())),
+            Need::NoSpace => return Poll::Ready(Err(no_space())),
             Need::Load(plan) => match worker.load(plan) {
                 Loading::Started(version) => {
                     operation.descent().at = Some((plan.parent, version));

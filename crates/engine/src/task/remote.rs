@@ -50,6 +50,11 @@ impl Remote {
         self.wake.wake();
     }
 
+    /// Lets the worker look round.
+    pub(crate) fn poke(&self) {
+        self.put(|_| ());
+    }
+
     /// Makes a task of this worker ready.
     pub(crate) fn wake_task(&self, task: TaskRef) {
         self.put(|inbox| inbox.woken.push(task));

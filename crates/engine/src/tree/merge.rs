@@ -46,7 +46,8 @@ impl<'a> Merge<'a> {
         let below = child(context, place.page, 0)?;
         let mut root = latch(place.page)?;
         let below = latch(below)?;
-        context.may_change()?;
+        context.begin_change(&root)?;
+        context.begin_change(&below)?;
         let root_page = Node::new(root.bytes()).page_id();
         let source = Node::new(below.bytes());
         let level = source.level();
@@ -108,12 +109,14 @@ impl Operation for Merge<'_> {
         let mut parent = latch(parent)?;
         let mut left = latch(left)?;
         let right = latch(right)?;
-        context.may_change()?;
         let mut separator = Vec::new();
         Node::new(parent.bytes()).key(left_position, &mut separator);
         if !fit_into_one(Node::new(left.bytes()), Node::new(right.bytes()), &separator) {
             return Ok(Merged::Nothing);
         }
+        context.begin_change(&parent)?;
+        context.begin_change(&left)?;
+        context.begin_change(&right)?;
         join(&mut left, Node::new(right.bytes()), &separator, self.tree.id);
         rehome(context, &left);
         let mut above = NodeMut::new(parent.bytes_mut());

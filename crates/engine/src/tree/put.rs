@@ -28,6 +28,12 @@ impl Change {
     ) -> usize {
         let value = position.map(|position| Node::new(page.bytes()).value(position));
         if let Some(row) = self.row {
+            if let Some(value) = value
+                && value.overflow
+                && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
+            {
+                context.detach_large(old);
+            }
             let before = value.map(|value| (page.as_slice(), value));
             return context.shared.tx.rows.keep(row, self.stamp, before, delete);
         }
@@ -88,7 +94,7 @@ impl Operation for Put<'_> {
         // The place is used up: whatever comes next starts from the root.
         self.descent.restart();
         let mut page = latch(page)?;
-        context.may_change()?;
+        context.begin_change(&page)?;
         let node = Node::new(page.bytes());
         let (position, found) = node.lower_bound(self.key);
         if let Some(needed_bytes) = lacks(node, position, found, self.key, self.value.len()) {

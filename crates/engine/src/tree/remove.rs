@@ -61,7 +61,7 @@ impl Operation for Remove<'_> {
         let frame = page.index();
         self.descent.restart();
         let mut page = latch(page)?;
-        context.may_change()?;
+        context.begin_change(&page)?;
         let kept_bytes = self.change.keep(context, &page, Some(position), true);
         let mut node = NodeMut::new(page.bytes_mut());
         node.remove(position);

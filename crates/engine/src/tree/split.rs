@@ -161,7 +161,7 @@ impl Operation for Split<'_> {
         let outcome = (|| {
             let Some((parent, position)) = place.parent else {
                 let root = latch(place.page)?;
-                context.may_change()?;
+                context.begin_change(&root)?;
                 if Node::new(root.bytes()).free_bytes() < self.needed_bytes {
                     self.push_root_down(context, root, frame);
                 }
@@ -169,7 +169,8 @@ impl Operation for Split<'_> {
             };
             let parent = latch(parent)?;
             let page = latch(place.page)?;
-            context.may_change()?;
+            context.begin_change(&parent)?;
+            context.begin_change(&page)?;
             let node = Node::new(page.bytes());
             if node.free_bytes() >= self.needed_bytes || (self.level > 0 && node.count() == 0) {
                 return Ok(SplitOutcome::Done);
@@ -214,6 +215,7 @@ fn fresh<'a>(
     frames.set_page_id(frame, page_id);
     frames.set_parent_hint(frame, Some(parent));
     frames.set_dirty(frame, true);
+    frames.set_epoch(frame, context.shared.checkpoints.epoch().number);
     frames.set_state(frame, state::HOT);
     page
 }

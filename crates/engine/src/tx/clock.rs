@@ -43,6 +43,13 @@ impl Clock {
         Self { stable: start.into(), state: Mutex::new(State { last: start, ..State::default() }) }
     }
 
+    /// Goes on behind a stamp that is applied in full; before the first commit.
+    pub(crate) fn start(&self, stamp: u64) {
+        let mut state = self.lock();
+        state.last = stamp;
+        self.stable.store(stamp, Ordering::Release);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -64,11 +64,16 @@ impl Tx {
         if state.bytes.load(Ordering::Relaxed) == 0 {
             return false;
         }
+        // The pages of large values must not be used again before the commit that replaced them survives a crash.
+        let durable = shared.durable.horizon();
         let mut oldest = self.oldest.load(Ordering::Acquire);
         let (mut looked, mut large, mut done) = (false, Vec::new(), false);
         while budget > 0 {
             let mut queue = state.queue();
             let Some(front) = queue.front() else { break };
+            if front.stamp > durable {
+                break;
+            }
             if front.stamp > oldest {
                 drop(queue);
                 if !looked {
@@ -84,7 +89,7 @@ impl Tx {
             let Some(old) = queue.pop_front() else { break };
             drop(queue);
             for row in &old.rows {
-                self.rows.collect(*row, oldest, &mut large);
+                self.rows.collect(*row, oldest.min(durable), &mut large);
             }
             state.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             budget = budget.saturating_sub(old.rows.len());
@@ -118,7 +123,7 @@ fn free_large(shared: &Shared, descriptor: &[u8]) {
     // One that makes no sense leads to no pages; `check` finds those that are lost.
     if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
         && let Some(end) = descriptor.page_id.checked_add(descriptor.pages.into())
-        && end <= shared.space.high_water()
+        && end <= shared.space.capacity()
     {
         shared.space.free(descriptor.page_id, descriptor.pages.into());
     }

@@ -10,12 +10,14 @@ use qpair_memory::{FrameIndex, Version};
 
 use super::collect::Old;
 use super::core::{Core, written};
-use super::options::{Commit, Isolation};
+use super::options::{Commit, Durability, Isolation};
 use super::write_set::{Item, Write};
-use crate::error::Result;
+use crate::checkpoint::{GateGuard, flush};
+use crate::error::{ErrorKind, Result};
+use crate::log;
 use crate::shared::Shared;
 use crate::store::{make_room, merge_sparse};
-use crate::task::{Context, Need, Operation, Worker, current, run, run_inline};
+use crate::task::{AloneGuard, Context, Need, Operation, Worker, current, run, run_inline};
 use crate::tree::{Change, Prepare, Put, PutOutcome, Remove, Removed};
 
 /// Tries of a latch that is held before a change lets others run.
@@ -55,20 +57,65 @@ pub(super) struct Work {
     is_rest: bool,
     /// Whether the write applied last met a record.
     pub(super) found: bool,
+    /// Leave to change the trees; from before the first change to after the last.
+    inside: Option<GateGuard>,
+    /// No other commit of this worker comes between this one's stamp and its record.
+    stamping: Option<AloneGuard>,
 }
 
-/// The seam of the log: the place where the record of the commit with this stamp is appended, before it is applied. A
-/// stamp that was given up, since another commit was in the way, has a record without writes.
-fn log_commit(_core: &Core, _stamp: u64, _given_up: bool) -> Result<()> {
-    Ok(())
+/// Bytes that the record of a commit has at most.
+fn record_bytes_max(core: &Core) -> usize {
+    /// More than what the record says of itself, and of each write beside key and value.
+    const HEAD_BYTES: usize = 64;
+    core.writes.iter().fold(HEAD_BYTES, |bytes, item| {
+        bytes + HEAD_BYTES + item.key.len() + written(&item).map_or(0, |(value, _)| value.len())
+    })
 }
 
-/// The seam of the log: waits until all commits up to this stamp survive power loss.
-pub(super) async fn wait_durable(shared: &Shared, _stamp: u64) -> Result<()> {
-    match shared.failure() {
-        Some(failure) => Err(failure.clone()),
-        None => Ok(()),
+/// Appends the record of a commit to the worker's log. A stamp that was given up, since another commit was in the way, has a
+/// record without writes.
+fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: bool) -> Result<u64> {
+    current(|worker| {
+        let bytes_max = record_bytes_max(core);
+        let stamp = worker.append_commit(bytes_max, stamp, |record| {
+            if given_up {
+                return;
+            }
+            for Item { tree, key, write, .. } in core.writes.iter() {
+                let tree = tree.id;
+                record.push(match write {
+                    Write::Inline(value) => log::Operation::Put { tree, key, value },
+                    Write::Large(descriptor) => log::Operation::PutLarge {
+                        tree,
+                        key,
+                        descriptor: descriptor.try_into().unwrap_or_default(),
+                    },
+                    Write::Delete => log::Operation::Delete { tree, key },
+                });
+            }
+        })?;
+        if core.durability == Durability::Sync {
+            worker.pump_log();
+        }
+        Ok(stamp)
+    })
+    .unwrap_or_else(|| match core.shared().log.enabled {
+        true => {
+            Err(crate::error::Error::new(ErrorKind::Invalid, "a commit outside of the workers"))
+        }
+        false => Ok(0),
+    })
+}
+
+/// Waits until all commits up to this stamp survive power loss.
+pub(super) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
+    if !shared.log.enabled {
+        return match shared.failure() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        };
     }
+    Worker::wait_durable(stamp).await
 }
 
 impl Work {
@@ -87,6 +134,8 @@ impl Work {
             sparse: Vec::new(),
             is_rest: false,
             found: false,
+            inside: None,
+            stamping: None,
         })
     }
 
@@ -99,13 +148,33 @@ impl Work {
             // Either nothing was changed, or the store is read-only: nobody goes on with this.
             self.phase = Phase::Over;
         }
+        self.inside = None;
+        self.stamping = None;
         outcome?;
+        let durability = self.core.as_ref().map_or(Durability::Sync, |core| core.durability);
+        if durability != Durability::Async {
+            wait_durable(&inner.shared, self.stamp).await?;
+        }
         Ok(Commit { stamp: self.stamp, inner })
     }
 
     async fn phases(&mut self, shared: &Shared) -> Result<()> {
         if self.phase == Phase::Prepare {
+            let Some(core) = &self.core else { return Ok(()) };
+            if self.inside.is_none() {
+                self.inside = Some(core.inner.clone().begin_commit().await?);
+            }
+            if !core.large.is_empty() && shared.log.enabled {
+                // The record refers to their pages: those survive first.
+                flush(shared).await?;
+            }
             self.prepare(shared).await?;
+            let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
+            if self.isolation() == Isolation::Serializable {
+                self.stamping = Some(stamping.enter().await);
+            } else if stamping.is_held() {
+                drop(stamping.enter().await);
+            }
             self.take_stamp()?;
         }
         if self.phase == Phase::Compare {
@@ -138,8 +207,12 @@ impl Work {
     pub(super) fn inline(&mut self) -> Result<bool> {
         let Some(core) = &self.core else { return Ok(false) };
         let shared = core.inner.shared.clone();
-        if core.isolation == Isolation::Serializable {
+        if core.isolation == Isolation::Serializable || shared.log.enabled || !shared.logs_begun() {
             return Ok(false);
+        }
+        match shared.gate.try_enter() {
+            Some(entered) => self.inside = Some(entered?),
+            None => return Ok(false),
         }
         let mut cursor = (0, 0);
         while let Some(item) = core.writes.nth(&mut cursor) {
@@ -192,17 +265,29 @@ impl Work {
         Ok(())
     }
 
+    fn isolation(&self) -> Isolation {
+        self.core.as_ref().map_or(Isolation::Snapshot, |core| core.isolation)
+    }
+
+    /// Takes the stamp, and appends the record with it, unless that has to wait for what was read to be compared.
     fn take_stamp(&mut self) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
         shared.check_writable()?;
-        self.stamp = shared.tx.clock.begin_commit()?;
+        let clock = &shared.tx.clock;
         if core.isolation == Isolation::Serializable {
+            let bytes_max = record_bytes_max(core);
+            current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
+            self.stamp = clock.begin_commit()?;
             self.phase = Phase::Compare;
             return Ok(());
         }
+        self.stamp = match shared.log.enabled {
+            true => append(core, || clock.begin_commit(), false)?,
+            false => clock.begin_commit()?,
+        };
         self.phase = Phase::Apply;
-        log_commit(core, self.stamp, false)
+        Ok(())
     }
 
     /// Looks whether what a serializable transaction has read is as it was.
@@ -218,7 +303,11 @@ impl Work {
             },
             None => Ok(()),
         };
-        log_commit(core, stamp, outcome.is_err())?;
+        let appended = append(core, || Ok(stamp), outcome.is_err());
+        self.stamping = None;
+        if let Err(error) = appended {
+            return Err(self.fail(shared, error));
+        }
         if let Err(error) = outcome {
             shared.tx.clock.end_commit(stamp);
             self.phase = Phase::Over;
@@ -381,6 +470,8 @@ impl Drop for Work {
             leaves: std::mem::take(&mut self.leaves),
             sparse: std::mem::take(&mut self.sparse),
             is_rest: true,
+            inside: self.inside.take(),
+            stamping: self.stamping.take(),
             ..*self
         };
         let worker = if slot < inner.shared.remotes.len() { slot } else { 0 };

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::large::LargeValue;
 use super::locks;
-use super::options::{Isolation, TransactionOptions};
+use super::options::{Durability, Isolation, TransactionOptions};
 use super::range::{RangeCursor, View, next_into};
 use super::registry::Info;
 use super::rows::{Locking, RowRef};
@@ -28,6 +28,7 @@ use crate::tree::{Found, Get, Tree};
 pub(crate) struct Core {
     pub(super) inner: Arc<StoreInner>,
     pub(super) isolation: Isolation,
+    pub(super) durability: Durability,
     read_only: bool,
     bytes_max: usize,
     name: Option<String>,
@@ -55,6 +56,7 @@ impl Core {
         Self {
             inner: inner.clone(),
             isolation: options.isolation,
+            durability: options.durability,
             read_only: options.read_only,
             bytes_max: match options.write_set_bytes_max {
                 0 => tx.transaction_bytes_max,
@@ -109,6 +111,7 @@ impl Core {
             ));
         }
         self.shared().check_writable()?;
+        self.shared().check_table(table.tree().id)?;
         check_sizes(self.shared(), key, value)
     }
 

@@ -54,7 +54,7 @@ impl LargeValue {
         }
         runs.by_start.insert(page_id, pages);
         drop(runs);
-        reserved.keep();
+        reserved.keep_detached();
         Ok(Self { shared: shared.clone(), page_id, pages })
     }
 
@@ -69,6 +69,7 @@ impl LargeValue {
 
     /// A leaf will refer to the pages.
     pub(super) fn keep(self) {
+        self.shared.space.attach(self.page_id, self.pages);
         self.remove();
     }
 }

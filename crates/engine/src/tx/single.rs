@@ -32,6 +32,10 @@ pub(crate) async fn delete(table: &Table, key: &[u8]) -> Result<bool> {
 
 /// [`put`] on a caller's thread; `None` if it would have to wait, and nothing was done.
 pub(crate) fn put_inline(table: &Table, key: &[u8], value: &[u8]) -> Result<Option<bool>> {
+    if table.inner().shared.log.enabled {
+        // The log is a worker's.
+        return Ok(None);
+    }
     let mut core = begin(table.inner());
     if !core.put_inline(table, key, value)? {
         return Ok(None);
@@ -48,5 +52,6 @@ pub(crate) fn put_inline(table: &Table, key: &[u8], value: &[u8]) -> Result<Opti
 }
 
 fn begin(inner: &Arc<StoreInner>) -> Core {
-    Core::begin(inner, &TransactionOptions::default())
+    let durability = inner.shared.log.durability;
+    Core::begin(inner, &TransactionOptions { durability, ..TransactionOptions::default() })
 }

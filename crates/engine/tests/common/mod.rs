@@ -33,6 +33,7 @@ pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
         page_size,
         stripe_unit_bytes: 64 << 10,
         format: true,
+        log_segment_bytes: 64 << 10,
         ..StoreOptions::default()
     }
 }

@@ -13,7 +13,8 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, Transfer, give_scratch, scratch_frame, scratch_frame_now};
 use crate::page::Node;
-use crate::shared::Shared;
+use crate::shared::{Root, Shared};
+use crate::space::RECORD_PAGES;
 use crate::task::{JoinHandle, latch_free};
 
 /// Pages a task reads.
@@ -48,8 +49,8 @@ pub(super) struct Walk<'a> {
     /// Ids of the trees in the report's tables.
     tree_ids: Vec<u32>,
     faults: u64,
-    high_water: u64,
-    catalog_root: u64,
+    /// Pages that the members have room for.
+    pages: u64,
     stripe_unit_bytes: u64,
     /// A bit for each page: claimed by something.
     claimed: Vec<u64>,
@@ -63,20 +64,17 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(inner: &'a StoreInner) -> Self {
-        let high_water = inner.shared.space.high_water();
-        let (catalog_root, stripe_unit_bytes) = {
-            let label = inner.label.lock().unwrap_or_else(PoisonError::into_inner);
-            (label.catalog_root, label.stripe_unit_bytes)
-        };
+        let pages = inner.shared.space.capacity();
+        let stripe_unit_bytes =
+            inner.label.lock().unwrap_or_else(PoisonError::into_inner).stripe_unit_bytes;
         Self {
             inner,
             report: CheckReport::default(),
             tree_ids: Vec::new(),
             faults: 0,
-            high_water,
-            catalog_root,
+            pages,
             stripe_unit_bytes,
-            claimed: vec![0; high_water.div_ceil(64) as usize],
+            claimed: vec![0; pages.div_ceil(64) as usize],
             claimed_pages: 0,
             roots: VecDeque::new(),
             values: VecDeque::new(),
@@ -89,15 +87,14 @@ impl<'a> Walk<'a> {
     pub(super) fn run(mut self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
         let inner = self.inner;
         let workers = inner.shared.remotes.len();
-        self.report.free_pages = inner.shared.space.free_pages();
-        let total = self.high_water.saturating_sub(self.report.free_pages);
-        if let Some(error) = &inner.free_list_fault {
-            self.fault(format!("the list of free pages: {}", error.context()));
+        let total = inner.shared.space.counts().0;
+        self.report.free_pages = self.pages.saturating_sub(total);
+        if let Some(error) = inner.image_fault.get() {
+            self.fault(error.context().to_owned());
         }
-        let root = self.catalog_root;
-        // A store in which nothing was ever made has no catalog.
-        if self.high_water > 0 {
-            self.add_tree("(catalog)".to_owned(), 0, root, "the label");
+        self.claim_own();
+        if let Some(root) = self.root_of(0) {
+            self.add_tree("(catalog)".to_owned(), 0, root, "the checkpoint");
         }
         progress(0, total);
         loop {
@@ -120,6 +117,27 @@ impl<'a> Walk<'a> {
         self.finish();
         progress(total, total);
         Ok(self.report)
+    }
+
+    /// The pages that are no tree's: checkpoint records, the image's description.
+    fn claim_own(&mut self) {
+        let record = self.inner.shared.record();
+        let own =
+            (0..RECORD_PAGES).chain(record.image_page..record.image_page + record.image_pages);
+        for page_id in own {
+            if let Err(what) = self.claim(page_id) {
+                self.fault(format!("the checkpoint refers to {what}"));
+            }
+        }
+    }
+
+    /// Where the checkpoint has the root of a tree. The store was not changed since it was opened.
+    fn root_of(&mut self, tree_id: u32) -> Option<u64> {
+        match self.inner.shared.roots().get(&tree_id) {
+            Some(Root::Open(frame)) => Some(self.inner.shared.pool.frames.page_id(*frame)),
+            Some(Root::Closed(page_id)) => Some(*page_id),
+            None => None,
+        }
     }
 
     fn fault(&mut self, fault: String) {
@@ -150,8 +168,8 @@ impl<'a> Walk<'a> {
 
     /// Notes that a page is part of something; what is wrong with it if it cannot be.
     fn claim(&mut self, page_id: u64) -> Result<(), String> {
-        if page_id >= self.high_water {
-            return Err(format!("page {page_id} of a store of {} pages", self.high_water));
+        if page_id >= self.pages {
+            return Err(format!("page {page_id} of a store of {} pages", self.pages));
         }
         let (word, bit) = ((page_id / 64) as usize, 1 << (page_id % 64));
         if self.claimed[word] & bit != 0 {
@@ -267,8 +285,13 @@ impl<'a> Walk<'a> {
                 for descriptor in values {
                     self.add_value(table, page_id, descriptor);
                 }
-                for TableRoot { name, tree_id, page_id: root } in tables {
-                    self.add_tree(name, tree_id, root, "the catalog");
+                for TableRoot { name, tree_id } in tables {
+                    match self.root_of(tree_id) {
+                        Some(root) => self.add_tree(name, tree_id, root, "the checkpoint"),
+                        None => {
+                            self.fault(format!("table {name}: the checkpoint knows no root of it"))
+                        }
+                    }
                 }
             }
         }
@@ -291,22 +314,26 @@ impl<'a> Walk<'a> {
 
     /// What is left once all that can be reached was: free pages and lost ones.
     fn finish(&mut self) {
-        let claimed = |page_id: u64| self.claimed[(page_id / 64) as usize] >> (page_id % 64) & 1;
+        let mut attached = self.inner.shared.space.attached();
+        let record = self.inner.shared.record();
+        attached.change(record.image_page, record.image_pages, true);
+        let mut unknown = 0;
         let mut doubles = Vec::new();
-        let mut free_and_claimed = 0;
-        for (start, count) in self.inner.shared.space.free_runs() {
-            let used = (start..(start + count).min(self.high_water)).map(claimed).sum::<u64>();
-            free_and_claimed += used;
-            if used > 0 && doubles.len() < FAULTS_MAX {
-                doubles
-                    .push(format!("of the {count} free pages from {start} on, {used} are in use"));
+        for index in 0..self.claimed.len() {
+            let (claimed, used) = (self.claimed[index], attached.word(index));
+            unknown += u64::from((used & !claimed).count_ones());
+            let both = claimed & !used;
+            if both != 0 && doubles.len() < FAULTS_MAX {
+                let first = index as u64 * 64 + u64::from(both.trailing_zeros());
+                doubles.push(format!(
+                    "page {first}, and {} more near it, are in use, and free by the checkpoint",
+                    both.count_ones() - 1
+                ));
             }
         }
-        for double in doubles {
-            self.fault(double);
+        if self.inner.image_fault.get().is_none() {
+            doubles.into_iter().for_each(|double| self.fault(double));
         }
-        let known = self.claimed_pages + self.report.free_pages - free_and_claimed;
-        let unknown = self.high_water.saturating_sub(known);
         if self.faults == 0 {
             self.report.leaked_pages = unknown;
         } else {

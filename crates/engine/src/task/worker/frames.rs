@@ -57,13 +57,22 @@ impl Worker {
         let before = freed.len();
         // As many writes in flight as the pool can spare; reads must find room on the device too.
         let may_write = self.shared.failure().is_none() && pending < pool.local_max;
-        let write_tag = tag(Tag::WriteBack, 0);
-        pool.sweep(wanted, (wanted * 16).max(512), write_tag, may_write, &mut freed, &mut writes);
+        let write_tag = tag(Tag::WriteBack, self.shared.checkpoints.phase());
+        pool.sweep(
+            &self.shared,
+            wanted,
+            (wanted * 16).max(512),
+            write_tag,
+            may_write,
+            &mut freed,
+            &mut writes,
+        );
         let made = freed.len() - before;
         *self.free.borrow_mut() = freed;
         self.write_backs.set(self.write_backs.get() + writes.len() as u32);
         let progress = made > 0 || !writes.is_empty() || self.channel.borrow().in_flight() > 0;
         for request in writes {
+            self.begin_transfer();
             self.submit(request);
         }
         if self.free.borrow().len() > 2 * pool.local_max {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use qpair_block::{ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
+use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
 use qpair_memory::FrameIndex;
 
 use super::remote::{LocalFuture, Remote};
@@ -18,10 +18,12 @@ use crate::error::Error;
 use crate::shared::Shared;
 
 mod frames;
+mod log;
 mod own;
 mod paging;
 
 pub(crate) use frames::latch_free;
+pub(crate) use log::log_arena;
 pub(crate) use paging::{Loading, verify};
 
 use own::OwnRequest;
@@ -65,24 +67,35 @@ enum Tag {
     WriteBack,
     /// A request of a task's own.
     Own,
+    /// The write of a copy of a page.
+    Copy,
+    /// A write of the log.
+    Log,
 }
 
-const TAG_SHIFT: u32 = 62;
+const TAG_SHIFT: u32 = 61;
+/// Where a load's tag has the phase it is counted in.
+const LOAD_PHASE_SHIFT: u32 = 60;
 
 fn tag(kind: Tag, value: u64) -> u64 {
     (kind as u64) << TAG_SHIFT | value
 }
 
-fn load_tag(task: TaskRef) -> u64 {
-    tag(Tag::Load, u64::from(task.generation) | u64::from(task.slot) << 32)
+fn load_tag(task: TaskRef, phase: u64) -> u64 {
+    let task = u64::from(task.generation) | u64::from(task.slot) << 32;
+    tag(Tag::Load, task | phase << LOAD_PHASE_SHIFT)
 }
 
 /// A worker's state; only its own thread has it.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     remote: Arc<Remote>,
+    /// Which worker of the store it is, from 0.
+    pub(crate) number: usize,
     options: WorkerOptions,
     channel: RefCell<Box<dyn IoChannel>>,
+    log: log::WorkerLog,
+    log_arena: Arc<Arena>,
     tasks: RefCell<Tasks>,
     running: Cell<TaskRef>,
     /// Requests the channel had no room for.
@@ -97,6 +110,8 @@ pub(crate) struct Worker {
     /// Turns in a row in which tasks waited for frames and none came free.
     starved: Cell<u32>,
     write_backs: Cell<u32>,
+    /// Transfers of pages in flight, by the phase in which they began.
+    transfers: [Cell<u32>; 2],
     /// Operations the running task has begun since it was given the worker.
     charged: Cell<u32>,
 }
@@ -134,8 +149,13 @@ impl Worker {
         remote: Arc<Remote>,
         options: WorkerOptions,
         channel: Box<dyn IoChannel>,
+        log_arena: Arc<Arena>,
     ) -> Rc<Self> {
+        let number = shared.remotes.iter().position(|of| Arc::ptr_eq(of, &remote)).unwrap_or(0);
         Rc::new(Self {
+            number,
+            log: log::WorkerLog::default(),
+            log_arena,
             running: Cell::new(TaskRef { slot: u32::MAX, generation: 0 }),
             backlog: RefCell::default(),
             staged: Cell::new(0),
@@ -146,6 +166,7 @@ impl Worker {
             own: RefCell::default(),
             starved: Cell::new(0),
             write_backs: Cell::new(0),
+            transfers: Default::default(),
             charged: Cell::new(0),
             tasks: RefCell::default(),
             channel: RefCell::new(channel),
@@ -161,8 +182,9 @@ impl Worker {
         remote: Arc<Remote>,
         options: WorkerOptions,
         channel: Box<dyn IoChannel>,
+        log_arena: Arc<Arena>,
     ) -> ChannelStatistics {
-        let worker = Self::new(shared, remote, options, channel);
+        let worker = Self::new(shared, remote, options, channel, log_arena);
         CURRENT.with(|current| {
             let _ = current.set(worker.clone());
         });
@@ -246,6 +268,8 @@ impl Worker {
             pace.stop |= self.take_inbox();
         }
         self.run_ready();
+        self.wake_durable();
+        self.pump_log();
         self.make_frames_free();
         self.drop_broken();
         crate::tx::collect(&self.shared, COLLECT_ROWS);
@@ -428,10 +452,21 @@ impl Worker {
         let value = completion.tag & ((1 << TAG_SHIFT) - 1);
         match (completion.tag >> TAG_SHIFT, completion.buffer) {
             (0, Some(buffer)) => {
-                let task = TaskRef { slot: (value >> 32) as u32, generation: value as u32 };
+                let phase = value >> LOAD_PHASE_SHIFT;
+                let slot = (value & ((1 << LOAD_PHASE_SHIFT) - 1)) >> 32;
+                let task = TaskRef { slot: slot as u32, generation: value as u32 };
+                self.end_transfer(phase);
                 self.loaded(task, buffer, completion.result);
             }
-            (1, Some(buffer)) => self.written(buffer, completion.result),
+            (1, Some(buffer)) => {
+                self.end_transfer(value);
+                self.written(buffer, completion.result);
+            }
+            (3, Some(buffer)) => {
+                self.end_transfer(value);
+                self.saved(buffer, completion.result);
+            }
+            (4, buffer) => self.log_written(Completion { buffer, ..completion }),
             (_, buffer) => {
                 let completion = Completion { buffer, ..completion };
                 self.own_done(value as usize, completion);

@@ -1,14 +1,15 @@
 //! Pages in and out: loads, write-backs, and their ends.
 
 use qpair_block::{Buffer, IoError, Request};
-use qpair_memory::{Blocked, FrameIndex, Version};
+use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
-use super::{TaskRef, Worker, latch_free, load_tag};
+use super::{Tag, TaskRef, Worker, latch_free, load_tag, tag};
+use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{self, Node, NodeMut, PageKind};
 use crate::pool::state;
 use crate::swip::Swip;
-use crate::task::operation::LoadPlan;
+use crate::task::operation::{LoadPlan, Need};
 
 /// What became of a load that was asked for.
 pub(crate) enum Loading {
@@ -33,13 +34,13 @@ impl Worker {
         {
             return Loading::Failed(error);
         }
-        if plan.page_id >= self.shared.space.high_water() {
+        if plan.page_id >= self.shared.space.capacity() {
             return Loading::Failed(Error::new(
                 ErrorKind::Corrupt,
                 format!(
                     "a reference to page {} of a store of {} pages",
                     plan.page_id,
-                    self.shared.space.high_water()
+                    self.shared.space.capacity()
                 ),
             ));
         }
@@ -62,6 +63,7 @@ impl Worker {
         frames.set_page_id(frame, plan.page_id);
         frames.set_parent_hint(frame, Some((plan.parent, plan.position)));
         frames.set_dirty(frame, false);
+        frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
         frames.set_state(frame, state::HOT);
         let buffer = child.begin_read();
         let version = parent.release();
@@ -70,7 +72,7 @@ impl Worker {
             self.shared.offset_bytes(plan.page_id),
             len_bytes,
             buffer,
-            load_tag(task),
+            load_tag(task, self.begin_transfer()),
         ));
         Loading::Started(version)
     }
@@ -135,19 +137,101 @@ impl Worker {
     pub(super) fn written(&self, buffer: Buffer, result: Result<(), IoError>) {
         let pool = &self.shared.pool;
         let frame = FrameIndex(buffer.block().0);
-        let page_id = pool.frames.page_id(frame);
-        match result {
-            // While the write is in flight nobody can change the page: it is clean now.
-            Ok(()) => pool.frames.set_dirty(frame, false),
-            Err(error) => self.shared.fail(Error::io(error, format!("writing page {page_id}"))),
+        if let Err(error) = result {
+            let page_id = pool.frames.page_id(frame);
+            // Nobody else can change the page yet: it stays in memory, where its content is.
+            pool.frames.set_dirty(frame, true);
+            self.shared.fail(Error::io(error, format!("writing page {page_id}")));
         }
         let frame = pool.end_write(buffer);
         self.write_backs.set(self.write_backs.get().saturating_sub(1));
         if result.is_ok()
-            && let Some(frame) = pool.written(frame)
+            && let Some(frame) = pool.written(&self.shared, frame)
         {
             self.give_frame(frame);
         }
+    }
+
+    /// The end of the write of a copy: its frame is free.
+    pub(super) fn saved(&self, buffer: Buffer, result: Result<(), IoError>) {
+        let pool = &self.shared.pool;
+        let frame = pool.end_write(buffer);
+        if let Err(error) = result {
+            let page_id = pool.frames.page_id(frame);
+            self.shared.fail(Error::io(error, format!("writing page {page_id}")));
+        }
+        pool.frames.set_state(frame, state::FREE);
+        self.give_frame(frame);
+        self.write_backs.set(self.write_backs.get().saturating_sub(1));
+    }
+
+    /// Counts the transfer of a page that is about to begin; its phase, for [`Worker::end_transfer`].
+    #[inline(always)]
+    pub(super) fn begin_transfer(&self) -> u64 {
+        let phase = self.shared.checkpoints.phase();
+        let pending = &self.transfers[phase as usize];
+        pending.set(pending.get() + 1);
+        phase
+    }
+
+    #[inline(always)]
+    pub(super) fn end_transfer(&self, phase: u64) {
+        let pending = &self.transfers[(phase & 1) as usize];
+        pending.set(pending.get() - 1);
+    }
+
+    /// Whether transfers of pages that this worker began in a phase are in flight.
+    pub(crate) fn has_transfers(&self, phase: u64) -> bool {
+        self.transfers[(phase & 1) as usize].get() > 0
+    }
+
+    /// Writes the image's copy of a page, which is about to be changed or was met by the sweep.
+    ///
+    /// # Errors
+    /// `Need::Frame`, `Need::NoSpace`.
+    pub(crate) fn save_page(&self, page: &ExclusiveFrame<'_>, epoch: Epoch) -> Result<(), Need> {
+        let copy = self.take_frame().ok_or(Need::Frame)?;
+        let pool = &self.shared.pool;
+        pool.frames.set_state(copy, state::SCRATCH);
+        let phase = self.begin_transfer();
+        match pool.save_copy(&self.shared, page, copy, epoch, tag(Tag::Copy, phase)) {
+            Ok(request) => {
+                self.write_backs.set(self.write_backs.get() + 1);
+                self.submit(request);
+                Ok(())
+            }
+            Err(_) => {
+                self.end_transfer(phase);
+                pool.frames.set_state(copy, state::FREE);
+                self.give_frame(copy);
+                Err(Need::NoSpace)
+            }
+        }
+    }
+
+    /// Writes a page that the image under way needs, from where it is: its writers wait meanwhile.
+    ///
+    /// # Errors
+    /// `Need::NoSpace`.
+    pub(crate) fn write_page(
+        &self,
+        mut page: ExclusiveFrame<'_>,
+        epoch: Epoch,
+    ) -> Result<(), Need> {
+        let shared = &self.shared;
+        shared
+            .pool
+            .relocate(&shared.space, &shared.checkpoints, &mut page, epoch)
+            .map_err(|_| Need::NoSpace)?;
+        let request = shared.pool.write_back(page, tag(Tag::WriteBack, self.begin_transfer()));
+        self.write_backs.set(self.write_backs.get() + 1);
+        self.submit(request);
+        Ok(())
+    }
+
+    /// Page writes in flight.
+    pub(crate) fn page_writes(&self) -> u32 {
+        self.write_backs.get()
     }
 }
 

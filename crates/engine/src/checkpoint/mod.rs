@@ -1,0 +1,67 @@
+//! Checkpoints: an exact image of all trees on the device, made while they change. See docs/design/checkpoints.md.
+//!
+//! - The image is of one instant, between commits: the gate is closed for a moment, the *epoch* goes on by one, the gate opens.
+//! - From then on whoever first changes a page that belongs to the image saves a copy of it first; the sweep saves the rest.
+//! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
+
+mod gate;
+mod image;
+mod record;
+mod save;
+mod sweep;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use gate::{Gate, GateGuard};
+pub(crate) use image::Image;
+pub(crate) use record::{Record, flush, read_image, read_newest};
+pub(crate) use sweep::{checkpoint, on_every_worker};
+
+/// The epoch, and whether its image is being written. One word, so that both are read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) number: u32,
+    pub(crate) saving: bool,
+}
+
+/// Where checkpoints stand; shared by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    /// `number << 1 | saving`.
+    epoch: AtomicU64,
+    /// Which of their two counters workers count new transfers of pages in.
+    phase: AtomicU64,
+    /// Checkpoints that became durable since the store was opened.
+    pub(crate) completed: AtomicU64,
+}
+
+impl Checkpoints {
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> Epoch {
+        let word = self.epoch.load(Ordering::Acquire);
+        Epoch { number: (word >> 1) as u32, saving: word & 1 == 1 }
+    }
+
+    /// Begins the next epoch, whose image is to be written.
+    fn begin(&self) {
+        let number = u64::from(self.epoch().number) + 1;
+        self.epoch.store(number << 1 | 1, Ordering::Release);
+    }
+
+    /// All of the image is written, or it was given up.
+    fn end(&self) {
+        let word = self.epoch.load(Ordering::Relaxed);
+        self.epoch.store(word & !1, Ordering::Release);
+    }
+
+    /// In which of the two counters a worker counts the transfer of a page that it begins now.
+    #[inline(always)]
+    pub(crate) fn phase(&self) -> u64 {
+        self.phase.load(Ordering::Acquire) & 1
+    }
+
+    /// Counts transfers in the other phase from now on; the one whose end is to be waited for.
+    fn flip(&self) -> u64 {
+        self.phase.fetch_xor(1, Ordering::AcqRel) & 1
+    }
+}

@@ -1,0 +1,180 @@
+//! The checkpoint record: one page that says which image is the newest durable one.
+//!
+//! Two places, pages 0 and 1. A new record goes to one of them, and once it is durable to the other too: a torn record leaves
+//! the one before, whose pages are still there, and a damaged one leaves its twin.
+
+use qpair_block::Request;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{Transfer, give_scratch, scratch_frame};
+use crate::page::{HEADER_BYTES, PageKind, field};
+use crate::shared::Shared;
+use crate::space::RECORD_PAGES;
+use crate::store::read_page;
+use crate::task::latch_free;
+
+/// Version of the record's layout.
+const VERSION: u32 = 1;
+
+/// A checkpoint record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) store_id: [u8; 16],
+    /// One more with every record.
+    pub(crate) sequence: u64,
+    /// All commits up to this stamp are in the image, none above it.
+    pub(crate) stamp: u64,
+    /// The run of pages with the image, and its bytes.
+    pub(crate) image_page: u64,
+    pub(crate) image_pages: u64,
+    pub(crate) image_bytes: u64,
+    /// CRC-32C of the image's bytes.
+    pub(crate) image_checksum: u32,
+    /// The store was closed: there is no log behind this checkpoint.
+    pub(crate) closed: bool,
+}
+
+impl Record {
+    fn words(&self) -> [u64; 7] {
+        let flags = u64::from(self.closed) << 32 | u64::from(VERSION);
+        [
+            flags,
+            self.sequence,
+            self.stamp,
+            self.image_page,
+            self.image_pages,
+            self.image_bytes,
+            u64::from(self.image_checksum),
+        ]
+    }
+
+    /// Reads a record out of a page whose checksum and id are right; nothing if it is something else.
+    fn decode(page: &[u8]) -> Option<Self> {
+        let word = |index: usize| {
+            let at = HEADER_BYTES + 16 + index * 8;
+            page.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
+        };
+        let flags = word(0)?;
+        if page[field::KIND] != PageKind::CheckpointRecord as u8 || flags as u32 != VERSION {
+            return None;
+        }
+        let mut store_id = [0; 16];
+        store_id.copy_from_slice(page.get(HEADER_BYTES..HEADER_BYTES + 16)?);
+        Some(Self {
+            store_id,
+            sequence: word(1)?,
+            stamp: word(2)?,
+            image_page: word(3)?,
+            image_pages: word(4)?,
+            image_bytes: word(5)?,
+            image_checksum: word(6)? as u32,
+            closed: flags >> 32 & 1 == 1,
+        })
+    }
+
+    /// Writes the record to both places, one after the other, durably.
+    pub(crate) async fn write(&self, shared: &Shared) -> Result<()> {
+        let mut content = self.store_id.to_vec();
+        self.words().iter().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
+        for turn in 0..RECORD_PAGES {
+            let page_id = (self.sequence + turn) % RECORD_PAGES;
+            write_page(shared, page_id, PageKind::CheckpointRecord, &content).await?;
+            flush(shared).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The newest record of this store; nothing if there is none that can be read.
+pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<Record> {
+    let mut newest: Option<Record> = None;
+    for page_id in 0..RECORD_PAGES {
+        if let Ok(page) = read_page(shared, page_id).await
+            && let Some(record) = Record::decode(&page)
+            && record.store_id == store_id
+            && newest.is_none_or(|newest| newest.sequence < record.sequence)
+        {
+            newest = Some(record);
+        }
+    }
+    newest
+}
+
+/// Writes a page beside the trees from a frame of its own.
+async fn write_page(shared: &Shared, page_id: u64, kind: PageKind, content: &[u8]) -> Result<()> {
+    let frame = scratch_frame().await?;
+    let mut page = latch_free(shared, frame);
+    shared.pool.frames.set_page_id(frame, page_id);
+    let mut bytes = page.bytes_mut();
+    bytes.zero(0, shared.page_size);
+    bytes.store_u8(field::KIND, kind as u8);
+    bytes.store_u64(field::PAGE_ID, page_id);
+    bytes.copy_from(HEADER_BYTES, content);
+    let completion = Transfer::submit(shared.pool.write_back(page, 0)).done().await?;
+    if let Some(buffer) = completion.buffer {
+        give_scratch(shared.pool.end_write(buffer));
+    }
+    completion.result.map_err(|error| {
+        let error = Error::io(error, "writing a checkpoint");
+        shared.fail(error.clone());
+        error
+    })
+}
+
+/// Bytes of an image in one page.
+pub(crate) fn image_bytes_per_page(page_size: usize) -> usize {
+    page_size - HEADER_BYTES
+}
+
+/// Writes an image's bytes to a run of pages.
+pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) -> Result<()> {
+    for (index, part) in bytes.chunks(image_bytes_per_page(shared.page_size)).enumerate() {
+        write_page(shared, first_page + index as u64, PageKind::CheckpointImage, part).await?;
+    }
+    Ok(())
+}
+
+/// Reads the image that a record leads to.
+pub(crate) async fn read_image(shared: &Shared, record: &Record) -> Result<Vec<u8>> {
+    let damaged = |what: String| {
+        Error::with_hint(
+            ErrorKind::Corrupt,
+            format!("the checkpoint's image {what}"),
+            "restore the store from a backup, or salvage what can be read with `qpair repair`",
+        )
+    };
+    let per_page = image_bytes_per_page(shared.page_size) as u64;
+    let end = record.image_page.checked_add(record.image_pages);
+    if record.image_bytes > record.image_pages.saturating_mul(per_page)
+        || end.is_none_or(|end| end > shared.space.capacity())
+    {
+        return Err(damaged("lies past the store's end".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    // The run may be longer than what is in it.
+    for index in 0..record.image_bytes.div_ceil(per_page) {
+        let page = read_page(shared, record.image_page + index).await?;
+        if page[field::KIND] != PageKind::CheckpointImage as u8 {
+            return Err(damaged(format!("is not in page {}", record.image_page + index)));
+        }
+        bytes.extend_from_slice(&page[HEADER_BYTES..]);
+    }
+    bytes.truncate(record.image_bytes as usize);
+    if crc_fast::crc32_iscsi(&bytes) != record.image_checksum {
+        return Err(damaged("has another checksum than its record says".to_owned()));
+    }
+    Ok(bytes)
+}
+
+/// Flushes the device.
+///
+/// # Errors
+/// The flush that failed: final for the store.
+pub(crate) async fn flush(shared: &Shared) -> Result<()> {
+    let completion = Transfer::submit(Request::flush(0)).done().await?;
+    completion.result.map_err(|error| {
+        let error = Error::io(error, "flushing the store");
+        shared.fail(error.clone());
+        error
+    })
+}

@@ -1,0 +1,140 @@
+//! Where a page is written: each time somewhere else, and by whose word.
+//!
+//! All of this runs on workers, under the exclusive latch of the page, within one turn of a worker. A checkpoint lets every
+//! worker finish its turn after the epoch moved before it relies on the new one.
+
+use qpair_block::Request;
+use qpair_memory::{ExclusiveFrame, FrameIndex};
+
+use super::{Checkpoints, Epoch};
+use crate::error::Result;
+use crate::page::{Node, NodeMut};
+use crate::pool::{Pool, state};
+use crate::shared::Shared;
+use crate::space::{Purpose, Space};
+use crate::swip::Swip;
+use crate::task::latch_free;
+
+/// Bits of a target word that are the page id; the epoch's low bits are above them.
+const TARGET_PAGE_BITS: u32 = 40;
+
+fn target_word(epoch: Epoch, page_id: u64) -> u64 {
+    u64::from(epoch.number) << TARGET_PAGE_BITS | page_id
+}
+
+/// The place a target word names, if it is of this epoch.
+fn target_of(word: u64, epoch: Epoch) -> Option<u64> {
+    let page_id = word & ((1 << TARGET_PAGE_BITS) - 1);
+    (word == target_word(epoch, page_id) && page_id != 0).then_some(page_id)
+}
+
+impl Pool {
+    /// Whether the image under way still needs the page as it is in the frame.
+    pub(crate) fn is_unsaved(&self, frame: FrameIndex, node: Node<'_>, epoch: Epoch) -> bool {
+        epoch.saving
+            && self.frames.epoch(frame) != epoch.number
+            && (!node.is_leaf() || self.frames.is_dirty(frame))
+    }
+
+    /// The place where the image under way has a page: chosen by whoever needs it first, the page itself or its parent.
+    fn image_place(&self, space: &Space, frame: FrameIndex, epoch: Epoch) -> Result<u64> {
+        let word = self.frames.target(frame);
+        if let Some(page_id) = target_of(word, epoch) {
+            return Ok(page_id);
+        }
+        let page_id = space.allocate(1, Purpose::Checkpoint)?;
+        match self.frames.change_target(frame, word, target_word(epoch, page_id)) {
+            Ok(()) => Ok(page_id),
+            Err(other) => {
+                space.free(page_id, 1);
+                // Only the present epoch's word can have come in between.
+                Ok(target_of(other, epoch).unwrap_or(page_id))
+            }
+        }
+    }
+
+    /// Moves a page to a new place, where it is about to be written as it is now.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing is changed then.
+    pub(crate) fn relocate(
+        &self,
+        space: &Space,
+        checkpoints: &Checkpoints,
+        page: &mut ExclusiveFrame<'_>,
+        epoch: Epoch,
+    ) -> Result<()> {
+        let frame = page.index();
+        let of_image = epoch.saving && self.frames.epoch(frame) != epoch.number;
+        let place = match of_image {
+            true => self.image_place(space, frame, epoch)?,
+            false => space.allocate(1, Purpose::Eviction)?,
+        };
+        self.take_place(space, checkpoints, frame, place);
+        NodeMut::new(page.bytes_mut()).set_page_id(place);
+        // From here on the page's content is accounted for, in the image or apart from it.
+        self.frames.set_epoch(frame, epoch.number);
+        self.frames.set_dirty(frame, false);
+        Ok(())
+    }
+
+    fn take_place(&self, space: &Space, checkpoints: &Checkpoints, frame: FrameIndex, place: u64) {
+        let before = self.frames.page_id(frame);
+        space.moved(before, place, || {
+            let now = checkpoints.epoch();
+            now.saving && self.frames.epoch(frame) != now.number
+        });
+        self.frames.set_page_id(frame, place);
+    }
+
+    /// Writes the image's copy of a page from `copy`, a frame for transfers; the page may be changed afterwards.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing is changed then.
+    pub(crate) fn save_copy(
+        &self,
+        shared: &Shared,
+        page: &ExclusiveFrame<'_>,
+        copy: FrameIndex,
+        epoch: Epoch,
+        tag: u64,
+    ) -> Result<Request> {
+        let (frame, space) = (page.index(), &shared.space);
+        let node = Node::new(page.bytes());
+        let place = self.image_place(space, frame, epoch)?;
+        let mut image = latch_free(shared, copy);
+        image.bytes_mut().copy_from(0, page.as_slice());
+        if !node.is_leaf() {
+            let children_are_leaves = node.level() == 1;
+            let mut bytes = NodeMut::new(image.bytes_mut());
+            for position in 0..=node.count() {
+                let Swip::Hot(child) = Swip::decode(node.child(position)) else { continue };
+                // The page's latch keeps its children where they are. A child that is not saved yet will be, and
+                // where is settled here.
+                let unsaved = self.frames.epoch(child) != epoch.number
+                    && (!children_are_leaves || self.frames.is_dirty(child));
+                let child_place = match unsaved {
+                    true => self.image_place(space, child, epoch)?,
+                    false => self.frames.page_id(child),
+                };
+                bytes.set_child(position, Swip::Cold(child_place).encode());
+            }
+        }
+        self.take_place(space, &shared.checkpoints, frame, place);
+        NodeMut::new(image.bytes_mut()).set_page_id(place);
+        self.frames.set_page_id(copy, place);
+        self.frames.set_dirty(frame, false);
+        self.frames.set_epoch(frame, epoch.number);
+        Ok(self.write_back(image, tag))
+    }
+
+    /// Whether a page may leave memory, as far as the image under way is concerned.
+    pub(crate) fn may_leave(&self, frame: FrameIndex, node: Node<'_>, epoch: Epoch) -> bool {
+        node.is_leaf() || !epoch.saving || self.frames.epoch(frame) == epoch.number
+    }
+
+    /// Whether a frame holds a page of a tree.
+    pub(crate) fn holds_page(&self, frame: FrameIndex) -> bool {
+        matches!(self.frames.state(frame), state::HOT | state::COOLING | state::PINNED)
+    }
+}

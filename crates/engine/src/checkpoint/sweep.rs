@@ -1,0 +1,243 @@
+//! Making a checkpoint, from the closing of the gate to the record that makes it count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use qpair_memory::FrameIndex;
+
+use super::record::{flush, image_bytes_per_page, write_image};
+use super::{Epoch, Image, Record};
+use crate::canary::Canary;
+use crate::error::{Error, Result};
+use crate::page::Node;
+use crate::shared::{Root, Shared};
+use crate::space::Purpose;
+use crate::store::yield_now;
+use crate::task::{LocalFuture, Need, current, promise};
+
+/// Frames looked at before others get the worker.
+const FRAMES_PER_TURN: u32 = 512;
+
+/// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the gate stays
+/// closed, and there is no log behind it.
+///
+/// # Errors
+/// What the device says: the store is read-only then, and the checkpoint before counts.
+pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
+    let _alone = shared.checkpointing.enter().await;
+    if let Some(failure) = shared.failure() {
+        return Err(failure.clone());
+    }
+    let made = make(shared, last).await;
+    if let Err(error) = &made {
+        // Pages may refer to places where the image was to be, and is not.
+        shared.fail(error.clone());
+        shared.space.drop_image();
+        shared.checkpoints.end();
+        shared.gate.open();
+    }
+    made
+}
+
+async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
+    shared.gate.close().await;
+    // Nobody changes the trees; this is the instant.
+    shared.space.begin_image(|| shared.checkpoints.begin());
+    let stamp = shared.last_stamp();
+    // What workers had under way when the epoch moved is over before anybody relies on it.
+    settle(shared).await?;
+    let roots: BTreeMap<u32, Root> = shared.roots().clone();
+    let logs = if last { Vec::new() } else { mark_logs(shared).await? };
+    if !last {
+        shared.gate.open();
+    }
+    sweep(shared).await?;
+    settle(shared).await?;
+    if let Some(failure) = shared.failure() {
+        return Err(failure.clone());
+    }
+    shared.checkpoints.end();
+    // A root leaves its place only for an image: where it is now is where this one has it.
+    let roots = roots
+        .into_iter()
+        .map(|(tree, root)| match root {
+            Root::Open(frame) => (tree, shared.pool.frames.page_id(frame)),
+            Root::Closed(page_id) => (tree, page_id),
+        })
+        .collect();
+    if shared.has_canary(Canary::ReuseBeforeRecord) {
+        shared.space.image_is_durable();
+    }
+    let record = write_out(shared, stamp, roots, logs, last).await?;
+    shared.space.image_is_durable();
+    let before = shared.replace_record(record);
+    if before.image_pages > 0 {
+        shared.space.free(before.image_page, before.image_pages);
+    }
+    shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
+    on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
+    Ok(())
+}
+
+/// A task's future that is made on the worker that runs it.
+pub(crate) type WorkerFuture<T> = std::pin::Pin<Box<dyn Future<Output = T>>>;
+
+/// Runs a task on every worker that is there, and waits for all; what they came to.
+pub(crate) async fn on_every_worker<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    make: impl Fn() -> WorkerFuture<T> + Clone + Send + 'static,
+) -> Result<Vec<T>> {
+    let mut running = Vec::with_capacity(shared.remotes.len());
+    for remote in &shared.remotes {
+        let (promise, handle) = promise();
+        let make = make.clone();
+        let task = Box::new(move || -> LocalFuture {
+            Box::pin(async move { promise.fill(Ok(make().await)) })
+        });
+        // A worker that is gone has nothing under way.
+        if remote.spawn(task).is_ok() {
+            running.push(handle);
+        }
+    }
+    let mut outcomes = Vec::with_capacity(running.len());
+    for handle in running {
+        outcomes.push(handle.await?);
+    }
+    Ok(outcomes)
+}
+
+/// Lets every worker end the turn it is in, and waits until the page transfers that began before are over.
+async fn settle(shared: &Arc<Shared>) -> Result<()> {
+    let phase = shared.checkpoints.flip();
+    on_every_worker(shared, move || {
+        Box::pin(async move {
+            while current(|worker| worker.has_transfers(phase)).unwrap_or(false) {
+                yield_now().await;
+            }
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+/// Where each log goes on; the gate is closed.
+async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
+    let marks = on_every_worker(shared, || {
+        Box::pin(async { current(|worker| worker.mark_log()).flatten() })
+    });
+    Ok(marks.await?.into_iter().flatten().collect())
+}
+
+/// Writes every page that the image needs and that is not saved yet.
+async fn sweep(shared: &Arc<Shared>) -> Result<()> {
+    let epoch = shared.checkpoints.epoch();
+    let frames = shared.pool.frames.len();
+    let mut again: Vec<FrameIndex> = Vec::new();
+    for index in 0..frames {
+        if index % FRAMES_PER_TURN == FRAMES_PER_TURN - 1 {
+            yield_now().await;
+        }
+        if !save(shared, FrameIndex(index), epoch).await? {
+            again.push(FrameIndex(index));
+        }
+    }
+    while !again.is_empty() {
+        yield_now().await;
+        let mut rest = Vec::new();
+        for frame in again {
+            if !save(shared, frame, epoch).await? {
+                rest.push(frame);
+            }
+        }
+        again = rest;
+    }
+    Ok(())
+}
+
+/// Saves the page in a frame if it must be; `false` if that must be tried again.
+async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> {
+    let pool = &shared.pool;
+    loop {
+        if shared.failure().is_some() {
+            return Ok(true);
+        }
+        if !pool.holds_page(frame) || pool.frames.epoch(frame) == epoch.number {
+            return Ok(true);
+        }
+        let need = {
+            let Ok(page) = pool.frames.try_exclusive(frame) else { return Ok(false) };
+            let node = Node::new(page.bytes());
+            if !pool.holds_page(frame) || !pool.is_unsaved(frame, node, epoch) {
+                return Ok(true);
+            }
+            let swizzled = !node.is_leaf();
+            let root = pool.frames.state(frame) == crate::pool::state::PINNED;
+            current(|worker| {
+                if worker.page_writes() as usize > pool.local_max {
+                    return Err(Need::Frame);
+                }
+                if swizzled || root {
+                    worker.save_page(&page, epoch)
+                } else {
+                    worker.write_page(page, epoch)
+                }
+            })
+        };
+        match need {
+            Some(Ok(())) => return Ok(true),
+            Some(Err(Need::NoSpace)) => {
+                // The reason is the allocator's to tell.
+                shared
+                    .space
+                    .allocate(1, Purpose::Checkpoint)
+                    .map(|page| shared.space.free(page, 1))?;
+            }
+            Some(Err(_)) => {}
+            None => return Err(Error::closed()),
+        }
+        yield_now().await;
+    }
+}
+
+/// Writes the image's description and the record, durably.
+async fn write_out(
+    shared: &Arc<Shared>,
+    stamp: u64,
+    roots: BTreeMap<u32, u64>,
+    logs: Vec<Vec<u8>>,
+    last: bool,
+) -> Result<Record> {
+    let per_page = image_bytes_per_page(shared.page_size) as u64;
+    let mut image = Image { roots, logs, ..Image::default() };
+    let (image_page, image_pages) = loop {
+        // The run is part of the image, which may be longer for it.
+        let words = shared.space.capacity().div_ceil(64) + 1;
+        let pages = (image.encode().len() as u64 + words * 8).div_ceil(per_page);
+        let first = shared.space.allocate_detached(pages, Purpose::Checkpoint)?;
+        if first + pages <= words * 64 {
+            break (first, pages);
+        }
+        // The device grew for it: measure again.
+        shared.space.free(first, pages);
+    };
+    image.pages = shared.space.end_image(image_page, image_pages);
+    let bytes = image.encode();
+    write_image(shared, image_page, &bytes).await?;
+    // All pages of the image, and what describes it, before the record that makes it count.
+    if !(last && shared.has_canary(Canary::CloseBeforeFlush)) {
+        flush(shared).await?;
+    }
+    let record = Record {
+        store_id: shared.store_id,
+        sequence: shared.record().sequence + 1,
+        stamp,
+        image_page,
+        image_pages,
+        image_bytes: bytes.len() as u64,
+        image_checksum: crc_fast::crc32_iscsi(&bytes),
+        closed: last,
+    };
+    record.write(shared).await?;
+    Ok(record)
+}

@@ -1,0 +1,532 @@
+//! Which pages are free, and where new ones come from.
+//!
+//! A page may be handed out if no bitmap has it: not the one of pages in use now, not the image of the last durable
+//! checkpoint, not the image of a checkpoint under way, and no image that a backup holds on to. So what a crash would go
+//! back to is never written over. See docs/design/checkpoints.md.
+
+mod bitmap;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qpair_block::BlockDevice;
+
+use crate::error::{Error, ErrorKind, Result};
+pub(crate) use bitmap::Bitmap;
+
+/// Least and most bytes by which the device is made larger at once.
+const GROWTH_BYTES_MIN: u64 = 1 << 20;
+const GROWTH_BYTES_MAX: u64 = 1 << 30;
+
+/// Pages that hold the two checkpoint records; never handed out.
+pub(crate) const RECORD_PAGES: u64 = 2;
+
+/// Who asks for pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Something new: refused while there is still space to write what is in memory out.
+    New,
+    /// A new place for a page that leaves memory.
+    Eviction,
+    /// A new place for a page that a checkpoint writes, or what belongs to the checkpoint itself.
+    Checkpoint,
+}
+
+/// The allocator of pages.
+#[derive(Debug)]
+pub(crate) struct Space {
+    device: Arc<dyn BlockDevice>,
+    page_size: u64,
+    /// Frames of the pool: so many pages may have to be written out.
+    frames: u64,
+    /// Pages that the device has room for. Changed under the lock; read without.
+    capacity: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// In use now.
+    current: Bitmap,
+    /// In use now, and not part of a checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
+    detached: BTreeMap<u64, u64>,
+    /// The last durable checkpoint's.
+    durable: Bitmap,
+    /// The checkpoint's under way.
+    image: Option<Bitmap>,
+    /// Images that backups read from.
+    held: Vec<(u64, Bitmap)>,
+    next_hold: u64,
+    /// Pages in use now.
+    used: u64,
+    /// Pages that may not be handed out.
+    taken: u64,
+    /// Word at which the search goes on.
+    cursor: usize,
+    /// The device refused to grow to this many bytes or more.
+    refused_bytes: Option<u64>,
+    /// Reservations that will be kept or given back.
+    pending: u64,
+    /// Nothing is reserved any more.
+    closing: bool,
+}
+
+impl Inner {
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        let mut word = self.current.word(index) | self.durable.word(index);
+        if let Some(image) = &self.image {
+            word |= image.word(index);
+        }
+        for (_, held) in &self.held {
+            word |= held.word(index);
+        }
+        word
+    }
+
+    fn is_taken(&self, page_id: u64) -> bool {
+        self.word((page_id / 64) as usize) >> (page_id % 64) & 1 == 1
+    }
+
+    /// Counts the pages that may not be handed out anew.
+    fn recount(&mut self, capacity: u64) {
+        let words = capacity.div_ceil(64) as usize;
+        self.taken = (0..words).map(|word| u64::from(self.word(word).count_ones())).sum();
+    }
+
+    fn free(&self, capacity: u64) -> u64 {
+        capacity.saturating_sub(self.taken)
+    }
+
+    /// Finds `count` pages in a row below `capacity`, from the cursor on and round.
+    fn find(&mut self, count: u64, capacity: u64) -> Option<u64> {
+        let words = capacity.div_ceil(64) as usize;
+        let (mut run_start, mut run) = (0, 0);
+        let begin = self.cursor.min(words.saturating_sub(1));
+        for step in 0..=words {
+            let index = (begin + step) % words.max(1);
+            if index == 0 {
+                run = 0;
+            }
+            let word = self.word(index);
+            if word == u64::MAX {
+                run = 0;
+                continue;
+            }
+            if word == 0 && run + 64 < count {
+                if run == 0 {
+                    run_start = index as u64 * 64;
+                }
+                run += 64;
+                continue;
+            }
+            let mut bit = 0;
+            while bit < 64 {
+                let rest = word >> bit;
+                let zeros = if rest == 0 { 64 - bit } else { u64::from(rest.trailing_zeros()) };
+                if zeros > 0 {
+                    if run == 0 {
+                        run_start = index as u64 * 64 + bit;
+                    }
+                    run += zeros.min(64 - bit);
+                    if run >= count {
+                        if run_start + count > capacity {
+                            run = 0;
+                            break;
+                        }
+                        self.cursor = ((run_start + count) / 64) as usize;
+                        return Some(run_start);
+                    }
+                    bit += zeros;
+                }
+                if bit < 64 {
+                    run = 0;
+                    bit += u64::from((word >> bit).trailing_ones());
+                }
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, start: u64, count: u64) {
+        self.current.change(start, count, true);
+        self.used += count;
+        self.taken += count;
+    }
+
+    fn give(&mut self, start: u64, count: u64) {
+        self.detach_not(start, count);
+        for page_id in start..start + count {
+            if self.current.get(page_id) {
+                self.current.change(page_id, 1, false);
+                self.used -= 1;
+                self.taken -= u64::from(!self.is_taken(page_id));
+            }
+        }
+    }
+
+    /// Takes a run out of the detached ones, or a part of one.
+    fn detach_not(&mut self, start: u64, count: u64) {
+        let Some((&first, &len)) = self.detached.range(..=start).next_back() else { return };
+        if start + count > first + len {
+            return;
+        }
+        self.detached.remove(&first);
+        if start > first {
+            self.detached.insert(first, start - first);
+        }
+        if first + len > start + count {
+            self.detached.insert(start + count, first + len - start - count);
+        }
+    }
+}
+
+impl Space {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, page_size: usize, frames: u32) -> Self {
+        let mut inner = Inner::default();
+        inner.take(0, RECORD_PAGES);
+        let capacity = device.size_bytes() / page_size as u64;
+        Self {
+            device,
+            page_size: page_size as u64,
+            frames: u64::from(frames),
+            capacity: capacity.into(),
+            inner: Mutex::new(inner),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over what the last checkpoint says is in use.
+    pub(crate) fn load(&self, image: Bitmap) {
+        let mut inner = self.lock();
+        inner.current = image.clone();
+        inner.current.change(0, RECORD_PAGES, true);
+        inner.used = inner.current.count();
+        inner.durable = image;
+        inner.recount(self.capacity());
+    }
+
+    /// Pages that the device has room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Pages in use, and pages that are free to be handed out.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let inner = self.lock();
+        (inner.used, inner.free(self.capacity()))
+    }
+
+    /// Pages that are not in use now, and are kept for what a crash would go back to, or for a backup.
+    pub(crate) fn retained(&self) -> u64 {
+        let inner = self.lock();
+        inner.taken - inner.used
+    }
+
+    /// Whether a page is in use now.
+    pub(crate) fn is_used(&self, page_id: u64) -> bool {
+        self.lock().current.get(page_id)
+    }
+
+    /// A copy of what is in use now and belongs to the trees.
+    pub(crate) fn attached(&self) -> Bitmap {
+        let inner = self.lock();
+        let mut image = inner.current.clone();
+        for (start, count) in &inner.detached {
+            image.change(*start, *count, false);
+        }
+        image
+    }
+
+    /// Allocates `count` pages in a row. Space that this returns is reserved on the device.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing is allocated then.
+    pub(crate) fn allocate(&self, count: u64, purpose: Purpose) -> Result<u64> {
+        let mut inner = self.lock();
+        self.allocate_locked(&mut inner, count, purpose)
+    }
+
+    fn allocate_locked(&self, inner: &mut Inner, count: u64, purpose: Purpose) -> Result<u64> {
+        // What is in memory must still find a place when nothing new does.
+        let written_out = inner.used.min(self.frames) + 32;
+        let keep = match purpose {
+            Purpose::New => written_out + written_out / 4,
+            Purpose::Eviction => written_out,
+            Purpose::Checkpoint => 0,
+        };
+        let mut refusal = None;
+        if inner.free(self.capacity()) < count + keep {
+            refusal = self.grow(inner, count + keep).err();
+        }
+        if inner.free(self.capacity()) >= count + keep {
+            if let Some(start) = inner.find(count, self.capacity()) {
+                inner.take(start, count);
+                return Ok(start);
+            }
+            // There is space, but not in a row.
+            refusal = self.grow(inner, count + keep + inner.free(self.capacity())).err();
+            if let Some(start) = inner.find(count, self.capacity()) {
+                inner.take(start, count);
+                return Ok(start);
+            }
+        }
+        Err(refusal.unwrap_or_else(|| {
+            Error::with_hint(
+                ErrorKind::NoSpace,
+                format!("no {count} free pages in a row on {}", self.device.info().name),
+                "make room on the device, or delete records and let a checkpoint pass",
+            )
+        }))
+    }
+
+    /// Makes the device larger, so that `free` pages are free.
+    fn grow(&self, inner: &mut Inner, free: u64) -> Result<()> {
+        let needed_bytes = (inner.taken + free) * self.page_size;
+        let size_bytes = self.device.size_bytes();
+        if needed_bytes > size_bytes {
+            if inner.refused_bytes.is_some_and(|refused| {
+                // Asking the system again and again would cost much where there is no space for long.
+                needed_bytes >= refused && inner.used % 64 != 0
+            }) {
+                return Err(no_space(&*self.device, needed_bytes));
+            }
+            let step = (size_bytes / 4).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+            let wanted = needed_bytes.max(size_bytes + step);
+            let grown = self.device.grow(wanted).or_else(|error| {
+                if wanted > needed_bytes { self.device.grow(needed_bytes) } else { Err(error) }
+            });
+            if let Err(error) = grown {
+                inner.refused_bytes = Some(needed_bytes);
+                return Err(Error::block(
+                    error,
+                    format!("growing the store to {needed_bytes} bytes"),
+                ));
+            }
+            inner.refused_bytes = None;
+        }
+        let capacity = self.device.size_bytes() / self.page_size;
+        if capacity > self.capacity() {
+            self.capacity.store(capacity, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Notes that somebody is about to allocate pages, and to refer to them or give them back: a close waits for
+    /// [`Space::leave`].
+    ///
+    /// # Errors
+    /// `Closed` if the store is being closed.
+    pub(crate) fn enter(&self) -> Result<()> {
+        let mut inner = self.lock();
+        if inner.closing {
+            return Err(Error::closed());
+        }
+        inner.pending += 1;
+        Ok(())
+    }
+
+    /// The end of what [`Space::enter`] began.
+    pub(crate) fn leave(&self) {
+        self.lock().pending -= 1;
+    }
+
+    /// [`Space::enter`] and [`Space::allocate`] in one.
+    pub(crate) fn reserve(&self, count: u64) -> Result<u64> {
+        self.enter()?;
+        self.allocate(count, Purpose::New).inspect_err(|_| self.leave())
+    }
+
+    /// [`Space::enter`] and [`Space::allocate_detached`] in one.
+    pub(crate) fn reserve_detached(&self, count: u64) -> Result<u64> {
+        self.enter()?;
+        self.allocate_detached(count, Purpose::New).inspect_err(|_| self.leave())
+    }
+
+    /// Lets nobody enter from now on.
+    pub(crate) fn begin_closing(&self) {
+        self.lock().closing = true;
+    }
+
+    /// How many have entered and not left.
+    pub(crate) fn pending(&self) -> u64 {
+        self.lock().pending
+    }
+
+    /// Allocates pages that nothing refers to yet: they belong to no checkpoint until [`Space::attach`].
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
+    pub(crate) fn allocate_detached(&self, count: u64, purpose: Purpose) -> Result<u64> {
+        let mut inner = self.lock();
+        let start = self.allocate_locked(&mut inner, count, purpose)?;
+        inner.detached.insert(start, count);
+        Ok(start)
+    }
+
+    /// Something in the trees refers to these pages now.
+    pub(crate) fn attach(&self, start: u64, count: u64) {
+        self.lock().detach_not(start, count);
+    }
+
+    /// Nothing in the trees refers to these pages any more, but they are not free yet.
+    pub(crate) fn detach(&self, start: u64, count: u64) {
+        self.lock().detached.insert(start, count);
+    }
+
+    /// Takes pages that recovery found in use, and that belong to no checkpoint; whether all were free.
+    pub(crate) fn claim_detached(&self, start: u64, count: u64) -> bool {
+        let mut inner = self.lock();
+        let whole = start.checked_add(count).is_some_and(|end| {
+            end <= self.capacity() && (start..end).all(|page_id| !inner.is_taken(page_id))
+        });
+        if whole {
+            inner.take(start, count);
+            inner.detached.insert(start, count);
+        }
+        whole
+    }
+
+    /// Gives pages back.
+    pub(crate) fn free(&self, start: u64, count: u64) {
+        self.lock().give(start, count);
+    }
+
+    /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
+    pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
+        let mut inner = self.lock();
+        // Asked under the lock: the image begins under it.
+        if inner.image.is_some() && of_image() {
+            if let Some(image) = &mut inner.image {
+                image.change(from, 1, false);
+                image.change(to, 1, true);
+            }
+        }
+        inner.give(from, 1);
+    }
+
+    /// Begins a checkpoint's image: what is in use now and belongs to the trees. `begin` runs at that very moment.
+    pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
+        let mut inner = self.lock();
+        let mut image = inner.current.clone();
+        for (start, count) in &inner.detached {
+            image.change(*start, *count, false);
+        }
+        inner.image = Some(image);
+        begin();
+    }
+
+    /// Adds pages of the checkpoint's own to its image; the image as it is then.
+    pub(crate) fn end_image(&self, start: u64, count: u64) -> Bitmap {
+        let mut inner = self.lock();
+        let mut image = inner.image.take().unwrap_or_else(|| inner.durable.clone());
+        image.change(start, count, true);
+        inner.image = Some(image.clone());
+        image
+    }
+
+    /// The checkpoint under way is durable: what only the one before it needed is free.
+    pub(crate) fn image_is_durable(&self) {
+        let mut inner = self.lock();
+        if let Some(image) = inner.image.take() {
+            inner.durable = image;
+        }
+        inner.recount(self.capacity());
+    }
+
+    /// The checkpoint under way came to nothing.
+    pub(crate) fn drop_image(&self) {
+        let mut inner = self.lock();
+        inner.image = None;
+        inner.recount(self.capacity());
+    }
+
+    /// Keeps the pages of the last durable checkpoint from being used again until [`Space::release`].
+    pub(crate) fn hold(&self) -> (u64, Bitmap) {
+        let mut inner = self.lock();
+        let hold = inner.next_hold;
+        inner.next_hold += 1;
+        let image = inner.durable.clone();
+        inner.held.push((hold, image.clone()));
+        (hold, image)
+    }
+
+    /// The end of what [`Space::hold`] began.
+    pub(crate) fn release(&self, hold: u64) {
+        let mut inner = self.lock();
+        inner.held.retain(|(of, _)| *of != hold);
+        inner.recount(self.capacity());
+    }
+}
+
+fn no_space(device: &dyn BlockDevice, needed_bytes: u64) -> Error {
+    Error::with_hint(
+        ErrorKind::NoSpace,
+        format!("{} cannot grow to {needed_bytes} bytes", device.info().name),
+        "make room on the device",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qpair_block::RamDevice;
+
+    fn space(pages: u64) -> Space {
+        let device = RamDevice::new(qpair_block::RamOptions {
+            size_bytes: pages * 4096,
+            ..qpair_block::RamOptions::default()
+        });
+        Space::new(Arc::new(device.unwrap()), 4096, 64)
+    }
+
+    #[test]
+    fn what_a_checkpoint_has_is_not_handed_out_before_the_next() {
+        let space = space(4096);
+        let page = space.allocate(1, Purpose::New).unwrap();
+        space.begin_image(|| {});
+        space.end_image(100, 1);
+        space.image_is_durable();
+        let place = space.allocate(1, Purpose::Eviction).unwrap();
+        space.moved(page, place, || false);
+        assert!(!space.is_used(page));
+        for _ in 0..3000 {
+            let other = space.allocate(1, Purpose::Checkpoint).unwrap();
+            assert!(other != page && other != 100);
+        }
+        space.begin_image(|| {});
+        space.image_is_durable();
+        let all: Vec<u64> =
+            std::iter::from_fn(|| space.allocate(1, Purpose::Checkpoint).ok()).collect();
+        assert!(all.contains(&page) && all.contains(&100));
+    }
+
+    #[test]
+    fn detached_pages_are_in_no_image() {
+        let space = space(1024);
+        let run = space.allocate_detached(10, Purpose::New).unwrap();
+        space.begin_image(|| {});
+        assert!(!space.end_image(1000, 1).get(run));
+        space.drop_image();
+        space.attach(run, 10);
+        space.begin_image(|| {});
+        assert!(space.end_image(1000, 1).get(run + 9));
+    }
+
+    #[test]
+    fn runs_are_found_across_words_and_round_the_end() {
+        let space = space(1024);
+        let (first, second) = (
+            space.allocate(100, Purpose::Checkpoint).unwrap(),
+            space.allocate(800, Purpose::Checkpoint).unwrap(),
+        );
+        assert_eq!((first, second), (2, 102));
+        space.free(first, 100);
+        assert_eq!(space.allocate(100, Purpose::Checkpoint).unwrap(), 902);
+        assert_eq!(space.allocate(100, Purpose::Checkpoint).unwrap(), 2);
+    }
+}

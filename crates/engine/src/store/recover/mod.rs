@@ -1,0 +1,238 @@
+//! How a store comes up: the newest checkpoint, and what the logs have behind it.
+
+mod redo;
+mod scan;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::catalog::{decode, make_tree, open_tree};
+use super::{StoreInner, StoreOptions, Table};
+use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::{Recovered, Root};
+use crate::task::run;
+use crate::tree::{Batch, Direction, Scan, Tree};
+use redo::Lanes;
+use scan::{Analysis, Logs};
+
+impl StoreInner {
+    /// Makes the first checkpoint of a new store.
+    pub(super) fn begin_new(self: &Arc<Self>) -> Result<()> {
+        let catalog = self.make_tree(0)?;
+        let _ = self.catalog.set(Ok(catalog));
+        let shared = self.shared.clone();
+        self.block_on(move || async move { checkpoint(&shared, true).await })?;
+        self.shared.gate.open();
+        Ok(())
+    }
+
+    /// Takes up what the newest checkpoint says.
+    pub(super) fn take_up(self: &Arc<Self>, options: &StoreOptions) -> Result<()> {
+        let image = self.load_image();
+        let mut logs = Vec::new();
+        match image {
+            Ok((record, _)) if !record.closed && options.read_only && !options.at_checkpoint => {
+                return Err(Error::with_hint(
+                    ErrorKind::Unclean,
+                    format!(
+                        "{} was not closed: commits in its log are not in its pages yet",
+                        self.members[0].info().name
+                    ),
+                    "open it once for writing, which recovers it",
+                ));
+            }
+            Ok((record, image)) => {
+                logs = image.logs;
+                self.shared.space.load(image.pages);
+                // The image's description is part of it for a crash, but no tree refers to it.
+                self.shared.space.detach(record.image_page, record.image_pages);
+                *self.shared.roots() =
+                    image.roots.iter().map(|(tree, page)| (*tree, Root::Closed(*page))).collect();
+                self.shared.replace_record(record);
+            }
+            // What is damaged can still be checked by who only reads.
+            Err(error) if self.shared.read_only => {
+                let _ = self.image_fault.set(error);
+            }
+            Err(error) => return Err(error),
+        }
+        let record = self.shared.record();
+        self.shared.tx.clock.start(record.stamp);
+        let catalog = self.open_tree(0);
+        if !self.shared.read_only
+            && let Err(error) = catalog
+        {
+            return Err(error);
+        }
+        let _ = self.catalog.set(catalog);
+        if !self.shared.read_only {
+            if !record.closed {
+                self.recover(record, logs, options)?;
+            }
+            self.reclaim_dropped()?;
+        }
+        Ok(())
+    }
+
+    /// Does again what the logs have behind the checkpoint, and makes the next one.
+    fn recover(
+        self: &Arc<Self>,
+        record: Record,
+        logs: Vec<Vec<u8>>,
+        options: &StoreOptions,
+    ) -> Result<()> {
+        let (inner, progress) = (self.clone(), options.progress.clone());
+        self.block_on(move || async move {
+            let shared = inner.shared.clone();
+            let logs = Logs::new(&shared, &record, &logs)?;
+            let Analysis { end, bytes, segments, large } = logs.analyse(&shared).await?;
+            if end.is_damaged() {
+                return Err(unreadable(format!(
+                    "the log is damaged: commits from {} on were durable and cannot be read",
+                    end.next_stamp
+                )));
+            }
+            // What the log is in, and what it refers to, must not be given to anybody before it is done with.
+            let page_size = shared.page_size as u64;
+            let pages = logs.segment_bytes() / page_size;
+            let mut log_runs: Vec<u64> = segments.iter().map(|at| at / page_size).collect();
+            log_runs.sort_unstable();
+            log_runs.dedup();
+            let large_runs = large.values().map(|of| (of.page_id, u64::from(of.pages)));
+            for (first, count) in log_runs.iter().map(|first| (*first, pages)).chain(large_runs) {
+                if !shared.space.claim_detached(first, count) {
+                    return Err(unreadable(format!(
+                        "the log needs pages {first} to {}, which are something else",
+                        first + count
+                    )));
+                }
+            }
+            let mut lanes = Lanes::start(&inner, large);
+            let mut done = 0;
+            let redone = logs
+                .read(&shared, async |record| {
+                    for operation in record.operations() {
+                        lanes.take(record.stamp, operation).await?;
+                    }
+                    done += record.bytes() as u64;
+                    progress.tell(done, bytes);
+                    Ok(())
+                })
+                .await;
+            lanes.finish().await?;
+            redone?;
+            if let Some(failure) = shared.failure() {
+                return Err(failure.clone());
+            }
+            shared.tx.clock.start(end.next_stamp - 1);
+            // The next life's logs, and the checkpoint that begins it. Until that is durable all this can begin anew.
+            inner.begin_change()?;
+            inner.begin_logs().await?;
+            if !shared.log.enabled {
+                checkpoint(&shared, false).await?;
+            }
+            for first in log_runs {
+                shared.space.free(first, pages);
+            }
+            let _ =
+                shared.recovered.set(Recovered { commits: end.taken, dropped: end.dropped, bytes });
+            Ok(())
+        })
+    }
+
+    /// The tree with this id, for a change of the log; none if the table is gone.
+    async fn tree_for_redo(&self, id: u32) -> Result<Option<Tree>> {
+        let known = self.shared.roots().get(&id).copied();
+        match known {
+            None => Ok(None),
+            Some(Root::Open(root)) => Ok(Some(Tree { id, root })),
+            Some(Root::Closed(_)) => open_tree(&self.shared, id).await.map(Some),
+        }
+    }
+
+    /// Makes the table that the log says was made.
+    async fn create_again(&self, id: u32, name: &str) -> Result<()> {
+        if self.tree_for_redo(id).await?.is_none() {
+            make_tree(&self.shared, id).await?;
+        }
+        self.put_name(name, Some(id), self.shared.last_stamp()).await
+    }
+
+    /// Takes the name of a table away that the log says was dropped.
+    async fn drop_again(&self, id: u32) -> Result<()> {
+        let (mut from, to, mut batch) = (Bound::Unbounded, Bound::Unbounded, Batch::default());
+        let catalog = self.catalog()?;
+        loop {
+            run(&self.shared, Scan::new(catalog, Direction::Forward, &from, &to, &mut batch))
+                .await?;
+            for index in 0..batch.len() {
+                let (name, record, _) = batch.entry(index);
+                if decode(record)? == id {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    return self.put_name(&name, None, self.shared.last_stamp()).await;
+                }
+            }
+            match batch.next.take() {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Goes on with the dropping of tables that a crash or a close interrupted.
+    fn reclaim_dropped(self: &Arc<Self>) -> Result<()> {
+        let catalog = Table::new(self.clone(), self.catalog()?);
+        let mut doomed: Vec<u32> =
+            self.shared.roots().keys().copied().filter(|id| *id != 0).collect();
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        for entry in catalog.range::<[u8], _>(..)? {
+            let id = decode(&entry?.1)?;
+            doomed.retain(|other| *other != id);
+        }
+        for id in doomed {
+            let tree = self.open_tree(id)?;
+            self.reclaim(tree);
+        }
+        Ok(())
+    }
+
+    fn load_image(&self) -> Result<(Record, Image)> {
+        let shared = self.shared.clone();
+        let name = self.members[0].info().name.clone();
+        self.block_on(move || async move {
+            let record = read_newest(&shared, shared.store_id).await.ok_or_else(|| {
+                Error::with_hint(
+                    ErrorKind::Corrupt,
+                    format!("{name} has no checkpoint record that can be read"),
+                    "restore the store from a backup",
+                )
+            })?;
+            let image = Image::decode(&read_image(&shared, &record).await?)?;
+            let pages = image.pages.words().len() as u64 * 64;
+            let end = pages - u64::from(image.pages.words().last().map_or(0, |w| w.leading_zeros()));
+            if end > shared.space.capacity() {
+                return Err(Error::with_hint(
+                    ErrorKind::Corrupt,
+                    format!(
+                        "{name} was cut short: the store has pages up to {end}, its members hold {}",
+                        shared.space.capacity()
+                    ),
+                    "restore the store from a backup",
+                ));
+            }
+            Ok((record, image))
+        })
+    }
+}
+
+/// What cannot be recovered, and what is left to do.
+fn unreadable(what: String) -> Error {
+    Error::with_hint(
+        ErrorKind::Corrupt,
+        what,
+        "restore the store from a backup, or salvage what can be read with `qpair repair`",
+    )
+}

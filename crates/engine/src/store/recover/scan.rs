@@ -1,0 +1,143 @@
+//! Reading the logs behind a checkpoint, in the order of the commits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use qpair_block::{Arena, ArenaOptions, Request};
+
+use crate::checkpoint::Record as Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{
+    LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
+};
+use crate::overflow::{Descriptor, Transfer};
+use crate::shared::Shared;
+
+/// Bytes of one read.
+const READ_BYTES: usize = 256 << 10;
+
+/// The logs that a checkpoint's image names.
+pub(super) struct Logs {
+    positions: Vec<LogPosition>,
+    first_stamp: u64,
+    arena: Arc<Arena>,
+    read_bytes: u32,
+}
+
+/// What the first pass over the logs found.
+#[derive(Debug, Default)]
+pub(super) struct Analysis {
+    pub(super) end: MergeEnd,
+    /// Bytes of records that count.
+    pub(super) bytes: u64,
+    /// Segments that the logs lie in, by log: byte offsets.
+    pub(super) segments: Vec<u64>,
+    /// Runs of pages of large values that the log's commits put and that no later one took over.
+    pub(super) large: BTreeMap<u64, Descriptor>,
+}
+
+impl Logs {
+    pub(super) fn new(shared: &Shared, checkpoint: &Checkpoint, logs: &[Vec<u8>]) -> Result<Self> {
+        let positions =
+            logs.iter().map(|log| LogPosition::decode(log)).collect::<Result<Vec<_>>>()?;
+        let most = (shared.device.info().transfer_bytes_max as usize).min(READ_BYTES);
+        let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+        let count = positions.len().max(1) as u32;
+        let arena =
+            Arena::new(bytes, count, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+                Error::new(ErrorKind::NoMemory, format!("mapping memory to read the log: {error}"))
+            })?;
+        Ok(Self { positions, first_stamp: checkpoint.stamp + 1, arena, read_bytes: bytes as u32 })
+    }
+
+    /// Bytes of a segment.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.positions.first().map_or(0, |position| u64::from(position.geometry.segment_bytes))
+    }
+
+    /// Reads all logs, and hands the commits that count to `take`, in order. `take` may wait.
+    pub(super) async fn read(
+        &self,
+        shared: &Shared,
+        mut take: impl AsyncFnMut(&Record<'_>) -> Result<()>,
+    ) -> Result<(MergeEnd, Vec<u64>)> {
+        let store = LogIdentity::new(shared.store_id, 0, 0).store;
+        let read_bytes = self.read_bytes;
+        let readers =
+            self.positions.iter().map(|position| LogReader::new(store, *position, read_bytes));
+        let mut merge = LogMerge::new(readers, self.first_stamp);
+        let mut reading: VecDeque<(usize, usize, Transfer)> = VecDeque::new();
+        loop {
+            match merge.advance() {
+                MergeStep::Read { log, offset_bytes, len_bytes } => {
+                    let end = offset_bytes.checked_add(u64::from(len_bytes));
+                    let buffer = self.arena.lease();
+                    match buffer {
+                        Some(buffer)
+                            if end.is_some_and(|end| end <= shared.device.size_bytes()) =>
+                        {
+                            let request = Request::read(offset_bytes, len_bytes, buffer, 0);
+                            reading.push_back((log, len_bytes as usize, Transfer::submit(request)));
+                        }
+                        // Past the device's end there is no log.
+                        _ => merge.give(log, &[]),
+                    }
+                }
+                MergeStep::Wait => {
+                    let Some((log, len, transfer)) = reading.pop_front() else {
+                        return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
+                    };
+                    let completion = transfer.done().await?;
+                    completion.result.map_err(|error| Error::io(error, "reading the log"))?;
+                    match &completion.buffer {
+                        Some(buffer) => merge.give(log, &buffer.as_slice()[..len]),
+                        None => merge.give(log, &[]),
+                    }
+                }
+                MergeStep::Record => {
+                    if let Some(record) = merge.record() {
+                        take(&record).await?;
+                    }
+                }
+                MergeStep::End => break,
+            }
+        }
+        let segments = merge.readers().flat_map(|reader| reader.segments().to_vec()).collect();
+        Ok((merge.end().unwrap_or_default(), segments))
+    }
+
+    /// The first pass: how far the logs go, and which pages they need.
+    pub(super) async fn analyse(&self, shared: &Shared) -> Result<Analysis> {
+        let mut analysis = Analysis::default();
+        let found = &mut analysis;
+        let (end, segments) = self
+            .read(shared, async |record| {
+                found.bytes += record.bytes() as u64;
+                for operation in record.operations() {
+                    if let Operation::PutLarge { descriptor, .. } = operation {
+                        let descriptor = Descriptor::decode(&descriptor, shared.page_size)?;
+                        take_over(&mut found.large, descriptor);
+                    }
+                }
+                Ok(())
+            })
+            .await?;
+        (analysis.end, analysis.segments) = (end, segments);
+        Ok(analysis)
+    }
+}
+
+/// Notes a run of pages; earlier ones that it overlaps were given back before it was written.
+fn take_over(large: &mut BTreeMap<u64, Descriptor>, descriptor: Descriptor) {
+    let (first, end) = (descriptor.page_id, descriptor.page_id + u64::from(descriptor.pages));
+    let overlapped: Vec<u64> = large
+        .range(..end)
+        .rev()
+        .take_while(|(_, other)| other.page_id + u64::from(other.pages) > first)
+        .map(|(start, _)| *start)
+        .collect();
+    for start in overlapped {
+        large.remove(&start);
+    }
+    large.insert(first, descriptor);
+}

@@ -1,0 +1,268 @@
+//! A worker's log: what commits append, and the one write at a time that makes it durable.
+//!
+//! While a write is on its way the next commits gather behind it; when it is back, all of them go with the next. So
+//! commits are grouped by the pace of the device, and by nothing else.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
+
+use qpair_block::{Arena, ArenaOptions, Completion, Request};
+
+use super::{Tag, Worker, tag};
+use crate::canary::Canary;
+use crate::checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{LogIdentity, LogPosition, LogWriter, PlannedWrite, RecordBuilder};
+use crate::space::Purpose;
+
+/// Bytes of one write of the log at most.
+const WRITE_BYTES: usize = 256 << 10;
+/// Writes that could be under way at once: memory for them.
+const WRITES: u32 = 2;
+
+/// The memory of a worker's log, to be registered with its channel.
+pub(crate) fn log_arena(transfer_bytes_max: u32, page_size: usize) -> Result<Arc<Arena>> {
+    let most = (transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * page_size.min(4096));
+    let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+    Arena::new(bytes, WRITES, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+        Error::new(ErrorKind::NoMemory, format!("mapping memory for the log: {error}"))
+    })
+}
+
+/// The log's side of a worker.
+#[derive(Default)]
+pub(super) struct WorkerLog {
+    writer: RefCell<Option<LogWriter>>,
+    /// Stamps that were appended and are not durable, ascending.
+    open: RefCell<VecDeque<u64>>,
+    under_way: Cell<Option<PlannedWrite>>,
+    /// Tasks that wait for a stamp to be durable.
+    waiters: RefCell<Vec<(u64, Waker)>>,
+    /// Where the checkpoint under way has this log begin.
+    begin: Cell<Option<LogPosition>>,
+}
+
+impl Worker {
+    /// Begins the log of this worker, if it has none. Nothing is written yet.
+    pub(crate) fn begin_log(&self, incarnation: u64) -> Result<()> {
+        if self.log.writer.borrow().is_some() {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let identity = LogIdentity::new(shared.store_id, incarnation, self.number as u16);
+        let (current, next) = (self.new_segment()?, self.new_segment()?);
+        let writer = LogWriter::new(identity, shared.log_geometry, current, next)?;
+        *self.log.writer.borrow_mut() = Some(writer);
+        Ok(())
+    }
+
+    /// Another segment: one that a checkpoint made needless, or new pages.
+    fn new_segment(&self) -> Result<u64> {
+        if let Some(offset_bytes) = self.shared.spare_segments().pop() {
+            return Ok(offset_bytes);
+        }
+        let pages =
+            u64::from(self.shared.log_geometry.segment_bytes) / self.shared.page_size as u64;
+        let first = self.shared.space.allocate_detached(pages, Purpose::New)?;
+        Ok(self.shared.offset_bytes(first))
+    }
+
+    /// Appends a commit. `stamp` takes its stamp; from then on the commit is one.
+    ///
+    /// # Errors
+    /// `NoSpace`, and what `stamp` says: nothing is appended then, and no stamp is taken.
+    pub(crate) fn append_commit(
+        &self,
+        bytes_max: usize,
+        stamp: impl FnOnce() -> Result<u64>,
+        encode: impl FnOnce(&mut RecordBuilder<'_>),
+    ) -> Result<u64> {
+        self.expect_commit(bytes_max)?;
+        let mut writer = self.log.writer.borrow_mut();
+        let Some(writer) = writer.as_mut() else { return stamp() };
+        let stamp = stamp().inspect_err(|_| self.publish_open());
+        let stamp = stamp?;
+        let before = writer.end_lsn();
+        let end =
+            writer.append(stamp, encode).inspect_err(|error| self.shared.fail(error.clone()))?;
+        self.log.open.borrow_mut().push_back(stamp);
+        self.publish_open();
+        let appended = end - before;
+        self.shared.log_bytes_total.fetch_add(appended, Ordering::Relaxed);
+        let total = self.shared.log_bytes.fetch_add(appended, Ordering::Relaxed) + appended;
+        if total >= self.shared.log.checkpoint_bytes {
+            self.begin_checkpoint();
+        }
+        Ok(stamp)
+    }
+
+    /// Makes room in the log for a commit that is about to take its stamp.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn expect_commit(&self, bytes_max: usize) -> Result<()> {
+        let mut writer = self.log.writer.borrow_mut();
+        let Some(writer) = writer.as_mut() else { return Ok(()) };
+        while writer.needs_segment() || writer.room_bytes() < bytes_max {
+            writer.give_segment(self.new_segment()?);
+        }
+        self.shared.durable.expect(self.number, self.shared.next_stamp());
+        Ok(())
+    }
+
+    /// Starts a checkpoint as a task of this worker, unless one is under way.
+    pub(crate) fn begin_checkpoint(&self) {
+        if self.shared.checkpoint_wanted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.shared.log_bytes.store(0, Ordering::Relaxed);
+        let shared = self.shared.clone();
+        self.spawn(Box::pin(async move {
+            // If it fails, the store is read-only, and says why.
+            let _ = checkpoint::checkpoint(&shared, false).await;
+            shared.checkpoint_wanted.store(false, Ordering::Release);
+        }));
+    }
+
+    /// Sends what was appended on its way, unless a write is under way.
+    pub(crate) fn pump_log(&self) {
+        if self.log.under_way.get().is_some() {
+            return;
+        }
+        let mut writer = self.log.writer.borrow_mut();
+        let Some(writer) = writer.as_mut() else { return };
+        if writer.pending_bytes() == 0 || self.shared.failure().is_some() {
+            return;
+        }
+        let Some(mut buffer) = self.log_arena.lease() else { return };
+        writer.note_all_durable(self.shared.durable.horizon().min(self.shared.last_stamp()));
+        let mut planned = writer.next_write(&mut buffer);
+        if planned.is_none() {
+            match self.new_segment() {
+                Ok(segment) => {
+                    writer.give_segment(segment);
+                    planned = writer.next_write(&mut buffer);
+                }
+                Err(error) => self.shared.fail(error),
+            }
+        }
+        let Some(planned) = planned else { return };
+        let mut request =
+            Request::write(planned.offset_bytes, planned.len_bytes, buffer, tag(Tag::Log, 0));
+        request.force_unit_access =
+            self.shared.log.flushed && !self.shared.has_canary(Canary::AcknowledgeBeforeFlush);
+        self.log.under_way.set(Some(planned));
+        self.shared.log_writes.fetch_add(1, Ordering::Relaxed);
+        self.submit(request);
+        self.channel.borrow_mut().kick();
+        self.staged.set(0);
+    }
+
+    /// The end of a write of the log.
+    pub(super) fn log_written(&self, completion: Completion) {
+        let Some(planned) = self.log.under_way.take() else { return };
+        if let Err(error) = completion.result {
+            // Final: what the device holds now is anybody's guess, and a second try would not tell.
+            self.shared.fail(Error::io(error, "writing the log"));
+            self.wake_all_durable();
+            return;
+        }
+        if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
+            writer.complete(&planned);
+            let durable = writer.durable_stamp();
+            let mut open = self.log.open.borrow_mut();
+            while open.front().is_some_and(|stamp| *stamp <= durable) {
+                open.pop_front();
+            }
+        }
+        drop(completion);
+        self.publish_open();
+        for log in self.shared.durable.satisfied(self.number) {
+            self.shared.remotes[log].poke();
+        }
+        self.wake_durable();
+        self.pump_log();
+    }
+
+    fn publish_open(&self) {
+        let open = self.log.open.borrow().front().copied();
+        self.shared.durable.set_open(self.number, open);
+    }
+
+    /// Waits until a commit, and all before it, survive power loss.
+    ///
+    /// # Errors
+    /// `ReadOnly` with the cause, if the log cannot be written.
+    pub(crate) async fn wait_durable(stamp: u64) -> Result<()> {
+        poll_fn(|context| {
+            super::current(|worker| worker.poll_durable(stamp, context.waker())).unwrap_or_else(
+                || Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))),
+            )
+        })
+        .await
+    }
+
+    fn poll_durable(&self, stamp: u64, waker: &Waker) -> Poll<Result<()>> {
+        let shared = &self.shared;
+        if shared.durable.horizon() >= stamp {
+            return Poll::Ready(Ok(()));
+        }
+        if shared.failure().is_some() {
+            return Poll::Ready(shared.check_writable());
+        }
+        self.log.waiters.borrow_mut().push((stamp, waker.clone()));
+        self.publish_awaited();
+        // It may have become durable on another worker before that was published.
+        if shared.durable.horizon() >= stamp {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    }
+
+    fn publish_awaited(&self) {
+        let awaited = self.log.waiters.borrow().iter().map(|(stamp, _)| *stamp).min();
+        self.shared.durable.set_awaited(self.number, awaited);
+    }
+
+    /// Wakes the tasks whose commits are durable now.
+    pub(super) fn wake_durable(&self) {
+        if self.log.waiters.borrow().is_empty() {
+            return;
+        }
+        let horizon = self.shared.durable.horizon();
+        let failed = self.shared.failure().is_some();
+        let woken: Vec<_> = {
+            let mut waiters = self.log.waiters.borrow_mut();
+            waiters.extract_if(.., |(stamp, _)| failed || *stamp <= horizon).collect()
+        };
+        if !woken.is_empty() {
+            self.publish_awaited();
+            woken.into_iter().for_each(|(_, waker)| waker.wake());
+        }
+    }
+
+    fn wake_all_durable(&self) {
+        self.wake_durable();
+        self.shared.remotes.iter().for_each(|remote| remote.poke());
+    }
+
+    /// Where a reader of this log must begin to see what is appended from now on, as bytes; nothing without a log.
+    pub(crate) fn mark_log(&self) -> Option<Vec<u8>> {
+        let position = self.log.writer.borrow().as_ref()?.position();
+        self.log.begin.set(Some(position));
+        Some(position.encode().to_vec())
+    }
+
+    /// Gives back the segments before the mark; the checkpoint that made it is durable.
+    pub(crate) fn truncate_log(&self) {
+        let Some(position) = self.log.begin.take() else { return };
+        if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
+            let needless = writer.discard_before(&position);
+            self.shared.keep_spare_segments(needless);
+        }
+    }
+}

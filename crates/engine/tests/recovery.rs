@@ -1,0 +1,129 @@
+//! What a crash leaves, opened again: copies of a device, made at any moment, are what a killed process leaves.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{copy_of, existing, options, ram};
+use qpair_engine::{ErrorKind, Store, StoreOptions};
+
+const PAGE: usize = 512;
+
+fn small(format: bool) -> StoreOptions {
+    let base = if format { options(PAGE, 256) } else { existing(PAGE, 256) };
+    StoreOptions { log_segment_bytes: 64 << 10, checkpoint_bytes: 128 << 10, ..base }
+}
+
+fn content(store: &Store, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let Some(table) = store.existing_table(table).unwrap() else { return BTreeMap::new() };
+    table.range::<[u8], _>(..).unwrap().map(|entry| entry.unwrap()).collect()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut device = ram();
+    let mut store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    let mut model = BTreeMap::new();
+    for life in 0..8 {
+        let table = store.table("t").unwrap();
+        for _ in 0..1500 {
+            let key = random.u32(..3000).to_be_bytes().to_vec();
+            if random.u8(..4) == 0 {
+                table.delete(&key).unwrap();
+                model.remove(&key);
+            } else {
+                let len = if random.u8(..50) == 0 { 3000 } else { random.usize(..60) };
+                let value = vec![random.u8(..); len];
+                table.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+            if random.u16(..400) == 0 {
+                store.checkpoint().unwrap();
+            }
+        }
+        let crashed = copy_of(device.as_ref(), device.size_bytes());
+        drop(table);
+        store.close().unwrap();
+        device = crashed;
+        store = Store::open(vec![device.clone()], &small(false)).unwrap();
+        assert!(content(&store, "t") == model, "life {life}");
+    }
+    store.close().unwrap();
+    common::assert_sound(&[device], PAGE);
+}
+
+#[test]
+fn a_transaction_is_there_in_full_or_not_at_all() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    let (a, b) = (store.table("a").unwrap(), store.table("b").unwrap());
+    let mut copies = Vec::new();
+    for i in 0..200u32 {
+        store
+            .transact(|tx| {
+                tx.put(&a, b"k", &i.to_be_bytes())?;
+                tx.put(&b, &i.to_be_bytes(), b"x")
+            })
+            .unwrap();
+        if i % 20 == 7 {
+            copies.push((i, copy_of(device.as_ref(), device.size_bytes())));
+        }
+    }
+    drop((a, b));
+    store.close().unwrap();
+    for (i, copy) in copies {
+        let store = Store::open(vec![copy.clone()], &small(false)).unwrap();
+        assert_eq!(content(&store, "a")[b"k".as_slice()], i.to_be_bytes());
+        assert_eq!(content(&store, "b").len(), i as usize + 1);
+        store.close().unwrap();
+        common::assert_sound(&[copy], PAGE);
+    }
+}
+
+#[test]
+fn tables_that_are_made_and_dropped() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    for i in 0..20u32 {
+        let table = store.table(&format!("t{i}")).unwrap();
+        for k in 0..100u32 {
+            table.put(&k.to_be_bytes(), &[7; 40]).unwrap();
+        }
+    }
+    for i in 0..10 {
+        store.drop_table(&format!("t{i}")).unwrap();
+    }
+    assert_eq!(store.drop_table("t0").unwrap_err().kind(), ErrorKind::NotFound);
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    store.close().unwrap();
+    for device in [copy, device] {
+        let store = Store::open(vec![device.clone()], &small(false)).unwrap();
+        assert_eq!(store.table_names().unwrap().len(), 10);
+        assert_eq!(content(&store, "t15").len(), 100);
+        // What was dropped becomes free in the background.
+        while store.tables_being_dropped() > 0 {
+            std::thread::yield_now();
+        }
+        store.close().unwrap();
+        common::assert_sound(&[device], PAGE);
+    }
+}
+
+#[test]
+fn a_store_that_was_not_closed_is_not_opened_for_reading_only() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    store.table("t").unwrap().put(b"k", b"v").unwrap();
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    store.close().unwrap();
+    let reading = StoreOptions { read_only: true, ..small(false) };
+    assert_eq!(Store::open(vec![copy.clone()], &reading).unwrap_err().kind(), ErrorKind::Unclean);
+    let at_checkpoint = StoreOptions { at_checkpoint: true, ..small(false) };
+    let store = Store::open(vec![copy.clone()], &at_checkpoint).unwrap();
+    assert!(store.check(&|_, _| ()).unwrap().is_sound());
+    store.close().unwrap();
+    assert_eq!(content(&Store::open(vec![copy], &small(false)).unwrap(), "t").len(), 1);
+}
