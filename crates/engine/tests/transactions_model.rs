@@ -13,6 +13,8 @@ use qpair_engine::{ErrorKind, Savepoint, Snapshot, Store, Table, Transaction};
 const PAGE: usize = 512;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+/// None: the key is deleted.
+type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Records so that they can be read in a message.
 fn brief(records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<String> {
@@ -28,9 +30,9 @@ struct Open {
     tx: Option<Transaction>,
     /// The committed state at its first read, and the number of the commit.
     base: Option<(Map, usize)>,
-    writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    writes: Writes,
     locks: BTreeSet<Vec<u8>>,
-    savepoints: Vec<(Savepoint, BTreeMap<Vec<u8>, Option<Vec<u8>>>)>,
+    savepoints: Vec<(Savepoint, Writes)>,
 }
 
 struct Model {
