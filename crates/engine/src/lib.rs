@@ -2,11 +2,13 @@
 //!
 //! - [`Store`]: opens on one or several devices; named [`Table`]s in it.
 //! - [`Table`]: an ordered map of byte strings; blocking calls for any thread, [`TaskTable`] for tasks.
+//! - [`Transaction`] and [`TaskTransaction`]: several changes of several tables at once, isolated from others;
+//!   [`Snapshot`]: the store at one point.
 //! - Tasks are futures that run on the store's workers ([`Store::spawn`]); one that waits for a page gives the
 //!   worker to the others.
 //!
 //! The engine knows the block layer's traits, and nothing of what is below them. Its design is in docs/design/: page-format.md,
-//! buffer-pool.md and tasks.md.
+//! buffer-pool.md, tasks.md and transactions.md.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

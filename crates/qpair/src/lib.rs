@@ -20,9 +20,23 @@
 //!     println!("{} {}", key.escape_ascii(), value.escape_ascii());
 //! }
 //!
+//! // Several changes at once, or none of them; run again if another transaction was in the way.
+//! store.transact(|tx| {
+//!     let born = tx.get(&users, b"alan")?.unwrap_or_default();
+//!     tx.put(&users, b"turing", &born)?;
+//!     tx.delete(&users, b"alan").map(|_| ())
+//! })?;
+//!
+//! // The store as it is now, whatever is written from here on.
+//! let snapshot = store.snapshot()?;
+//! users.delete(b"ada")?;
+//! assert_eq!(snapshot.get(&users, b"ada")?.as_deref(), Some(&b"1815"[..]));
+//! assert_eq!(users.get(b"ada")?, None);
+//! drop(snapshot);
+//!
 //! // Tasks, on the store's workers: thousands of them wait for the drive at once.
 //! let task = users.task();
-//! let found = store.spawn(move || async move { task.get(b"alan").await }).join()??;
+//! let found = store.spawn(move || async move { task.get(b"turing").await }).join()??;
 //! assert_eq!(found.as_deref(), Some(&b"1912"[..]));
 //!
 //! // Until then nothing is promised to survive power loss; a store that was not closed is refused.
@@ -34,6 +48,7 @@
 //!
 //! - [`Options`] opens a store: on which devices, over which [`Interface`] in which [`Mode`], with how much
 //!   memory.
+//! - [`Store::transact`], [`Transaction`] and [`Snapshot`] for threads, [`TaskStore`] for tasks: transactions.
 //! - [`Store`], [`Table`] and [`TaskTable`] are the engine's, [`block`] is the layer of devices below it.
 //! - [`Error`] has a kind for programs, and context and a way out for people.
 
