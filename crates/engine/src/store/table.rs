@@ -10,7 +10,7 @@ use crate::overflow::{self, Descriptor};
 use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
 use crate::shared::Shared;
 use crate::task::{check_here, run, run_inline};
-use crate::tree::{Found, Get, Merge, Merged, Split, SplitOutcome, Tree};
+use crate::tree::{Found, Get, Merge, Merged, Seen, Split, SplitOutcome, Tree};
 use crate::tx;
 
 /// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
@@ -54,9 +54,9 @@ impl Table {
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
         match run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value)) {
-            Some((Found::Value, _)) => return Ok(Some(value)),
-            Some((Found::Nothing, _)) => return Ok(None),
-            Some((Found::Overflow, _)) | None => {}
+            Some(Seen { found: Found::Value, .. }) => return Ok(Some(value)),
+            Some(Seen { found: Found::Nothing, .. }) => return Ok(None),
+            Some(_) | None => {}
         }
         let (table, key) = (self.task(), key.to_vec());
         self.inner.block_on(move || async move { table.get(&key).await })
@@ -178,7 +178,7 @@ impl TaskTable {
     /// # Errors
     /// As [`TaskTable::get`]; `value` is then as it was.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        match run(self.shared(), Get::new(self.table.tree, key, value)).await?.0 {
+        match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
             Found::Value => Ok(true),
             Found::Nothing => Ok(false),
             Found::Overflow => self.get_overflow(key, value).await,
@@ -210,7 +210,7 @@ impl TaskTable {
                     previous = Some(descriptor);
                 }
             }
-            match run(self.shared(), Get::new(self.table.tree, key, value)).await?.0 {
+            match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
                 Found::Value => return Ok(true),
                 Found::Nothing => return Ok(false),
                 Found::Overflow => {}

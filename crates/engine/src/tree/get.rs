@@ -1,7 +1,7 @@
 //! Point lookup.
 
-use super::Tree;
 use super::descend::Route;
+use super::{Leaf, Tree};
 use crate::page::{LeafValue, Node};
 use crate::task::{Context, Descent, Need, Operation};
 
@@ -16,7 +16,17 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Looks a key up and appends its value; with it comes the stamp of the newest commit that changed the leaf.
+/// A lookup's answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) found: Found,
+    /// The stamp of the newest commit that changed the leaf.
+    pub(crate) stamp: u64,
+    /// The leaf, and the version that it had.
+    pub(crate) leaf: Leaf,
+}
+
+/// Looks a key up and appends its value.
 pub(crate) struct Get<'a> {
     tree: Tree,
     key: &'a [u8],
@@ -33,10 +43,10 @@ impl<'a> Get<'a> {
 }
 
 impl Operation for Get<'_> {
-    type Output = (Found, u64);
+    type Output = Seen;
 
     #[inline]
-    fn step(&mut self, context: Context<'_>) -> Result<(Found, u64), Need> {
+    fn step(&mut self, context: Context<'_>) -> Result<Seen, Need> {
         loop {
             let (page, value) = match (self.record.take(), self.descent.at) {
                 (Some(value), Some((frame, version))) => {
@@ -50,7 +60,8 @@ impl Operation for Get<'_> {
                     if !found {
                         let stamp = node.stamp();
                         if page.validate() {
-                            return Ok((Found::Nothing, stamp));
+                            let leaf = (page.index(), page.version());
+                            return Ok(Seen { found: Found::Nothing, stamp, leaf });
                         }
                         self.descent.restart();
                         return Err(Need::Retry);
@@ -65,7 +76,8 @@ impl Operation for Get<'_> {
             page.bytes().append_to(value.offset, value.len, self.output);
             let stamp = Node::new(page.bytes()).stamp();
             if page.validate() {
-                return Ok((if value.overflow { Found::Overflow } else { Found::Value }, stamp));
+                let found = if value.overflow { Found::Overflow } else { Found::Value };
+                return Ok(Seen { found, stamp, leaf: (page.index(), page.version()) });
             }
             self.output.truncate(start);
             self.descent.restart();

@@ -12,7 +12,7 @@ mod remove;
 mod scan;
 mod split;
 
-pub(crate) use get::{Found, Get};
+pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};
 pub(crate) use put::{Change, Prepare, Put, PutOutcome};
 pub(crate) use read_ahead::ReadAhead;
@@ -20,7 +20,10 @@ pub(crate) use remove::{Remove, Removed};
 pub(crate) use scan::{Batch, Direction, Scan, route};
 pub(crate) use split::{Split, SplitOutcome};
 
-use qpair_memory::FrameIndex;
+use qpair_memory::{FrameIndex, Version};
+
+/// A leaf and the version it had: a place to go on from, as long as the version stands.
+pub(crate) type Leaf = (FrameIndex, Version);
 
 /// A tree that is open: its root is pinned in a frame.
 #[derive(Clone, Copy, Debug)]

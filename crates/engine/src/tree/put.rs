@@ -1,9 +1,7 @@
 //! Insert or replace a record.
 
-use qpair_memory::{FrameIndex, Version};
-
-use super::Tree;
 use super::descend::{Route, latch};
+use super::{Leaf, Tree};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 use crate::tx::RowRef;
@@ -79,7 +77,7 @@ impl<'a> Put<'a> {
     }
 
     /// Begins at a leaf that was prepared.
-    pub(crate) fn at(mut self, leaf: Option<(FrameIndex, Version)>) -> Self {
+    pub(crate) fn at(mut self, leaf: Option<Leaf>) -> Self {
         self.descent.at = leaf;
         self
     }
@@ -147,11 +145,17 @@ impl<'a> Prepare<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], value_len: Option<usize>) -> Self {
         Self { tree, key, value_len, descent: Descent::default() }
     }
+
+    /// Begins at a leaf that was seen.
+    pub(crate) fn at(mut self, leaf: Option<Leaf>) -> Self {
+        self.descent.at = leaf;
+        self
+    }
 }
 
 impl Operation for Prepare<'_> {
     /// The leaf and its version; or the bytes that it lacks room for.
-    type Output = Result<(FrameIndex, Version), usize>;
+    type Output = Result<Leaf, usize>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;

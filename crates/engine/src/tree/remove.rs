@@ -1,10 +1,8 @@
 //! Remove a record.
 
-use qpair_memory::{FrameIndex, Version};
-
-use super::Tree;
 use super::descend::{Route, latch};
 use super::put::Change;
+use super::{Leaf, Tree};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 
@@ -33,7 +31,7 @@ impl<'a> Remove<'a> {
     }
 
     /// Begins at a leaf that was prepared.
-    pub(crate) fn at(mut self, leaf: Option<(FrameIndex, Version)>) -> Self {
+    pub(crate) fn at(mut self, leaf: Option<Leaf>) -> Self {
         self.descent.at = leaf;
         self
     }

@@ -6,8 +6,6 @@
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
-use qpair_memory::{FrameIndex, Version};
-
 use super::collect::Old;
 use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
@@ -18,7 +16,7 @@ use crate::log;
 use crate::shared::Shared;
 use crate::store::{make_room, merge_sparse};
 use crate::task::{AloneGuard, Context, Need, Operation, Worker, current, run, run_inline};
-use crate::tree::{Change, Prepare, Put, PutOutcome, Remove, Removed};
+use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed};
 
 /// Tries of a latch that is held before a change lets others run.
 const SPINS: u32 = 64;
@@ -46,7 +44,7 @@ pub(super) struct Work {
     phase: Phase,
     stamp: u64,
     /// The leaf of each write, as it was prepared.
-    leaves: Vec<(FrameIndex, Version)>,
+    leaves: Vec<Leaf>,
     /// The place in the write set, and how many writes are before it.
     cursor: (usize, usize),
     done: usize,
@@ -218,7 +216,10 @@ impl Work {
         while let Some(item) = core.writes.nth(&mut cursor) {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
-            match run_inline(&shared, &mut Prepare::new(item.tree, item.key, value_len)) {
+            match run_inline(
+                &shared,
+                &mut Prepare::new(item.tree, item.key, value_len).at(item.leaf),
+            ) {
                 Some(Ok(leaf)) => self.leaves.push(leaf),
                 _ => {
                     self.leaves.clear();
@@ -251,7 +252,9 @@ impl Work {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
             loop {
-                match run(shared, Prepare::new(item.tree, item.key, value_len)).await? {
+                match run(shared, Prepare::new(item.tree, item.key, value_len).at(item.leaf))
+                    .await?
+                {
                     Ok(leaf) => {
                         self.leaves.push(leaf);
                         break;

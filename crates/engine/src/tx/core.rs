@@ -22,7 +22,7 @@ use crate::overflow::{self, Descriptor};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
 use crate::task::{check_here, run, run_inline};
-use crate::tree::{Found, Get, Tree};
+use crate::tree::{Found, Get, Leaf, Seen, Tree};
 
 /// A transaction, wherever it is used.
 pub(crate) struct Core {
@@ -43,6 +43,9 @@ pub(crate) struct Core {
     pub(super) doomed: Option<Error>,
     /// The row on which it met a conflict.
     pub(super) contended: Option<(Tree, Vec<u8>)>,
+    /// The key that was read last, and the leaf where it is: most often it is written next.
+    seen: Option<(u32, Leaf)>,
+    seen_key: Vec<u8>,
     over: bool,
 }
 
@@ -73,6 +76,8 @@ impl Core {
             large: Vec::new(),
             doomed: None,
             contended: None,
+            seen: None,
+            seen_key: Vec::new(),
             over: false,
         }
     }
@@ -230,7 +235,10 @@ impl Core {
         }
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
-        let found = read_at(&self.inner.shared, tree, key, snapshot, value).await;
+        let start = value.len();
+        let seen = find_at(&self.inner.shared, tree, key, snapshot, value).await?;
+        self.note_seen(tree, key, seen.leaf);
+        let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
         found
     }
@@ -257,17 +265,23 @@ impl Core {
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
-        let Some((found, stamp)) = run_inline(self.shared(), &mut Get::new(tree, key, value))
-        else {
+        let Some(seen) = run_inline(self.shared(), &mut Get::new(tree, key, value)) else {
             return Ok(None);
         };
-        let found = older(self.shared(), tree, key, snapshot, (found, stamp), start, value);
+        self.note_seen(tree, key, seen.leaf);
+        let found = older(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         if found == Found::Overflow {
             value.truncate(start);
             return Ok(None);
         }
         Ok(Some(found == Found::Value))
+    }
+
+    fn note_seen(&mut self, tree: Tree, key: &[u8], leaf: Leaf) {
+        self.seen = Some((tree.id, leaf));
+        self.seen_key.clear();
+        self.seen_key.extend_from_slice(key);
     }
 
     fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
@@ -292,7 +306,9 @@ impl Core {
 
     fn enter(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) -> Result<()> {
         let bytes_max = self.bytes_max.saturating_sub(self.reads.size_bytes());
-        self.writes.put(tree, key, row, write, bytes_max)?;
+        let seen = self.seen.filter(|(of, _)| *of == tree.id && self.seen_key == key);
+        let leaf = seen.map(|(_, leaf)| leaf);
+        self.writes.put(tree, key, (row, leaf), write, bytes_max)?;
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -340,9 +356,10 @@ impl Core {
         let snapshot = self.snapshot();
         let mut value = Vec::new();
         // The lock keeps the row as it is: there is nothing to compare at the commit.
-        let found = find_at(self.shared(), tree, key, snapshot, &mut value).await?;
+        let seen = find_at(&self.inner.shared, tree, key, snapshot, &mut value).await?;
+        self.note_seen(tree, key, seen.leaf);
         self.check_snapshot(snapshot)?;
-        Ok(found != Found::Nothing)
+        Ok(seen.found != Found::Nothing)
     }
 
     pub(crate) async fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -492,7 +509,7 @@ pub(super) fn older(
     tree: Tree,
     key: &[u8],
     snapshot: u64,
-    (found, stamp): (Found, u64),
+    Seen { found, stamp, .. }: Seen,
     start: usize,
     value: &mut Vec<u8>,
 ) -> Found {
@@ -523,10 +540,10 @@ async fn find_at(
     key: &[u8],
     snapshot: u64,
     value: &mut Vec<u8>,
-) -> Result<Found> {
+) -> Result<Seen> {
     let start = value.len();
-    let found = run(shared, Get::new(tree, key, value)).await?;
-    Ok(older(shared, tree, key, snapshot, found, start, value))
+    let seen = run(shared, Get::new(tree, key, value)).await?;
+    Ok(Seen { found: older(shared, tree, key, snapshot, seen, start, value), ..seen })
 }
 
 /// Appends the value of a key at a snapshot that is in use.
@@ -538,7 +555,13 @@ pub(super) async fn read_at(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     let start = value.len();
-    match find_at(shared, tree, key, snapshot, value).await? {
+    let seen = find_at(shared, tree, key, snapshot, value).await?;
+    resolve(shared, seen.found, start, value).await
+}
+
+/// Puts a large value in the place of its descriptor, which is in `value` from `start` on; whether there is a value.
+async fn resolve(shared: &Shared, found: Found, start: usize, value: &mut Vec<u8>) -> Result<bool> {
+    match found {
         Found::Value => Ok(true),
         Found::Nothing => Ok(false),
         Found::Overflow => {

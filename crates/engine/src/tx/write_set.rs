@@ -11,7 +11,7 @@ use qpair_memory::FrameIndex;
 
 use super::rows::RowRef;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tree::Tree;
+use crate::tree::{Leaf, Tree};
 
 /// Entries of one piece of the order at most.
 const PIECE_MAX: usize = 512;
@@ -49,6 +49,8 @@ struct Entry {
     key_at: u32,
     key_len: u32,
     row: RowRef,
+    /// Where the key was seen when it was locked already.
+    leaf: Option<Leaf>,
     value: Value,
 }
 
@@ -68,6 +70,7 @@ pub(crate) struct Item<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],
     pub(crate) row: RowRef,
+    pub(crate) leaf: Option<Leaf>,
     pub(crate) write: Write<'a>,
 }
 
@@ -151,6 +154,7 @@ impl WriteSet {
             tree: Tree { id: entry.tree, root: entry.root },
             key: self.key(entry),
             row: entry.row,
+            leaf: entry.leaf,
             write: self.write(entry.value),
         }
     }
@@ -173,7 +177,7 @@ impl WriteSet {
         &mut self,
         tree: Tree,
         key: &[u8],
-        row: RowRef,
+        (row, leaf): (RowRef, Option<Leaf>),
         write: Write<'_>,
         bytes_max: usize,
     ) -> Result<()> {
@@ -230,6 +234,7 @@ impl WriteSet {
             key_at,
             key_len: key.len() as u32,
             row,
+            leaf,
             value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
         });
         self.enter(place.0, place.1, index);
