@@ -6,6 +6,8 @@
 mod loader;
 mod options;
 mod session;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -19,15 +19,18 @@ use super::bench_store::{Full, Lines, RunArgs, parse_durability};
 /// Small transactions: durable updates of single rows, or inserts in random order
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each client is a closed loop: it begins its next transaction when the last one was committed as --durability says.
-Rows have keys of 8 bytes and values of 120. --baseline measures the device alone afterwards, over the same file and
-interface: it reads 4 KiB at a random place, and measures writing the same bytes back with a flush.
+Each client is a closed loop: it begins its next transaction when the last one was committed as
+--durability says. Rows have keys of 8 bytes and values of 120. --baseline measures the device alone
+afterwards, over the same file and interface: it reads 4 KiB at a random place, and measures writing
+the same bytes back with a flush.
 
 Examples:
   qpair bench commit --store c.qpair --baseline 3
   qpair bench commit --store c.qpair --clients 256
-  qpair bench commit --store i.qpair --insert --records 4000000 --rows 100 --clients 64 --durability async
-  qpair bench commit --store u.qpair --records 24000000 --memory 320MiB --clients 256 --durability async --seconds 600 --json")]
+  qpair bench commit --store i.qpair --insert --records 4000000 --rows 100 --clients 64 \\
+      --durability async
+  qpair bench commit --store u.qpair --records 24000000 --memory 320MiB --clients 256 \\
+      --durability async --seconds 600 --json")]
 pub(crate) struct Commit {
     #[command(flatten)]
     run: RunArgs,

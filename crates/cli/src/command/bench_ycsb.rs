@@ -18,15 +18,19 @@ use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Workloads, each operation a transaction of its own:
-  A  half reads, half updates                    D  95 % reads of what was inserted last, 5 % inserts
-  B  95 % reads, 5 % updates                     E  95 % scans of up to 100 records, 5 % inserts
-  C  reads                                       F  half reads, half read-modify-writes
-Requests are zipfian with a skew of 0.99, scrambled; of D the latest. Updates replace all fields, read-modify-writes
-one. Each worker runs --tasks clients, each of which does one operation after the other.
+  A  half reads, half updates
+  B  95 % reads, 5 % updates
+  C  reads
+  D  95 % reads of what was inserted last, 5 % inserts
+  E  95 % scans of up to 100 records, 5 % inserts
+  F  half reads, half read-modify-writes
+Requests are zipfian with a skew of 0.99, scrambled; of D the latest. Updates replace all fields,
+read-modify-writes one. Each worker runs --tasks clients, each of which does one operation after
+the other.
 
 Examples:
   qpair bench ycsb --workload A --store y.qpair --records 3000000 --memory 300MiB
-  qpair bench ycsb --workload E --store y.qpair --records 3000000 --memory 300MiB --operations 1000000 --json")]
+  qpair bench ycsb --workload E --store y.qpair --records 3000000 --operations 1000000 --json")]
 pub(crate) struct Ycsb {
     #[command(flatten)]
     run: RunArgs,

@@ -1,0 +1,104 @@
+//! The workloads over real stores in memory: transactions of many tasks on two workers, with evictions.
+
+use super::*;
+use crate::commit::{COMMIT_TABLES, CommitOptions, CommitWork, run_commit};
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvSession, TableId, block_on};
+use crate::progress::Silent;
+use crate::tpcc::{CheckReport, Scale, TPCC_TABLES, TpccOptions, run_tpcc};
+use crate::ycsb::{YCSB_TABLES, YcsbOptions, YcsbWorkload, run_ycsb};
+
+fn store(tables: &[&str], memory_bytes: u64) -> StoreKv {
+    let store = "ram:size=64MiB".into();
+    let options = StoreKvOptions { store, memory_bytes, workers: 2, ..StoreKvOptions::default() };
+    StoreKv::open(&options, tables).unwrap()
+}
+
+#[test]
+fn tpcc_keeps_all_conditions_while_pages_leave_memory() {
+    // The smallest memory there is, for a store of some megabytes.
+    let kv = store(&TPCC_TABLES, 1 << 20);
+    let options = TpccOptions {
+        scale: Scale { warehouses: 2, items: 1000, customers: 100 },
+        terminals: 16,
+        seconds: 0.5,
+        warm_up_seconds: 0.1,
+        check: true,
+        ..TpccOptions::default()
+    };
+    for _ in 0..2 {
+        let report = run_tpcc(&kv, &options, &Silent).unwrap();
+        assert!(report.check.as_ref().is_some_and(CheckReport::holds), "{report:#?}");
+    }
+    assert!(kv.store().statistics().unwrap().evictions > 0);
+    kv.close().unwrap();
+}
+
+#[test]
+fn ycsb_and_commits_run() {
+    let kv = store(&YCSB_TABLES, 2 << 20);
+    for workload in [YcsbWorkload::A, YcsbWorkload::D, YcsbWorkload::E, YcsbWorkload::F] {
+        let (records, operations, clients) = (3000, Some(2000), 8);
+        let options =
+            YcsbOptions { workload, records, operations, clients, ..YcsbOptions::default() };
+        assert_eq!(run_ycsb(&kv, &options, &Silent).unwrap().ops, 2000);
+    }
+    kv.close().unwrap();
+    let kv = store(&COMMIT_TABLES, 2 << 20);
+    let options = CommitOptions {
+        work: CommitWork::Insert,
+        records: 20_000,
+        rows_per_tx: 100,
+        clients: 8,
+        durability: Durability::Async,
+        ..CommitOptions::default()
+    };
+    assert_eq!(run_commit(&kv, &options, &Silent).unwrap().commits, 200);
+    let update = CommitOptions { work: CommitWork::Update, seconds: 0.2, ..options };
+    assert!(run_commit(&kv, &update, &Silent).unwrap().commits > 0);
+    kv.close().unwrap();
+}
+
+#[test]
+fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
+    const TABLE: TableId = TableId(0);
+    let kv = store(&["t"], 2 << 20);
+    let both = kv.clone();
+    let clients = kv.start(1, move |_, mut first| {
+        let mut second = StoreSession::new(both.store.task(), both.tables.clone());
+        async move {
+            let mut value = Vec::new();
+            let begin = Begin::read_write(Durability::Async);
+            first.begin(begin).await?;
+            assert!(!first.get_into(TABLE, b"k", &mut value).await?);
+            second.begin(begin).await?;
+            second.put(TABLE, b"k", b"second").await?;
+            second.commit().await?;
+            let lost = first.put(TABLE, b"k", b"first").await;
+            assert!(matches!(lost, Err(KvError::Conflict)), "{lost:?}");
+            first.rollback().await?;
+            // A snapshot that is taken after the lock sees what was committed before it.
+            first.begin(begin).await?;
+            first.lock(TABLE, b"k").await?;
+            assert!(first.get_for_update(TABLE, b"k", &mut value).await?);
+            assert_eq!(value, b"second");
+            first.put(TABLE, b"k", b"third").await?;
+            first.commit().await?;
+            let mut seen = Vec::new();
+            first.begin(Begin::read_only()).await?;
+            first
+                .scan(TABLE, KeyRange::ALL, Direction::Backward, 5, |key, value| {
+                    seen.push((key.to_vec(), value.to_vec()));
+                    std::ops::ControlFlow::Continue(())
+                })
+                .await?;
+            assert_eq!(seen, [(b"k".to_vec(), b"third".to_vec())]);
+            assert!(first.put(TABLE, b"k", b"fourth").await.is_err());
+            Ok(())
+        }
+    });
+    clients.unwrap().join().unwrap();
+    // Outside of the workers there is an error, and no panic.
+    let mut session = StoreSession::new(kv.store.task(), kv.tables.clone());
+    assert!(block_on(session.get_into(TABLE, b"k", &mut Vec::new())).is_err());
+    kv.close().unwrap();
+}
