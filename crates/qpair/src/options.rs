@@ -119,6 +119,12 @@ impl Options {
         self
     }
 
+    /// Whether to keep a write-ahead log; yes if not said. Without one a crash leaves the store as its last checkpoint has it.
+    pub fn log(mut self, log: bool) -> Self {
+        self.store.log = log;
+        self
+    }
+
     /// Go through the page cache, for file systems without direct I/O (O_DIRECT). Pages are then in memory twice,
     /// and the memory given is no longer the memory used.
     pub fn buffered(mut self, buffered: bool) -> Self {

@@ -11,6 +11,7 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair::{Result, Store, Table};
 
@@ -25,7 +26,13 @@ pub struct StoreKv {
     store: Store,
     tables: Arc<[Table]>,
     log: bool,
+    commits: Arc<[Commits]>,
 }
+
+/// Commits that a worker's clients made; a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Commits(AtomicU64);
 
 impl StoreKv {
     /// Opens a store, or makes it, with these tables.
@@ -42,7 +49,8 @@ impl StoreKv {
     /// As [`Store::table`].
     pub fn new(store: Store, tables: &[&str], log: bool) -> Result<Self> {
         let tables = tables.iter().map(|name| store.table(name)).collect::<Result<Arc<[_]>>>()?;
-        Ok(Self { store, tables, log })
+        let commits = (0..store.workers()).map(|_| Commits::default()).collect();
+        Ok(Self { store, tables, log, commits })
     }
 
     /// The store.
@@ -63,6 +71,11 @@ impl StoreKv {
             memory_bytes: self.store.report().memory_bytes,
             log: self.log,
         }
+    }
+
+    fn session(&self, number: usize) -> StoreSession {
+        let worker = number % self.commits.len();
+        StoreSession::new(self.store.task(), self.tables.clone(), self.commits.clone(), worker)
     }
 
     /// Closes the store.
@@ -94,9 +107,9 @@ impl Kv for StoreKv {
         let joins = (0..clients)
             .map(|number| -> Box<dyn FnOnce() -> KvResult<T> + Send> {
                 let (client, kv) = (client.clone(), self.clone());
-                let handle = self.store.spawn_on(number % workers, move || {
-                    client(number, StoreSession::new(kv.store.task(), kv.tables.clone()))
-                });
+                let handle = self
+                    .store
+                    .spawn_on(number % workers, move || client(number, kv.session(number)));
                 Box::new(move || handle.join()?)
             })
             .collect();
@@ -108,8 +121,11 @@ impl Kv for StoreKv {
         Ok(KvStatistics {
             device_reads: Some(statistics.device.reads),
             device_writes: Some(statistics.device.writes),
-            log_flushes: None,
-            log_commits: None,
+            // All of the device's: a checkpoint flushes too, but seldom.
+            log_flushes: self.log.then_some(statistics.device.flushes),
+            log_commits: self.log.then(|| {
+                self.commits.iter().map(|commits| commits.0.load(Ordering::Relaxed)).sum()
+            }),
             log_bytes: None,
             store_bytes: Some(report.pages * report.page_size as u64),
         })

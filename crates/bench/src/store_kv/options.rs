@@ -46,6 +46,7 @@ impl StoreKvOptions {
             .io(self.io)
             .page_size(self.page_size)
             .buffered(self.buffered)
+            .log(self.log)
             .open()
     }
 }

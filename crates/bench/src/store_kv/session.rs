@@ -2,12 +2,13 @@
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use qpair::{Error, ErrorKind, Table, TaskStore, TaskTransaction, TransactionOptions};
 
 use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId};
 
-use super::StoreLoader;
+use super::{Commits, StoreLoader};
 
 /// A client of a [`StoreKv`](super::StoreKv).
 pub struct StoreSession {
@@ -15,6 +16,8 @@ pub struct StoreSession {
     tables: Arc<[Table]>,
     open: Option<TaskTransaction>,
     options: TransactionOptions,
+    commits: Arc<[Commits]>,
+    worker: usize,
     /// A record of a scan.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -32,9 +35,15 @@ fn none_open() -> KvError {
 }
 
 impl StoreSession {
-    pub(super) fn new(store: TaskStore, tables: Arc<[Table]>) -> Self {
+    pub(super) fn new(
+        store: TaskStore,
+        tables: Arc<[Table]>,
+        commits: Arc<[Commits]>,
+        worker: usize,
+    ) -> Self {
         let options = TransactionOptions::default();
-        Self { store, tables, open: None, options, key: Vec::new(), value: Vec::new() }
+        let (key, value) = (Vec::new(), Vec::new());
+        Self { store, tables, open: None, options, commits, worker, key, value }
     }
 
     #[inline]
@@ -134,6 +143,9 @@ impl KvSession for StoreSession {
     async fn commit(&mut self) -> KvResult<()> {
         let transaction = self.open.take().ok_or_else(none_open)?;
         transaction.commit().await?;
+        if !self.options.read_only {
+            self.commits[self.worker].0.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 

@@ -64,7 +64,7 @@ fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
     let kv = store(&["t"], 2 << 20);
     let both = kv.clone();
     let clients = kv.start(1, move |_, mut first| {
-        let mut second = StoreSession::new(both.store.task(), both.tables.clone());
+        let mut second = both.session(0);
         async move {
             let mut value = Vec::new();
             let begin = Begin::read_write(Durability::Async);
@@ -98,7 +98,7 @@ fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
     });
     clients.unwrap().join().unwrap();
     // Outside of the workers there is an error, and no panic.
-    let mut session = StoreSession::new(kv.store.task(), kv.tables.clone());
+    let mut session = kv.session(0);
     assert!(block_on(session.get_into(TABLE, b"k", &mut Vec::new())).is_err());
     kv.close().unwrap();
 }
