@@ -47,6 +47,28 @@ fn what_a_transaction_writes_is_seen_at_its_commit() {
 }
 
 #[test]
+fn a_range_is_deleted_in_parts() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for index in 0..3500u32 {
+        table.put(&index.to_be_bytes(), &[1; 20]).unwrap();
+    }
+    let before = store.snapshot().unwrap();
+    let (from, to) = (100u32.to_be_bytes(), 3400u32.to_be_bytes());
+    assert_eq!(table.delete_range(&from[..]..&to[..]).unwrap(), 3300);
+    assert_eq!(table.delete_range(&from[..]..&to[..]).unwrap(), 0);
+    let left: Vec<_> =
+        table.range::<[u8], _>(..).unwrap().map(|record| record.unwrap().0).collect();
+    let expected = (0..100).chain(3400..3500u32).map(|index| index.to_be_bytes().to_vec());
+    assert!(left.into_iter().eq(expected));
+    assert_eq!(before.range::<[u8], _>(&table, ..).unwrap().count(), 3500);
+    drop((before, table));
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+#[test]
 fn the_first_updater_wins() {
     let store = Store::open(vec![ram()], &options(PAGE, 256)).unwrap();
     let table = store.table("t").unwrap();

@@ -87,6 +87,21 @@ impl Table {
         self.inner.block_on(move || async move { table.delete(&key).await })
     }
 
+    /// Removes the records of a range of keys; how many. Not at once: in transactions of up to 1,000 records each, so that
+    /// neither memory nor locks are taken for all of them. For all or nothing use [`Transaction::delete_range`](crate::Transaction::delete_range).
+    ///
+    /// # Errors
+    /// As [`Table::delete`]; `Invalid` if the range ends before it begins. After an error some may be gone.
+    pub fn delete_range<K, R>(&self, range: R) -> Result<u64>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
+        let (from, to) = bounds(&range)?;
+        let table = self.clone();
+        self.inner.block_on(move || async move { tx::delete_range(&table, from, to).await })
+    }
+
     /// The records of a range of keys, in order; [`Range::reverse`] turns it round. Each leaf is read as
     /// it stands when the iteration gets there.
     ///
@@ -234,6 +249,19 @@ impl TaskTable {
     pub async fn delete(&self, key: &[u8]) -> Result<bool> {
         check_here(self.shared())?;
         tx::delete(&self.table, key).await
+    }
+
+    /// Removes the records of a range of keys; how many.
+    ///
+    /// # Errors
+    /// As [`Table::delete_range`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn delete_range<K, R>(&self, range: R) -> Result<u64>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
+        let (from, to) = bounds(&range)?;
+        tx::delete_range(&self.table, from, to).await
     }
 
     /// The records of a range of keys.

@@ -389,19 +389,21 @@ impl Core {
         self.enter(table.tree(), key, row, Write::Delete)
     }
 
-    /// Deletes what the transaction sees of a range, a part at a time.
+    /// Deletes what the transaction sees of a range, but no more than `most` records; how many.
     pub(crate) async fn delete_range(
         &mut self,
         table: &Table,
         from: Bound<Vec<u8>>,
         to: Bound<Vec<u8>>,
+        most: u64,
     ) -> Result<u64> {
-        const PART: usize = 256;
+        /// Keys gathered before they are deleted.
+        const PART: u64 = 256;
         self.check_write(table, &[], &[])?;
         let (mut cursor, mut deleted) = (RangeCursor::new(table, from, to), 0);
         loop {
             let mut keys = Vec::new();
-            while keys.len() < PART {
+            while (keys.len() as u64) < PART.min(most - deleted) {
                 let (mut key, mut value) = (Vec::new(), Vec::new());
                 let mut view = View::Transaction(self);
                 if !next_into(&mut cursor, &mut view, &mut key, &mut value).await? {

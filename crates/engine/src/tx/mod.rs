@@ -34,7 +34,7 @@ pub use write_set::Savepoint;
 
 pub(crate) use collect::collect;
 pub(crate) use rows::RowRef;
-pub(crate) use single::{delete, put, put_inline};
+pub(crate) use single::{delete, delete_range, put, put_inline};
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

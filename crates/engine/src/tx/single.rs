@@ -1,10 +1,12 @@
 //! Changes by themselves: transactions of one write, which read nothing and so need no snapshot.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::commit::Work;
 use super::core::Core;
 use super::options::TransactionOptions;
+use super::task::TaskStore;
 use crate::error::Result;
 use crate::page::key_len_max;
 use crate::store::{StoreInner, Table};
@@ -28,6 +30,32 @@ pub(crate) async fn delete(table: &Table, key: &[u8]) -> Result<bool> {
     let mut work = Work::new(core)?;
     work.complete().await?;
     Ok(work.found)
+}
+
+/// Removes the records of a range in transactions of bounded size; how many.
+pub(crate) async fn delete_range(
+    table: &Table,
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+) -> Result<u64> {
+    /// Records of one transaction.
+    const PART: u64 = 1000;
+    let durability = table.inner().shared.log.durability;
+    let options = TransactionOptions { durability, ..TransactionOptions::default() };
+    let store = TaskStore::new(table.inner().clone());
+    let mut deleted = 0;
+    loop {
+        let (from, to) = (&from, &to);
+        let part = store
+            .transact_with(&options, async |tx| {
+                tx.core.delete_range(table, from.clone(), to.clone(), PART).await
+            })
+            .await?;
+        deleted += part;
+        if part < PART {
+            return Ok(deleted);
+        }
+    }
 }
 
 /// [`put`] on a caller's thread; `None` if it would have to wait, and nothing was done.

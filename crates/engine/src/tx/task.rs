@@ -172,7 +172,7 @@ impl TaskTransaction {
         R: RangeBounds<K>,
     {
         let (from, to) = bounds(&range)?;
-        self.core.delete_range(table, from, to).await
+        self.core.delete_range(table, from, to, u64::MAX).await
     }
 
     /// The records of a range of keys, in order.

@@ -194,7 +194,7 @@ impl Transaction {
         let (from, to) = bounds(&range)?;
         let table = table.clone();
         self.on_worker(move |mut core| async move {
-            let outcome = core.delete_range(&table, from, to).await;
+            let outcome = core.delete_range(&table, from, to, u64::MAX).await;
             (core, outcome)
         })
     }
