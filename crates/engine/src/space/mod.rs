@@ -19,6 +19,9 @@ pub(crate) use bitmap::Bitmap;
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 1 << 30;
 
+/// As many bytes may always be kept for the last checkpoint.
+const RETAINED_BYTES_MIN: u64 = 64 << 20;
+
 /// Pages that hold the two checkpoint records; never handed out.
 pub(crate) const RECORD_PAGES: u64 = 2;
 
@@ -227,7 +230,15 @@ impl Space {
         inner.taken - inner.used
     }
 
+    /// Whether so much is kept for the last checkpoint that another one should be made.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let inner = self.lock();
+        let retained = inner.taken - inner.used;
+        retained > (inner.used / 2).max(RETAINED_BYTES_MIN / self.page_size)
+    }
+
     /// Whether a page is in use now.
+    #[cfg(test)]
     pub(crate) fn is_used(&self, page_id: u64) -> bool {
         self.lock().current.get(page_id)
     }

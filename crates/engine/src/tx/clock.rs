@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
+use crate::task::{Worker, current};
 
 /// Who waits for `stable` to come to a stamp.
 struct Waiter {
@@ -120,6 +121,7 @@ impl Clock {
         if self.stable() >= stamp {
             return Ok(());
         }
+        let _waits = current(Worker::wait_for_others);
         poll_fn(|context| {
             let mut state = self.lock();
             if self.stable() >= stamp {

@@ -13,6 +13,7 @@ use super::registry::Info;
 use super::rows::{Locking, RowRef};
 use super::shard::FREE;
 use crate::error::{Error, ErrorKind, Result};
+use crate::task::{Worker, current};
 
 /// Transactions in a circle at most; a longer one is not one that came about by waiting.
 const CIRCLE_MAX: usize = 1000;
@@ -30,6 +31,7 @@ pub(crate) async fn lock(
         Locking::Had(row) => Ok((row, 0)),
         Locking::Busy(row) => {
             let wait = Wait { tx, info, tree, key, owner, row, looked: false, done: false };
+            let _waits = current(Worker::wait_for_others);
             let row = wait.await?;
             Ok((row, tx.rows.newest(row)))
         }

@@ -71,6 +71,9 @@ impl Worker {
         *self.free.borrow_mut() = freed;
         self.write_backs.set(self.write_backs.get() + writes.len() as u32);
         let progress = made > 0 || !writes.is_empty() || self.channel.borrow().in_flight() > 0;
+        if !writes.is_empty() && self.shared.space.wants_checkpoint() {
+            self.begin_checkpoint();
+        }
         for request in writes {
             self.begin_transfer();
             self.submit(request);

@@ -188,6 +188,11 @@ impl Worker {
         self.pump_log();
     }
 
+    /// Whether a write of the log is on its way.
+    pub(super) fn log_is_under_way(&self) -> bool {
+        self.log.under_way.get().is_some()
+    }
+
     fn publish_open(&self) {
         let open = self.log.open.borrow().front().copied();
         self.shared.durable.set_open(self.number, open);

@@ -114,7 +114,21 @@ pub(crate) struct Worker {
     transfers: [Cell<u32>; 2],
     /// Operations the running task has begun since it was given the worker.
     charged: Cell<u32>,
+    /// Tasks that wait for what tasks of other workers give: rows, commits.
+    waits_for_others: Cell<u32>,
 }
+
+/// A task waits for others, see [`Worker::wait_for_others`].
+pub(crate) struct WaitsForOthers(Rc<Worker>);
+
+impl Drop for WaitsForOthers {
+    fn drop(&mut self) {
+        self.0.waits_for_others.set(self.0.waits_for_others.get() - 1);
+    }
+}
+
+/// Looks at the inbox before a worker sleeps, if its tasks wait for other workers: some ten microseconds.
+const SPINS_BEFORE_SLEEP: u32 = 300;
 
 /// Operations a task may begin before others get their turn.
 const CHARGE_MAX: u32 = 64;
@@ -168,6 +182,7 @@ impl Worker {
             write_backs: Cell::new(0),
             transfers: Default::default(),
             charged: Cell::new(0),
+            waits_for_others: Cell::new(0),
             tasks: RefCell::default(),
             channel: RefCell::new(channel),
             shared,
@@ -251,6 +266,7 @@ impl Worker {
         loop {
             match self.turn(&mut pace) {
                 Turn::Busy => self.look_now_and_then(&mut pace),
+                Turn::Idle if self.hears_from_others() => {}
                 Turn::Idle => {
                     self.sleep(&mut pace.completions, pace.stop);
                     (pace.unkicked_turns, pace.turns_since_poll) = (0, 0);
@@ -412,13 +428,37 @@ impl Worker {
         }
         let in_flight = self.channel.borrow().in_flight();
         let starving = self.is_starving();
-        let want = (in_flight / 4).clamp(1, self.options.batch);
+        // Whoever waits for a commit to be durable should not wait for reads to gather.
+        let want = match self.log_is_under_way() {
+            true => 1,
+            false => (in_flight / 4).clamp(1, self.options.batch),
+        };
         let linger = if want > 1 { self.options.linger } else { Duration::ZERO };
         // Frames may come free on other workers, without a message: look again soon.
         let timeout = (starving || (stop && in_flight == 0)).then_some(Duration::from_millis(1));
         self.channel.borrow_mut().wait(completions, WaitOptions { want, linger, timeout });
         self.staged.set(0);
         wake.awake();
+    }
+
+    /// Waits a moment, awake, for what another worker is about to say, if a task here waits for one: to sleep and be woken takes
+    /// longer than most commits. Whether there is something.
+    fn hears_from_others(&self) -> bool {
+        if self.waits_for_others.get() == 0 || self.shared.remotes.len() == 1 {
+            return false;
+        }
+        self.channel.borrow_mut().kick();
+        self.staged.set(0);
+        (0..SPINS_BEFORE_SLEEP).any(|_| {
+            std::hint::spin_loop();
+            self.remote.is_pending()
+        })
+    }
+
+    /// Notes that the running task waits for something that tasks of other workers give, until the guard is dropped.
+    pub(crate) fn wait_for_others(self: &Rc<Self>) -> WaitsForOthers {
+        self.waits_for_others.set(self.waits_for_others.get() + 1);
+        WaitsForOthers(self.clone())
     }
 
     /// Hands a request to the channel, or keeps it until there is room.
