@@ -121,13 +121,13 @@ impl Kv for StoreKv {
         Ok(KvStatistics {
             device_reads: Some(statistics.device.reads),
             device_writes: Some(statistics.device.writes),
-            // All of the device's: a checkpoint flushes too, but seldom.
-            log_flushes: self.log.then_some(statistics.device.flushes),
+            // Each write of the log is made durable by itself.
+            log_flushes: self.log.then_some(statistics.log_writes),
             log_commits: self.log.then(|| {
                 self.commits.iter().map(|commits| commits.0.load(Ordering::Relaxed)).sum()
             }),
-            log_bytes: None,
-            store_bytes: Some(report.pages * report.page_size as u64),
+            log_bytes: self.log.then_some(statistics.log_bytes),
+            store_bytes: Some((report.pages - report.free_pages) * report.page_size as u64),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! What a store says about itself.
 
+use std::sync::atomic::Ordering;
+
 use qpair_block::ChannelStatistics;
 
 use super::Store;
@@ -13,6 +15,12 @@ pub struct StoreStatistics {
     pub device: ChannelStatistics,
     /// Pages that left memory.
     pub evictions: u64,
+    /// Writes of the logs, each durable before the commits in it were acknowledged.
+    pub log_writes: u64,
+    /// Bytes of commit records.
+    pub log_bytes: u64,
+    /// Checkpoints that became durable.
+    pub checkpoints: u64,
 }
 
 /// What a store is.
@@ -53,8 +61,14 @@ impl Store {
                 })
             })
             .collect();
-        let mut total =
-            StoreStatistics { evictions: self.inner.evictions(), ..StoreStatistics::default() };
+        let shared = &self.inner.shared;
+        let mut total = StoreStatistics {
+            evictions: self.inner.evictions(),
+            log_writes: shared.log_writes.load(Ordering::Relaxed),
+            log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
+            checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
+            ..StoreStatistics::default()
+        };
         for handle in handles {
             let one = handle.join()?;
             total.device.reads += one.reads;
