@@ -10,12 +10,21 @@ pub enum Canary {
     AcknowledgeBeforeFlush,
     /// The pages that only the last durable checkpoint needs are used again before the next one is durable.
     ReuseBeforeRecord,
+    /// A transaction writes over what was committed since its snapshot.
+    LostUpdate,
+    /// A serializable transaction does not look whether what it has read is as it was.
+    UncheckedReads,
 }
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 3] =
-        [Self::CloseBeforeFlush, Self::AcknowledgeBeforeFlush, Self::ReuseBeforeRecord];
+    pub const ALL: [Self; 5] = [
+        Self::CloseBeforeFlush,
+        Self::AcknowledgeBeforeFlush,
+        Self::ReuseBeforeRecord,
+        Self::LostUpdate,
+        Self::UncheckedReads,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -24,6 +33,8 @@ impl Canary {
             Self::CloseBeforeFlush => "close-before-flush",
             Self::AcknowledgeBeforeFlush => "acknowledge-before-flush",
             Self::ReuseBeforeRecord => "reuse-before-record",
+            Self::LostUpdate => "lost-update",
+            Self::UncheckedReads => "unchecked-reads",
         }
     }
 }

@@ -10,6 +10,7 @@ use super::collect::Old;
 use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
 use super::write_set::{Item, Write};
+use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, flush};
 use crate::error::{ErrorKind, Result};
 use crate::log;
@@ -300,6 +301,7 @@ impl Work {
         let stamp = self.stamp;
         let Some(core) = &mut self.core else { return Ok(()) };
         let outcome = match core.snapshot {
+            Some(_) if shared.has_canary(Canary::UncheckedReads) => Ok(()),
             Some(snapshot) => match core.reads.compare(shared, snapshot, stamp).await {
                 Ok(()) => core.check_snapshot(snapshot),
                 Err(error) => Err(error),

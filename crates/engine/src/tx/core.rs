@@ -17,6 +17,7 @@ use super::serializable::ReadSet;
 use super::shard::Image;
 use super::slot_here;
 use super::write_set::{Item, Savepoint, Write, WriteSet};
+use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::shared::Shared;
@@ -155,7 +156,7 @@ impl Core {
         self.locks.push(row);
         self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
         let Some(snapshot) = self.snapshot else { return Ok(row) };
-        if newest > snapshot {
+        if newest > snapshot && !self.inner.shared.has_canary(Canary::LostUpdate) {
             let conflict = Error::with_hint(
                 ErrorKind::Conflict,
                 format!(

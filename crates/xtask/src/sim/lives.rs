@@ -11,14 +11,16 @@ use super::oracle::Oracle;
 use super::scenario::{End, Life, Scenario};
 use super::summary::Counts;
 use super::value::{Key, Value};
-use super::workload::{Notes, Single, TaskContext};
+use super::workload::{Notes, Single, TaskContext, Transactions};
 use super::world::World;
 
 /// Whether a store comes up after a crash with all that was acknowledged. Without a log it refuses to.
 const SURVIVES_CRASHES: bool = false;
 
-/// Tables of the store.
-const TABLES: [&str; 2] = ["single", "another"];
+/// Tables of the store: first those for changes by themselves, then those for transactions.
+const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
+/// How many are for changes by themselves.
+const SINGLES: usize = 2;
 
 /// Steps of a life, at most: then something goes round in circles.
 const STEPS_MAX: u64 = 20_000_000;
@@ -249,7 +251,17 @@ impl Run {
                 rng: self.rng.fork(),
                 steps: life.steps_per_task,
             };
-            let table = self.rng.usize(0..tables.len());
+            if self.rng.u8(0..3) != 0 {
+                let shared = (SINGLES..).zip(&tables[SINGLES..]);
+                let transactions = Transactions {
+                    context,
+                    store: store.task(),
+                    tables: shared.map(|(n, table)| (n as u8, table.clone())).collect(),
+                };
+                handles.push(store.spawn(move || transactions.run()));
+                continue;
+            }
+            let table = self.rng.usize(0..SINGLES);
             let task = tables[table].task();
             let (share, shares) = (number as u16, life.tasks as u16);
             let single = Single::new(context, table as u8, share, shares);

@@ -34,6 +34,9 @@ pub(crate) struct Options {
     /// Plant this bug in the store; the simulation must catch it
     #[arg(long, value_parser = parse_canary)]
     canary: Option<Canary>,
+    /// Name the bugs that can be planted, one a line
+    #[arg(long)]
+    list_canaries: bool,
     /// Tell each run's story
     #[arg(long)]
     verbose: bool,
@@ -49,6 +52,10 @@ fn parse_canary(name: &str) -> Result<Canary, String> {
 /// Runs the simulation and prints what came of it.
 #[expect(clippy::print_stdout, reason = "this is a command")]
 pub(crate) fn run(options: &Options) -> ExitCode {
+    if options.list_canaries {
+        Canary::ALL.iter().for_each(|canary| println!("{}", canary.name()));
+        return ExitCode::SUCCESS;
+    }
     let start = Instant::now();
     let threads = match options.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -95,6 +102,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use qpair_engine::Canary;
+
     use super::runner::{run_seed, run_seeds};
 
     #[test]
@@ -107,6 +116,18 @@ mod tests {
             true
         });
         assert!(failures.is_empty(), "{failures:#?}");
+    }
+
+    #[test]
+    fn planted_bugs_are_caught() {
+        for canary in Canary::ALL {
+            let mut caught = None;
+            run_seeds(1, 2000, 2, Some(canary), |report| {
+                caught = caught.or(report.outcome.is_err().then_some(report.seed));
+                caught.is_none()
+            });
+            assert!(caught.is_some(), "{}", canary.name());
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(crate) struct Scenario {
     /// Keys of each table.
     pub(crate) keys: u16,
     pub(crate) lives: u32,
+    /// Bounds of transactions, if they are to be met.
+    pub(crate) versions_bytes_max: Option<u64>,
+    pub(crate) transaction_bytes_max: Option<usize>,
 }
 
 /// How a life of the store ends.
@@ -70,18 +73,25 @@ impl Scenario {
             },
             keys: rng.u16(20..400),
             lives: rng.u32(2..=5),
+            versions_bytes_max: (rng.u8(0..6) == 0).then(|| rng.u64(1000..20_000)),
+            transaction_bytes_max: (rng.u8(0..6) == 0).then(|| rng.usize(500..10_000)),
         }
     }
 
     pub(crate) fn store_options(&self) -> StoreOptions {
+        let defaults = StoreOptions::default();
         StoreOptions {
+            versions_bytes_max: self.versions_bytes_max.unwrap_or(defaults.versions_bytes_max),
+            transaction_bytes_max: self
+                .transaction_bytes_max
+                .unwrap_or(defaults.transaction_bytes_max),
             memory_bytes: self.frames * self.page_size as u64,
             workers: self.workers,
             depth: self.depth,
             batch: self.batch,
             page_size: self.page_size,
             stripe_unit_bytes: self.stripe_unit_bytes,
-            ..StoreOptions::default()
+            ..defaults
         }
     }
 

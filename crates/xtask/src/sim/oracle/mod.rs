@@ -114,6 +114,13 @@ impl Oracle {
         (record.ended, record.outcome) = (ended, outcome);
     }
 
+    /// Notes that an acknowledged commit is durable by now.
+    pub(crate) fn is_durable(&mut self, record: RecordId) {
+        if let Outcome::Done { durable, .. } = &mut self.records[record.0].outcome {
+            *durable = true;
+        }
+    }
+
     /// The value of a key at the beginning of the life.
     pub(crate) fn base(&self, key: Key) -> Option<Value> {
         self.base.get(&key).copied()

@@ -29,6 +29,11 @@ impl Oracle {
                 versions.entry(*key).or_default().insert(stamp, *value);
             }
         }
+        for (key, versions) in &mut versions {
+            // Nothing in place of nothing is no change.
+            let mut before = self.base(*key);
+            versions.retain(|_, value| std::mem::replace(&mut before, *value) != *value);
+        }
         let mut acknowledged: Vec<(u64, u64)> =
             stamps.iter().map(|(stamp, record)| (record.ended, *stamp)).collect();
         acknowledged.sort_unstable();
@@ -77,9 +82,9 @@ impl Oracle {
         for key in record.writes.keys() {
             let between = versions.get(key).and_then(|v| v.range(snapshot + 1..own).next());
             // No snapshot that fits is newer, so none is without this conflict.
-            if let Some((stamp, _)) = between {
+            if let Some((stamp, value)) = between {
                 return Err(format!(
-                    "{key:?} was changed by {stamp}, between the snapshot {snapshot} and the commit of {record:?}"
+                    "{key:?} was changed to {value:?} by {stamp}, between the snapshot {snapshot} and the commit of {record:?}"
                 ));
             }
         }

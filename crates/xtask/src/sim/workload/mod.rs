@@ -1,6 +1,7 @@
 //! What tasks do with a store, and what they tell the oracle.
 
 mod single;
+mod transaction;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,7 @@ use super::scenario::Scenario;
 use super::world::Watch;
 
 pub(crate) use single::Single;
+pub(crate) use transaction::Transactions;
 
 /// What the tasks of a life share.
 pub(crate) struct Notes {

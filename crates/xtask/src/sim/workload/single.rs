@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qpair_engine::{TaskTable, yield_now};
+use qpair_engine::{ErrorKind, TaskTable, yield_now};
 
 use super::TaskContext;
 use crate::sim::oracle::Outcome;
@@ -112,6 +112,12 @@ impl Single {
                 }
                 let outcome = Outcome::Done { stamp: None, durable: true };
                 self.context.notes().oracle.ends(record, outcome);
+            }
+            Err(error)
+                if error.kind() == ErrorKind::TooLarge
+                    && self.context.scenario.transaction_bytes_max.is_some() =>
+            {
+                self.context.notes().oracle.ends(record, Outcome::Refused);
             }
             Err(error) => {
                 self.context.take_error("a change", &error);

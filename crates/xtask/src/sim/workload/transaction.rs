@@ -1,0 +1,392 @@
+//! Transactions and snapshots of many tasks over the same keys.
+//!
+//! A task knows what it has seen and what it has written itself, and checks at once that it finds the same again. What it
+//! cannot know, whether all that it has seen was there together, it leaves to the oracle.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use qpair_engine::{
+    Durability, Error, ErrorKind, Isolation, Result, Savepoint, Table, TaskStore, TaskTransaction,
+    TaskTransactionRange, TransactionOptions, yield_now,
+};
+
+use super::TaskContext;
+use crate::sim::oracle::Outcome;
+use crate::sim::value::{Key, Value};
+
+type Values = BTreeMap<Key, Option<Value>>;
+
+/// A task that runs transactions.
+pub(crate) struct Transactions {
+    pub(crate) context: TaskContext,
+    pub(crate) store: TaskStore,
+    /// The tables, with the numbers that keys have for them.
+    pub(crate) tables: Vec<(u8, Table)>,
+}
+
+/// What one transaction has seen and done.
+#[derive(Default)]
+struct View {
+    seen: Values,
+    written: Values,
+    savepoints: Vec<(Savepoint, Values)>,
+}
+
+impl View {
+    /// What a key must have for this transaction, if that is known.
+    fn known(&self, key: Key) -> Option<Option<Value>> {
+        self.written.get(&key).or_else(|| self.seen.get(&key)).copied()
+    }
+}
+
+impl Transactions {
+    fn table(&self, key: Key) -> &Table {
+        let position = self.tables.iter().position(|(number, _)| *number == key.table);
+        &self.tables[position.unwrap_or(0)].1
+    }
+
+    fn some_key(&mut self) -> Key {
+        let rng = &mut self.context.rng;
+        let table = self.tables[rng.usize(0..self.tables.len())].0;
+        // Few keys that all want, and some that others seldom touch.
+        let most = if rng.bool() { 8 } else { self.context.scenario.keys };
+        Key { table, index: rng.u16(0..most) }
+    }
+
+    fn some_value(&mut self) -> Value {
+        let len = self.context.scenario.value_len(&mut self.context.rng);
+        self.context.notes().oracle.fresh_value(len)
+    }
+
+    /// Runs the task.
+    pub(crate) async fn run(mut self) {
+        for _ in 0..self.context.steps.div_ceil(4) {
+            if self.context.rng.u8(0..6) == 0 {
+                self.snapshot().await;
+            } else {
+                self.transaction().await;
+            }
+        }
+    }
+
+    /// Takes in what a key was found to have.
+    fn found(&self, view: &mut View, key: Key, bytes: Option<&[u8]>) {
+        let value = match bytes.map(Value::parse) {
+            Some(None) => {
+                return self.context.wrong(format!("{key:?} has bytes that nobody wrote"));
+            }
+            Some(value) => value,
+            None => None,
+        };
+        match view.known(key) {
+            Some(known) if known != value => self.context.wrong(format!(
+                "{key:?} is {value:?}, but this transaction has written or seen {known:?}"
+            )),
+            Some(_) => {}
+            None => {
+                view.seen.insert(key, value);
+            }
+        }
+        self.context.notes().trace.add(value.map_or(0, |value| value.id));
+    }
+
+    /// Takes in whether a key was found to be there.
+    fn found_there(&self, view: &mut View, key: Key, there: bool) {
+        match view.known(key) {
+            Some(known) if known.is_some() != there => self.context.wrong(format!(
+                "{key:?} is there: {there}, but this transaction has written or seen {known:?}"
+            )),
+            None if !there => {
+                view.seen.insert(key, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in an error; conflicts and the store's own bounds are none.
+    fn error(&self, doing: &str, error: &Error) {
+        let scenario = &self.context.scenario;
+        let expected = match error.kind() {
+            ErrorKind::Conflict => true,
+            ErrorKind::SnapshotLost => scenario.versions_bytes_max.is_some(),
+            ErrorKind::TooLarge => scenario.transaction_bytes_max.is_some(),
+            _ => false,
+        };
+        if expected {
+            self.context.notes().trace.add(error.kind() as u64);
+        } else {
+            self.context.take_error(doing, error);
+        }
+    }
+
+    async fn snapshot(&mut self) {
+        let began = self.context.notes().oracle.begins();
+        let snapshot = match self.store.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.error("a snapshot", &error),
+        };
+        let mut view = View::default();
+        for _ in 0..self.context.rng.u8(1..8) {
+            let key = self.some_key();
+            let outcome = match self.context.rng.u8(0..6) {
+                0 => {
+                    yield_now().await;
+                    Ok(())
+                }
+                1 => {
+                    let keys = self.some_range(key);
+                    match snapshot.range(self.table(key), bytes_of(key, &keys)) {
+                        Ok(range) => self.range(&mut view, range, key, keys).await,
+                        Err(error) => Err(error),
+                    }
+                }
+                _ => {
+                    let value = snapshot.get(self.table(key), &key.bytes()).await;
+                    value.map(|value| self.found(&mut view, key, value.as_deref()))
+                }
+            };
+            if let Err(error) = outcome {
+                self.error("reading a snapshot", &error);
+                break;
+            }
+        }
+        self.has_read(began, view, Some(snapshot.stamp()));
+    }
+
+    /// Leaves what was read by one that wrote nothing to the oracle.
+    fn has_read(&self, began: u64, view: View, stamp: Option<u64>) {
+        let mut notes = self.context.notes();
+        notes.operations += 1;
+        let record =
+            notes.oracle.asks(began, view.seen.into_iter().collect(), Values::new(), false);
+        notes.oracle.ends(record, Outcome::Done { stamp, durable: false });
+    }
+
+    async fn transaction(&mut self) {
+        let rng = &mut self.context.rng;
+        let serializable = rng.u8(0..4) == 0;
+        let options = TransactionOptions {
+            isolation: if serializable { Isolation::Serializable } else { Isolation::Snapshot },
+            durability: match rng.u8(0..5) {
+                0 => Durability::Async,
+                1 => Durability::Group,
+                _ => Durability::Sync,
+            },
+            ..TransactionOptions::default()
+        };
+        let actions = rng.u8(1..12);
+        let gives_up = rng.u8(0..12) == 0;
+        let mut transaction = self.store.begin_with(&options);
+        let began = self.context.notes().oracle.begins();
+        let mut view = View::default();
+        for _ in 0..actions {
+            if let Err(error) = self.act(&mut transaction, &mut view).await {
+                self.error("in a transaction", &error);
+                transaction.rollback();
+                return self.has_read(began, view, None);
+            }
+        }
+        if gives_up {
+            transaction.rollback();
+            return self.has_read(began, view, None);
+        }
+        self.commit(transaction, view, began, serializable, options.durability).await;
+    }
+
+    async fn commit(
+        &mut self,
+        transaction: TaskTransaction,
+        view: View,
+        began: u64,
+        serializable: bool,
+        durability: Durability,
+    ) {
+        let record = {
+            let mut notes = self.context.notes();
+            notes.operations += 1;
+            let reads = view.seen.into_iter().collect();
+            notes.oracle.asks(began, reads, view.written, serializable)
+        };
+        match transaction.commit().await {
+            Ok(commit) => {
+                let durable = durability != Durability::Async;
+                let outcome = Outcome::Done { stamp: Some(commit.stamp()), durable };
+                {
+                    let mut notes = self.context.notes();
+                    notes.trace.add(commit.stamp());
+                    notes.oracle.ends(record, outcome);
+                }
+                if !durable && self.context.rng.bool() {
+                    match commit.durable().await {
+                        Ok(()) => self.context.notes().oracle.is_durable(record),
+                        Err(error) => self.error("waiting for a commit to be durable", &error),
+                    }
+                }
+            }
+            Err(error) => {
+                self.error("a commit", &error);
+                let refused = [ErrorKind::Conflict, ErrorKind::TooLarge, ErrorKind::SnapshotLost];
+                if refused.contains(&error.kind()) {
+                    self.context.notes().oracle.ends(record, Outcome::Refused);
+                }
+            }
+        }
+    }
+
+    /// One step of a transaction.
+    async fn act(&mut self, transaction: &mut TaskTransaction, view: &mut View) -> Result<()> {
+        let key = self.some_key();
+        let bytes = key.bytes();
+        match self.context.rng.u8(0..24) {
+            0..6 => {
+                let value = transaction.get(self.table(key), &bytes).await?;
+                self.found(view, key, value.as_deref());
+            }
+            6..8 => {
+                let value = transaction.get_for_update(self.table(key), &bytes).await?;
+                self.found(view, key, value.as_deref());
+            }
+            8..14 => {
+                let value = self.some_value();
+                transaction.put(self.table(key), &bytes, &value.bytes()).await?;
+                view.written.insert(key, Some(value));
+            }
+            14 => {
+                let value = self.some_value();
+                let inserted = transaction.insert(self.table(key), &bytes, &value.bytes()).await?;
+                self.found_there(view, key, !inserted);
+                if inserted {
+                    view.written.insert(key, Some(value));
+                }
+            }
+            15 => self.compare_and_swap(transaction, view, key).await?,
+            16..18 => {
+                let there = transaction.delete(self.table(key), &bytes).await?;
+                self.found_there(view, key, there);
+                if there {
+                    view.written.insert(key, None);
+                }
+            }
+            18..20 => {
+                let keys = self.some_range(key);
+                let range = transaction.range(self.table(key), bytes_of(key, &keys))?;
+                self.range(view, range, key, keys).await?;
+            }
+            20 => self.delete_range(transaction, view, key).await?,
+            21 => {
+                let savepoint = transaction.savepoint();
+                view.savepoints.push((savepoint, view.written.clone()));
+            }
+            22 if !view.savepoints.is_empty() => {
+                let number = self.context.rng.usize(0..view.savepoints.len());
+                view.savepoints.truncate(number + 1);
+                let (savepoint, written) = &view.savepoints[number];
+                transaction.rollback_to(savepoint)?;
+                view.written.clone_from(written);
+            }
+            22 => transaction.lock(self.table(key), &bytes).await?,
+            _ => yield_now().await,
+        }
+        Ok(())
+    }
+
+    async fn compare_and_swap(
+        &mut self,
+        transaction: &mut TaskTransaction,
+        view: &mut View,
+        key: Key,
+    ) -> Result<()> {
+        let known = view.known(key);
+        let other = self.some_value();
+        let expected = if self.context.rng.u8(0..4) == 0 { Some(other) } else { known.flatten() };
+        let new = (self.context.rng.u8(0..4) != 0).then(|| self.some_value());
+        let (old_bytes, new_bytes) = (expected.map(Value::bytes), new.map(Value::bytes));
+        let swapped = transaction
+            .compare_and_swap(
+                self.table(key),
+                &key.bytes(),
+                old_bytes.as_deref(),
+                new_bytes.as_deref(),
+            )
+            .await?;
+        if known.is_some_and(|known| (known == expected) != swapped) {
+            self.context.wrong(format!("{key:?}: swapped {swapped}, {known:?} for {expected:?}"));
+        }
+        if swapped {
+            if known.is_none() {
+                view.seen.insert(key, expected);
+            }
+            // Nothing in place of nothing is no change.
+            if expected.is_some() || new.is_some() {
+                view.written.insert(key, new);
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_range(
+        &mut self,
+        transaction: &mut TaskTransaction,
+        view: &mut View,
+        from: Key,
+    ) -> Result<()> {
+        // What is seen first is what is deleted.
+        let keys = self.some_range(from);
+        let range = transaction.range(self.table(from), bytes_of(from, &keys))?;
+        self.range(view, range, from, keys.clone()).await?;
+        let deleted = transaction.delete_range(self.table(from), bytes_of(from, &keys)).await?;
+        let there: Vec<Key> = keys
+            .map(|index| Key { index, ..from })
+            .filter(|key| view.known(*key).flatten().is_some())
+            .collect();
+        if there.len() as u64 != deleted {
+            self.context.wrong(format!("{deleted} keys deleted from {from:?} on, not {there:?}"));
+        }
+        view.written.extend(there.into_iter().map(|key| (key, None)));
+        Ok(())
+    }
+
+    fn some_range(&mut self, from: Key) -> Range<u16> {
+        from.index..from.index.saturating_add(self.context.rng.u16(0..24))
+    }
+
+    /// Reads a range to its end.
+    async fn range(
+        &mut self,
+        view: &mut View,
+        range: TaskTransactionRange<'_>,
+        from: Key,
+        keys: Range<u16>,
+    ) -> Result<()> {
+        let reverse = self.context.rng.bool();
+        let mut range = if reverse { range.reverse() } else { range };
+        let mut entries = Vec::new();
+        while let Some(entry) = range.next().await? {
+            entries.push(entry);
+        }
+        if reverse {
+            entries.reverse();
+        }
+        if !entries.is_sorted_by(|one, other| one.0 < other.0) {
+            self.context.wrong(format!("a range from {from:?} is not in order"));
+        }
+        let mut found = BTreeMap::new();
+        for (key, value) in entries {
+            match Key::parse(from.table, &key).filter(|key| keys.contains(&key.index)) {
+                Some(key) => {
+                    found.insert(key, value);
+                }
+                None => self.context.wrong(format!("a range of {keys:?} has the key {key:?}")),
+            }
+        }
+        for key in keys.map(|index| Key { index, ..from }) {
+            self.found(view, key, found.get(&key).map(Vec::as_slice));
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(key: Key, keys: &Range<u16>) -> Range<Vec<u8>> {
+    Key { index: keys.start, ..key }.bytes()..Key { index: keys.end, ..key }.bytes()
+}
