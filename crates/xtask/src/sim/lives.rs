@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fastrand::Rng;
 use qpair_block::sim::{SimFaults, TraceHash};
-use qpair_engine::{Canary, ErrorKind, JoinHandle, Runtime, Step, Store, StoreOptions, Table};
+use qpair_engine::{
+    Canary, CheckReport, ErrorKind, JoinHandle, Runtime, Step, Store, StoreOptions, Table,
+};
 
 use super::oracle::Oracle;
 use super::scenario::{End, Life, Scenario};
@@ -13,9 +15,6 @@ use super::summary::Counts;
 use super::value::{Key, Value};
 use super::workload::{Notes, Single, TaskContext, Transactions};
 use super::world::World;
-
-/// Whether a store comes up after a crash with all that was acknowledged. Without a log it refuses to.
-const SURVIVES_CRASHES: bool = false;
 
 /// Tables of the store: first those for changes by themselves, then those for transactions.
 const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
@@ -123,11 +122,9 @@ impl Run {
         }
         let watch = self.world.watch();
         self.notes(|notes| notes.watch = watch);
-        // A store that was just made has been changed, and is not checked.
-        let checks = life.checks && self.formatted;
-        let Some(store) = self.open()? else { return Ok(()) };
+        let Some(store) = self.begin(life)? else { return Ok(()) };
         self.world.set_faults(life.faults);
-        let outcome = self.spend(&store, Life { checks, ..life });
+        let outcome = self.spend(&store, life);
         let panics = super::runner::take_panics();
         if let Some(panic) = panics.first() {
             store.crash();
@@ -170,28 +167,81 @@ impl Run {
             self.counts.failed_opens += 1;
             return Ok(None);
         }
-        if error.kind() == ErrorKind::Unclean && !SURVIVES_CRASHES {
-            self.counts.unclean += 1;
-            self.formatted = false;
-            self.notes(|notes| notes.oracle.reset());
-            self.world.replace()?;
+        if error.kind() == ErrorKind::NoSpace && self.scenario.is_small() {
+            // Recovery wants room beside what there is, and a full device has none.
+            self.counts.full_opens += 1;
             return Ok(None);
         }
         Err(format!("opening: {:?}: {error}", error.kind()))
     }
 
+    /// Opens the store, and checks every page if the life begins so. One that was recovered, or just made, is closed and
+    /// opened again for that.
+    fn begin(&mut self, life: Life) -> Result<Option<Store>, String> {
+        let Some(mut store) = self.open()? else { return Ok(None) };
+        if !life.checks {
+            return Ok(Some(store));
+        }
+        let mut report = store.check(&|_, _| ());
+        if report.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid) {
+            if !self.close(store)? {
+                return Ok(None);
+            }
+            let Some(opened) = self.open()? else { return Ok(None) };
+            store = opened;
+            report = store.check(&|_, _| ());
+        }
+        let outcome = match report {
+            Ok(report) => self.judge_report(&report),
+            Err(error) => Err(self.judge_error("check", &error)),
+        };
+        match outcome {
+            Ok(()) => Ok(Some(store)),
+            Err(cut) => {
+                store.crash();
+                match cut {
+                    Cut::Excused => Ok(None),
+                    Cut::Wrong(wrong) => Err(wrong),
+                }
+            }
+        }
+    }
+
+    fn judge_report(&mut self, report: &CheckReport) -> Result<(), Cut> {
+        self.counts.checks += 1;
+        if self.notes(|notes| notes.watch.has_failed()) {
+            return Ok(());
+        }
+        if !report.is_sound() {
+            return Err(format!("check: {:?}", report.faults).into());
+        }
+        if report.leaked_pages > 0 {
+            return Err(format!("check: {} pages leaked", report.leaked_pages).into());
+        }
+        self.say("every page is as it should be");
+        Ok(())
+    }
+
+    /// Closes the store; whether that went well.
+    fn close(&mut self, store: Store) -> Result<bool, String> {
+        match store.close() {
+            Ok(()) => {
+                self.counts.closes += 1;
+                self.say("closed");
+                Ok(true)
+            }
+            Err(error) => {
+                self.say(format!("not closed: {error}"));
+                match self.judge_error("closing", &error) {
+                    Cut::Wrong(wrong) => Err(wrong),
+                    Cut::Excused => Ok(false),
+                }
+            }
+        }
+    }
+
     /// Checks what was found, and works with the store until the life ends.
     fn spend(&mut self, store: &Store, life: Life) -> Result<(), Cut> {
-        if life.checks {
-            let report = store.check(&|_, _| ()).map_err(|e| self.judge_error("check", &e))?;
-            if !report.is_sound() && !self.notes(|notes| notes.watch.has_failed()) {
-                return Err(format!("check: {:?}", report.faults).into());
-            }
-            if report.is_sound() && report.leaked_pages > 0 {
-                return Err(format!("{} pages leaked", report.leaked_pages).into());
-            }
-            self.counts.checks += 1;
-        }
         let found = self.read_all(store)?;
         self.notes(|notes| notes.oracle.recovered(&found))?;
         self.counts.judged += 1;
@@ -303,17 +353,8 @@ impl Run {
             store.crash();
             return Ok(());
         }
-        match store.close() {
-            Ok(()) => {
-                self.counts.closes += 1;
-                self.say("closed");
-            }
-            Err(error) => {
-                self.say(format!("not closed: {error}"));
-                if let Cut::Wrong(wrong) = self.judge_error("closing", &error) {
-                    return Err(wrong);
-                }
-            }
+        if self.close(store)? {
+            self.notes(|notes| notes.oracle.closed());
         }
         self.world.set_faults(SimFaults::default());
         // What was closed survives at once.

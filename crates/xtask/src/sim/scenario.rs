@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use qpair_block::sim::{SimFaults, SimLatency};
-use qpair_engine::StoreOptions;
+use qpair_engine::{Durability, StoreOptions};
 
 /// The shape of a store and of its devices, for all its lives.
 #[derive(Clone, Debug)]
@@ -21,6 +21,12 @@ pub(crate) struct Scenario {
     /// Keys of each table.
     pub(crate) keys: u16,
     pub(crate) lives: u32,
+    /// Keeps a log; else a crash leaves the last checkpoint.
+    pub(crate) log: bool,
+    /// When changes by themselves return.
+    pub(crate) durability: Durability,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) log_segment_bytes: u32,
     /// Bounds of transactions, if they are to be met.
     pub(crate) versions_bytes_max: Option<u64>,
     pub(crate) transaction_bytes_max: Option<usize>,
@@ -73,6 +79,13 @@ impl Scenario {
             },
             keys: rng.u16(20..400),
             lives: rng.u32(2..=5),
+            log: rng.u8(0..10) != 0,
+            durability: one_of(
+                rng,
+                &[Durability::Sync, Durability::Sync, Durability::Group, Durability::Async],
+            ),
+            checkpoint_bytes: one_of(rng, &[1, 16 << 10, 64 << 10, 256 << 10, 256 << 20]),
+            log_segment_bytes: one_of(rng, &[4 << 10, 16 << 10, 64 << 10, 1 << 20]),
             versions_bytes_max: (rng.u8(0..6) == 0).then(|| rng.u64(1000..20_000)),
             transaction_bytes_max: (rng.u8(0..6) == 0).then(|| rng.usize(500..10_000)),
         }
@@ -85,6 +98,10 @@ impl Scenario {
             transaction_bytes_max: self
                 .transaction_bytes_max
                 .unwrap_or(defaults.transaction_bytes_max),
+            log: self.log,
+            durability: self.durability,
+            checkpoint_bytes: self.checkpoint_bytes,
+            log_segment_bytes: self.log_segment_bytes,
             memory_bytes: self.frames * self.page_size as u64,
             workers: self.workers,
             depth: self.depth,
@@ -93,6 +110,11 @@ impl Scenario {
             stripe_unit_bytes: self.stripe_unit_bytes,
             ..defaults
         }
+    }
+
+    /// Whether a commit that was asked for so survives a crash once it is acknowledged.
+    pub(crate) fn is_durable(&self, durability: Durability) -> bool {
+        self.log && durability != Durability::Async
     }
 
     /// Whether the devices may be full before the run is over.

@@ -11,7 +11,7 @@ pub(crate) struct Counts {
     pub(crate) lives: u64,
     pub(crate) opened: u64,
     pub(crate) failed_opens: u64,
-    pub(crate) unclean: u64,
+    pub(crate) full_opens: u64,
     pub(crate) crashes: u64,
     pub(crate) closes: u64,
     pub(crate) judged: u64,
@@ -26,7 +26,7 @@ impl AddAssign for Counts {
         self.lives += other.lives;
         self.opened += other.opened;
         self.failed_opens += other.failed_opens;
-        self.unclean += other.unclean;
+        self.full_opens += other.full_opens;
         self.crashes += other.crashes;
         self.closes += other.closes;
         self.judged += other.judged;
@@ -50,7 +50,7 @@ impl fmt::Display for Summary {
             lives,
             opened,
             failed_opens,
-            unclean,
+            full_opens,
             crashes,
             closes,
             judged,
@@ -64,8 +64,8 @@ impl fmt::Display for Summary {
             f,
             "  {lives} lives: {crashes} ended by a crash, {closes} closed, {failed_opens} opens cut short"
         )?;
-        if unclean > 0 {
-            writeln!(f, "  {unclean} opens refused what was not closed")?;
+        if full_opens > 0 {
+            writeln!(f, "  {full_opens} opens refused for want of room on a full device")?;
         }
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
         write!(f, "  {operations} operations, {commits} commits")

@@ -121,6 +121,15 @@ impl Oracle {
         }
     }
 
+    /// Notes that all that was acknowledged is durable: the store was closed.
+    pub(crate) fn closed(&mut self) {
+        for record in &mut self.records {
+            if let Outcome::Done { durable, .. } = &mut record.outcome {
+                *durable = true;
+            }
+        }
+    }
+
     /// The value of a key at the beginning of the life.
     pub(crate) fn base(&self, key: Key) -> Option<Value> {
         self.base.get(&key).copied()
@@ -132,12 +141,6 @@ impl Oracle {
             matches!(record.outcome, Outcome::Done { .. }) && !record.writes.is_empty()
         };
         self.records.iter().filter(done).count() as u64
-    }
-
-    /// Forgets everything: there is a new, empty store.
-    pub(crate) fn reset(&mut self) {
-        self.base.clear();
-        self.forget_records();
     }
 
     fn forget_records(&mut self) {

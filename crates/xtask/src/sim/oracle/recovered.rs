@@ -7,12 +7,30 @@
 //! Not looked for: cycles of orders over several keys between commits in doubt, which have no stamps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use super::{Oracle, Outcome, Verdict, Writer};
 use crate::sim::value::{Key, Value};
 
 /// Guesses at deletions in doubt, at most; more would be a fault of the simulation.
 const GUESSES_MAX: u32 = 4096;
+
+/// Why a commit must have happened.
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    /// It was acknowledged as durable.
+    Durable,
+    /// Its value was found in this key.
+    Seen(Key),
+    /// A commit that happened has this greater stamp.
+    Before(u64),
+    /// This commit, which happened, has read from it.
+    ReadBy(usize),
+    /// Nothing else explains that this key is not there.
+    Absent(Key),
+}
+
+type Happened = BTreeMap<usize, Reason>;
 
 impl Oracle {
     /// Compares the state found in a store that was opened with what it may be, and goes on from it.
@@ -29,12 +47,14 @@ impl Oracle {
     }
 
     fn judge(&self, found: &BTreeMap<Key, Value>, at_rest: bool) -> Verdict {
-        let mut happened = BTreeSet::new();
+        let mut happened = Happened::new();
         for (number, record) in self.records.iter().enumerate() {
             if let Outcome::Done { durable, .. } = record.outcome
                 && (durable || at_rest)
+                // One that only read may have read what was not durable yet.
+                && !record.writes.is_empty()
             {
-                happened.insert(number);
+                happened.insert(number, Reason::Durable);
             }
         }
         for (key, value) in found {
@@ -42,7 +62,7 @@ impl Oracle {
                 None => return Err(format!("{key:?} is {value:?}, which nobody wrote there")),
                 Some(Writer::Base) => {}
                 Some(Writer::Record(number)) => {
-                    happened.insert(number);
+                    happened.entry(number).or_insert(Reason::Seen(*key));
                 }
             }
         }
@@ -50,26 +70,28 @@ impl Oracle {
     }
 
     /// Adds what must have happened if these have.
-    fn close(&self, happened: &mut BTreeSet<usize>) -> Verdict {
+    fn close(&self, happened: &mut Happened) -> Verdict {
         loop {
             let before = happened.len();
-            let stamp = happened.iter().filter_map(|number| self.records[*number].stamp()).max();
+            let stamp = happened.keys().filter_map(|number| self.records[*number].stamp()).max();
             for (number, record) in self.records.iter().enumerate() {
-                if record.stamp().is_some() && record.stamp() <= stamp {
-                    happened.insert(number);
+                if let (Some(own), Some(stamp)) = (record.stamp(), stamp)
+                    && own <= stamp
+                {
+                    happened.entry(number).or_insert(Reason::Before(stamp));
                 }
             }
-            for number in happened.clone() {
+            for number in happened.keys().copied().collect::<Vec<_>>() {
                 for (key, value) in &self.records[number].reads {
                     if let Some(value) = value
                         && let Some(Writer::Record(writer)) = self.writer_of(*key, *value)
                     {
-                        happened.insert(writer);
+                        happened.entry(writer).or_insert(Reason::ReadBy(number));
                     }
                 }
             }
             if let Some(number) =
-                happened.iter().find(|number| self.records[**number].outcome == Outcome::Refused)
+                happened.keys().find(|number| self.records[**number].outcome == Outcome::Refused)
             {
                 return Err(format!("a refused commit happened: {:?}", self.records[*number]));
             }
@@ -83,7 +105,7 @@ impl Oracle {
     fn explain(
         &self,
         found: &BTreeMap<Key, Value>,
-        mut happened: BTreeSet<usize>,
+        mut happened: Happened,
         guesses: &mut u32,
     ) -> Verdict {
         self.close(&mut happened)?;
@@ -92,12 +114,14 @@ impl Oracle {
         for key in keys {
             let value = found.get(&key).copied();
             let Err(why) = self.explain_key(key, value, &happened) else { continue };
+            let why = format!("{why}{}", self.evidence(key, found, &happened));
             if value.is_some() {
                 return Err(why);
             }
             for (number, record) in self.records.iter().enumerate() {
                 let deletes = record.writes.get(&key) == Some(&None);
-                if !deletes || happened.contains(&number) || record.outcome == Outcome::Refused {
+                if !deletes || happened.contains_key(&number) || record.outcome == Outcome::Refused
+                {
                     continue;
                 }
                 *guesses += 1;
@@ -105,7 +129,7 @@ impl Oracle {
                     return Err(format!("too many guesses: {why}"));
                 }
                 let mut more = happened.clone();
-                more.insert(number);
+                more.insert(number, Reason::Absent(key));
                 if self.explain(found, more, guesses).is_ok() {
                     return Ok(());
                 }
@@ -115,10 +139,31 @@ impl Oracle {
         Ok(())
     }
 
+    /// What was found of those who changed a key.
+    fn evidence(&self, key: Key, found: &BTreeMap<Key, Value>, happened: &Happened) -> String {
+        let mut text = String::new();
+        let id = |value: Option<Value>| value.map(|value| value.id);
+        for (number, reason) in happened {
+            let record = &self.records[*number];
+            if !record.writes.contains_key(&key) {
+                continue;
+            }
+            let (outcome, asked, ended) = (record.outcome, record.asked, record.ended);
+            let _ =
+                write!(text, "; #{number}, {outcome:?} ({asked} to {ended}), happened: {reason:?}");
+            for (key, value) in &record.writes {
+                let (here, wrote) = (id(found.get(key).copied()), id(*value));
+                let (table, index) = (key.table, key.index);
+                let _ = write!(text, ", wrote {wrote:?} to {table}:{index}, where {here:?} is");
+            }
+        }
+        text
+    }
+
     /// Whether a key may have this value when these commits have happened.
-    fn explain_key(&self, key: Key, value: Option<Value>, happened: &BTreeSet<usize>) -> Verdict {
+    fn explain_key(&self, key: Key, value: Option<Value>, happened: &Happened) -> Verdict {
         let writers: Vec<usize> = happened
-            .iter()
+            .keys()
             .copied()
             .filter(|number| self.records[*number].writes.contains_key(&key))
             .collect();
@@ -136,9 +181,7 @@ impl Oracle {
         if writers.iter().filter(|n| last(n)).any(|n| self.records[*n].writes[&key] == value) {
             return Ok(());
         }
-        let newest: Vec<_> =
-            writers.iter().filter(|n| last(n)).map(|n| &self.records[*n]).collect();
-        Err(format!("{key:?} is {value:?}, but its last change was one of {newest:?}"))
+        Err(format!("{key:?} is {value:?}, which is not its last change"))
     }
 }
 

@@ -110,7 +110,9 @@ impl Single {
                         format!("{key:?}: replaced {replaced}, but it was one of {one_of:?}");
                     self.context.wrong(what);
                 }
-                let outcome = Outcome::Done { stamp: None, durable: true };
+                let scenario = &self.context.scenario;
+                let durable = scenario.is_durable(scenario.durability);
+                let outcome = Outcome::Done { stamp: None, durable };
                 self.context.notes().oracle.ends(record, outcome);
             }
             Err(error)
