@@ -17,6 +17,7 @@ const GUESSES_MAX: u32 = 4096;
 
 /// Why a commit must have happened.
 #[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "its debug form is read, by people")]
 enum Reason {
     /// It was acknowledged as durable.
     Durable,
