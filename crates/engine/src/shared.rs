@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Checkpoints,
     /// Who makes a checkpoint, or drops a table.
     pub(crate) checkpointing: Arc<Alone>,
+    /// Who flushes the device.
+    pub(crate) flushing: Arc<Alone>,
     /// Who loads the root of a tree.
     pub(crate) opening: Arc<Alone>,
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
@@ -142,6 +144,7 @@ impl Shared {
             gate: Arc::default(),
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
+            flushing: Arc::default(),
             opening: Arc::default(),
             dropped: Mutex::default(),
             any_dropped: AtomicBool::new(false),

@@ -166,11 +166,15 @@ pub(crate) async fn read_image(shared: &Shared, record: &Record) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// Flushes the device.
+/// Flushes the device. One flush at a time: one that fails may lose writes that another, under way beside it, calls durable.
 ///
 /// # Errors
-/// The flush that failed: final for the store.
+/// The flush that failed, now or earlier: final for the store.
 pub(crate) async fn flush(shared: &Shared) -> Result<()> {
+    let _alone = shared.flushing.enter().await;
+    if let Some(failure) = shared.failure() {
+        return Err(failure.clone());
+    }
     let completion = Transfer::submit(Request::flush(0)).done().await?;
     completion.result.map_err(|error| {
         let error = Error::io(error, "flushing the store");

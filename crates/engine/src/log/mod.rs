@@ -25,7 +25,7 @@ pub(crate) use describe::describe;
 pub(crate) use durable::Durable;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
-pub(crate) use reader::{LogEnd, LogReader, LogStep};
+pub(crate) use reader::LogReader;
 pub(crate) use record::{Operation, Record, RecordBuilder};
 pub(crate) use writer::{LogWriter, PlannedWrite, WriteBuffer};
 

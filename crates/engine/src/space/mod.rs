@@ -7,7 +7,7 @@
 mod bitmap;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
@@ -45,6 +45,8 @@ pub(crate) struct Space {
     frames: u64,
     /// Pages that the device has room for. Changed under the lock; read without.
     capacity: AtomicU64,
+    /// Nothing is held back: recovery needs all there is.
+    urgent: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -195,6 +197,7 @@ impl Space {
             page_size: page_size as u64,
             frames: u64::from(frames),
             capacity: capacity.into(),
+            urgent: AtomicBool::new(false),
             inner: Mutex::new(inner),
         }
     }
@@ -211,6 +214,11 @@ impl Space {
         inner.used = inner.current.count();
         inner.durable = image;
         inner.recount(self.capacity());
+    }
+
+    /// Holds nothing back from now on, or does again.
+    pub(crate) fn set_urgent(&self, urgent: bool) {
+        self.urgent.store(urgent, Ordering::Relaxed);
     }
 
     /// Pages that the device has room for.
@@ -266,6 +274,7 @@ impl Space {
         // What is in memory must still find a place when nothing new does.
         let written_out = inner.used.min(self.frames) + 32;
         let keep = match purpose {
+            _ if self.urgent.load(Ordering::Relaxed) => 0,
             Purpose::New => written_out + written_out / 4,
             Purpose::Eviction => written_out,
             Purpose::Checkpoint => 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, Request, WaitOptions};
 
-use super::superblock::{SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
+use super::superblock::{SLOT_BYTES, SLOT_OFFSETS, Superblock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs one request on a channel of its own; the buffer's bytes afterwards.
@@ -72,19 +72,12 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     Superblock::choose(&slots, name)
 }
 
-/// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
-/// marked open, and last when it is marked clean.
+/// Writes the labels of all members for the next generation, durably. Member 0 speaks for the store, and is last: a crash
+/// on the way leaves it as it was, and others one generation ahead.
 pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
-    let mut order: Vec<usize> = (0..members.len()).collect();
-    if superblock.state == StoreState::Clean {
-        order.reverse();
-    }
-    for index in order {
+    for (index, member) in members.iter().enumerate().rev() {
         let label = Superblock { member_index: index as u32, ..superblock.clone() };
-        transfer(
-            members[index].as_ref(),
-            vec![(label.slot_offset(), Some(label.encode().as_slice()))],
-        )?;
+        transfer(member.as_ref(), vec![(label.slot_offset(), Some(label.encode().as_slice()))])?;
     }
     Ok(())
 }
@@ -123,10 +116,9 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
                 "give the members in the order in which the store was made",
             ));
         }
-        // A crash between the labels leaves member 0 open, and the others one change before it or behind it.
         let together = label.generation == first.generation && label.state == first.state;
-        let between =
-            first.state == StoreState::Open && label.generation.abs_diff(first.generation) == 1;
+        // A crash between the labels leaves member 0 one generation behind others.
+        let between = label.generation == first.generation + 1;
         if !together && !between {
             return Err(Error::with_hint(
                 ErrorKind::Member,

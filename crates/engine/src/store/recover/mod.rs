@@ -68,7 +68,9 @@ impl StoreInner {
         let _ = self.catalog.set(catalog);
         if !self.shared.read_only {
             if !record.closed {
+                self.shared.space.set_urgent(true);
                 self.recover(record, logs, options)?;
+                self.shared.space.set_urgent(false);
             }
             self.reclaim_dropped()?;
         }

@@ -122,6 +122,11 @@ impl Logs {
                 Ok(())
             })
             .await?;
+        // Where the log is now, no value is any more: its pages became free, and then the log's.
+        let pages = self.segment_bytes() / shared.page_size as u64;
+        for segment in &segments {
+            remove_overlapped(&mut analysis.large, segment / shared.page_size as u64, pages);
+        }
         (analysis.end, analysis.segments) = (end, segments);
         Ok(analysis)
     }
@@ -129,15 +134,19 @@ impl Logs {
 
 /// Notes a run of pages; earlier ones that it overlaps were given back before it was written.
 fn take_over(large: &mut BTreeMap<u64, Descriptor>, descriptor: Descriptor) {
-    let (first, end) = (descriptor.page_id, descriptor.page_id + u64::from(descriptor.pages));
+    remove_overlapped(large, descriptor.page_id, u64::from(descriptor.pages));
+    large.insert(descriptor.page_id, descriptor);
+}
+
+/// Forgets the values that had any of these pages.
+fn remove_overlapped(large: &mut BTreeMap<u64, Descriptor>, first: u64, pages: u64) {
     let overlapped: Vec<u64> = large
-        .range(..end)
+        .range(..first.saturating_add(pages))
         .rev()
-        .take_while(|(_, other)| other.page_id + u64::from(other.pages) > first)
+        .take_while(|(_, other)| other.page_id.saturating_add(other.pages.into()) > first)
         .map(|(start, _)| *start)
         .collect();
     for start in overlapped {
         large.remove(&start);
     }
-    large.insert(first, descriptor);
 }
