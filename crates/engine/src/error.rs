@@ -55,6 +55,8 @@ pub enum ErrorKind {
     TooLarge,
     /// A snapshot was given up, since the older values that it needed took too much memory.
     SnapshotLost,
+    /// The caller asked for it to end early.
+    Interrupted,
 }
 
 /// An error: a kind for programs, context for people, the cause, and the way out.

@@ -36,8 +36,10 @@ pub use error::{Error, ErrorKind, Result};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{
-    BulkLoader, CheckReport, Range, RecoveryProgress, Store, StoreOptions, StoreReport,
-    StoreStatistics, Table, TableCheck, TaskRange, TaskTable, yield_now,
+    BackupReport, BulkLoader, CheckReport, KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation,
+    Range, RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable, Store,
+    StoreOptions, StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskTable, dump_log,
+    repair, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

@@ -80,6 +80,18 @@ pub(crate) fn part_len(descriptor: Descriptor, part: u32, page_size: usize) -> u
     (descriptor.len as usize).saturating_sub(part as usize * capacity).min(capacity)
 }
 
+/// The bytes of a value in a page whose checksum and id are right; nothing if it is not the page with this part of it.
+pub(crate) fn part_of(page: &[u8], descriptor: Descriptor, part: u32) -> Option<&[u8]> {
+    let half = |at: usize| page[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let stamp = page[field::STAMP..field::STAMP + 8].try_into().map_or(0, u64::from_le_bytes);
+    let len = part_len(descriptor, part, page.len());
+    let is_it = page[field::KIND] == PageKind::Overflow as u8
+        && stamp == descriptor.stamp
+        && half(field::PART) == part
+        && half(field::PART_BYTES) as usize == len;
+    is_it.then(|| &page[HEADER_BYTES..HEADER_BYTES + len])
+}
+
 /// Waits for a free frame, marked as memory for a transfer.
 pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
     poll_fn(|_| {

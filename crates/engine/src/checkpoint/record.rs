@@ -35,6 +35,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// What the record's page has behind its header.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut content = self.store_id.to_vec();
+        self.words().iter().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
+        content
+    }
+
     fn words(&self) -> [u64; 7] {
         let flags = u64::from(self.closed) << 32 | u64::from(VERSION);
         [
@@ -49,7 +56,7 @@ impl Record {
     }
 
     /// Reads a record out of a page whose checksum and id are right; nothing if it is something else.
-    fn decode(page: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(page: &[u8]) -> Option<Self> {
         let word = |index: usize| {
             let at = HEADER_BYTES + 16 + index * 8;
             page.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
@@ -74,8 +81,7 @@ impl Record {
 
     /// Writes the record to both places, one after the other, durably.
     pub(crate) async fn write(&self, shared: &Shared) -> Result<()> {
-        let mut content = self.store_id.to_vec();
-        self.words().iter().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
+        let content = self.encode();
         for turn in 0..RECORD_PAGES {
             let page_id = (self.sequence + turn) % RECORD_PAGES;
             write_page(shared, page_id, PageKind::CheckpointRecord, &content).await?;
@@ -136,34 +142,65 @@ pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) 
 
 /// Reads the image that a record leads to.
 pub(crate) async fn read_image(shared: &Shared, record: &Record) -> Result<Vec<u8>> {
-    let damaged = |what: String| {
-        Error::with_hint(
-            ErrorKind::Corrupt,
-            format!("the checkpoint's image {what}"),
-            "restore the store from a backup, or salvage what can be read with `qpair repair`",
-        )
-    };
-    let per_page = image_bytes_per_page(shared.page_size) as u64;
-    let end = record.image_page.checked_add(record.image_pages);
-    if record.image_bytes > record.image_pages.saturating_mul(per_page)
-        || end.is_none_or(|end| end > shared.space.capacity())
-    {
-        return Err(damaged("lies past the store's end".to_owned()));
+    let mut image = ImageBytes::new(record, shared.page_size, shared.space.capacity())?;
+    for page_id in image.pages() {
+        image.take(page_id, &read_page(shared, page_id).await?)?;
     }
-    let mut bytes = Vec::new();
-    // The run may be longer than what is in it.
-    for index in 0..record.image_bytes.div_ceil(per_page) {
-        let page = read_page(shared, record.image_page + index).await?;
-        if page[field::KIND] != PageKind::CheckpointImage as u8 {
-            return Err(damaged(format!("is not in page {}", record.image_page + index)));
+    image.finish()
+}
+
+/// An image being put together from its pages.
+pub(crate) struct ImageBytes {
+    record: Record,
+    pages: u64,
+    bytes: Vec<u8>,
+}
+
+impl ImageBytes {
+    /// The image that a record leads to, in a store with room for `capacity` pages.
+    pub(crate) fn new(record: &Record, page_size: usize, capacity: u64) -> Result<Self> {
+        let per_page = image_bytes_per_page(page_size) as u64;
+        let end = record.image_page.checked_add(record.image_pages);
+        if record.image_bytes > record.image_pages.saturating_mul(per_page)
+            || end.is_none_or(|end| end > capacity)
+        {
+            return Err(damaged_image("lies past the store's end"));
         }
-        bytes.extend_from_slice(&page[HEADER_BYTES..]);
+        // The run may be longer than what is in it.
+        let pages = record.image_bytes.div_ceil(per_page);
+        Ok(Self { record: *record, pages, bytes: Vec::new() })
     }
-    bytes.truncate(record.image_bytes as usize);
-    if crc_fast::crc32_iscsi(&bytes) != record.image_checksum {
-        return Err(damaged("has another checksum than its record says".to_owned()));
+
+    /// The pages to be read, in order.
+    pub(crate) fn pages(&self) -> std::ops::Range<u64> {
+        self.record.image_page..self.record.image_page + self.pages
     }
-    Ok(bytes)
+
+    /// Takes the next of them, whose checksum and id are right.
+    pub(crate) fn take(&mut self, page_id: u64, page: &[u8]) -> Result<()> {
+        if page[field::KIND] != PageKind::CheckpointImage as u8 {
+            return Err(damaged_image(&format!("is not in page {page_id}")));
+        }
+        self.bytes.extend_from_slice(&page[HEADER_BYTES..]);
+        Ok(())
+    }
+
+    /// The image, once all pages were taken.
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
+        self.bytes.truncate(self.record.image_bytes as usize);
+        if crc_fast::crc32_iscsi(&self.bytes) != self.record.image_checksum {
+            return Err(damaged_image("has another checksum than its record says"));
+        }
+        Ok(self.bytes)
+    }
+}
+
+fn damaged_image(what: &str) -> Error {
+    Error::with_hint(
+        ErrorKind::Corrupt,
+        format!("the checkpoint's image {what}"),
+        "restore the store from a backup, or salvage what can be read with `qpair repair`",
+    )
 }
 
 /// Flushes the device. One flush at a time: one that fails may lose writes that another, under way beside it, calls durable.

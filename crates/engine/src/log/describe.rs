@@ -19,23 +19,30 @@ pub(crate) fn describe(record: &Record<'_>) -> String {
     );
     for operation in record.operations() {
         // Writing to a string cannot fail.
-        let _ = match operation {
-            Operation::Put { tree, key, value } => {
-                writeln!(text, "  put    tree {tree} {} = {}", shown(key), shown(value))
-            }
-            Operation::PutLarge { tree, key, descriptor } => {
-                writeln!(text, "  put    tree {tree} {} = {}", shown(key), large(&descriptor))
-            }
-            Operation::Delete { tree, key } => {
-                writeln!(text, "  delete tree {tree} {}", shown(key))
-            }
-            Operation::CreateTable { tree, name } => {
-                writeln!(text, "  create tree {tree} as table {}", shown(name.as_bytes()))
-            }
-            Operation::DropTable { tree } => writeln!(text, "  drop   tree {tree}"),
-        };
+        let _ = writeln!(text, "  {}", describe_operation(&operation, None));
     }
     text
+}
+
+/// An operation in words, of the table of this name if it is known.
+pub(crate) fn describe_operation(operation: &Operation<'_>, table: Option<&str>) -> String {
+    let of = |tree: &u32| match table {
+        Some(name) => format!("table {}", shown(name.as_bytes())),
+        None => format!("tree {tree}"),
+    };
+    match operation {
+        Operation::Put { tree, key, value } => {
+            format!("put    {} {} = {}", of(tree), shown(key), shown(value))
+        }
+        Operation::PutLarge { tree, key, descriptor } => {
+            format!("put    {} {} = {}", of(tree), shown(key), large(descriptor))
+        }
+        Operation::Delete { tree, key } => format!("delete {} {}", of(tree), shown(key)),
+        Operation::CreateTable { tree, name } => {
+            format!("create tree {tree} as table {}", shown(name.as_bytes()))
+        }
+        Operation::DropTable { tree } => format!("drop   {}", of(tree)),
+    }
 }
 
 /// Where a large value is.

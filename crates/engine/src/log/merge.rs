@@ -157,6 +157,12 @@ impl LogMerge {
         self.logs[self.current?].0.record()
     }
 
+    /// Which log that record is in, and where it ends in the log's byte stream.
+    pub(crate) fn place(&self) -> Option<(usize, u64)> {
+        let log = self.current?;
+        Some((log, self.logs[log].0.lsn()))
+    }
+
     /// What the logs held, once all was read.
     pub(crate) fn end(&self) -> Option<MergeEnd> {
         self.over.then_some(self.end)

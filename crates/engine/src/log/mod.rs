@@ -21,11 +21,11 @@ mod tests;
 mod window;
 mod writer;
 
-pub(crate) use describe::describe;
+pub(crate) use describe::{describe, describe_operation};
 pub(crate) use durable::Durable;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
-pub(crate) use reader::LogReader;
+pub(crate) use reader::{EndReason, LogEnd, LogReader};
 pub(crate) use record::{Operation, Record, RecordBuilder};
 pub(crate) use writer::{LogWriter, PlannedWrite, WriteBuffer};
 

@@ -173,6 +173,11 @@ impl LogReader {
         }
     }
 
+    /// Where the record that was found last ends in the byte stream.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
     /// How the log ended, once it did.
     pub(crate) fn end(&self) -> Option<LogEnd> {
         self.end

@@ -46,6 +46,33 @@ impl Bitmap {
         }
     }
 
+    /// The page behind the last one that is set.
+    pub(crate) fn end(&self) -> u64 {
+        let words = self.words();
+        let spare = words.last().map_or(0, |word| u64::from(word.leading_zeros()));
+        words.len() as u64 * 64 - spare
+    }
+
+    /// The runs of set bits, each cut into pieces of up to `most` pages.
+    pub(crate) fn runs(&self, most: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let word = *self.words.get((at / 64) as usize)? >> (at % 64);
+                if word != 0 {
+                    at += u64::from(word.trailing_zeros());
+                    break;
+                }
+                at = (at / 64 + 1) * 64;
+            }
+            let start = at;
+            while at - start < most && self.get(at) {
+                at += 1;
+            }
+            Some((start, at - start))
+        })
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
@@ -61,7 +88,10 @@ mod tests {
         bitmap.change(60, 140, true);
         assert_eq!(bitmap.count(), 140);
         assert!(!bitmap.get(59) && bitmap.get(60) && bitmap.get(199) && !bitmap.get(200));
+        assert_eq!(bitmap.runs(100).collect::<Vec<_>>(), [(60, 100), (160, 40)]);
+        assert_eq!((bitmap.end(), Bitmap::default().end()), (200, 0));
         bitmap.change(64, 64, false);
+        assert_eq!(bitmap.runs(u64::MAX).collect::<Vec<_>>(), [(60, 4), (128, 72)]);
         assert_eq!((bitmap.count(), bitmap.get(63), bitmap.get(64)), (76, true, false));
         bitmap.change(0, 1000, false);
         assert_eq!((bitmap.count(), bitmap.words().len()), (0, 0));

@@ -111,12 +111,12 @@ enum Role {
 }
 
 /// What a node's parent says of it.
-struct Place {
-    tree_id: u32,
+pub(super) struct Place {
+    pub(super) tree_id: u32,
     /// Unknown for the root.
-    level: Option<u8>,
-    lower: Vec<u8>,
-    upper: Option<Vec<u8>>,
+    pub(super) level: Option<u8>,
+    pub(super) lower: Vec<u8>,
+    pub(super) upper: Option<Vec<u8>>,
 }
 
 /// What was found in one page.
@@ -242,7 +242,11 @@ fn examine_part(
 }
 
 /// The children of an inner page: what each must be, and the page it is in.
-fn child_of(tree_id: u32, node: Node<'_>, position: usize) -> Result<(u64, Place), String> {
+pub(super) fn child_of(
+    tree_id: u32,
+    node: Node<'_>,
+    position: usize,
+) -> Result<(u64, Place), String> {
     let key = |position: usize| {
         let mut key = Vec::new();
         node.key(position, &mut key);

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, Request, WaitOptions};
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, Member, Request, StripeDevice, WaitOptions,
+};
 
-use super::superblock::{SLOT_BYTES, SLOT_OFFSETS, Superblock};
+use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs one request on a channel of its own; the buffer's bytes afterwards.
@@ -58,7 +60,7 @@ fn transfer(device: &dyn BlockDevice, requests: Vec<(u64, Option<&[u8]>)>) -> Re
 /// Reads a member's label.
 pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     let name = &device.info().name;
-    if device.size_bytes() < super::superblock::LABEL_BYTES {
+    if device.size_bytes() < LABEL_BYTES {
         return Err(Error::with_hint(
             ErrorKind::NotAStore,
             format!(
@@ -131,4 +133,28 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
         }
     }
     Ok(first)
+}
+
+/// Joins the members behind their labels.
+pub(crate) fn join(
+    members: &[Arc<dyn BlockDevice>],
+    stripe_unit_bytes: u64,
+) -> Result<Arc<dyn BlockDevice>> {
+    let stripe = members
+        .iter()
+        .map(|device| Member { device: device.clone(), start_bytes: LABEL_BYTES })
+        .collect();
+    let device = StripeDevice::new(stripe_unit_bytes, stripe)
+        .map_err(|error| Error::block(error, "joining the members"))?;
+    Ok(Arc::new(device))
+}
+
+/// Makes the members no store's, durably: both labels of each are zeroes afterwards.
+pub(crate) fn erase(members: &[Arc<dyn BlockDevice>]) -> Result<()> {
+    let zeroes = [0; SLOT_BYTES];
+    for member in members {
+        let writes = SLOT_OFFSETS.iter().map(|offset| (*offset, Some(&zeroes[..]))).collect();
+        transfer(member.as_ref(), writes)?;
+    }
+    Ok(())
 }

@@ -1,22 +1,29 @@
 //! A store: members, workers, tables.
 
+mod backup;
 mod bulk;
 mod catalog;
 mod check;
 mod close;
+mod dump;
 mod labels;
+mod offline;
 mod open;
 mod range;
 mod recover;
+mod repair;
 mod report;
 mod superblock;
 mod table;
 
+pub use backup::BackupReport;
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;
+pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
+pub use repair::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, repair};
 pub use report::{StoreReport, StoreStatistics};
 pub use table::{Table, TaskTable};
 pub(crate) use table::{bounds, check_sizes, make_room, merge_sparse, needs_overflow};

@@ -4,9 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Member, StripeDevice, WakeEvent,
-};
+use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, WakeEvent};
 use qpair_memory::FrameTable;
 
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
@@ -190,14 +188,7 @@ impl Store {
                 ));
             }
         }
-        let stripe = members
-            .iter()
-            .map(|device| Member { device: device.clone(), start_bytes: LABEL_BYTES })
-            .collect();
-        let device: Arc<dyn BlockDevice> = Arc::new(
-            StripeDevice::new(label.stripe_unit_bytes, stripe)
-                .map_err(|error| Error::block(error, "joining the members"))?,
-        );
+        let device = labels::join(&members, label.stripe_unit_bytes)?;
         let inner = Arc::new(start(members, device, label, options, read_only)?);
         if options.format {
             inner.begin_new()?;
@@ -210,36 +201,62 @@ impl Store {
 
 /// Writes the labels of a new store.
 fn format(members: &[Arc<dyn BlockDevice>], options: &StoreOptions) -> Result<Superblock> {
-    let mut store_id = [0; 16];
-    fastrand::fill(&mut store_id);
+    let created_s = match &options.runtime {
+        Runtime::Threads => {
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+        }
+        Runtime::Stepped { clock, .. } => clock.now_ns() / 1_000_000_000,
+    };
+    let (page_size, unit) = (options.page_size, options.stripe_unit_bytes);
+    make_room_for_labels(members, unit)?;
+    let label = new_label(members.len(), page_size, unit, created_s);
+    write_new_labels(members, &label)?;
+    Ok(label)
+}
+
+/// Makes members large enough for labels and the first pages.
+pub(super) fn make_room_for_labels(
+    members: &[Arc<dyn BlockDevice>],
+    stripe_unit_bytes: u64,
+) -> Result<()> {
     for member in members {
-        let needed = LABEL_BYTES + options.stripe_unit_bytes.max(1 << 20);
+        let needed = LABEL_BYTES + stripe_unit_bytes.max(1 << 20);
         if member.size_bytes() < needed {
             member
                 .grow(needed)
                 .map_err(|error| Error::block(error, "making room for a new store"))?;
         }
     }
-    let label = Superblock {
+    Ok(())
+}
+
+/// The label of a store that nobody has seen yet.
+pub(super) fn new_label(
+    members: usize,
+    page_size: usize,
+    stripe_unit_bytes: u64,
+    created_s: u64,
+) -> Superblock {
+    let mut store_id = [0; 16];
+    fastrand::fill(&mut store_id);
+    Superblock {
         store_id,
         member_index: 0,
-        member_count: members.len() as u32,
-        stripe_unit_bytes: options.stripe_unit_bytes,
-        page_size: options.page_size as u32,
+        member_count: members as u32,
+        stripe_unit_bytes,
+        page_size: page_size as u32,
         state: StoreState::Clean,
         generation: 1,
-        created_s: match &options.runtime {
-            Runtime::Threads => {
-                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-            }
-            Runtime::Stepped { clock, .. } => clock.now_ns() / 1_000_000_000,
-        },
-    };
-    // Both slots, so that no label of an older store stays.
+        created_s,
+    }
+}
+
+/// Writes the labels of a new store to both slots, so that no label of an older store stays.
+pub(super) fn write_new_labels(members: &[Arc<dyn BlockDevice>], label: &Superblock) -> Result<()> {
     for generation in [0, 1] {
         labels::write_all(members, &Superblock { generation, ..label.clone() })?;
     }
-    Ok(label)
+    Ok(())
 }
 
 /// Maps memory and starts the workers.

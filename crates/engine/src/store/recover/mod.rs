@@ -213,8 +213,7 @@ impl StoreInner {
                 )
             })?;
             let image = Image::decode(&read_image(&shared, &record).await?)?;
-            let pages = image.pages.words().len() as u64 * 64;
-            let end = pages - u64::from(image.pages.words().last().map_or(0, |w| w.leading_zeros()));
+            let end = image.pages.end();
             if end > shared.space.capacity() {
                 return Err(Error::with_hint(
                     ErrorKind::Corrupt,

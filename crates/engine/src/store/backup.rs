@@ -1,0 +1,230 @@
+//! Backup: a copy of a store as it was at one commit, made while the store is written to.
+//!
+//! - What is copied is the image of a checkpoint. Its pages stay as they are until the copy is done ([`Space::hold`]): commits
+//!   go on in other places.
+//! - The caller's thread copies, over channels of its own. Nothing that fails on the target's side is of any concern to the store.
+//! - The target's labels are zeroes from before the first page is written to after the last one is durable. So what a copy that
+//!   did not come to its end leaves behind is no store.
+//!
+//! [`Space::hold`]: crate::space::Space::hold
+
+mod copy;
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, PoisonError};
+
+use qpair_block::BlockDevice;
+
+use super::{Store, StoreInner, StoreOptions, labels, open};
+use crate::checkpoint::{Image, Record, checkpoint, image_bytes_per_page, read_image};
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::{HEADER_BYTES, PageKind, checksum, field};
+use crate::shared::Shared;
+use crate::space::{Bitmap, RECORD_PAGES};
+use copy::{PageWriter, copy_pages};
+
+/// What a backup is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupReport {
+    /// The backup has all commits up to this stamp, and none above.
+    pub stamp: u64,
+    /// Pages that were copied.
+    pub pages: u64,
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// The backup's own identity, as hexadecimal digits.
+    pub id: String,
+}
+
+/// An image whose pages nobody may use again.
+struct Held {
+    shared: Arc<Shared>,
+    hold: u64,
+    pages: Bitmap,
+    record: Record,
+    image: Image,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.space.release(self.hold);
+    }
+}
+
+impl Store {
+    /// Copies the store as it is now to other members, as a store of its own, while it is read and written; `progress` is told
+    /// the pages done and all pages, and may break it off. The copy is of one moment between commits: all transactions
+    /// that have committed when this is called are in it, others in full or not at all. Their number, and the stripe unit
+    /// (the same if not given), may be others than the store's. What is on them is lost.
+    ///
+    /// Every page is checked as it is copied. Space of the store that commits free meanwhile is used again when this is over.
+    ///
+    /// # Errors
+    /// `Interrupted` if `progress` broke it off; `Corrupt` if a page of the store is damaged; `NoSpace` if the target is too
+    /// small; `Invalid` on a worker, or if the target cannot hold pages of this size; what the devices say. After an error
+    /// there is no store on the target, and this one goes on.
+    pub fn backup(
+        &self,
+        members: Vec<Arc<dyn BlockDevice>>,
+        stripe_unit_bytes: Option<u64>,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
+        super::refuse_on_worker()?;
+        if members.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a backup has at least one member"));
+        }
+        let inner = &self.inner;
+        let page_size = inner.shared.page_size;
+        let (own_unit, created_s) = {
+            let label = inner.label.lock().unwrap_or_else(PoisonError::into_inner);
+            (label.stripe_unit_bytes, label.created_s)
+        };
+        let unit = stripe_unit_bytes.unwrap_or(own_unit);
+        check_target(&members, page_size, unit)?;
+        open::make_room_for_labels(&members, unit)?;
+        labels::erase(&members)?;
+        let held = inner.hold_image()?;
+        let target = labels::join(&members, unit)?;
+        let size_bytes = held.pages.end() * page_size as u64;
+        if target.size_bytes() < size_bytes {
+            target
+                .grow(size_bytes)
+                .map_err(|error| Error::block(error, "making room for the backup"))?;
+        }
+        let mut pages = held.pages.clone();
+        pages.change(0, RECORD_PAGES, false);
+        pages.change(held.record.image_page, held.record.image_pages, false);
+        let suspects = copy_pages(&inner.shared.device, &target, page_size, &pages, progress)?;
+        let label = open::new_label(members.len(), page_size, unit, created_s);
+        seal(&target, page_size, &held, label.store_id)?;
+        open::write_new_labels(&members, &label)?;
+        if let Some(suspect) = suspects.first() {
+            // A page that no tree has, and that was never written, does no harm.
+            let checked = check_copy(&members, page_size);
+            if !matches!(checked, Ok(true)) {
+                labels::erase(&members)?;
+                checked?;
+                return Err(Error::with_hint(
+                    ErrorKind::Corrupt,
+                    format!("the store is damaged: {suspect}"),
+                    "`qpair check` lists the damage, `qpair repair` salvages what can be read",
+                ));
+            }
+        }
+        Ok(BackupReport {
+            stamp: held.record.stamp,
+            pages: pages.count(),
+            page_size,
+            id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
+}
+
+impl StoreInner {
+    /// Makes a checkpoint, unless nothing was changed, and holds on to its image.
+    fn hold_image(&self) -> Result<Held> {
+        if self.shared.is_closing() {
+            return Err(Error::closed());
+        }
+        let (shared, changed) = (self.shared.clone(), self.shared.is_marked_open());
+        self.block_on(move || async move {
+            if changed {
+                checkpoint(&shared, false).await?;
+            }
+            // No checkpoint comes between the image and its record.
+            let _alone = shared.checkpointing.enter().await;
+            let (hold, pages) = shared.space.hold();
+            let record = shared.record();
+            let mut held =
+                Held { shared: shared.clone(), hold, pages, record, image: Image::default() };
+            held.image = Image::decode(&read_image(&shared, &record).await?)?;
+            Ok(held)
+        })
+    }
+}
+
+/// Refuses members that cannot hold pages of this size.
+fn check_target(
+    members: &[Arc<dyn BlockDevice>],
+    page_size: usize,
+    stripe_unit_bytes: u64,
+) -> Result<()> {
+    let unit_fits = stripe_unit_bytes > 0 && stripe_unit_bytes.is_multiple_of(page_size as u64);
+    if !unit_fits {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "a stripe unit of {stripe_unit_bytes} bytes: it is a multiple of the page size, {page_size} bytes"
+            ),
+        ));
+    }
+    for member in members {
+        let info = member.info();
+        if page_size < info.logical_block_bytes as usize
+            || page_size > info.transfer_bytes_max as usize
+        {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "pages of {page_size} bytes on {}, whose blocks have {} bytes",
+                    info.name, info.logical_block_bytes
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Writes what makes the pages a closed store: the image's description without logs, and the records that lead to it.
+fn seal(
+    target: &Arc<dyn BlockDevice>,
+    page_size: usize,
+    held: &Held,
+    store_id: [u8; 16],
+) -> Result<()> {
+    let mut writer = PageWriter::new(target, page_size)?;
+    let image = Image { logs: Vec::new(), ..held.image.clone() }.encode();
+    let first = held.record.image_page;
+    for (page_id, part) in (first..).zip(image.chunks(image_bytes_per_page(page_size))) {
+        writer.write(page_id, &page(page_size, page_id, PageKind::CheckpointImage, part))?;
+    }
+    // What the record leads to is durable before the record is there.
+    writer.flush()?;
+    let record = Record {
+        store_id,
+        image_bytes: image.len() as u64,
+        image_checksum: crc_fast::crc32_iscsi(&image),
+        closed: true,
+        ..held.record
+    };
+    let content = record.encode();
+    for page_id in 0..RECORD_PAGES {
+        writer.write(page_id, &page(page_size, page_id, PageKind::CheckpointRecord, &content))?;
+    }
+    writer.flush()
+}
+
+/// A page beside the trees.
+fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u8> {
+    let mut page = vec![0; page_size];
+    page[field::KIND] = kind as u8;
+    page[field::PAGE_ID..field::PAGE_ID + 8].copy_from_slice(&page_id.to_le_bytes());
+    page[HEADER_BYTES..HEADER_BYTES + content.len()].copy_from_slice(content);
+    let sum = checksum(&page);
+    page[field::CHECKSUM..field::CHECKSUM + 4].copy_from_slice(&sum.to_le_bytes());
+    page
+}
+
+/// Whether the copy is sound.
+fn check_copy(members: &[Arc<dyn BlockDevice>], page_size: usize) -> Result<bool> {
+    let options = StoreOptions {
+        read_only: true,
+        workers: 1,
+        memory_bytes: 1024 * page_size as u64,
+        ..StoreOptions::default()
+    };
+    let copy = Store::open(members.to_vec(), &options)?;
+    let report = copy.check(&|_, _| ())?;
+    copy.close()?;
+    Ok(report.is_sound())
+}

@@ -1,0 +1,134 @@
+//! Moving pages from one device to another.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, Completion, IoChannel, Op, Request};
+
+use super::super::offline::{open_channel, transfer_arena, wait};
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::damage;
+use crate::space::Bitmap;
+
+/// Damaged pages that are told.
+const SUSPECTS_MAX: usize = 16;
+
+/// Copies the pages of a bitmap to the same places, and flushes; what is wrong with those that are not what was written.
+pub(super) fn copy_pages(
+    source: &Arc<dyn BlockDevice>,
+    target: &Arc<dyn BlockDevice>,
+    page_size: usize,
+    pages: &Bitmap,
+    progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+) -> Result<Vec<String>> {
+    let arena = transfer_arena(&[source.as_ref(), target.as_ref()])?;
+    let most = (arena.block_size() / page_size) as u64;
+    let mut from = open_channel(source.as_ref(), &arena)?;
+    let mut to = open_channel(target.as_ref(), &arena)?;
+    let mut runs = pages.runs(most.max(1)).peekable();
+    let mut under_way: BTreeMap<u64, u64> = BTreeMap::new();
+    let (all, mut done) = (pages.count(), 0);
+    let mut suspects = Vec::new();
+    let mut outcome = Ok(());
+    let mut completions: Vec<Completion> = Vec::new();
+    loop {
+        while outcome.is_ok() && runs.peek().is_some() {
+            let Some(buffer) = arena.lease() else { break };
+            let Some((first, count)) = runs.next() else { break };
+            let (offset_bytes, len) = (first * page_size as u64, count as usize * page_size);
+            submit(from.as_mut(), Request::read(offset_bytes, len as u32, buffer, first))?;
+            under_way.insert(first, count);
+        }
+        if under_way.is_empty() {
+            break;
+        }
+        from.kick();
+        to.kick();
+        if from.poll(&mut completions) + to.poll(&mut completions) == 0 {
+            let busy = if to.in_flight() > 0 { &mut to } else { &mut from };
+            wait(busy.as_mut(), &mut completions);
+        }
+        for Completion { tag: first, op, buffer, result } in completions.drain(..) {
+            let count = under_way.get(&first).copied().unwrap_or(0);
+            let (offset_bytes, len) = (first * page_size as u64, count as usize * page_size);
+            match (op, result, buffer) {
+                (Op::Read, Ok(()), Some(buffer)) if outcome.is_ok() => {
+                    for (page_id, page) in (first..).zip(buffer.as_slice()[..len].chunks(page_size))
+                    {
+                        if let Some(damage) = damage(page, page_id)
+                            && suspects.len() < SUSPECTS_MAX
+                        {
+                            suspects.push(format!("page {page_id} {damage}"));
+                        }
+                    }
+                    let request = Request::write(offset_bytes, len as u32, buffer, first);
+                    submit(to.as_mut(), request)?;
+                }
+                (_, result, _) => {
+                    under_way.remove(&first);
+                    done += count;
+                    let doing = if op == Op::Read { "reading" } else { "writing" };
+                    let what = || format!("{doing} pages {first} to {} of a backup", first + count);
+                    outcome = outcome.and_then(|()| result.map_err(|e| Error::io(e, what())));
+                    if outcome.is_ok() && progress(done, all).is_break() {
+                        outcome = Err(Error::new(
+                            ErrorKind::Interrupted,
+                            "the backup was interrupted; there is no store on its target",
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    outcome.map(|()| suspects)
+}
+
+/// Submits a request to a channel that has room: there are no more buffers than it takes requests.
+fn submit(channel: &mut dyn IoChannel, request: Request) -> Result<()> {
+    channel
+        .submit(request)
+        .map_err(|_| Error::new(ErrorKind::Io, "a channel with room takes no more requests"))
+}
+
+/// Writes pages one after the other.
+pub(super) struct PageWriter {
+    target: Arc<dyn BlockDevice>,
+    arena: Arc<qpair_block::Arena>,
+    channel: Box<dyn IoChannel>,
+    page_size: usize,
+}
+
+impl PageWriter {
+    pub(super) fn new(target: &Arc<dyn BlockDevice>, page_size: usize) -> Result<Self> {
+        let arena = transfer_arena(&[target.as_ref()])?;
+        let channel = open_channel(target.as_ref(), &arena)?;
+        Ok(Self { target: target.clone(), arena, channel, page_size })
+    }
+
+    pub(super) fn write(&mut self, page_id: u64, page: &[u8]) -> Result<()> {
+        let mut buffer = self
+            .arena
+            .lease()
+            .ok_or_else(|| Error::new(ErrorKind::NoMemory, "no memory to write a page"))?;
+        buffer.copy_from(0, page);
+        let offset_bytes = page_id * self.page_size as u64;
+        self.run(Request::write(offset_bytes, page.len() as u32, buffer, 0))
+    }
+
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.run(Request::flush(0))
+    }
+
+    fn run(&mut self, request: Request) -> Result<()> {
+        submit(self.channel.as_mut(), request)?;
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            wait(self.channel.as_mut(), &mut completions);
+        }
+        completions.into_iter().try_for_each(|completion| {
+            let what = || format!("writing the backup to {}", self.target.info().name);
+            completion.result.map_err(|error| Error::io(error, what()))
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! The write-ahead log of a store, for people: read as it lies there, without recovering the store.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+
+use super::catalog::decode;
+use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{EndReason, LogEnd, Operation, describe_operation};
+use crate::overflow::Descriptor;
+
+/// A commit in a store's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogEntry<'a> {
+    /// Its place in the order of all commits.
+    pub stamp: u64,
+    /// The log that it is in: one for each worker.
+    pub log: u16,
+    /// Where its record begins in that log's stream of bytes.
+    pub lsn: u64,
+    /// Bytes of its record.
+    pub bytes: usize,
+    /// What it changed, in order.
+    pub operations: Vec<LogOperation<'a>>,
+}
+
+/// A change of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogOperation<'a> {
+    /// `put`, `delete`, `create` or `drop`.
+    pub verb: &'static str,
+    /// Number of the table's tree.
+    pub tree: u32,
+    /// Name of the table, if it is known.
+    pub table: Option<String>,
+    /// The key that was put or deleted.
+    pub key: Option<&'a [u8]>,
+    /// The value that was put, unless it is a large one.
+    pub value: Option<&'a [u8]>,
+    /// Length of the large value that was put, bytes, and the first of its pages.
+    pub large: Option<(u32, u64)>,
+    /// All of it in words.
+    pub text: String,
+}
+
+/// How one of the logs ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogFileEnd {
+    /// Which log.
+    pub log: u16,
+    /// Where the last good record ends in the log's stream of bytes.
+    pub lsn: u64,
+    /// The last commit in it; none if there is none behind the checkpoint.
+    pub stamp: Option<u64>,
+    /// Why it ends there.
+    pub reason: String,
+    /// It was durable up to here once: what lies between is damaged.
+    pub lost_to_lsn: Option<u64>,
+}
+
+/// What a store's log holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogDump {
+    /// The store was closed: there is no log.
+    pub closed: bool,
+    /// All commits up to this stamp are in the checkpoint, and not in the log any more.
+    pub checkpoint_stamp: u64,
+    /// Names of tables at the checkpoint, by the numbers of their trees.
+    pub tables: BTreeMap<u32, String>,
+    /// Commits that recovery would make again; what follows is only known if all was read.
+    pub commits: u64,
+    /// Commits behind a gap, which were acknowledged to nobody.
+    pub dropped: u64,
+    /// The ends of the logs.
+    pub ends: Vec<LogFileEnd>,
+    /// Commits up to this one were durable once, as the logs say.
+    pub durable_stamp: u64,
+    /// Something that was durable is missing.
+    pub damaged: bool,
+    /// What is wrong elsewhere.
+    pub remarks: Vec<String>,
+}
+
+/// Reads the logs of the store on these members, which nobody has open, from the newest checkpoint on; `each` is given its
+/// commits in their order, and may break it off. Nothing is written, and nothing recovered.
+///
+/// # Errors
+/// `Corrupt` if labels or checkpoint cannot be read; `Member`; what the devices say.
+pub fn dump_log(
+    members: &[Arc<dyn BlockDevice>],
+    each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
+) -> Result<LogDump> {
+    let Offline { mut reader, remarks, checkpoint, .. } = Offline::open(members)?;
+    let Some((record, image)) = checkpoint else {
+        return Err(Error::with_hint(
+            ErrorKind::Corrupt,
+            format!(
+                "no checkpoint can be read, which says where the log begins: {}",
+                remarks.join("; ")
+            ),
+            "salvage what can be read with `qpair repair`",
+        ));
+    };
+    let mut dump = LogDump {
+        closed: record.closed,
+        checkpoint_stamp: record.stamp,
+        remarks,
+        ..LogDump::default()
+    };
+    if dump.closed {
+        return Ok(dump);
+    }
+    let mut names = BTreeMap::new();
+    walk_leaves(&mut reader, 0, image.roots.get(&0).copied(), &mut |_, part| {
+        match part {
+            Part::Leaf(leaf) => names.extend(entries(leaf).filter_map(|entry| {
+                Some((decode(&entry.value).ok()?, String::from_utf8_lossy(&entry.key).into_owned()))
+            })),
+            Part::Hole(hole) => {
+                dump.remarks.push(format!("names of tables are missing: {}", hole.why));
+            }
+        }
+        Ok(())
+    })?;
+    dump.tables = names.clone();
+    let merged = read_logs(&mut reader, &record, &image.logs, |_, log, end_lsn, record| {
+        let operations = record.operations().map(|op| operation(op, &mut names)).collect();
+        let bytes = record.bytes();
+        let lsn = end_lsn.saturating_sub(bytes as u64);
+        Ok(each(&LogEntry { stamp: record.stamp, log, lsn, bytes, operations }))
+    })?;
+    if let Some(merged) = merged {
+        dump.commits = merged.end.taken;
+        dump.dropped = merged.end.dropped;
+        dump.durable_stamp = merged.end.durable_stamp;
+        dump.damaged = merged.end.is_damaged();
+        dump.ends = merged.ends.iter().map(|(log, end)| file_end(*log, end)).collect();
+    }
+    Ok(dump)
+}
+
+fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) -> LogOperation<'a> {
+    let mut found = LogOperation {
+        verb: "put",
+        tree: 0,
+        table: None,
+        key: None,
+        value: None,
+        large: None,
+        text: String::new(),
+    };
+    match operation {
+        Operation::Put { tree, key, value } => {
+            (found.tree, found.key, found.value) = (tree, Some(key), Some(value));
+        }
+        Operation::PutLarge { tree, key, descriptor } => {
+            (found.tree, found.key) = (tree, Some(key));
+            let (first, len) = (&descriptor[..8], &descriptor[16..20]);
+            found.large = Some((
+                len.try_into().map_or(0, u32::from_le_bytes),
+                first.try_into().map_or(0, u64::from_le_bytes),
+            ));
+        }
+        Operation::Delete { tree, key } => {
+            (found.verb, found.tree, found.key) = ("delete", tree, Some(key));
+        }
+        Operation::CreateTable { tree, name } => {
+            (found.verb, found.tree) = ("create", tree);
+            names.insert(tree, name.to_owned());
+        }
+        Operation::DropTable { tree } => (found.verb, found.tree) = ("drop", tree),
+    }
+    const { assert!(Descriptor::BYTES == 24, "its first page and its length are read above") };
+    found.table = names.get(&found.tree).cloned();
+    found.text = describe_operation(&operation, found.table.as_deref());
+    found
+}
+
+fn file_end(log: u16, end: &LogEnd) -> LogFileEnd {
+    let reason = match end.reason {
+        EndReason::Nothing => "nothing follows".to_owned(),
+        EndReason::Torn => "the next write is there in part".to_owned(),
+        EndReason::Short => "the device ends there, or cannot be read".to_owned(),
+        EndReason::Damaged(what) => format!("what follows makes no sense: {what}"),
+    };
+    LogFileEnd {
+        log,
+        lsn: end.lsn,
+        stamp: (end.stamp > 0).then_some(end.stamp),
+        reason,
+        lost_to_lsn: end.lost_to_lsn,
+    }
+}

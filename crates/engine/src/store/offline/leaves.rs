@@ -1,0 +1,134 @@
+//! The leaves of a tree in the order of their keys, and the holes between them.
+//!
+//! What always holds: what is told covers all keys, each once: by a leaf whose checksum, id, tree, level and fences are right,
+//! or by a hole.
+
+use super::super::check::{Place, child_of};
+use super::PageReader;
+use crate::error::Result;
+use crate::page::Node;
+
+/// Pages of a tree read at once.
+const AHEAD: usize = 16;
+
+/// Keys of a tree whose leaves cannot be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) lower: Vec<u8>,
+    /// The first key behind it; none if there is no end.
+    pub(crate) upper: Option<Vec<u8>>,
+    /// What is wrong.
+    pub(crate) why: String,
+}
+
+/// The next part of a tree.
+pub(crate) enum Part<'a> {
+    Leaf(Node<'a>),
+    Hole(Hole),
+}
+
+/// A record of a leaf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: Vec<u8>,
+    /// The value, or the descriptor of a large one.
+    pub(crate) value: Vec<u8>,
+    pub(crate) large: bool,
+}
+
+/// The records of a leaf, in order.
+pub(crate) fn entries(node: Node<'_>) -> impl Iterator<Item = Entry> {
+    (0..node.count()).map(move |position| {
+        let value = node.value(position);
+        let mut entry = Entry { large: value.overflow, ..Entry::default() };
+        node.key(position, &mut entry.key);
+        node.bytes.append_to(value.offset, value.len, &mut entry.value);
+        entry
+    })
+}
+
+/// A page's bytes as words, to look at it as a node.
+pub(crate) fn leaf_of(page: &[u8]) -> Vec<u64> {
+    page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
+
+/// What is told of a tree's parts.
+type See<'a> = dyn FnMut(&mut PageReader, Part<'_>) -> Result<()> + 'a;
+
+/// Goes through the tree with this root, and tells `see` all leaves and holes, in order.
+pub(crate) fn walk_leaves(
+    reader: &mut PageReader,
+    tree_id: u32,
+    root: Option<u64>,
+    see: &mut See<'_>,
+) -> Result<()> {
+    let place = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+    let page = match root {
+        Some(root) => reader.read_page(root)?,
+        None => Err("its root is not known".to_owned()),
+    };
+    visit(reader, place, page, see)
+}
+
+fn visit(
+    reader: &mut PageReader,
+    place: Place,
+    page: Result<Vec<u8>, String>,
+    see: &mut See<'_>,
+) -> Result<()> {
+    let page = page.map(|page| leaf_of(&page)).and_then(|page| {
+        let fault = fault(Node::new(page.as_slice().into()), &place);
+        fault.map_or(Ok(page), Err)
+    });
+    let page = match page {
+        Ok(page) => page,
+        Err(why) => {
+            let Place { lower, upper, .. } = place;
+            return see(reader, Part::Hole(Hole { lower, upper, why }));
+        }
+    };
+    let node = Node::new(page.as_slice().into());
+    if node.is_leaf() {
+        return see(reader, Part::Leaf(node));
+    }
+    let mut position = 0;
+    while position <= node.count() {
+        let mut places = Vec::with_capacity(AHEAD);
+        while position <= node.count() && places.len() < AHEAD {
+            // A reference into memory was checked for with the page.
+            if let Ok(child) = child_of(place.tree_id, node, position) {
+                places.push(child);
+            }
+            position += 1;
+        }
+        let ids: Vec<u64> = places.iter().map(|(page_id, _)| *page_id).collect();
+        let pages = reader.read_pages(&ids)?;
+        for ((_, place), page) in places.into_iter().zip(pages) {
+            visit(reader, place, page, see)?;
+        }
+    }
+    Ok(())
+}
+
+/// Why a page cannot be used in its place.
+fn fault(node: Node<'_>, place: &Place) -> Option<String> {
+    let page_id = node.page_id();
+    if !matches!(node.kind_byte(), 1 | 2) || node.tree_id() != place.tree_id {
+        return Some(format!("page {page_id} is not of this tree"));
+    }
+    if place.level.is_some_and(|level| level != node.level()) {
+        return Some(format!("page {page_id} is at another level"));
+    }
+    if let Some(fault) = node.fault() {
+        return Some(format!("page {page_id} has {fault}"));
+    }
+    let (mut lower, mut upper) = (Vec::new(), Vec::new());
+    node.lower_fence(&mut lower);
+    node.upper_fence(&mut upper);
+    if lower != place.lower || node.has_upper_fence().then_some(&upper) != place.upper.as_ref() {
+        return Some(format!("page {page_id} has other bounds than its parent gives it"));
+    }
+    let leads_nowhere = !node.is_leaf()
+        && (0..=node.count()).any(|position| child_of(place.tree_id, node, position).is_err());
+    leads_nowhere.then(|| format!("page {page_id} refers to memory"))
+}

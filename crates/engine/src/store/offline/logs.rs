@@ -1,0 +1,60 @@
+//! The logs behind a checkpoint, read past the store.
+
+use std::ops::ControlFlow;
+
+use super::PageReader;
+use crate::checkpoint::Record as Checkpoint;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{
+    LogEnd, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Record,
+};
+
+/// What was found in logs that were read to their ends.
+pub(crate) struct MergedLogs {
+    pub(crate) end: MergeEnd,
+    /// The end of each, with its index.
+    pub(crate) ends: Vec<(u16, LogEnd)>,
+}
+
+/// Reads the logs that a checkpoint names, and hands the commits that count to `take` in their order, each with the index of its
+/// log, and where its record ends there. What cannot be read ends its log. Nothing if `take` broke it off.
+pub(crate) fn read_logs(
+    reader: &mut PageReader,
+    checkpoint: &Checkpoint,
+    logs: &[Vec<u8>],
+    mut take: impl FnMut(&mut PageReader, u16, u64, &Record<'_>) -> Result<ControlFlow<()>>,
+) -> Result<Option<MergedLogs>> {
+    let positions = logs.iter().map(|log| LogPosition::decode(log)).collect::<Result<Vec<_>>>()?;
+    let store = LogIdentity::new(checkpoint.store_id, 0, 0).store;
+    let read_bytes = reader.transfer_bytes() as u32;
+    let readers = positions.iter().map(|position| LogReader::new(store, *position, read_bytes));
+    let mut merge = LogMerge::new(readers, checkpoint.stamp + 1);
+    loop {
+        match merge.advance() {
+            MergeStep::Read { log, offset_bytes, len_bytes } => {
+                reader.read_ranges(&[(offset_bytes, len_bytes as usize)], |_, bytes| {
+                    merge.give(log, bytes.unwrap_or_default());
+                    Ok(())
+                })?;
+            }
+            MergeStep::Wait => {
+                return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
+            }
+            MergeStep::Record => {
+                let Some(((log, lsn), record)) = merge.place().zip(merge.record()) else {
+                    continue;
+                };
+                if take(reader, positions[log].log, lsn, &record)?.is_break() {
+                    return Ok(None);
+                }
+            }
+            MergeStep::End => break,
+        }
+    }
+    let ends = positions
+        .iter()
+        .zip(merge.readers())
+        .filter_map(|(position, reader)| Some((position.log, reader.end()?)))
+        .collect();
+    Ok(Some(MergedLogs { end: merge.end().unwrap_or_default(), ends }))
+}

@@ -1,0 +1,134 @@
+//! A store as it lies on its members, looked at without opening it: its labels, its newest checkpoint, its trees, its logs.
+//!
+//! What always holds: nothing is written. Of the labels one good slot is enough; everything else may be damaged, and what is
+//! damaged is told.
+
+mod leaves;
+mod logs;
+mod pages;
+
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+
+use super::labels;
+use super::superblock::Superblock;
+use crate::checkpoint::{Image, ImageBytes, Record};
+use crate::error::{Error, ErrorKind, Result};
+use crate::space::RECORD_PAGES;
+pub(crate) use leaves::{Entry, Hole, Part, entries, leaf_of, walk_leaves};
+pub(crate) use logs::read_logs;
+pub(crate) use pages::{PageReader, open_channel, transfer_arena, wait};
+
+/// A store that is not open.
+pub(crate) struct Offline {
+    pub(crate) label: Superblock,
+    pub(crate) reader: PageReader,
+    /// What is wrong with labels and records.
+    pub(crate) remarks: Vec<String>,
+    /// The newest checkpoint of which record and image can be read.
+    pub(crate) checkpoint: Option<(Record, Image)>,
+}
+
+impl Offline {
+    /// Looks at the store on these members, given in the order in which it was made.
+    ///
+    /// # Errors
+    /// `Corrupt` if no member has a label that can be read; `Member` if they are not one store's, in order; `Version`.
+    pub(crate) fn open(members: &[Arc<dyn BlockDevice>]) -> Result<Self> {
+        let mut remarks = Vec::new();
+        let label = read_labels(members, &mut remarks)?;
+        let device = labels::join(members, label.stripe_unit_bytes)?;
+        let mut reader = PageReader::new(device, label.page_size as usize)?;
+        let checkpoint = read_checkpoint(&mut reader, &label, &mut remarks)?;
+        Ok(Self { label, reader, remarks, checkpoint })
+    }
+}
+
+/// The newest of the labels that can be read.
+fn read_labels(members: &[Arc<dyn BlockDevice>], remarks: &mut Vec<String>) -> Result<Superblock> {
+    let (mut newest, mut first_error): (Option<Superblock>, Option<Error>) = (None, None);
+    for (index, member) in members.iter().enumerate() {
+        let label = match labels::read(member.as_ref()) {
+            Ok(label) => label,
+            Err(error) if error.kind() == ErrorKind::Version => return Err(error),
+            Err(error) => {
+                remarks.push(error.context().to_owned());
+                first_error.get_or_insert(error);
+                continue;
+            }
+        };
+        let name = &member.info().name;
+        let stranger = newest.as_ref().is_some_and(|other| other.store_id != label.store_id);
+        if label.member_index as usize != index
+            || label.member_count as usize != members.len()
+            || stranger
+        {
+            return Err(Error::with_hint(
+                ErrorKind::Member,
+                format!(
+                    "{name} is member {} of {} of {} store",
+                    label.member_index,
+                    label.member_count,
+                    if stranger { "another" } else { "its" }
+                ),
+                "give all members of one store, in the order in which it was made",
+            ));
+        }
+        if newest.as_ref().is_none_or(|other| other.generation < label.generation) {
+            newest = Some(label);
+        }
+    }
+    newest.ok_or_else(|| {
+        first_error.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "a store has members"))
+    })
+}
+
+/// The newest checkpoint that can be read.
+fn read_checkpoint(
+    reader: &mut PageReader,
+    label: &Superblock,
+    remarks: &mut Vec<String>,
+) -> Result<Option<(Record, Image)>> {
+    let mut records: Vec<Record> = Vec::new();
+    for page_id in 0..RECORD_PAGES {
+        let record = reader.read_page(page_id)?.and_then(|page| {
+            Record::decode(&page)
+                .filter(|record| record.store_id == label.store_id)
+                .ok_or_else(|| format!("page {page_id} is no checkpoint record of this store"))
+        });
+        match record {
+            Ok(record) => records.push(record),
+            Err(what) => remarks.push(format!("a checkpoint record is damaged: {what}")),
+        }
+    }
+    records.sort_by_key(|record| std::cmp::Reverse(record.sequence));
+    records.dedup();
+    for record in records {
+        match read_image(reader, &record)? {
+            Ok(image) => return Ok(Some((record, image))),
+            Err(error) => remarks.push(error.context().to_owned()),
+        }
+    }
+    Ok(None)
+}
+
+fn read_image(reader: &mut PageReader, record: &Record) -> Result<Result<Image>> {
+    let mut bytes = match ImageBytes::new(record, reader.page_size(), reader.capacity()) {
+        Ok(bytes) => bytes,
+        Err(error) => return Ok(Err(error)),
+    };
+    for page_id in bytes.pages() {
+        let taken = match reader.read_page(page_id)? {
+            Ok(page) => bytes.take(page_id, &page),
+            Err(what) => {
+                let what = format!("the checkpoint's image is damaged: {what}");
+                Err(Error::new(ErrorKind::Corrupt, what))
+            }
+        };
+        if let Err(error) = taken {
+            return Ok(Err(error));
+        }
+    }
+    Ok(bytes.finish().and_then(|bytes| Image::decode(&bytes)))
+}

@@ -1,0 +1,150 @@
+//! Reading pages past pool and workers, on the caller's thread: for tools that look at a store as it lies there.
+//!
+//! What always holds: nothing is written, and every page is judged by its own checksum and id before anybody sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel, Request,
+    WaitOptions,
+};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::damage;
+
+/// Bytes of one transfer, at most.
+const TRANSFER_BYTES: usize = 256 << 10;
+/// Transfers in flight.
+const WINDOW: u32 = 16;
+
+/// Waits for completions.
+pub(crate) fn wait(channel: &mut dyn IoChannel, completions: &mut Vec<Completion>) {
+    channel.wait(completions, WaitOptions { want: 1, linger: Duration::ZERO, timeout: None });
+}
+
+/// Memory for transfers of these devices: blocks of what the least of them moves at once.
+pub(crate) fn transfer_arena(devices: &[&dyn BlockDevice]) -> Result<Arc<Arena>> {
+    let most = devices.iter().map(|device| device.info().transfer_bytes_max as usize);
+    let bytes = most.fold(TRANSFER_BYTES, usize::min);
+    let bytes = if bytes.is_power_of_two() { bytes } else { bytes.next_power_of_two() / 2 };
+    // No more than any channel takes: submitting never meets a full queue.
+    let count = devices.iter().map(|device| device.info().depth_max).fold(WINDOW, u32::min);
+    Arena::new(bytes, count, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+        Error::new(ErrorKind::NoMemory, format!("mapping memory for transfers: {error}"))
+    })
+}
+
+/// Opens a channel for transfers from this memory.
+pub(crate) fn open_channel(
+    device: &dyn BlockDevice,
+    arena: &Arc<Arena>,
+) -> Result<Box<dyn IoChannel>> {
+    let depth = WINDOW.min(device.info().depth_max);
+    let options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
+    device.open_channel(&options).map_err(|error| {
+        Error::block(error, format!("opening a channel to {}", device.info().name))
+    })
+}
+
+/// Reads pages of a store that is not open.
+pub(crate) struct PageReader {
+    device: Arc<dyn BlockDevice>,
+    arena: Arc<Arena>,
+    channel: Box<dyn IoChannel>,
+    page_size: usize,
+}
+
+impl PageReader {
+    /// A reader of the device behind a store's labels.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, page_size: usize) -> Result<Self> {
+        let arena = transfer_arena(&[device.as_ref()])?;
+        let channel = open_channel(device.as_ref(), &arena)?;
+        if arena.block_size() < page_size {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} does not move pages of {page_size} bytes", device.info().name),
+            ));
+        }
+        Ok(Self { device, arena, channel, page_size })
+    }
+
+    pub(crate) fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// Pages that the device has room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.device.size_bytes() / self.page_size as u64
+    }
+
+    /// Bytes that are read at once at most.
+    pub(crate) fn transfer_bytes(&self) -> usize {
+        self.arena.block_size()
+    }
+
+    /// Reads ranges of bytes; `each` is given them as they come, by their index, with nothing for one that could not be read.
+    pub(crate) fn read_ranges(
+        &mut self,
+        ranges: &[(u64, usize)],
+        mut each: impl FnMut(usize, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let (mut next, mut done, mut outcome) = (0, 0, Ok(()));
+        let mut completions = Vec::new();
+        while done < ranges.len() {
+            while next < ranges.len() {
+                let (offset_bytes, len) = ranges[next];
+                let Some(buffer) = self.arena.lease() else { break };
+                let end = offset_bytes.checked_add(len as u64);
+                let request = Request::read(offset_bytes, len as u32, buffer, next as u64);
+                if end.is_none_or(|end| end > self.device.size_bytes())
+                    || len > self.arena.block_size()
+                    || self.channel.submit(request).is_err()
+                {
+                    done += 1;
+                    outcome = outcome.and_then(|()| each(next, None));
+                }
+                next += 1;
+            }
+            if self.channel.in_flight() > 0 {
+                wait(self.channel.as_mut(), &mut completions);
+            }
+            for Completion { tag, buffer, result, .. } in completions.drain(..) {
+                done += 1;
+                let bytes = buffer.as_ref().map(Buffer::as_slice).filter(|_| result.is_ok());
+                let len = ranges[tag as usize].1;
+                // Transfers under way end before an error is told.
+                outcome = outcome.and_then(|()| each(tag as usize, bytes.map(|b| &b[..len])));
+            }
+        }
+        outcome
+    }
+
+    /// Reads pages; each, or what is wrong with it, in their order.
+    pub(crate) fn read_pages(&mut self, pages: &[u64]) -> Result<Vec<Result<Vec<u8>, String>>> {
+        let page_size = self.page_size;
+        let ranges: Vec<_> = pages
+            .iter()
+            .map(|page_id| (page_id.saturating_mul(page_size as u64), page_size))
+            .collect();
+        let mut found: Vec<Result<Vec<u8>, String>> =
+            pages.iter().map(|page_id| Err(format!("page {page_id} cannot be read"))).collect();
+        self.read_ranges(&ranges, |index, bytes| {
+            let page_id = pages[index];
+            if let Some(bytes) = bytes {
+                found[index] = match damage(bytes, page_id) {
+                    Some(damage) => Err(format!("page {page_id} {damage}")),
+                    None => Ok(bytes.to_vec()),
+                };
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Reads one page; or what is wrong with it.
+    pub(crate) fn read_page(&mut self, page_id: u64) -> Result<Result<Vec<u8>, String>> {
+        let mut found = self.read_pages(&[page_id])?;
+        Ok(found.pop().unwrap_or_else(|| Err(format!("page {page_id} was not read"))))
+    }
+}

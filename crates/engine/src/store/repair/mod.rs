@@ -1,0 +1,223 @@
+//! Repair: what can be read of a damaged store, saved into a new one, and what cannot, told.
+//!
+//! What always holds: the damaged store is only read. What is saved is as the newest checkpoint has it, with the commits
+//! of the log behind that, as far as they go without a gap. Where a tree's own leaves cannot be read, or be reached, leaves found
+//! elsewhere on the members stand in for them: first those that the checkpoint has in use, then older copies, which is told.
+
+mod candidates;
+mod replay;
+mod report;
+mod save;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+
+use super::catalog::decode;
+use super::dump::dump_log;
+use super::offline::{Entry, Hole, Offline, Part, walk_leaves};
+use super::{Store, StoreOptions};
+use crate::checkpoint::{Image, Record};
+use crate::error::{Error, ErrorKind, Result};
+use candidates::{Candidates, scan};
+pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
+use save::{Gaps, each_entry, save_table};
+
+/// Faults that are told one by one.
+const FAULTS_MAX: usize = 100;
+
+/// Told how far a repair is: done, and all if it is known or else 0. It may break the repair off.
+type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
+
+/// Looks whether the store on these members is damaged; if it is, saves what can be read into the new store that `make_target`
+/// makes, given the page size, and closes that. `options` say with how much memory to look.
+///
+/// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
+///
+/// # Errors
+/// `Corrupt` if no label can be read; `Member`; `Interrupted` if `progress` broke it off; what the devices say, and what
+/// `make_target` does. What is in the target then is not to be used.
+pub fn repair(
+    members: &[Arc<dyn BlockDevice>],
+    options: &StoreOptions,
+    make_target: &mut dyn FnMut(usize) -> Result<Store>,
+    progress: &Progress<'_>,
+) -> Result<RepairReport> {
+    let faults = examine(members, options, progress)?;
+    if faults.is_empty() {
+        return Ok(RepairReport { healthy: true, ..RepairReport::default() });
+    }
+    let mut offline = Offline::open(members)?;
+    let mut remarks = faults;
+    remarks.append(&mut offline.remarks);
+    let target = make_target(offline.label.page_size as usize)?;
+    let mut salvage = Salvage {
+        target: target.clone(),
+        progress,
+        checkpoint: offline.checkpoint.take(),
+        offline,
+        candidates: Candidates::default(),
+        report: RepairReport { remarks, ..RepairReport::default() },
+    };
+    salvage.run()?;
+    let report = salvage.report;
+    target.close()?;
+    Ok(report)
+}
+
+/// What is wrong with a store; nothing if it is healthy, or only needs the recovery that opening it brings.
+fn examine(
+    members: &[Arc<dyn BlockDevice>],
+    options: &StoreOptions,
+    progress: &Progress<'_>,
+) -> Result<Vec<String>> {
+    let looking =
+        StoreOptions { read_only: true, at_checkpoint: true, format: false, ..options.clone() };
+    let store = match Store::open(members.to_vec(), &looking) {
+        Ok(store) => store,
+        Err(error) => match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::NotAStore | ErrorKind::Unclean | ErrorKind::Io => {
+                return Ok(vec![error.context().to_owned()]);
+            }
+            _ => return Err(error),
+        },
+    };
+    let report = store.check(&|done, all| {
+        let _ = progress(RepairStep::Check, done, all);
+    })?;
+    store.close()?;
+    let mut faults = report.faults;
+    if faults.len() > FAULTS_MAX {
+        let more = faults.split_off(FAULTS_MAX).len();
+        faults.push(format!("and {more} more"));
+    }
+    if faults.is_empty() {
+        let log = dump_log(members, &mut |_| ControlFlow::Continue(()))?;
+        if log.damaged {
+            faults.push("the log is damaged: commits that were durable are missing".to_owned());
+        }
+    }
+    Ok(faults)
+}
+
+/// A repair under way.
+struct Salvage<'a> {
+    offline: Offline,
+    checkpoint: Option<(Record, Image)>,
+    candidates: Candidates,
+    target: Store,
+    report: RepairReport,
+    progress: &'a Progress<'a>,
+}
+
+impl Salvage<'_> {
+    fn run(&mut self) -> Result<()> {
+        if self.checkpoint.is_none() {
+            self.report.remarks.push(
+                "no checkpoint can be read: of each key the newest page with it is taken; commits that were only in the log \
+                 are lost, and tables that were dropped may be back"
+                    .to_owned(),
+            );
+            self.scan(None)?;
+        }
+        let (names, whole) = self.read_catalog()?;
+        let trees = self.trees(names, whole);
+        self.find_stand_ins(trees.iter().map(|(tree, _)| *tree))?;
+        let mut saved = BTreeMap::new();
+        for (tree, name) in trees {
+            let root = self.root(tree);
+            let outcome = save_table(self, tree, root, &name)?;
+            saved.insert(tree, self.report.tables.len());
+            self.report.tables.push(outcome);
+        }
+        if let Some((record, image)) = self.checkpoint.clone()
+            && !record.closed
+        {
+            replay::replay(self, &record, &image.logs, saved)?;
+        }
+        Ok(())
+    }
+
+    fn root(&self, tree: u32) -> Option<u64> {
+        self.checkpoint.as_ref().and_then(|(_, image)| image.roots.get(&tree).copied())
+    }
+
+    /// Names by tree, and whether they are all.
+    fn read_catalog(&mut self) -> Result<(BTreeMap<u32, String>, bool)> {
+        self.find_stand_ins(std::iter::once(0))?;
+        let mut names = BTreeMap::new();
+        let (root, mut gaps) = (self.root(0), Gaps::default());
+        let (reader, candidates) = (&mut self.offline.reader, &self.candidates);
+        each_entry(reader, candidates, 0, root, &mut gaps, &mut |_, Entry { key, value, .. }| {
+            if let Ok(tree) = decode(&value) {
+                names.insert(tree, String::from_utf8_lossy(&key).into_owned());
+            }
+            Ok(())
+        })?;
+        let whole = gaps.is_empty() && self.checkpoint.is_some();
+        for range in gaps.lost.iter().chain(&gaps.stale) {
+            let what = format!("names of tables may be missing or out of date: {}", range.why);
+            self.report.remarks.push(what);
+        }
+        Ok((names, whole))
+    }
+
+    /// The trees to save, with the names of their tables. `whole`: trees without a name are being dropped.
+    fn trees(&self, names: BTreeMap<u32, String>, whole: bool) -> Vec<(u32, String)> {
+        let taken: BTreeSet<String> = names.values().cloned().collect();
+        let mut trees = names;
+        if !whole {
+            let known = self.checkpoint.iter().flat_map(|(_, image)| image.roots.keys().copied());
+            for tree in known.chain(self.candidates.trees()) {
+                if tree != 0 && !trees.contains_key(&tree) {
+                    let mut name = format!("table-{tree}");
+                    while taken.contains(&name) {
+                        name.push('-');
+                    }
+                    trees.insert(tree, name);
+                }
+            }
+        }
+        trees.into_iter().collect()
+    }
+
+    /// Looks over all pages for leaves that can stand in for what cannot be reached in these trees.
+    fn find_stand_ins(&mut self, trees: impl Iterator<Item = u32>) -> Result<()> {
+        if self.checkpoint.is_none() {
+            // All leaves are known.
+            return Ok(());
+        }
+        let mut wanted: BTreeMap<u32, Vec<Hole>> = BTreeMap::new();
+        for tree in trees {
+            let root = self.root(tree);
+            let mut holes = Vec::new();
+            walk_leaves(&mut self.offline.reader, tree, root, &mut |_, part| {
+                if let Part::Hole(hole) = part {
+                    holes.push(hole);
+                }
+                Ok(())
+            })?;
+            if !holes.is_empty() {
+                wanted.insert(tree, holes);
+            }
+        }
+        if wanted.is_empty() { Ok(()) } else { self.scan(Some(&wanted)) }
+    }
+
+    fn scan(&mut self, wanted: Option<&BTreeMap<u32, Vec<Hole>>>) -> Result<()> {
+        let progress = self.progress;
+        let used = self.checkpoint.as_ref().map(|(_, image)| &image.pages);
+        let found = scan(&mut self.offline.reader, wanted, used, &|done, all| {
+            progress(RepairStep::Scan, done, all)
+        })?;
+        self.candidates.add(found);
+        Ok(())
+    }
+}
+
+/// The end of a repair that was broken off.
+fn interrupted() -> Error {
+    Error::new(ErrorKind::Interrupted, "the repair was interrupted")
+}

@@ -1,0 +1,154 @@
+//! The log behind the checkpoint, made again in the new store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use super::super::Table;
+use super::super::offline::{PageReader, read_logs};
+use super::save::{note_large, read_large};
+use super::{RepairStep, RepairedLog, RepairedTable, Salvage, interrupted};
+use crate::checkpoint::Record as Checkpoint;
+use crate::error::{ErrorKind, Result};
+use crate::log::Operation;
+use crate::page::key_len_max;
+
+/// Commits between two looks at whether to go on.
+const TOLD_EVERY: u64 = 1024;
+
+/// The tables of the new store by the trees of the damaged one.
+struct Tables<'a> {
+    target: &'a super::Store,
+    /// Places in the report.
+    saved: BTreeMap<u32, usize>,
+    open: BTreeMap<u32, Table>,
+    report: &'a mut Vec<RepairedTable>,
+    key_len_max: usize,
+    /// Records whose last value is a large one that cannot be read. One that a later commit replaced may be gone, and is none.
+    missing: BTreeSet<(u32, Vec<u8>)>,
+}
+
+impl Tables<'_> {
+    /// The table of a tree, which is made if nothing was known of it.
+    fn of(&mut self, tree: u32) -> Result<(Table, &mut RepairedTable)> {
+        let index = match self.saved.get(&tree) {
+            Some(index) => *index,
+            None => self.add(tree, format!("table-{tree}")),
+        };
+        let table = match self.open.get(&tree) {
+            Some(table) => table.clone(),
+            None => {
+                let table = self.target.table(&self.report[index].name)?;
+                self.open.insert(tree, table.clone());
+                table
+            }
+        };
+        Ok((table, &mut self.report[index]))
+    }
+
+    fn add(&mut self, tree: u32, name: String) -> usize {
+        let index = self.report.len();
+        self.report.push(RepairedTable { name, ..RepairedTable::default() });
+        self.saved.insert(tree, index);
+        index
+    }
+
+    fn put(&mut self, tree: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len() > self.key_len_max {
+            // No store of these pages has put it.
+            return Ok(());
+        }
+        self.missing.remove(&(tree, key.to_vec()));
+        let (table, saved) = self.of(tree)?;
+        saved.records += u64::from(!table.put(key, value)?);
+        Ok(())
+    }
+
+    fn delete(&mut self, tree: u32, key: &[u8]) -> Result<()> {
+        self.missing.remove(&(tree, key.to_vec()));
+        let (table, saved) = self.of(tree)?;
+        saved.records -= u64::from(table.delete(key)?);
+        Ok(())
+    }
+
+    fn apply(&mut self, reader: &mut PageReader, operation: Operation<'_>) -> Result<()> {
+        match operation {
+            Operation::Put { tree, key, value } => self.put(tree, key, value),
+            Operation::PutLarge { tree, key, descriptor } => match read_large(reader, &descriptor)?
+            {
+                Some(value) => self.put(tree, key, &value),
+                None => {
+                    // What was there before is not what was committed last.
+                    self.delete(tree, key)?;
+                    self.missing.insert((tree, key.to_vec()));
+                    Ok(())
+                }
+            },
+            Operation::Delete { tree, key } => self.delete(tree, key),
+            Operation::CreateTable { tree, name } => {
+                if !self.saved.contains_key(&tree) {
+                    self.add(tree, name.to_owned());
+                    self.of(tree)?;
+                }
+                Ok(())
+            }
+            Operation::DropTable { tree } => {
+                self.open.remove(&tree);
+                let Some(index) = self.saved.remove(&tree) else { return Ok(()) };
+                let gone = self.report.remove(index);
+                self.saved.values_mut().filter(|other| **other > index).for_each(|i| *i -= 1);
+                self.target.drop_table(&gone.name)
+            }
+        }
+    }
+}
+
+/// Makes the commits of the logs again.
+pub(super) fn replay(
+    salvage: &mut Salvage<'_>,
+    checkpoint: &Checkpoint,
+    logs: &[Vec<u8>],
+    saved: BTreeMap<u32, usize>,
+) -> Result<()> {
+    let progress = salvage.progress;
+    let mut tables = Tables {
+        target: &salvage.target,
+        saved,
+        open: BTreeMap::new(),
+        report: &mut salvage.report.tables,
+        key_len_max: key_len_max(salvage.offline.reader.page_size()),
+        missing: BTreeSet::new(),
+    };
+    let mut commits = 0u64;
+    let reader = &mut salvage.offline.reader;
+    let merged = read_logs(reader, checkpoint, logs, |reader, _, _, record| {
+        commits += 1;
+        let told = commits.is_multiple_of(TOLD_EVERY);
+        if told && progress(RepairStep::Replay, commits, 0).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        record.operations().try_for_each(|operation| tables.apply(reader, operation))?;
+        Ok(ControlFlow::Continue(()))
+    });
+    for (tree, key) in std::mem::take(&mut tables.missing) {
+        if tables.saved.contains_key(&tree) {
+            note_large(tables.of(tree)?.1, key);
+        }
+    }
+    let merged = match merged {
+        Ok(Some(merged)) => merged.end,
+        Ok(None) => return Err(interrupted()),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            salvage.report.remarks.push(error.context().to_owned());
+            salvage.report.log = Some(RepairedLog { damaged: true, ..RepairedLog::default() });
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    salvage.report.log = Some(RepairedLog {
+        commits: merged.taken,
+        last_stamp: merged.next_stamp - 1,
+        dropped: merged.dropped,
+        damaged: merged.is_damaged(),
+    });
+    Ok(())
+}

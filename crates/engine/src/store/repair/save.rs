@@ -1,0 +1,219 @@
+//! A tree's records into a table of the new store.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use super::super::offline::{Entry, Hole, PageReader, Part, entries, leaf_of, walk_leaves};
+use super::candidates::{Candidates, StandIn, is_below};
+use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{Descriptor, part_of};
+use crate::page::Node;
+
+/// Bytes of records that go to the new store together.
+const BATCH_BYTES: usize = 1 << 20;
+/// Pages of a large value read at once.
+const PARTS: u64 = 64;
+/// Keys of lost large values that are told.
+const KEYS_TOLD: usize = 100;
+
+/// Keys that were not found where they belong.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    pub(super) lost: Vec<KeyRange>,
+    pub(super) stale: Vec<KeyRange>,
+}
+
+impl Gaps {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.stale.is_empty()
+    }
+}
+
+/// Adds a range behind the others, to the last of them if they touch.
+fn note(ranges: &mut Vec<KeyRange>, stand_in: &StandIn, why: &str) {
+    if let Some(last) = ranges.last_mut()
+        && last.to.as_ref() == Some(&stand_in.lower)
+    {
+        last.to.clone_from(&stand_in.upper);
+        return;
+    }
+    let (from, to) = (stand_in.lower.clone(), stand_in.upper.clone());
+    ranges.push(KeyRange { from, to, why: why.to_owned() });
+}
+
+/// Goes through all records of a tree that can be found, in order; from stand-ins where the tree has holes.
+pub(super) fn each_entry(
+    reader: &mut PageReader,
+    candidates: &Candidates,
+    tree: u32,
+    root: Option<u64>,
+    gaps: &mut Gaps,
+    take: &mut dyn FnMut(&mut PageReader, Entry) -> Result<()>,
+) -> Result<()> {
+    walk_leaves(reader, tree, root, &mut |reader, part| match part {
+        Part::Leaf(leaf) => entries(leaf).try_for_each(|entry| take(reader, entry)),
+        Part::Hole(hole) => each_stand_in(reader, candidates, tree, &hole, gaps, take),
+    })
+}
+
+fn each_stand_in(
+    reader: &mut PageReader,
+    candidates: &Candidates,
+    tree: u32,
+    hole: &Hole,
+    gaps: &mut Gaps,
+    take: &mut dyn FnMut(&mut PageReader, Entry) -> Result<()>,
+) -> Result<()> {
+    for stand_in in candidates.cover(tree, hole) {
+        let Some((page_id, older)) = stand_in.page else {
+            note(&mut gaps.lost, &stand_in, &hole.why);
+            continue;
+        };
+        // It was good a moment ago.
+        let Ok(page) = reader.read_page(page_id)? else {
+            note(&mut gaps.lost, &stand_in, &hole.why);
+            continue;
+        };
+        if older {
+            note(&mut gaps.stale, &stand_in, &hole.why);
+        }
+        let words = leaf_of(&page);
+        for entry in entries(Node::new(words.as_slice().into())) {
+            if entry.key >= stand_in.lower && is_below(&entry.key, stand_in.upper.as_ref()) {
+                take(reader, entry)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A large value; nothing if it cannot be read in full.
+pub(super) fn read_large(reader: &mut PageReader, encoded: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Ok(descriptor) = Descriptor::decode(encoded, reader.page_size()) else { return Ok(None) };
+    let mut value = Vec::new();
+    let Some(end) = descriptor.page_id.checked_add(u64::from(descriptor.pages)) else {
+        return Ok(None);
+    };
+    for first in (descriptor.page_id..end).step_by(PARTS as usize) {
+        let pages: Vec<u64> = (first..end.min(first + PARTS)).collect();
+        for (page_id, page) in pages.iter().zip(reader.read_pages(&pages)?) {
+            let part = (page_id - descriptor.page_id) as u32;
+            match page.as_deref().ok().and_then(|page| part_of(page, descriptor, part)) {
+                Some(bytes) => value.extend_from_slice(bytes),
+                None => return Ok(None),
+            }
+        }
+    }
+    Ok(Some(value))
+}
+
+/// Notes a record whose large value is lost.
+pub(super) fn note_large(table: &mut RepairedTable, key: Vec<u8>) {
+    table.large_values_lost += 1;
+    if table.large_keys_lost.len() < KEYS_TOLD {
+        table.large_keys_lost.push(key);
+    }
+}
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Records on their way into the new store.
+struct Sink {
+    sender: SyncSender<Result<Records>>,
+    batch: Records,
+    bytes: usize,
+    last: Option<Vec<u8>>,
+}
+
+impl Sink {
+    fn push(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<()> {
+        if self.last.as_ref().is_some_and(|last| *last >= key) {
+            // Leaves that overlap would be a fault of this program: what came first counts.
+            return Ok(());
+        }
+        self.last = Some(key.clone());
+        self.bytes += key.len() + value.len() + 64;
+        self.batch.push((key, value));
+        if self.bytes >= BATCH_BYTES { self.send() } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        self.bytes = 0;
+        // Whoever does not take it has a reason, and tells it.
+        self.sender
+            .send(Ok(std::mem::take(&mut self.batch)))
+            .map_err(|_| Error::new(ErrorKind::Closed, "the new store takes no more records"))
+    }
+}
+
+/// The records one by one; the first error ends them.
+fn one_by_one(
+    receiver: Receiver<Result<Records>>,
+) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
+    receiver.into_iter().flat_map(|batch| match batch {
+        Ok(records) => records.into_iter().map(Ok).collect::<Vec<_>>(),
+        Err(error) => vec![Err(error)],
+    })
+}
+
+/// Saves a tree as a table of this name.
+pub(super) fn save_table(
+    salvage: &mut Salvage<'_>,
+    tree: u32,
+    root: Option<u64>,
+    name: &str,
+) -> Result<RepairedTable> {
+    let table = salvage.target.table(name)?;
+    let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
+    let (sender, receiver) = sync_channel(2);
+    // Reading waits for one device, writing for the other: two threads do both at once.
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(move || table.bulk_load(one_by_one(receiver)));
+        let read = read_table(salvage, tree, root, &mut saved, sender);
+        let loaded = loading.join().unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Invalid, "saving records came to an unexpected end"))
+        });
+        // If loading failed, reading did for that.
+        saved.records = loaded?;
+        read
+    })?;
+    Ok(saved)
+}
+
+fn read_table(
+    salvage: &mut Salvage<'_>,
+    tree: u32,
+    root: Option<u64>,
+    saved: &mut RepairedTable,
+    sender: SyncSender<Result<Records>>,
+) -> Result<()> {
+    let mut sink = Sink { sender, batch: Vec::new(), bytes: 0, last: None };
+    let (mut gaps, mut records) = (Gaps::default(), 0u64);
+    let progress = salvage.progress;
+    let (reader, candidates) = (&mut salvage.offline.reader, &salvage.candidates);
+    let read = each_entry(reader, candidates, tree, root, &mut gaps, &mut |reader, entry| {
+        records += 1;
+        if records.is_multiple_of(4096) && progress(RepairStep::Save, records, 0).is_break() {
+            return Err(interrupted());
+        }
+        if !entry.large {
+            return sink.push(entry.key, entry.value);
+        }
+        match read_large(reader, &entry.value)? {
+            Some(value) => sink.push(entry.key, value),
+            None => {
+                note_large(saved, entry.key);
+                Ok(())
+            }
+        }
+    });
+    (saved.lost, saved.stale) = (gaps.lost, gaps.stale);
+    match read {
+        Ok(()) => sink.send(),
+        Err(error) => {
+            // Nothing of the table is to be seen then.
+            let _ = sink.sender.send(Err(error.clone()));
+            Err(error)
+        }
+    }
+}
