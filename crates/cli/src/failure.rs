@@ -32,11 +32,13 @@ pub(crate) struct Failure {
     exit: Exit,
     message: String,
     hint: Option<String>,
+    /// What kind of error of a store it is, if it is one.
+    kind: Option<ErrorKind>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None }
+        Self { exit, message: message.into(), hint: None, kind: None }
     }
 
     /// A wrong use that only shows when the command looks at its input.
@@ -51,6 +53,11 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// What kind of error of a store it is, if it is one.
+    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+        self.kind
     }
 
     /// Says what was being done.
@@ -95,8 +102,13 @@ impl From<qpair::Error> for Failure {
         for hint in &hints {
             message = message.replace(&format!(" ({hint})"), "");
         }
-        let exit = if error.kind() == ErrorKind::Invalid { Exit::Usage } else { Exit::Failed };
+        let exit = match error.kind() {
+            ErrorKind::Invalid => Exit::Usage,
+            ErrorKind::Interrupted => Exit::Interrupted,
+            _ => Exit::Failed,
+        };
         let mut failure = Self::new(exit, message);
+        failure.kind = Some(error.kind());
         failure.hint =
             hints.into_iter().next().map(|hint| in_words_of_the_command(&hint, error.kind()));
         failure

@@ -1,9 +1,9 @@
 //! Which store, and how to open it: arguments of every command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use qpair::{Mode, OpenReport, Options, Store, Table, parse_bytes};
+use qpair::{ErrorKind, Mode, OpenReport, Options, Store, Table, parse_bytes};
 
 use crate::failure::{Exit, Failure, Result};
 
@@ -84,6 +84,33 @@ impl StoreArgs {
     /// Opens the store to look at it.
     pub(crate) fn open_to_read(&self, effort: Effort) -> Result<(Store, OpenReport)> {
         tell(self.options(effort).create(false).read_only(true))
+    }
+
+    /// Opens the store to look at it; one that was left by a crash is recovered first.
+    pub(crate) fn open_recovered(&self, effort: Effort) -> Result<(Store, OpenReport)> {
+        match self.options(effort).create(false).read_only(true).open_with_report() {
+            Ok(opened) => Ok(opened),
+            Err(error) if error.kind() == ErrorKind::Unclean => {
+                eprintln!("qpair: note: {} was not closed; recovering it", self.store.display());
+                self.open_to_write(effort, None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How to look at the store without opening it.
+    pub(crate) fn closed(&self) -> Options {
+        self.options(Effort::Large)
+    }
+
+    /// How to make another store, served as this one is. Like this one it may be several members: `stripe:unit=64KiB:A+B`.
+    pub(crate) fn target(&self, target: &Path, force: bool) -> Options {
+        Options::new(target)
+            .memory_bytes(self.memory.unwrap_or(256 << 20))
+            .workers(self.workers.unwrap_or(0))
+            .io(self.io)
+            .buffered(self.buffered)
+            .force(force)
     }
 
     /// Opens the store to change it, and makes it if `create` says how.

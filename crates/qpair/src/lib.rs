@@ -61,16 +61,18 @@ mod members;
 mod open;
 mod options;
 mod report;
+mod tools;
 
 pub use options::Options;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
-    BulkLoader, Commit, Durability, Error, ErrorKind, Isolation, JoinHandle, KEY_LEN_MAX,
-    PAGE_SIZE_MAX, PAGE_SIZE_MIN, Range, Result, Savepoint, Snapshot, Store, StoreOptions,
-    StoreReport, StoreStatistics, Table, TaskRange, TaskSnapshot, TaskStore, TaskTable,
-    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
-    TransactionRange, TransactionState, VALUE_LEN_MAX, key_len_max, yield_now,
+    BackupReport, BulkLoader, Commit, Durability, Error, ErrorKind, Isolation, JoinHandle,
+    KEY_LEN_MAX, KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, PAGE_SIZE_MAX,
+    PAGE_SIZE_MIN, Range, RepairReport, RepairStep, RepairedLog, RepairedTable, Result, Savepoint,
+    Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table, TaskRange, TaskSnapshot,
+    TaskStore, TaskTable, TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo,
+    TransactionOptions, TransactionRange, TransactionState, VALUE_LEN_MAX, key_len_max, yield_now,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 pub use report::{OpenReport, PassedOver};

@@ -32,24 +32,21 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
     // Of what is in memory alone there is nothing to be lost either.
     store.format |= all_missing;
-    let attempt = Attempt {
-        new_file_bytes: members.new_file_bytes(store.stripe_unit_bytes),
-        must_be_blank: Cell::new(options.store.format && !options.force),
-        members: &members,
-        buffered: options.buffered,
-        store,
-    };
+    let attempt = Attempt::new(options, &members, store);
     let mut new_files = NewFiles::default();
     let mut interfaces = Interfaces::new(options.io);
-    let outcome = attempt.run(&mut interfaces, &mut new_files);
+    let open = |store: StoreOptions| move |devices| Store::open(devices, &store);
+    let make = open(attempt.store.clone());
+    let outcome = attempt.run(&mut interfaces, &mut new_files, &make);
     let (opened, not_writable) = match outcome {
         // Not where the store was to be made: that cannot be done read-only.
         Err(error) if missing.is_empty() && !attempt.store.format && is_not_writable(&error) => {
             let store = StoreOptions { read_only: true, ..attempt.store.clone() };
+            let make = open(store.clone());
             let attempt = Attempt { store, ..attempt };
             // If that fails too, the first error says more.
             interfaces = Interfaces::new(options.io);
-            let second = attempt.run(&mut interfaces, &mut new_files);
+            let second = attempt.run(&mut interfaces, &mut new_files, &make);
             (
                 second.map_err(
                     |second| if is_not_writable(&second) { error.clone() } else { second },
@@ -69,6 +66,27 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
         not_writable,
     };
     Ok((store, report))
+}
+
+/// The devices of members, and the unit of the stripe that they were named as.
+pub(crate) type Devices = (Vec<Arc<dyn BlockDevice>>, Option<u64>);
+
+/// Opens the members of a store alone, over the first interface with which `make` works. They are there, or are to be made
+/// (`options.store.format`); files that were made here are gone again if `make` fails.
+pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Result<T>) -> Result<T> {
+    let members = Members::of(options)?;
+    let missing = members.missing();
+    if let Some(path) = missing.first() {
+        check_missing(options, path, missing.len() == members.paths().len())?;
+    }
+    let attempt = Attempt::new(options, &members, options.store.clone());
+    let mut new_files = NewFiles::default();
+    let unit_bytes = members.unit_bytes;
+    let (made, _) = attempt.run(&mut Interfaces::new(options.io), &mut new_files, &|devices| {
+        make((devices, unit_bytes))
+    })?;
+    new_files.keep();
+    Ok(made)
 }
 
 fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()> {
@@ -125,8 +143,11 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
     }
 }
 
-/// A store, and what its members are.
-type Opened = (Store, Vec<DeviceInfo>);
+/// What was made of the members, and what those are.
+type Opened<T> = (T, Vec<DeviceInfo>);
+
+/// What makes something of the members.
+type Make<'a, T> = &'a dyn Fn(Vec<Arc<dyn BlockDevice>>) -> Result<T>;
 
 /// One way of opening.
 struct Attempt<'a> {
@@ -138,18 +159,38 @@ struct Attempt<'a> {
     buffered: bool,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    fn new(options: &Options, members: &'a Members, store: StoreOptions) -> Self {
+        Self {
+            new_file_bytes: members.new_file_bytes(store.stripe_unit_bytes),
+            must_be_blank: Cell::new(options.store.format && !options.force),
+            members,
+            buffered: options.buffered,
+            store,
+        }
+    }
+
     /// Opens over the first interface that works.
-    fn run(&self, interfaces: &mut Interfaces, new_files: &mut NewFiles) -> Result<Opened> {
+    fn run<T>(
+        &self,
+        interfaces: &mut Interfaces,
+        new_files: &mut NewFiles,
+        make: Make<'_, T>,
+    ) -> Result<Opened<T>> {
         loop {
-            match self.run_on(interfaces, new_files) {
+            match self.run_on(interfaces, new_files, make) {
                 Err(error) if interfaces.next(&error) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    fn run_on(&self, interfaces: &Interfaces, new_files: &mut NewFiles) -> Result<Opened> {
+    fn run_on<T>(
+        &self,
+        interfaces: &Interfaces,
+        new_files: &mut NewFiles,
+        make: Make<'_, T>,
+    ) -> Result<Opened<T>> {
         let new_files = RefCell::new(new_files);
         let opener = |path: &Path| -> block::Result<Arc<dyn BlockDevice>> {
             let mut new_files = new_files.borrow_mut();
@@ -178,6 +219,6 @@ impl Attempt<'_> {
             self.must_be_blank.set(false);
         }
         let infos = devices.iter().map(|device| device.info().clone()).collect();
-        Ok((Store::open(devices, &self.store)?, infos))
+        Ok((make(devices)?, infos))
     }
 }

@@ -1,29 +1,46 @@
 //! `qpair delete`.
 
 use std::ffi::OsString;
+use std::ops::Bound;
 
 use clap::Args;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::key::KeyArgs;
+use crate::key::{KeyArgs, end_of_prefix};
+use crate::output::Output;
 use crate::store_args::{Effort, StoreArgs, TableArgs};
-use crate::text::escape;
+use crate::text::{counted, escape};
 
-/// Remove a record
+/// Remove a record, or all records of a range
 ///
-/// On return the change survives power loss.
+/// On return the change survives power loss. A range is removed in parts, each of which is there in full or not at all.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:
+Examples:
   qpair delete users.qpair ada
+  qpair delete users.qpair --prefix session:
+  qpair delete users.qpair --from 2024 --to 2025
 
-Exit code 1 if there was no such key.")]
+Exit code 1 if there was no such key. A range may be empty.")]
 pub(crate) struct Delete {
     #[command(flatten)]
     store: StoreArgs,
 
     /// Key
-    key: OsString,
+    #[arg(required_unless_present_any = ["prefix", "from", "to"])]
+    key: Option<OsString>,
+
+    /// All keys that begin so
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["key", "from", "to"])]
+    prefix: Option<OsString>,
+
+    /// This key and all after it
+    #[arg(long, value_name = "KEY", conflicts_with = "key")]
+    from: Option<OsString>,
+
+    /// All keys before this one
+    #[arg(long, value_name = "KEY", conflicts_with = "key")]
+    to: Option<OsString>,
 
     #[command(flatten)]
     table: TableArgs,
@@ -34,12 +51,18 @@ pub(crate) struct Delete {
 
 impl Delete {
     pub(crate) fn run(self) -> Result<Exit> {
-        let key = self.keys.decode(&self.key)?;
+        match &self.key {
+            Some(key) => self.one(&self.keys.decode(key)?),
+            None => self.range(),
+        }
+    }
+
+    fn one(&self, key: &[u8]) -> Result<Exit> {
         let (store, _) = self.store.open_to_write(Effort::Small, None)?;
         let table = self.table.existing(&store)?;
         // Looked up first: a store in which nothing changes stays as it is.
-        let found = match table.get(&key) {
-            Ok(Some(_)) => table.delete(&key),
+        let found = match table.get(key) {
+            Ok(Some(_)) => table.delete(key),
             other => other.map(|_| false),
         };
         let closed = store.close();
@@ -48,6 +71,29 @@ impl Delete {
         if found {
             return Ok(Exit::Done);
         }
-        Err(Failure::new(Exit::Negative, format!("no such key: {}", escape(&key))))
+        Err(Failure::new(Exit::Negative, format!("no such key: {}", escape(key))))
+    }
+
+    fn range(&self) -> Result<Exit> {
+        let (from, to) = match self.keys.decode_option(self.prefix.as_ref())? {
+            Some(prefix) => (Some(prefix.clone()), end_of_prefix(&prefix)),
+            None => (
+                self.keys.decode_option(self.from.as_ref())?,
+                self.keys.decode_option(self.to.as_ref())?,
+            ),
+        };
+        let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (store, _) = self.store.open_to_write(Effort::Large, None)?;
+        let table = self.table.existing(&store)?;
+        let removed = table.delete_range::<[u8], _>((from, to));
+        drop(table);
+        let closed = store.close();
+        let removed = removed?;
+        closed?;
+        let mut out = Output::new();
+        out.line(format!("removed {}", counted(removed, "record")))?;
+        out.finish()?;
+        Ok(Exit::Done)
     }
 }

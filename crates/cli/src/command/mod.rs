@@ -1,6 +1,7 @@
 //! Subcommands, one per file.
 
 mod advise;
+mod backup;
 mod bench;
 mod bench_commit;
 mod bench_io;
@@ -13,10 +14,13 @@ mod completions;
 mod delete;
 mod demo;
 mod doctor;
+mod drop;
 mod get;
 mod load;
+mod log;
 mod man;
 mod put;
+mod repair;
 mod scan;
 mod stat;
 mod study;
@@ -40,6 +44,10 @@ pub(crate) enum Command {
     Stat(stat::Stat),
     Tables(tables::Tables),
     Check(check::Check),
+    Backup(backup::Backup),
+    Repair(repair::Repair),
+    Log(log::Log),
+    Drop(drop::Drop),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Study(study::Study),
@@ -60,6 +68,10 @@ impl Command {
             Self::Stat(command) => command.run(),
             Self::Tables(command) => command.run(),
             Self::Check(command) => command.run(),
+            Self::Backup(command) => command.run(),
+            Self::Repair(command) => command.run(),
+            Self::Log(command) => command.run(),
+            Self::Drop(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Doctor(command) => command.run(),
             Self::Study(command) => command.run(),

@@ -18,3 +18,4 @@ mod pages;
 mod records;
 mod study;
 mod system_calls;
+mod tools;

@@ -1,0 +1,210 @@
+//! `qpair log`.
+
+use std::ops::ControlFlow;
+
+use clap::Args;
+use qpair::{LogDump, LogEntry, LogFileEnd, LogOperation};
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{Output, insert_bytes};
+use crate::store_args::StoreArgs;
+use crate::text::{counted, escape};
+
+/// Print the write-ahead log of a store
+///
+/// The commits behind the newest checkpoint, in their order, with what each changed; then how each log ends. The store
+/// is neither recovered nor changed. One that was closed has no log.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair log crashed.qpair --limit 20
+  qpair log crashed.qpair --table users --json | jq .operations
+  qpair log crashed.qpair --verify
+
+Exit code 1 if the log is damaged: commits are missing that were durable.")]
+pub(crate) struct Log {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Only commits in the log of this number
+    #[arg(long, value_name = "N")]
+    log: Option<u16>,
+
+    /// Only commits with this stamp and those after it
+    #[arg(long, value_name = "STAMP", default_value_t = 0)]
+    from: u64,
+
+    /// Only changes of this table
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+
+    /// Stop after so many commits
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+
+    /// Print no commits, only whether the log is whole, and where it ends
+    #[arg(long, conflicts_with_all = ["limit", "from", "table", "log"])]
+    verify: bool,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Log {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let mut out = Output::new();
+        let (mut printed, mut failed) = (0, None);
+        let dump = self.store.closed().dump_log(&mut |entry| {
+            if self.verify || !self.is_asked_for(entry) {
+                return ControlFlow::Continue(());
+            }
+            if self.limit.is_some_and(|limit| printed >= limit) {
+                return ControlFlow::Break(());
+            }
+            printed += 1;
+            match self.print(&mut out, entry) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(failure) => {
+                    failed = Some(failure);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        let dump = match dump {
+            Ok(dump) => dump,
+            Err(error) => {
+                out.finish()?;
+                return Err(error.into());
+            }
+        };
+        self.print_end(&mut out, &dump)?;
+        out.finish()?;
+        dump.remarks.iter().for_each(|remark| eprintln!("qpair: note: {remark}"));
+        if !dump.damaged {
+            return Ok(Exit::Done);
+        }
+        let message = format!(
+            "the log of {} is damaged: it ends at commit {}, and commits behind that were durable",
+            self.store.store.display(),
+            dump.checkpoint_stamp + dump.commits,
+        );
+        Err(Failure::new(Exit::Negative, message)
+            .hint("restore the store from a backup, or salvage what can be read: qpair repair"))
+    }
+
+    fn is_asked_for(&self, entry: &LogEntry<'_>) -> bool {
+        entry.stamp >= self.from
+            && self.log.is_none_or(|log| entry.log == log)
+            && (self.table.is_none() || entry.operations.iter().any(|op| self.is_of_table(op)))
+    }
+
+    fn is_of_table(&self, operation: &LogOperation<'_>) -> bool {
+        self.table.is_none() || operation.table == self.table
+    }
+
+    fn print(&self, out: &mut Output, entry: &LogEntry<'_>) -> Result<()> {
+        let operations = entry.operations.iter().filter(|operation| self.is_of_table(operation));
+        if self.json {
+            let object = json!({
+                "stamp": entry.stamp,
+                "log": entry.log,
+                "lsn": entry.lsn,
+                "bytes": entry.bytes,
+                "operations": operations.map(operation_object).collect::<Vec<_>>(),
+            });
+            return out.line(object.to_string());
+        }
+        out.line(format!(
+            "commit {}  log {}  lsn {}  {} bytes  {}",
+            entry.stamp,
+            entry.log,
+            entry.lsn,
+            entry.bytes,
+            counted(entry.operations.len() as u64, "operation"),
+        ))?;
+        for operation in operations {
+            out.line(format!("  {}", operation.text))?;
+        }
+        Ok(())
+    }
+
+    fn print_end(&self, out: &mut Output, dump: &LogDump) -> Result<()> {
+        if self.json {
+            let object = json!({
+                "closed": dump.closed,
+                "checkpoint_stamp": dump.checkpoint_stamp,
+                "commits": dump.commits,
+                "dropped": dump.dropped,
+                "durable_stamp": dump.durable_stamp,
+                "damaged": dump.damaged,
+                "ends": dump.ends.iter().map(end_object).collect::<Vec<_>>(),
+            });
+            return out.line(object.to_string());
+        }
+        if dump.closed {
+            return out.line(format!(
+                "the store was closed at commit {}: it has no log",
+                dump.checkpoint_stamp
+            ));
+        }
+        if dump.ends.is_empty() {
+            // It was not read to its end.
+            return Ok(());
+        }
+        out.line(format!(
+            "{} behind the checkpoint at commit {}{}",
+            counted(dump.commits, "commit"),
+            dump.checkpoint_stamp,
+            match dump.dropped {
+                0 => String::new(),
+                dropped => format!("; {} behind a gap do not count", counted(dropped, "commit")),
+            }
+        ))?;
+        for end in &dump.ends {
+            let stamp = end.stamp.map_or("no commit".to_owned(), |stamp| format!("commit {stamp}"));
+            let lost = end
+                .lost_to_lsn
+                .map_or(String::new(), |lsn| format!("; it was durable up to lsn {lsn}: DAMAGED"));
+            out.line(format!(
+                "log {} ends at lsn {} with {stamp}: {}{lost}",
+                end.log, end.lsn, end.reason
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+fn operation_object(operation: &LogOperation<'_>) -> Value {
+    let mut object = Map::new();
+    object.insert("operation".to_owned(), operation.verb.into());
+    object.insert("tree".to_owned(), operation.tree.into());
+    if let Some(table) = &operation.table {
+        object.insert("table".to_owned(), escape(table.as_bytes()).into());
+    }
+    if let Some(key) = operation.key {
+        insert_bytes(&mut object, "key", key);
+    }
+    if let Some(value) = operation.value {
+        insert_bytes(&mut object, "value", value);
+    }
+    if let Some((len_bytes, first_page)) = operation.large {
+        object.insert("large_bytes".to_owned(), len_bytes.into());
+        object.insert("first_page".to_owned(), first_page.into());
+    }
+    Value::from(object)
+}
+
+fn end_object(end: &LogFileEnd) -> Value {
+    json!({
+        "log": end.log,
+        "lsn": end.lsn,
+        "stamp": end.stamp,
+        "reason": end.reason,
+        "lost_to_lsn": end.lost_to_lsn,
+    })
+}

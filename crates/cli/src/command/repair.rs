@@ -1,0 +1,167 @@
+//! `qpair repair`.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use qpair::{ErrorKind, KeyRange, RepairReport, RepairStep, RepairedTable};
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::{Output, insert_bytes};
+use crate::store_args::StoreArgs;
+use crate::text::{counted, escape};
+
+/// Save what can be read of a damaged store into a new one
+///
+/// The damaged store is only read. Tables that have lost their names come back as table-N. What is lost, and where only
+/// older copies of pages were found, is told by ranges of keys. If the store is not damaged, nothing is made.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair repair broken.qpair saved.qpair
+  qpair repair broken.qpair saved.qpair --json | jq .tables
+
+Exit code 0 if the store is healthy, or all of it was saved; 1 if something is lost, or may be out of date.")]
+pub(crate) struct Repair {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Where the new store goes: a file, a block device, or a device specifier
+    target: PathBuf,
+
+    /// Write over what is on the target; it is lost
+    #[arg(long)]
+    force: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Repair {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let bar = ProgressBar::new(0);
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
+            bar.set_style(style);
+        }
+        let target = self.store.target(&self.target, self.force);
+        let repaired = self.store.closed().repair_into(target, &|step, done, all| {
+            bar.set_length(all.max(1));
+            bar.set_position(done.min(all));
+            bar.set_message(match step {
+                RepairStep::Check => format!("checking: {}", counted(done, "page")),
+                RepairStep::Scan => format!("looking for leaves: {}", counted(done, "page")),
+                RepairStep::Save => format!("saving: {}", counted(done, "record")),
+                RepairStep::Replay => format!("the log: {}", counted(done, "commit")),
+                _ => String::new(),
+            });
+            match interrupt.is_requested() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        bar.finish_and_clear();
+        let report = repaired.map_err(|error| match error.kind() {
+            ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
+            _ => error.into(),
+        })?;
+        let mut out = Output::new();
+        if self.json {
+            out.line(object(&report).to_string())?;
+        } else {
+            self.print(&mut out, &report)?;
+        }
+        out.finish()?;
+        Ok(if report.is_complete() { Exit::Done } else { Exit::Negative })
+    }
+
+    fn print(&self, out: &mut Output, report: &RepairReport) -> Result<()> {
+        let source = self.store.store.display();
+        if report.healthy {
+            return out.line(format!("{source} is not damaged; nothing was done"));
+        }
+        for remark in &report.remarks {
+            out.line(format!("damage: {remark}"))?;
+        }
+        for table in &report.tables {
+            let name = escape(table.name.as_bytes());
+            out.line(format!("table {name}: {} saved", counted(table.records, "record")))?;
+            for range in &table.lost {
+                out.line(format!("  lost: {}", range_in_words(range)))?;
+            }
+            for range in &table.stale {
+                out.line(format!("  may be out of date: {}", range_in_words(range)))?;
+            }
+            if table.large_values_lost > 0 {
+                let keys: Vec<String> =
+                    table.large_keys_lost.iter().map(|key| escape(key)).collect();
+                let more = if table.large_values_lost > keys.len() as u64 { ", ..." } else { "" };
+                let lost = counted(table.large_values_lost, "large value");
+                out.line(format!("  lost: {lost}, with their records: {}{more}", keys.join(", ")))?;
+            }
+        }
+        if let Some(log) = report.log {
+            let commits = counted(log.commits, "commit");
+            out.line(format!("log: {commits} made again, up to commit {}", log.last_stamp))?;
+            if log.damaged {
+                out.line("  commits behind that were durable, and are lost")?;
+            }
+        }
+        let what = if report.is_complete() { "all of it" } else { "what can be read" };
+        out.line(format!("saved {what} to {}", self.target.display()))
+    }
+}
+
+fn range_in_words(range: &KeyRange) -> String {
+    let from = match &range.from[..] {
+        [] => "from the first key".to_owned(),
+        from => format!("from key {}", escape(from)),
+    };
+    let to = match &range.to {
+        Some(to) => format!(" up to and without {}", escape(to)),
+        None => " to the last".to_owned(),
+    };
+    format!("{from}{to} ({})", range.why)
+}
+
+fn object(report: &RepairReport) -> Value {
+    let tables: Vec<Value> = report.tables.iter().map(table_object).collect();
+    json!({
+        "healthy": report.healthy,
+        "complete": report.is_complete(),
+        "remarks": report.remarks,
+        "tables": tables,
+        "log": report.log.map(|log| json!({
+            "commits": log.commits,
+            "last_stamp": log.last_stamp,
+            "dropped": log.dropped,
+            "damaged": log.damaged,
+        })),
+    })
+}
+
+fn table_object(table: &RepairedTable) -> Value {
+    let ranges = |ranges: &[KeyRange]| -> Vec<Value> {
+        let object = |range: &KeyRange| {
+            let mut object = Map::new();
+            insert_bytes(&mut object, "from", &range.from);
+            if let Some(to) = &range.to {
+                insert_bytes(&mut object, "to", to);
+            }
+            object.insert("why".to_owned(), range.why.clone().into());
+            Value::from(object)
+        };
+        ranges.iter().map(object).collect()
+    };
+    json!({
+        "name": table.name,
+        "records": table.records,
+        "lost": ranges(&table.lost),
+        "stale": ranges(&table.stale),
+        "large_values_lost": table.large_values_lost,
+    })
+}

@@ -1,0 +1,172 @@
+//! Backup, repair, the log, and the removal of many records, from the command line.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::{Directory, patch};
+
+/// Bytes at the start of a store that are no pages.
+const LABEL_BYTES: usize = 64 << 10;
+
+fn filled() -> Directory {
+    let directory = Directory::new();
+    let input: String = (0..3000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
+    directory.run_on(input, "load s - --format tsv").done();
+    directory
+}
+
+/// Damages all pages of a kind that hold `text`.
+fn damage(path: &Path, kind: u8, text: &[u8]) {
+    patch(path, |bytes| {
+        for page in bytes[LABEL_BYTES..].chunks_exact_mut(4096) {
+            if page[4] == kind && page.windows(text.len()).any(|window| window == text) {
+                page[100] ^= 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_backup_is_a_store_of_its_own() {
+    let directory = filled();
+    assert!(directory.run("backup s copy").done().starts_with("copied s as of commit "));
+    assert!(directory.run("check copy").done().contains("no damage found"));
+    assert_eq!(directory.run("scan copy").done(), directory.run("scan s").done());
+    directory.run("put copy new record").done();
+    directory.run("get s new").failed(1, &["no such key"]);
+    directory.run("backup s copy").failed(3, &["not blank", "--force"]);
+    let json: Value =
+        serde_json::from_str(&directory.run("backup s copy --force --json").done()).unwrap();
+    assert!(json["pages"].as_u64().unwrap() > 10 && json["stamp"].as_u64().unwrap() > 0);
+    directory.run("get copy new").failed(1, &["no such key"]);
+    // Another number of members.
+    directory.run("backup s stripe:unit=64KiB:a+b").done();
+    assert_eq!(directory.run("scan stripe:unit=64KiB:a+b --count").done(), "3000\n");
+    directory.run("backup nothing t").failed(3, &["there is no store"]);
+    assert!(!directory.path("t").exists());
+}
+
+#[test]
+fn a_backup_that_fails_leaves_nothing() {
+    let directory = filled();
+    damage(&directory.path("s"), 2, b"value 1500");
+    directory.run("backup s copy").failed(3, &["damaged", "qpair repair"]);
+    assert!(!directory.path("copy").exists());
+}
+
+#[test]
+fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
+    let directory = filled();
+    assert!(directory.run("repair s saved").done().contains("not damaged"));
+    assert!(!directory.path("saved").exists());
+    let before = std::fs::read(directory.path("s")).unwrap();
+    damage(&directory.path("s"), 2, b"value 1500");
+    let damaged = std::fs::read(directory.path("s")).unwrap();
+    assert_ne!(before, damaged);
+    let run = directory.run("repair s saved");
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    assert!(run.out.contains("lost: from key") && run.out.contains("saved what"), "{}", run.out);
+    assert_eq!(std::fs::read(directory.path("s")).unwrap(), damaged);
+    let left: u64 = directory.run("scan saved --count").done().trim().parse().unwrap();
+    assert!((2500..3000).contains(&left), "{left}");
+    assert!(directory.run("check saved").done().contains("no damage found"));
+    directory.run("repair s saved").failed(3, &["--force"]);
+    let run = directory.run("repair s saved --force --json");
+    let json: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((&json["healthy"], &json["tables"][0]["records"]), (&false.into(), &left.into()));
+    // What leads to the leaves is not needed.
+    let directory = filled();
+    damage(&directory.path("s"), 1, b"\0");
+    assert!(directory.run("repair s saved").done().contains("saved all of it"));
+    assert_eq!(directory.run("scan saved --count").done(), "3000\n");
+}
+
+#[test]
+fn a_closed_store_has_no_log() {
+    let directory = filled();
+    assert!(directory.run("log s").done().contains("it has no log"));
+    assert!(directory.run("log s --verify --json").done().contains("\"closed\":true"));
+    directory.run("log nothing").failed(3, &["there is no store"]);
+}
+
+/// A store that a killed load left, with commits in its log.
+fn crashed(directory: &Directory) -> bool {
+    let mut command = directory.command("load s - --format tsv --memory 1MiB --workers 1");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let input: String = (0..60_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
+    // It ends with the input still open, so that it cannot close the store.
+    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let grown = || std::fs::metadata(directory.path("s")).is_ok_and(|file| file.len() > 4 << 20);
+    while !grown() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    grown()
+}
+
+#[test]
+fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
+    let directory = Directory::new();
+    assert!(crashed(&directory));
+    let before = std::fs::read(directory.path("s")).unwrap();
+    let log = directory.run("log s").done();
+    assert!(log.contains("create tree 1 as table \"default\""), "{log:.300}");
+    assert!(log.contains("put    table \"default\" \"key 00000\" = "), "{log:.300}");
+    assert!(
+        log.contains(" behind the checkpoint at commit ") && log.contains("log 0 ends at lsn ")
+    );
+    let two = directory.run("log s --table default --from 5 --limit 2 --json").done();
+    let lines: Vec<Value> = two.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), lines[0]["stamp"].as_u64()), (3, Some(5)), "{two}");
+    assert_eq!(lines[1]["operations"][0]["table"], "default");
+    let end: Value =
+        serde_json::from_str(directory.run("log s --verify --json").done().trim()).unwrap();
+    assert_eq!((&end["damaged"], &end["closed"]), (&false.into(), &false.into()));
+    assert!(directory.run("repair s saved").done().contains("not damaged"));
+    assert!(before == std::fs::read(directory.path("s")).unwrap(), "looking changed the store");
+    // Damage in its midst.
+    directory.file("bad", &before);
+    let commits = end["commits"].as_u64().unwrap();
+    let text = format!("key {:05}", commits / 2);
+    patch(&directory.path("bad"), |bytes| {
+        let hits: Vec<usize> = bytes
+            .windows(text.len())
+            .enumerate()
+            .filter(|(_, window)| *window == text.as_bytes())
+            .map(|(at, _)| at)
+            .collect();
+        hits.into_iter().for_each(|at| bytes[at] ^= 1);
+    });
+    directory.run("log bad --verify").failed(1, &["damaged", "qpair repair"]);
+    let run = directory.run("repair bad saved");
+    assert!(run.code == Some(1) && run.out.contains("made again"), "{}{}", run.out, run.err);
+    assert!(directory.run("check saved").done().contains("no damage found"));
+    // A backup recovers first.
+    directory.run("backup s copy").done();
+    assert_eq!(directory.run("scan copy --count").done(), directory.run("scan s --count").done());
+}
+
+#[test]
+fn ranges_and_tables_are_removed() {
+    let directory = filled();
+    let removed = |words: &str| directory.run(&format!("delete s {words}")).done();
+    assert_eq!(removed("--prefix x"), "removed 0 records\n");
+    // Blanks part words here, so keys are given as digits.
+    assert_eq!(removed("--key-hex --prefix 6b6579203030"), "removed 1,000 records\n");
+    assert_eq!(directory.run("scan s --count").done(), "2000\n");
+    directory.run("delete s --from b --to a").failed(2, &["ends before it begins"]);
+    directory.run("delete s").failed(2, &["required"]);
+    directory.run("delete s k --from k").failed(2, &["cannot be used with"]);
+    assert_eq!(removed("--from a"), "removed 2,000 records\n");
+    directory.run("put s k v --table other").done();
+    directory.run("drop s other").done();
+    directory.run("drop s other").failed(1, &["no such table"]);
+    assert_eq!(directory.run("tables s").done(), "default\n");
+}

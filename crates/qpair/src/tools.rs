@@ -1,0 +1,75 @@
+//! Backup, repair, and a look at the log, by name.
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+
+use qpair_engine::{
+    BackupReport, LogDump, LogEntry, RepairReport, RepairStep, Result, Store, dump_log, repair,
+};
+
+use crate::members::Members;
+use crate::open::with_devices;
+use crate::options::Options;
+
+impl Options {
+    /// Makes a backup of an open store on these members, as [`Store::backup`] does; `progress` is told the pages done and all,
+    /// and may break it off. What is there already has to be blank, unless [`Options::force`] is set.
+    ///
+    /// # Errors
+    /// `Exists` if there is something; as [`Store::backup`]. Files made here are gone again then.
+    pub fn backup_of(
+        self,
+        store: &Store,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
+        with_devices(&self.format(true), &|(members, unit_bytes)| {
+            store.backup(members, unit_bytes, progress)
+        })
+    }
+
+    /// Saves what can be read of the damaged store on these members into a new one on those of `target`, which it makes only
+    /// if something is damaged. This store is not written to.
+    ///
+    /// # Errors
+    /// As [`qpair_engine::repair`], and as [`Options::open`] for the target. Files made for the target are gone again then.
+    pub fn repair_into(
+        self,
+        target: Self,
+        progress: &dyn Fn(RepairStep, u64, u64) -> ControlFlow<()>,
+    ) -> Result<RepairReport> {
+        let mut target = target.format(true);
+        // Durable once it is closed, and not to be used before.
+        target.store.log = false;
+        let new_files = Members::of(&target)?.missing();
+        let options = self.create(false).read_only(true);
+        let target = RefCell::new(target);
+        let repaired = with_devices(&options, &|(members, _)| {
+            let mut make = |page_size| {
+                let target = target.borrow().clone().page_size(page_size);
+                target.open()
+            };
+            repair(&members, &options.store, &mut make, progress)
+        });
+        if repaired.is_err() {
+            for path in new_files {
+                // The error on its way up is the one to tell.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        repaired
+    }
+
+    /// Reads the write-ahead log of the store on these members, which nobody has open, without recovering it; `each` is given
+    /// the commits in their order, and may break it off.
+    ///
+    /// # Errors
+    /// As [`qpair_engine::dump_log`].
+    pub fn dump_log(
+        self,
+        each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<LogDump> {
+        let options = self.create(false).read_only(true);
+        let each = RefCell::new(each);
+        with_devices(&options, &|(members, _)| dump_log(&members, &mut **each.borrow_mut()))
+    }
+}
