@@ -27,7 +27,7 @@ pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
 pub(crate) use reader::{EndReason, LogEnd, LogReader};
 pub(crate) use record::{Operation, Record, RecordBuilder};
-pub(crate) use writer::{LogWriter, PlannedWrite, WriteBuffer};
+pub(crate) use writer::{LogWriter, PlannedWrite};
 
 /// The u16 at `at`, if there are so many bytes.
 #[inline]

@@ -7,6 +7,7 @@ mod records;
 mod round_trip;
 mod speed;
 
+use super::reader::LogStep;
 use super::*;
 
 /// An operation that owns its bytes.
