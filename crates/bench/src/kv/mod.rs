@@ -175,6 +175,16 @@ pub trait KvSession {
     where
         Self: 'session;
 
+    /// Whether [`KvSession::fetch`] does something.
+    const FETCHES: bool = false;
+
+    /// Brings the page of a key into memory, outside of any transaction, where a client that waits for it holds nobody up: what
+    /// a transaction then reads under its locks is there already. Stores whose clients are threads do nothing.
+    fn fetch(&mut self, table: TableId, key: &[u8]) -> impl Future<Output = KvResult<()>> {
+        let _ = (table, key);
+        std::future::ready(Ok(()))
+    }
+
     /// Begins a transaction. One that was left open is rolled back.
     fn begin(&mut self, begin: Begin) -> impl Future<Output = KvResult<()>>;
 

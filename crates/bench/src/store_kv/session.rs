@@ -56,6 +56,14 @@ impl StoreSession {
 impl KvSession for StoreSession {
     type Loader<'session> = StoreLoader;
 
+    const FETCHES: bool = true;
+
+    async fn fetch(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
+        self.value.clear();
+        self.tables[table.index()].task().get_into(key, &mut self.value).await?;
+        Ok(())
+    }
+
     async fn begin(&mut self, begin: Begin) -> KvResult<()> {
         // What is open is rolled back by its drop, before the next one begins.
         self.open = None;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::kv::{KvResult, KvSession};
+use crate::kv::{Begin, KvResult, KvSession};
 
 use super::{Outcome, Terminal, now_us, read_for_update};
 use crate::tpcc::inputs::{Payment, Who};
@@ -12,6 +12,18 @@ use crate::tpcc::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, keys};
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn payment(&mut self, input: &Payment) -> KvResult<Outcome> {
         let &Payment { w, d, customer_w, customer_d, who, amount } = input;
+        if S::FETCHES {
+            let c = match who {
+                Who::Id(c) => c,
+                Who::Name(_) => {
+                    self.session.begin(Begin::read_only()).await?;
+                    let c = self.customer(customer_w, customer_d, who).await;
+                    self.session.rollback().await?;
+                    c?
+                }
+            };
+            self.session.fetch(CUSTOMER, &keys::customer(customer_w, customer_d, c)).await?;
+        }
         self.begin().await?;
 
         // The warehouse is the hottest: its lock comes last, and is followed by the first read.
