@@ -29,7 +29,7 @@ pub enum ErrorKind {
     NotAStore,
     /// A store of a version or with features that this software does not know.
     Version,
-    /// The store was not closed cleanly.
+    /// The store was not closed, and has to be recovered before it can be read.
     Unclean,
     /// A member of the store is missing, or in another's place.
     Member,

@@ -2,7 +2,7 @@
 
 use crate::log::{LogGeometry, LogMerge, LogPosition, LogReader, MergeStep, Record, describe};
 use crate::page::{Node, PAGE_SIZE_MAX, PAGE_SIZE_MIN, checksum, field};
-use crate::store::choose_label;
+use crate::store::{FORMAT_VERSION, choose_label};
 use crate::swip::Swip;
 
 /// Reads a page image in every way there is; nothing may panic.
@@ -54,10 +54,21 @@ pub fn read_labels(slots: &[u8], seal: bool) {
     let _ = choose_label(&slots);
 }
 
+/// Reads a checkpoint record (the first 512 bytes) and the description of an image (the rest); nothing may panic, and what is
+/// read is what would be written.
+pub fn read_checkpoint(bytes: &[u8]) {
+    let (record, image) = bytes.split_at(bytes.len().min(PAGE_SIZE_MIN));
+    let _ = crate::checkpoint::Record::decode(record);
+    if let Ok(image) = crate::checkpoint::Image::decode(image) {
+        let again = image.encode();
+        assert_eq!(crate::checkpoint::Image::decode(&again).ok(), Some(image));
+    }
+}
+
 /// Makes a label's magic number, version and checksum right.
 pub fn seal_label(slot: &mut [u8]) {
     slot[..8].copy_from_slice(b"qpair\r\n\x1a");
-    slot[8..12].copy_from_slice(&1u32.to_le_bytes());
+    slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     slot[12..16].fill(0);
     let sum = crc_fast::crc32_iscsi(slot);
     slot[12..16].copy_from_slice(&sum.to_le_bytes());

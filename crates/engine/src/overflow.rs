@@ -7,11 +7,13 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use qpair_block::{Completion, Request};
 use qpair_memory::FrameIndex;
 
+use crate::checkpoint::relieve;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::pool::state;
@@ -187,12 +189,6 @@ impl ReservedRun {
     pub(crate) fn keep_detached(&self) {
         self.kept.set(true);
     }
-
-    /// Something in the trees refers to the pages now.
-    pub(crate) fn keep(&self) {
-        self.kept.set(true);
-        current(|worker| worker.shared().space.attach(self.page_id, self.pages));
-    }
 }
 
 impl Drop for ReservedRun {
@@ -210,7 +206,17 @@ impl Drop for ReservedRun {
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let page_id = shared.space.reserve_detached(pages)?;
+    let page_id = loop {
+        let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+        match shared.space.reserve_detached(pages) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                if !relieve(completed).await? {
+                    return Err(error);
+                }
+            }
+            outcome => break outcome?,
+        }
+    };
     let descriptor = Descriptor {
         page_id,
         stamp: fastrand::u64(..),

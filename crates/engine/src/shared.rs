@@ -1,7 +1,7 @@
 //! What all workers of a store share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use qpair_block::BlockDevice;
@@ -74,11 +74,16 @@ pub(crate) struct Shared {
     pub(crate) opening: Arc<Alone>,
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
     roots: Mutex<BTreeMap<u32, Root>>,
+    /// The id of the next table. None is used twice in a life of the store: handles of a dropped table, and records of it
+    /// in the log, must not be taken for those of another.
+    next_tree: AtomicU32,
     /// Ids of the tables that were dropped since the store was opened, and whether there are any.
     dropped: Mutex<Vec<u32>>,
     any_dropped: AtomicBool,
     /// Those of which pages are being given back.
     dropping: Mutex<Vec<u32>>,
+    /// Generation of the labels, as all members have it.
+    pub(crate) generation: AtomicU64,
     /// The newest durable checkpoint's.
     record: Mutex<Record>,
     /// For each worker: a commit between its stamp and its record, which no other may come between.
@@ -115,8 +120,6 @@ impl Shared {
         tx: Tx,
         device: Arc<dyn BlockDevice>,
         page_size: usize,
-        read_only: bool,
-        store_id: [u8; 16],
         remotes: Vec<Arc<Remote>>,
         log: LogOptions,
     ) -> Self {
@@ -137,8 +140,8 @@ impl Shared {
             tx,
             device,
             page_size,
-            read_only,
-            store_id,
+            read_only: false,
+            store_id: [0; 16],
             remotes,
             canary: None,
             gate: Arc::default(),
@@ -146,10 +149,12 @@ impl Shared {
             checkpointing: Arc::default(),
             flushing: Arc::default(),
             opening: Arc::default(),
+            next_tree: AtomicU32::new(1),
             dropped: Mutex::default(),
             any_dropped: AtomicBool::new(false),
             dropping: Mutex::default(),
             roots: Mutex::default(),
+            generation: AtomicU64::new(0),
             record: Mutex::default(),
             recovered: OnceLock::new(),
             failure: OnceLock::new(),
@@ -167,6 +172,16 @@ impl Shared {
     /// Roots of all trees.
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An id that no tree has, nor had since the store was opened.
+    pub(crate) fn new_tree_id(&self) -> u32 {
+        self.next_tree.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that there is a tree with this id.
+    pub(crate) fn skip_tree_id(&self, id: u32) {
+        self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
 
     /// A table is gone: nothing may be put into it any more.
@@ -254,7 +269,7 @@ impl Shared {
             return Err(Error::with_hint(
                 ErrorKind::ReadOnly,
                 format!("the store is read-only since a write failed: {failure}"),
-                "mend the device, then restore the store from its source: what was written since it was opened may be lost",
+                "mend the device, then open the store again: what was acknowledged is recovered",
             ));
         }
         if self.read_only {

@@ -33,7 +33,9 @@ fn audit(store: &Store) -> (u64, usize, u64) {
     let values: Vec<u64> =
         accounts.range::<[u8], _>(..).unwrap().map(|entry| number(&entry.unwrap().1)).collect();
     let journal = store.existing_table("journal").unwrap().unwrap();
-    let entries = journal.range::<[u8], _>(..).unwrap().map(|entry| entry.unwrap()).count() as u64;
+    let entries =
+        journal.range::<[u8], _>(..).unwrap().inspect(|entry| assert!(entry.is_ok())).count()
+            as u64;
     (values.iter().sum(), values.len(), entries)
 }
 

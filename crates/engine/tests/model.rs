@@ -212,9 +212,7 @@ fn an_unsorted_load_changes_nothing() {
     assert!(table.bulk_load(records).is_err());
     compare(&table, &BTreeMap::new());
     let free = store.report().free_pages;
-    assert!(
-        free + 10 > store.report().pages,
-        "pages of the load were given back: {free} of {}",
-        store.report().pages
-    );
+    // What remains are the log's segments, and a few pages.
+    let pages = store.report().pages;
+    assert!(free + 4 * 128 + 40 > pages, "pages of the load were given back: {free} of {pages}");
 }

@@ -112,6 +112,76 @@ fn tables_that_are_made_and_dropped() {
     }
 }
 
+/// Ids of trees are not used twice: a table that is made after another was dropped is empty, whatever the log has of both,
+/// and it is no table that was dropped.
+#[test]
+fn a_table_made_after_one_that_was_dropped() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    for i in 0..3u8 {
+        let table = store.table("t").unwrap();
+        assert_eq!(content(&store, "t").len(), 0);
+        table.put(&[i], b"v").unwrap();
+        assert_eq!(table.get(&[i]).unwrap().unwrap(), b"v");
+        store.drop_table("t").unwrap();
+        assert_eq!(table.get(&[i]).unwrap_err().kind(), ErrorKind::NotFound);
+        while store.tables_being_dropped() > 0 {
+            std::thread::yield_now();
+        }
+    }
+    let table = store.table("t").unwrap();
+    table.put(b"k", b"v").unwrap();
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    drop(table);
+    store.close().unwrap();
+    for device in [copy, device] {
+        let store = Store::open(vec![device.clone()], &small(false)).unwrap();
+        assert_eq!(
+            content(&store, "t").into_iter().collect::<Vec<_>>(),
+            [(b"k".to_vec(), b"v".to_vec())]
+        );
+        store.close().unwrap();
+        common::assert_sound(&[device], PAGE);
+    }
+}
+
+/// A table that is dropped while an image is written that has it: the image needs its root as it was.
+#[test]
+fn tables_dropped_beside_checkpoints() {
+    for round in 0..20 {
+        let device = ram();
+        let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+        store.table("kept").unwrap().put(b"k", b"v").unwrap();
+        store.table("t").unwrap();
+        let other = store.clone();
+        let checkpoints = std::thread::spawn(move || {
+            for _ in 0..3 {
+                other.checkpoint().unwrap();
+            }
+        });
+        for _ in 0..round * 40 {
+            std::hint::spin_loop();
+        }
+        store.drop_table("t").unwrap();
+        store.table("another").unwrap();
+        store.drop_table("another").unwrap();
+        checkpoints.join().unwrap();
+        let copy = copy_of(device.as_ref(), device.size_bytes());
+        // As its last checkpoint has it, too, with what is being dropped.
+        let at_checkpoint = StoreOptions { at_checkpoint: true, ..small(false) };
+        let report =
+            Store::open(vec![copy.clone()], &at_checkpoint).unwrap().check(&|_, _| ()).unwrap();
+        assert!(report.is_sound() && report.leaked_pages == 0, "{report:#?}");
+        store.close().unwrap();
+        for device in [copy, device] {
+            let store = Store::open(vec![device.clone()], &small(false)).unwrap();
+            assert_eq!(store.table_names().unwrap(), ["kept"]);
+            store.close().unwrap();
+            common::assert_sound(&[device], PAGE);
+        }
+    }
+}
+
 #[test]
 fn a_store_that_was_not_closed_is_not_opened_for_reading_only() {
     let device = ram();

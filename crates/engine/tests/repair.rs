@@ -79,7 +79,7 @@ fn salvage(device: &Device) -> (RepairReport, BTreeMap<String, Model>) {
     if report.healthy {
         return (report, BTreeMap::new());
     }
-    assert_sound(&[target.clone()], PAGE);
+    assert_sound(std::slice::from_ref(&target), PAGE);
     let store = Store::open(vec![target], &existing(PAGE, 256)).unwrap();
     let tables = store.table_names().unwrap().into_iter().map(|name| {
         let table = store.existing_table(&name).unwrap().unwrap();
@@ -243,7 +243,8 @@ fn what_is_in_the_log() {
     let crashed = copy_of(device.as_ref(), device.size_bytes());
     drop(table);
     store.close().unwrap();
-    let dump = dump_log(&[crashed.clone()], &mut |_| ControlFlow::Continue(())).unwrap();
+    let dump =
+        dump_log(std::slice::from_ref(&crashed), &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((dump.commits, dump.damaged), (600, false), "{dump:#?}");
     // A leaf of the other table: all but its keys comes back, with the log.
     let leaf = used(&crashed)[&(2, 0)]
@@ -262,7 +263,7 @@ fn what_is_in_the_log() {
     assert_eq!(report.log.unwrap().commits, 600);
     // A block of the log: what is before it comes back.
     let mut entries = Vec::new();
-    dump_log(&[crashed.clone()], &mut |entry| {
+    dump_log(std::slice::from_ref(&crashed), &mut |entry| {
         entries.push((entry.stamp, entry.operations[0].text.clone()));
         ControlFlow::Continue(())
     })
@@ -280,7 +281,8 @@ fn what_is_in_the_log() {
         let mut bytes = read_bytes(copy.as_ref(), block, 512);
         bytes[at % 512] ^= 1;
         write_bytes(copy.as_ref(), block, &bytes);
-        let dump = dump_log(&[copy.clone()], &mut |_| ControlFlow::Continue(())).unwrap();
+        let dump =
+            dump_log(std::slice::from_ref(&copy), &mut |_| ControlFlow::Continue(())).unwrap();
         if dump.commits == 600 {
             continue;
         }

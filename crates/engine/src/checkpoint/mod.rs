@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use gate::{Gate, GateGuard};
 pub(crate) use image::Image;
 pub(crate) use record::{ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest};
-pub(crate) use sweep::{checkpoint, on_every_worker};
+pub(crate) use sweep::{checkpoint, on_every_worker, relieve};
 
 /// The epoch, and whether its image is being written. One word, so that both are read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

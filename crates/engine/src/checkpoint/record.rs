@@ -32,6 +32,8 @@ pub(crate) struct Record {
     pub(crate) image_checksum: u32,
     /// The store was closed: there is no log behind this checkpoint.
     pub(crate) closed: bool,
+    /// Generation of the labels when it was made: a member whose label is older was restored alone.
+    pub(crate) generation: u64,
 }
 
 impl Record {
@@ -42,7 +44,7 @@ impl Record {
         content
     }
 
-    fn words(&self) -> [u64; 7] {
+    fn words(&self) -> [u64; 8] {
         let flags = u64::from(self.closed) << 32 | u64::from(VERSION);
         [
             flags,
@@ -52,6 +54,7 @@ impl Record {
             self.image_pages,
             self.image_bytes,
             u64::from(self.image_checksum),
+            self.generation,
         ]
     }
 
@@ -62,7 +65,9 @@ impl Record {
             page.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
         };
         let flags = word(0)?;
-        if page[field::KIND] != PageKind::CheckpointRecord as u8 || flags as u32 != VERSION {
+        if page.get(field::KIND) != Some(&(PageKind::CheckpointRecord as u8))
+            || flags as u32 != VERSION
+        {
             return None;
         }
         let mut store_id = [0; 16];
@@ -75,6 +80,7 @@ impl Record {
             image_pages: word(4)?,
             image_bytes: word(5)?,
             image_checksum: word(6)? as u32,
+            generation: word(7)?,
             closed: flags >> 32 & 1 == 1,
         })
     }

@@ -123,7 +123,9 @@ impl Pool {
         self.take_place(space, &shared.checkpoints, frame, place);
         NodeMut::new(image.bytes_mut()).set_page_id(place);
         self.frames.set_page_id(copy, place);
-        self.frames.set_dirty(frame, false);
+        // Until the copy is written its place holds something else: the page must not leave memory as a clean one. Whether
+        // that write is over by then nobody keeps track of, so it is written once more when it leaves.
+        self.frames.set_dirty(frame, true);
         self.frames.set_epoch(frame, epoch.number);
         Ok(self.write_back(image, tag))
     }

@@ -44,10 +44,27 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     made
 }
 
+/// Makes a checkpoint if that may free space: pages that only the last image needs, and the log behind it. Whether the caller
+/// should try again; `completed` is how many checkpoints there were when it tried. The gate must not be entered.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub(crate) async fn relieve(completed: u64) -> Result<bool> {
+    let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
+    if shared.checkpoints.completed.load(Ordering::Relaxed) != completed {
+        return Ok(true);
+    }
+    if shared.space.retained() == 0 && shared.log_bytes.load(Ordering::Relaxed) == 0 {
+        return Ok(false);
+    }
+    checkpoint(&shared, false).await.map(|()| true)
+}
+
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.gate.close().await;
     // Nobody changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpoints.begin());
+    shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
     // What workers had under way when the epoch moved is over before anybody relies on it.
     settle(shared).await?;
@@ -241,6 +258,7 @@ async fn write_out(
         image_bytes: bytes.len() as u64,
         image_checksum: crc_fast::crc32_iscsi(&bytes),
         closed: last,
+        generation: shared.generation.load(Ordering::Acquire),
     };
     record.write(shared).await?;
     Ok(record)

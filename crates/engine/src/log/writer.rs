@@ -188,6 +188,7 @@ impl LogWriter {
     }
 
     /// Stamp of the last record that was appended; 0: there is none.
+    #[cfg(test)]
     pub(crate) fn appended_stamp(&self) -> u64 {
         self.appended_stamp
     }
@@ -228,6 +229,7 @@ impl LogWriter {
     }
 
     /// Offsets of all segments that belong to the log: with chunks in them, or to go on in.
+    #[cfg(test)]
     pub(crate) fn segments(&self) -> impl Iterator<Item = u64> + '_ {
         let used = self.segments.iter().map(|segment| segment.offset_bytes);
         used.chain(self.upcoming.iter().copied())
@@ -391,11 +393,13 @@ impl LogWriter {
     }
 
     /// Planned writes that are not known to be durable.
+    #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
     /// All of the log before this is durable.
+    #[cfg(test)]
     pub(crate) fn durable_lsn(&self) -> u64 {
         self.durable_lsn
     }

@@ -27,14 +27,14 @@ enum Taken {
 
 impl Pool {
     /// Moves the hands until `wanted` frames are freed or being written, or `budget` frames were passed.
-    /// Freed frames go to `freed`, writes to `writes` (tagged `write_tag`); how many frames were passed.
+    /// Freed frames go to `freed`, writes to `writes` (tagged `write_tag`; without one nothing is written); how many frames were
+    /// passed.
     pub(crate) fn sweep(
         &self,
         shared: &Shared,
         wanted: usize,
         budget: usize,
-        write_tag: u64,
-        may_write: bool,
+        write_tag: Option<u64>,
         freed: &mut Vec<FrameIndex>,
         writes: &mut Vec<Request>,
     ) -> usize {
@@ -68,7 +68,7 @@ impl Pool {
                 }
             }
             for &frame in &victims[..found] {
-                match self.take(shared, frame, write_tag, may_write) {
+                match self.take(shared, frame, write_tag) {
                     Taken::Freed => freed.push(frame),
                     Taken::Write(request) => writes.push(request),
                     Taken::Kept => {}
@@ -81,7 +81,7 @@ impl Pool {
     }
 
     /// Evicts one page if it may go.
-    fn take(&self, shared: &Shared, frame: FrameIndex, write_tag: u64, may_write: bool) -> Taken {
+    fn take(&self, shared: &Shared, frame: FrameIndex, write_tag: Option<u64>) -> Taken {
         let Ok(page) = self.frames.try_exclusive(frame) else { return Taken::Kept };
         // Only now does the state stand still.
         let now = self.frames.state(frame);
@@ -101,9 +101,7 @@ impl Pool {
         if !self.frames.is_dirty(frame) {
             return if self.unlink(page) { Taken::Freed } else { Taken::Kept };
         }
-        if !may_write {
-            return Taken::Kept;
-        }
+        let Some(write_tag) = write_tag else { return Taken::Kept };
         self.move_out(&shared.space, &shared.checkpoints, page, write_tag)
     }
 
@@ -173,7 +171,7 @@ impl Pool {
         if self.frames.state(frame) != state::COOLING {
             return None;
         }
-        match self.take(shared, frame, 0, false) {
+        match self.take(shared, frame, None) {
             Taken::Freed => Some(frame),
             Taken::Write(_) | Taken::Kept => None,
         }

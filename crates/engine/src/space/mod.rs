@@ -30,6 +30,8 @@ pub(crate) const RECORD_PAGES: u64 = 2;
 pub(crate) enum Purpose {
     /// Something new: refused while there is still space to write what is in memory out.
     New,
+    /// A segment of the log.
+    Log,
     /// A new place for a page that leaves memory.
     Eviction,
     /// A new place for a page that a checkpoint writes, or what belongs to the checkpoint itself.
@@ -47,6 +49,10 @@ pub(crate) struct Space {
     capacity: AtomicU64,
     /// Nothing is held back: recovery needs all there is.
     urgent: AtomicBool,
+    /// Pages that nothing new gets, so that the logs can go on until a checkpoint gives segments back.
+    log_pages: AtomicU64,
+    /// A page could not leave memory for want of space.
+    squeezed: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -198,6 +204,8 @@ impl Space {
             frames: u64::from(frames),
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
+            log_pages: AtomicU64::new(0),
+            squeezed: AtomicBool::new(false),
             inner: Mutex::new(inner),
         }
     }
@@ -219,6 +227,17 @@ impl Space {
     /// Holds nothing back from now on, or does again.
     pub(crate) fn set_urgent(&self, urgent: bool) {
         self.urgent.store(urgent, Ordering::Relaxed);
+    }
+
+    /// How many pages nothing new gets, beside those that what is in memory may need; none while the store recovers, since
+    /// what it makes again was there before.
+    pub(crate) fn keep_for_log(&self, pages: u64) {
+        self.log_pages.store(pages, Ordering::Relaxed);
+    }
+
+    /// Whether a page could not leave memory since the last checkpoint, for want of space.
+    pub(crate) fn is_squeezed(&self) -> bool {
+        self.squeezed.load(Ordering::Relaxed)
     }
 
     /// Pages that the device has room for.
@@ -275,13 +294,16 @@ impl Space {
         let written_out = inner.used.min(self.frames) + 32;
         let keep = match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
-            Purpose::New => written_out + written_out / 4,
+            Purpose::New => written_out + written_out / 4 + self.log_pages.load(Ordering::Relaxed),
+            Purpose::Log => written_out + written_out / 4,
+            // A checkpoint comes, and needs no place for a page that has one already.
+            Purpose::Eviction if self.is_squeezed() => written_out / 4,
             Purpose::Eviction => written_out,
             Purpose::Checkpoint => 0,
         };
         let mut refusal = None;
         if inner.free(self.capacity()) < count + keep {
-            refusal = self.grow(inner, count + keep).err();
+            refusal = self.grow(inner, count + keep, purpose).err();
         }
         if inner.free(self.capacity()) >= count + keep {
             if let Some(start) = inner.find(count, self.capacity()) {
@@ -289,11 +311,14 @@ impl Space {
                 return Ok(start);
             }
             // There is space, but not in a row.
-            refusal = self.grow(inner, count + keep + inner.free(self.capacity())).err();
+            refusal = self.grow(inner, count + keep + inner.free(self.capacity()), purpose).err();
             if let Some(start) = inner.find(count, self.capacity()) {
                 inner.take(start, count);
                 return Ok(start);
             }
+        }
+        if purpose == Purpose::Eviction {
+            self.squeezed.store(true, Ordering::Relaxed);
         }
         Err(refusal.unwrap_or_else(|| {
             Error::with_hint(
@@ -305,14 +330,15 @@ impl Space {
     }
 
     /// Makes the device larger, so that `free` pages are free.
-    fn grow(&self, inner: &mut Inner, free: u64) -> Result<()> {
+    fn grow(&self, inner: &mut Inner, free: u64, purpose: Purpose) -> Result<()> {
         let needed_bytes = (inner.taken + free) * self.page_size;
         let size_bytes = self.device.size_bytes();
         if needed_bytes > size_bytes {
-            if inner.refused_bytes.is_some_and(|refused| {
-                // Asking the system again and again would cost much where there is no space for long.
-                needed_bytes >= refused && inner.used % 64 != 0
-            }) {
+            // Pages that cannot leave memory try again all the time, which would cost much if the system was asked each time.
+            // Who wants something new asks: there may be room by now.
+            if purpose == Purpose::Eviction
+                && inner.refused_bytes.is_some_and(|refused| needed_bytes >= refused)
+            {
                 return Err(no_space(&*self.device, needed_bytes));
             }
             let step = (size_bytes / 4).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
@@ -420,11 +446,11 @@ impl Space {
     pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
         let mut inner = self.lock();
         // Asked under the lock: the image begins under it.
-        if inner.image.is_some() && of_image() {
-            if let Some(image) = &mut inner.image {
-                image.change(from, 1, false);
-                image.change(to, 1, true);
-            }
+        if let Some(image) = &mut inner.image
+            && of_image()
+        {
+            image.change(from, 1, false);
+            image.change(to, 1, true);
         }
         inner.give(from, 1);
     }
@@ -455,6 +481,7 @@ impl Space {
         if let Some(image) = inner.image.take() {
             inner.durable = image;
         }
+        self.squeezed.store(false, Ordering::Relaxed);
         inner.recount(self.capacity());
     }
 

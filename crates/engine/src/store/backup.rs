@@ -195,6 +195,7 @@ fn seal(
         image_bytes: image.len() as u64,
         image_checksum: crc_fast::crc32_iscsi(&image),
         closed: true,
+        generation: 0,
         ..held.record
     };
     let content = record.encode();

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, Weak};
 
 use qpair_block::Request;
+use qpair_memory::Blocked;
 
 use super::{Store, StoreInner, Table, make_room, merge_sparse};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,8 +14,10 @@ use crate::page::{Node, NodeInit, NodeMut};
 use crate::pool::state;
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
-use crate::task::{Worker, current, latch_free, run, verify};
-use crate::tree::{Batch, Change, Direction, Put, PutOutcome, Remove, Scan, Tree};
+use crate::task::{
+    Context, Descent, Need, Operation as Step, Worker, current, latch_free, run, verify,
+};
+use crate::tree::{Batch, Change, Direction, Prepare, Put, PutOutcome, Remove, Scan, Tree};
 
 /// Longest table name, bytes.
 const TABLE_NAME_LEN_MAX: usize = 128;
@@ -112,8 +115,7 @@ impl Store {
         if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
             return Ok(Table::new(self.inner.clone(), *tree));
         }
-        // Trees that are being dropped still have their ids.
-        let id = self.inner.shared.roots().keys().last().map_or(1, |last| last + 1);
+        let id = self.inner.shared.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
             let guard = inner.begin_commit().await?;
@@ -154,7 +156,14 @@ impl StoreInner {
 
     /// Commits a change of the catalog: the record of a table's name is put, or removed. The gate is entered.
     async fn define(&self, operation: Operation<'_>, name: &str, tree: Option<u32>) -> Result<u64> {
-        let shared = &self.shared;
+        let (shared, catalog) = (&self.shared, self.catalog()?);
+        // What can be refused is refused before the stamp is taken; after it only the store can fail.
+        let value_len = tree.map(|_| size_of::<u32>());
+        while let Err(needed_bytes) =
+            run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await?
+        {
+            make_room(self, catalog, name.as_bytes(), needed_bytes).await?;
+        }
         let bytes_max = 256 + name.len();
         let stamp = current(|worker| {
             let clock = &shared.tx.clock;
@@ -235,8 +244,7 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
         let _inside = shared.gate.enter().await?;
         run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
         if batch.len() == 0 && batch.next.is_none() {
-            drop_root_of(shared, tree);
-            return Ok(());
+            return run(shared, DropRoot { tree, descent: Descent::default() }).await;
         }
         let change = Change { stamp: shared.tx.clock.stable(), row: None };
         for index in 0..batch.len().min(EMPTY_BATCH) {
@@ -251,12 +259,33 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
 }
 
 /// Forgets an empty tree. Its frame stays pinned, since somebody may have a handle of it.
-fn drop_root_of(shared: &Shared, tree: Tree) {
-    shared.note_dropping(tree.id, false);
-    if shared.roots().remove(&tree.id).is_some() {
-        // A clean leaf is of no interest to checkpoints.
-        shared.pool.frames.set_dirty(tree.root, false);
-        shared.space.free(shared.pool.frames.page_id(tree.root), 1);
+struct DropRoot {
+    tree: Tree,
+    descent: Descent,
+}
+
+impl Step for DropRoot {
+    type Output = ();
+
+    fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
+        let (shared, root) = (context.shared, self.tree.root);
+        let page = shared.pool.frames.try_exclusive(root).map_err(|blocked| match blocked {
+            Blocked::InFlight => Need::Io(root),
+            Blocked::Contended => Need::Retry,
+        })?;
+        // The image under way lists the tree: it needs the root as it was.
+        context.begin_change(&page)?;
+        shared.note_dropping(self.tree.id, false);
+        if shared.roots().remove(&self.tree.id).is_some() {
+            // A clean leaf is of no interest to checkpoints.
+            shared.pool.frames.set_dirty(root, false);
+            shared.space.free(shared.pool.frames.page_id(root), 1);
+        }
+        Ok(())
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
     }
 }
 

@@ -45,7 +45,8 @@ impl CheckReport {
 /// What a check found of one tree. Pages that could not be read are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableCheck {
-    /// The table's name; the catalog's is `(catalog)`.
+    /// The table's name; the catalog's is `(catalog)`, that of a table whose pages are being given back `(being dropped)`, and
+    /// that of one whose name is lost has its number.
     pub name: String,
     /// Records.
     pub records: u64,
@@ -67,7 +68,8 @@ impl Store {
     /// `progress` is told the pages done and those to do.
     ///
     /// The store must be as it was opened. One that was opened for reading can be checked even if its catalog or its
-    /// list of free pages is damaged.
+    /// checkpoint is damaged. One that a crash left is checked as its last checkpoint has it, when it is opened with
+    /// [`StoreOptions::at_checkpoint`](crate::StoreOptions): commits behind that are not looked at.
     ///
     /// # Errors
     /// `Invalid` if the store was changed since it was opened, or is while it is checked, or on a worker; `Closed`, `NoMemory`.

@@ -6,7 +6,8 @@ use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, Member, Request, StripeDevice, WaitOptions,
 };
 
-use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock};
+use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
+use crate::checkpoint::Record;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs one request on a channel of its own; the buffer's bytes afterwards.
@@ -74,19 +75,86 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     Superblock::choose(&slots, name)
 }
 
-/// Writes the labels of all members for the next generation, durably. Member 0 speaks for the store, and is last: a crash
-/// on the way leaves it as it was, and others one generation ahead.
+/// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
+/// marked open, and last when it is marked clean.
 pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> Result<()> {
-    for (index, member) in members.iter().enumerate().rev() {
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    if superblock.state == StoreState::Clean {
+        order.reverse();
+    }
+    for index in order {
         let label = Superblock { member_index: index as u32, ..superblock.clone() };
-        transfer(member.as_ref(), vec![(label.slot_offset(), Some(label.encode().as_slice()))])?;
+        transfer(
+            members[index].as_ref(),
+            vec![(label.slot_offset(), Some(label.encode().as_slice()))],
+        )?;
     }
     Ok(())
 }
 
+/// What the members' labels say of their ages.
+#[derive(Debug, Default)]
+pub(crate) struct Generations {
+    /// The first member's.
+    first: u64,
+    /// The oldest label's generation, and its member.
+    oldest: Option<(u64, String)>,
+    /// Members other than the first are marked clean already.
+    closing: bool,
+}
+
+impl Generations {
+    fn note(&mut self, generation: u64, member: &str) {
+        if self.oldest.as_ref().is_none_or(|(oldest, _)| generation < *oldest) {
+            self.oldest = Some((generation, member.to_owned()));
+        }
+    }
+
+    /// Whether a crash left member 0 marked open for a generation that others are behind: it is written once more. A next one
+    /// would go over what those have.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.oldest.as_ref().is_some_and(|(oldest, _)| *oldest < self.first)
+    }
+
+    /// Whether the members fit the newest checkpoint. All labels were of its generation at least when it was made. A close
+    /// marks the members clean, with the next generation, after its record, and the first one last: if that one is further, so
+    /// are all.
+    ///
+    /// # Errors
+    /// `Member`: one is a copy of another time.
+    pub(crate) fn check(&self, record: &Record) -> Result<()> {
+        let closed = record.closed && self.first > record.generation;
+        let least = record.generation + u64::from(closed);
+        match &self.oldest {
+            Some((generation, member)) if *generation < least => {
+                Err(restored_alone(member, *generation, format!("the others of {least} at least")))
+            }
+            _ if self.closing && !record.closed => Err(Error::with_hint(
+                ErrorKind::Member,
+                "some members were closed, and the first was not: one was restored alone",
+                "restore the whole store, all members from one moment",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn restored_alone(member: &str, generation: u64, other: String) -> Error {
+    Error::with_hint(
+        ErrorKind::Member,
+        format!("{member} is of generation {generation}, {other}: a member was restored alone"),
+        "restore the whole store, all members from one moment",
+    )
+}
+
 /// Reads all members' labels, checks that they belong together, each in its place.
-pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
+///
+/// Labels of different generations are no error yet: a crash between their writes leaves them, even several times. The
+/// checkpoint record tells ([`Generations::check`]).
+pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
     let first = read(members[0].as_ref())?;
+    let mut generations = Generations { first: first.generation, ..Generations::default() };
+    generations.note(first.generation, &members[0].info().name);
     let names =
         || members.iter().map(|member| member.info().name.clone()).collect::<Vec<_>>().join(", ");
     if first.member_count as usize != members.len() {
@@ -118,21 +186,21 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<Superblock> {
                 "give the members in the order in which the store was made",
             ));
         }
-        let together = label.generation == first.generation && label.state == first.state;
-        // A crash between the labels leaves member 0 one generation behind others.
-        let between = label.generation == first.generation + 1;
-        if !together && !between {
-            return Err(Error::with_hint(
-                ErrorKind::Member,
-                format!(
-                    "{name} is of generation {}, member 0 of {}: a member was restored alone",
-                    label.generation, first.generation
-                ),
-                "restore the whole store from its source",
+        generations.note(label.generation, name);
+        // A crash in the middle of a close: this member's label was written, and member 0's was not.
+        let closing = first.state == StoreState::Open
+            && label.state == StoreState::Clean
+            && label.generation == first.generation + 1;
+        if label.generation > first.generation && !closing {
+            return Err(restored_alone(
+                &members[0].info().name,
+                first.generation,
+                format!("{name} of {}", label.generation),
             ));
         }
+        generations.closing |= closing;
     }
-    Ok(first)
+    Ok((first, generations))
 }
 
 /// Joins the members behind their labels.

@@ -25,6 +25,7 @@ pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
 pub use repair::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, repair};
 pub use report::{StoreReport, StoreStatistics};
+pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};
 pub(crate) use table::{bounds, check_sizes, make_room, merge_sparse, needs_overflow};
 
@@ -36,7 +37,7 @@ use std::task::{Context, Poll};
 
 use qpair_block::{BlockDevice, ChannelStatistics};
 
-use crate::checkpoint::{GateGuard, checkpoint, on_every_worker};
+use crate::checkpoint::{GateGuard, checkpoint, on_every_worker, relieve};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::{Alone, JoinHandle, Step, current, promise, stepped};
@@ -68,6 +69,9 @@ pub(crate) struct StoreInner {
     starting: Arc<Alone>,
     next_worker: AtomicUsize,
 }
+
+/// Room in the log that a commit of usual size needs, bytes.
+const LOG_ROOM_BYTES: usize = 4096;
 
 /// An open store. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
@@ -233,6 +237,7 @@ impl StoreInner {
             self.shared.fail(error.clone());
             return Err(error);
         }
+        self.shared.generation.store(next.generation, Ordering::Release);
         *label = next;
         self.shared.mark_open();
         Ok(())
@@ -248,6 +253,18 @@ impl StoreInner {
         self.begin_change()?;
         if !self.shared.logs_begun() {
             self.begin_logs().await?;
+        }
+        // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
+        loop {
+            let completed = self.shared.checkpoints.completed.load(Ordering::Relaxed);
+            match current(|worker| worker.make_log_room(LOG_ROOM_BYTES)).unwrap_or(Ok(())) {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    if !relieve(completed).await? {
+                        return Err(error);
+                    }
+                }
+                outcome => break outcome?,
+            }
         }
         self.shared.gate.enter().await
     }
@@ -265,6 +282,9 @@ impl StoreInner {
             });
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
             checkpoint(&self.shared, false).await?;
+            let pages =
+                u64::from(self.shared.log_geometry.segment_bytes) / self.shared.page_size as u64;
+            self.shared.space.keep_for_log(pages * self.shared.remotes.len() as u64);
         }
         self.shared.set_logs_begun();
         Ok(())

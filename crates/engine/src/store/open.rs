@@ -173,10 +173,23 @@ impl Store {
         let read_only = options.read_only
             || options.at_checkpoint
             || members.iter().any(|member| member.info().read_only);
-        let label =
-            if options.format { format(&members, options)? } else { labels::read_all(&members)? };
+        let (mut label, generations) = match options.format {
+            true => (format(&members, options)?, labels::Generations::default()),
+            false => labels::read_all(&members)?,
+        };
+        if generations.is_ahead() {
+            label.generation -= 1;
+        }
         let page_size = label.page_size as usize;
         for member in &members {
+            let (name, size_bytes) = (&member.info().name, member.size_bytes());
+            if size_bytes < LABEL_BYTES + label.stripe_unit_bytes {
+                return Err(Error::with_hint(
+                    ErrorKind::Corrupt,
+                    format!("{name} was cut short: it has {size_bytes} bytes, too few for pages"),
+                    "restore the store from a backup",
+                ));
+            }
             let block = member.info().logical_block_bytes;
             if page_size < block as usize || page_size > member.info().transfer_bytes_max as usize {
                 return Err(Error::new(
@@ -193,7 +206,7 @@ impl Store {
         if options.format {
             inner.begin_new()?;
         } else {
-            inner.take_up(options)?;
+            inner.take_up(options, &generations)?;
         }
         Ok(Self { inner })
     }
@@ -317,9 +330,12 @@ fn start(
             transaction_bytes_max: options.transaction_bytes_max,
         },
     );
-    let mut shared =
-        Shared::new(pool, space, tx, device, page_size, read_only, store_id, remotes, log);
+    // The first checkpoint of a new store is no close: no labels follow it.
+    let generation = if options.format { 0 } else { label.generation };
+    let mut shared = Shared::new(pool, space, tx, device, page_size, remotes, log);
     shared.canary = options.canary;
+    (shared.read_only, shared.store_id) = (read_only, store_id);
+    shared.generation = generation.into();
     let shared = Arc::new(shared);
     let crew = start_workers(&shared, options)?;
     Ok(StoreInner {

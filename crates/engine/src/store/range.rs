@@ -88,7 +88,7 @@ impl Cursor {
         Err(Error::with_hint(
             ErrorKind::Corrupt,
             "a leaf does not lie where its tree leads",
-            "`qpair check` names it; restore the store from its source",
+            "`qpair check` names it; restore the store from a backup",
         ))
     }
 

@@ -6,6 +6,7 @@ use qpair_block::ChannelStatistics;
 
 use super::Store;
 use crate::error::Result;
+use crate::shared::Recovered;
 use crate::task::current;
 
 /// Counters since the store was opened, over all workers.
@@ -46,6 +47,8 @@ pub struct StoreReport {
     pub id: String,
     /// Whether it refuses changes.
     pub read_only: bool,
+    /// What recovery did when it was opened, if there was one.
+    pub recovered: Option<Recovered>,
 }
 
 impl Store {
@@ -98,6 +101,7 @@ impl Store {
             created_s: label.created_s,
             id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             read_only: shared.check_writable().is_err(),
+            recovered: shared.recovered.get().copied(),
         }
     }
 }

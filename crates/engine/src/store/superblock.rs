@@ -161,12 +161,12 @@ impl Superblock {
                 format!(
                     "{name} is not a qpair store: where its label should be there are only zeroes"
                 ),
-                "if it was one, restore it from its source; to make a new store there, remove it first",
+                "if it was one, restore it from a backup; to make a new store there, remove it first",
             ),
             (_, true) => Error::with_hint(
                 ErrorKind::Corrupt,
                 format!("both labels of {name} are damaged"),
-                "restore the store from its source",
+                "restore the store from a backup",
             ),
             _ => Error::with_hint(
                 ErrorKind::NotAStore,

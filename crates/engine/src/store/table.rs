@@ -52,6 +52,7 @@ impl Table {
     /// # Errors
     /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.shared.check_table(self.tree.id)?;
         let mut value = Vec::new();
         match run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value)) {
             Some(Seen { found: Found::Value, .. }) => return Ok(Some(value)),
@@ -193,6 +194,7 @@ impl TaskTable {
     /// # Errors
     /// As [`TaskTable::get`]; `value` is then as it was.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.shared().check_table(self.table.tree.id)?;
         match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
             Found::Value => Ok(true),
             Found::Nothing => Ok(false),

@@ -11,7 +11,7 @@ use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
-use crate::checkpoint::{GateGuard, flush};
+use crate::checkpoint::{GateGuard, flush, relieve};
 use crate::error::{ErrorKind, Result};
 use crate::log;
 use crate::shared::Shared;
@@ -158,23 +158,18 @@ impl Work {
     }
 
     async fn phases(&mut self, shared: &Shared) -> Result<()> {
-        if self.phase == Phase::Prepare {
-            let Some(core) = &self.core else { return Ok(()) };
-            if self.inside.is_none() {
-                self.inside = Some(core.inner.clone().begin_commit().await?);
+        while self.phase == Phase::Prepare {
+            let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+            match self.begin(shared).await {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    // Nothing is changed yet: a checkpoint may free what only the last one needs.
+                    (self.inside, self.stamping) = (None, None);
+                    if !relieve(completed).await? {
+                        return Err(error);
+                    }
+                }
+                outcome => outcome?,
             }
-            if !core.large.is_empty() && shared.log.enabled {
-                // The record refers to their pages: those survive first.
-                flush(shared).await?;
-            }
-            self.prepare(shared).await?;
-            let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
-            if self.isolation() == Isolation::Serializable {
-                self.stamping = Some(stamping.enter().await);
-            } else if stamping.is_held() {
-                drop(stamping.enter().await);
-            }
-            self.take_stamp()?;
         }
         if self.phase == Phase::Compare {
             self.compare(shared).await?;
@@ -200,6 +195,26 @@ impl Work {
             let _ = merge_sparse(&core.inner, tree, &key).await;
         }
         Ok(())
+    }
+
+    /// Everything up to the stamp, which may be refused.
+    async fn begin(&mut self, shared: &Shared) -> Result<()> {
+        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+        if self.inside.is_none() {
+            self.inside = Some(core.inner.clone().begin_commit().await?);
+        }
+        if !core.large.is_empty() && shared.log.enabled {
+            // The record refers to their pages: those survive first.
+            flush(shared).await?;
+        }
+        self.prepare(shared).await?;
+        let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
+        if self.isolation() == Isolation::Serializable {
+            self.stamping = Some(stamping.enter().await);
+        } else if stamping.is_held() {
+            drop(stamping.enter().await);
+        }
+        self.take_stamp()
     }
 
     /// The same on a caller's thread, as far as it goes without waiting; `false` if it must go on on a worker.

@@ -122,7 +122,7 @@ impl RangeCursor {
             return Err(Error::with_hint(
                 ErrorKind::Corrupt,
                 "a leaf does not lie where its tree leads",
-                "`qpair check` names it; restore the store from its source",
+                "`qpair check` names it; restore the store from a backup",
             ));
         }
         // The part of the range that this batch is: both bounds, lower and upper.

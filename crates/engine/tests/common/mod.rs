@@ -102,6 +102,46 @@ pub(crate) fn copy_of(device: &dyn BlockDevice, size_bytes: u64) -> Arc<dyn Bloc
     copy
 }
 
+/// A page of a store with one member.
+pub(crate) fn read_page(device: &dyn BlockDevice, page_size: usize, page: u64) -> Vec<u8> {
+    read_bytes(device, LABEL_BYTES + page * page_size as u64, page_size)
+}
+
+/// What the newest checkpoint of a store with one member says, read as docs/design/checkpoints.md has it.
+pub(crate) struct Checkpoint {
+    pub(crate) closed: bool,
+    /// The pages of the image's description.
+    pub(crate) description: std::ops::Range<u64>,
+    /// Pages in use, the checkpoint's own included.
+    pub(crate) used: Vec<u64>,
+}
+
+pub(crate) fn checkpoint_of(device: &dyn BlockDevice, page_size: usize) -> Checkpoint {
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let half = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let record = (0..2)
+        .map(|page| read_page(device, page_size, page))
+        .max_by_key(|record| word(record, 88))
+        .unwrap();
+    assert_eq!(record[4], 4, "a checkpoint record");
+    let (first, pages, bytes) = (word(&record, 104), word(&record, 112), word(&record, 120));
+    let mut image = Vec::new();
+    for page in first..first + pages {
+        image.extend_from_slice(&read_page(device, page_size, page)[64..]);
+    }
+    image.truncate(bytes as usize);
+    let (roots, logs) = (half(&image, 0), half(&image, 4));
+    let mut at = 8 + roots as usize * 12;
+    for _ in 0..logs {
+        at += 4 + half(&image, at) as usize;
+    }
+    let words = word(&image, at) as usize;
+    let used = (0..words as u64 * 64)
+        .filter(|page| word(&image, at + 8 + (page / 64) as usize * 8) >> (page % 64) & 1 == 1)
+        .collect();
+    Checkpoint { closed: word(&record, 80) >> 32 & 1 == 1, description: first..first + pages, used }
+}
+
 /// Checks the store on these members, which must be closed and sound, and without lost pages.
 pub(crate) fn assert_sound(
     members: &[Arc<dyn BlockDevice>],

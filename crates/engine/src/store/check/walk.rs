@@ -49,6 +49,8 @@ pub(super) struct Walk<'a> {
     /// Ids of the trees in the report's tables.
     tree_ids: Vec<u32>,
     faults: u64,
+    /// Something is wrong with a page of the catalog.
+    catalog_is_damaged: bool,
     /// Pages that the members have room for.
     pages: u64,
     stripe_unit_bytes: u64,
@@ -72,6 +74,7 @@ impl<'a> Walk<'a> {
             report: CheckReport::default(),
             tree_ids: Vec::new(),
             faults: 0,
+            catalog_is_damaged: false,
             pages,
             stripe_unit_bytes,
             claimed: vec![0; pages.div_ceil(64) as usize],
@@ -87,12 +90,13 @@ impl<'a> Walk<'a> {
     pub(super) fn run(mut self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
         let inner = self.inner;
         let workers = inner.shared.remotes.len();
-        let total = inner.shared.space.counts().0;
-        self.report.free_pages = self.pages.saturating_sub(total);
+        let used = inner.shared.space.counts().0;
+        self.report.free_pages = self.pages.saturating_sub(used);
         if let Some(error) = inner.image_fault.get() {
             self.fault(error.context().to_owned());
         }
         self.claim_own();
+        let total = used.saturating_sub(self.claimed_pages);
         if let Some(root) = self.root_of(0) {
             self.add_tree("(catalog)".to_owned(), 0, root, "the checkpoint");
         }
@@ -108,7 +112,12 @@ impl<'a> Walk<'a> {
                 let task = inner.spawn_on(self.next_worker, move || read_all(shared, jobs));
                 self.running.push_back(task);
             }
-            let Some(task) = self.running.pop_front() else { break };
+            let Some(task) = self.running.pop_front() else {
+                if self.add_nameless() {
+                    continue;
+                }
+                break;
+            };
             for finding in task.join()?? {
                 self.take(finding);
             }
@@ -131,6 +140,26 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Adds the trees that the checkpoint lists and no record of the catalog names, once all others were walked; whether
+    /// there are any. They are being dropped, unless the record that names them is what is damaged.
+    fn add_nameless(&mut self) -> bool {
+        let known = &self.tree_ids;
+        let roots = self.inner.shared.roots();
+        let nameless: Vec<u32> = roots.keys().filter(|id| !known.contains(id)).copied().collect();
+        drop(roots);
+        let before = self.roots.len();
+        for tree_id in nameless {
+            let name = match self.catalog_is_damaged {
+                false => "(being dropped)".to_owned(),
+                true => format!("(tree {tree_id}, without a name)"),
+            };
+            if let Some(root) = self.root_of(tree_id) {
+                self.add_tree(name, tree_id, root, "the checkpoint");
+            }
+        }
+        self.roots.len() > before
+    }
+
     /// Where the checkpoint has the root of a tree. The store was not changed since it was opened.
     fn root_of(&mut self, tree_id: u32) -> Option<u64> {
         match self.inner.shared.roots().get(&tree_id) {
@@ -151,6 +180,7 @@ impl<'a> Walk<'a> {
     fn page_fault(&mut self, table: usize, page_id: u64, what: &str) {
         let place = self.place_of(page_id);
         let name = &self.report.tables[table].name;
+        self.catalog_is_damaged |= self.tree_ids.get(table) == Some(&0);
         self.fault(format!("table {name}: page {page_id}, {place}, {what}"));
     }
 

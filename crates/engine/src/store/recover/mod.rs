@@ -7,10 +7,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::catalog::{decode, make_tree, open_tree};
+use super::labels::Generations;
 use super::{StoreInner, StoreOptions, Table};
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::shared::{Recovered, Root};
+use crate::shared::{Recovered, Root, Shared};
 use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
 use redo::Lanes;
@@ -28,11 +29,18 @@ impl StoreInner {
     }
 
     /// Takes up what the newest checkpoint says.
-    pub(super) fn take_up(self: &Arc<Self>, options: &StoreOptions) -> Result<()> {
-        let image = self.load_image();
+    pub(super) fn take_up(
+        self: &Arc<Self>,
+        options: &StoreOptions,
+        generations: &Generations,
+    ) -> Result<()> {
+        let image = self.load_image(generations);
         let mut logs = Vec::new();
         match image {
-            Ok((record, _)) if !record.closed && options.read_only && !options.at_checkpoint => {
+            // The device may be what cannot be written, too.
+            Ok((record, _))
+                if !record.closed && self.shared.read_only && !options.at_checkpoint =>
+            {
                 return Err(Error::with_hint(
                     ErrorKind::Unclean,
                     format!(
@@ -49,17 +57,21 @@ impl StoreInner {
                 self.shared.space.detach(record.image_page, record.image_pages);
                 *self.shared.roots() =
                     image.roots.iter().map(|(tree, page)| (*tree, Root::Closed(*page))).collect();
+                image.roots.keys().for_each(|id| self.shared.skip_tree_id(*id));
                 self.shared.replace_record(record);
             }
             // What is damaged can still be checked by who only reads.
-            Err(error) if self.shared.read_only => {
+            Err(error) if self.shared.read_only && error.kind() != ErrorKind::Member => {
                 let _ = self.image_fault.set(error);
             }
             Err(error) => return Err(error),
         }
         let record = self.shared.record();
         self.shared.tx.clock.start(record.stamp);
-        let catalog = self.open_tree(0);
+        let catalog = match self.image_fault.get() {
+            Some(fault) => Err(fault.clone()),
+            None => self.open_tree(0),
+        };
         if !self.shared.read_only
             && let Err(error) = catalog
         {
@@ -130,12 +142,18 @@ impl StoreInner {
             shared.tx.clock.start(end.next_stamp - 1);
             // The next life's logs, and the checkpoint that begins it. Until that is durable all this can begin anew.
             inner.begin_change()?;
-            inner.begin_logs().await?;
-            if !shared.log.enabled {
+            let begun = inner.begin_logs().await;
+            let no_space = matches!(&begun, Err(error) if error.kind() == ErrorKind::NoSpace);
+            if no_space || !shared.log.enabled {
                 checkpoint(&shared, false).await?;
             }
             for first in log_runs {
                 shared.space.free(first, pages);
+            }
+            match no_space {
+                // With what the old logs were in.
+                true => inner.begin_logs().await?,
+                false => begun?,
             }
             let _ =
                 shared.recovered.set(Recovered { commits: end.taken, dropped: end.dropped, bytes });
@@ -155,6 +173,7 @@ impl StoreInner {
 
     /// Makes the table that the log says was made.
     async fn create_again(&self, id: u32, name: &str) -> Result<()> {
+        self.shared.skip_tree_id(id);
         if self.tree_for_redo(id).await?.is_none() {
             make_tree(&self.shared, id).await?;
         }
@@ -201,32 +220,41 @@ impl StoreInner {
         Ok(())
     }
 
-    fn load_image(&self) -> Result<(Record, Image)> {
+    fn load_image(&self, generations: &Generations) -> Result<(Record, Image)> {
         let shared = self.shared.clone();
         let name = self.members[0].info().name.clone();
+        let no_record = format!("{name} has no checkpoint record that can be read");
+        let newest =
+            self.block_on(move || async move { Ok(read_newest(&shared, shared.store_id).await) })?;
+        let record = newest.ok_or_else(|| {
+            Error::with_hint(ErrorKind::Corrupt, no_record, "restore the store from a backup")
+        })?;
+        generations.check(&record)?;
+        let shortest = self.members.iter().min_by_key(|member| member.size_bytes());
+        let name = shortest.map_or(name, |member| member.info().name.clone());
+        let shared = self.shared.clone();
         self.block_on(move || async move {
-            let record = read_newest(&shared, shared.store_id).await.ok_or_else(|| {
-                Error::with_hint(
-                    ErrorKind::Corrupt,
-                    format!("{name} has no checkpoint record that can be read"),
-                    "restore the store from a backup",
-                )
-            })?;
+            let end = record.image_page.saturating_add(record.image_pages);
+            if end > shared.space.capacity() {
+                return Err(cut_short(&name, end, &shared));
+            }
             let image = Image::decode(&read_image(&shared, &record).await?)?;
             let end = image.pages.end();
             if end > shared.space.capacity() {
-                return Err(Error::with_hint(
-                    ErrorKind::Corrupt,
-                    format!(
-                        "{name} was cut short: the store has pages up to {end}, its members hold {}",
-                        shared.space.capacity()
-                    ),
-                    "restore the store from a backup",
-                ));
+                return Err(cut_short(&name, end, &shared));
             }
             Ok((record, image))
         })
     }
+}
+
+fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
+    let room = shared.space.capacity();
+    Error::with_hint(
+        ErrorKind::Corrupt,
+        format!("{name} was cut short: the store has pages up to {end}, its members hold {room}"),
+        "restore the store from a backup",
+    )
 }
 
 /// What cannot be recovered, and what is left to do.

@@ -57,16 +57,21 @@ impl Worker {
         let before = freed.len();
         // As many writes in flight as the pool can spare; reads must find room on the device too.
         let may_write = self.shared.failure().is_none() && pending < pool.local_max;
-        let write_tag = tag(Tag::WriteBack, self.shared.checkpoints.phase());
+        // Read once: a write is counted in the phase that its tag names.
+        let phase = self.shared.checkpoints.phase();
+        let write_tag = tag(Tag::WriteBack, phase);
         pool.sweep(
             &self.shared,
             wanted,
             (wanted * 16).max(512),
-            write_tag,
-            may_write,
+            may_write.then_some(write_tag),
             &mut freed,
             &mut writes,
         );
+        if self.shared.space.is_squeezed() && self.shared.failure().is_none() {
+            // Pages that were written for an image can leave without taking space, and what only the last one needs is free.
+            self.begin_checkpoint();
+        }
         let made = freed.len() - before;
         *self.free.borrow_mut() = freed;
         self.write_backs.set(self.write_backs.get() + writes.len() as u32);
@@ -75,7 +80,7 @@ impl Worker {
             self.begin_checkpoint();
         }
         for request in writes {
-            self.begin_transfer();
+            self.begin_transfer_in(phase);
             self.submit(request);
         }
         if self.free.borrow().len() > 2 * pool.local_max {

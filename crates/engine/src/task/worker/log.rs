@@ -67,7 +67,7 @@ impl Worker {
         }
         let pages =
             u64::from(self.shared.log_geometry.segment_bytes) / self.shared.page_size as u64;
-        let first = self.shared.space.allocate_detached(pages, Purpose::New)?;
+        let first = self.shared.space.allocate_detached(pages, Purpose::Log)?;
         Ok(self.shared.offset_bytes(first))
     }
 
@@ -105,12 +105,24 @@ impl Worker {
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn expect_commit(&self, bytes_max: usize) -> Result<()> {
+        self.make_log_room(bytes_max)?;
+        if self.log.writer.borrow().is_none() {
+            return Ok(());
+        }
+        self.shared.durable.expect(self.number, self.shared.next_stamp());
+        Ok(())
+    }
+
+    /// Takes segments until a commit of so many bytes fits.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn make_log_room(&self, bytes_max: usize) -> Result<()> {
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return Ok(()) };
         while writer.needs_segment() || writer.room_bytes() < bytes_max {
             writer.give_segment(self.new_segment()?);
         }
-        self.shared.durable.expect(self.number, self.shared.next_stamp());
         Ok(())
     }
 

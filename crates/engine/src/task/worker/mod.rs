@@ -212,6 +212,10 @@ impl Worker {
         &self.shared
     }
 
+    pub(crate) fn shared_arc(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }

@@ -130,7 +130,7 @@ impl Worker {
         Some(Error::with_hint(
             ErrorKind::Corrupt,
             format!("page {page_id} {what}, though its checksum is right"),
-            "something other than this software wrote it; restore the store from its source",
+            "something other than this software wrote it; restore the store from a backup",
         ))
     }
 
@@ -169,9 +169,15 @@ impl Worker {
     #[inline(always)]
     pub(super) fn begin_transfer(&self) -> u64 {
         let phase = self.shared.checkpoints.phase();
+        self.begin_transfer_in(phase);
+        phase
+    }
+
+    /// The same in a phase that was looked up before, in this turn.
+    #[inline(always)]
+    pub(super) fn begin_transfer_in(&self, phase: u64) {
         let pending = &self.transfers[phase as usize];
         pending.set(pending.get() + 1);
-        phase
     }
 
     #[inline(always)]
@@ -249,6 +255,6 @@ fn corrupt(what: &str, page_size: usize, page_id: u64) -> Error {
             "page {page_id}, at byte {} of the store's pages, {what}",
             page_id * page_size as u64
         ),
-        "the device or something else changed it; `qpair check` lists all such pages; restore the store from its source",
+        "the device or something else changed it; `qpair check` lists all such pages; restore the store from a backup",
     )
 }
