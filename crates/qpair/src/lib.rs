@@ -39,7 +39,7 @@
 //! let found = store.spawn(move || async move { task.get(b"turing").await }).join()??;
 //! assert_eq!(found.as_deref(), Some(&b"1912"[..]));
 //!
-//! // Until then nothing is promised to survive power loss; a store that was not closed is refused.
+//! // Each change survived power loss when its call returned. A store that is closed has nothing to recover when it is opened.
 //! store.close()?;
 //! # std::fs::remove_file(&path).ok();
 //! # Ok(())
@@ -67,12 +67,13 @@ pub use options::Options;
 pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
-    BackupReport, BulkLoader, Commit, Durability, Error, ErrorKind, Isolation, JoinHandle,
-    KEY_LEN_MAX, KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, PAGE_SIZE_MAX,
-    PAGE_SIZE_MIN, Range, RepairReport, RepairStep, RepairedLog, RepairedTable, Result, Savepoint,
-    Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table, TaskRange, TaskSnapshot,
-    TaskStore, TaskTable, TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo,
-    TransactionOptions, TransactionRange, TransactionState, VALUE_LEN_MAX, key_len_max, yield_now,
+    BackupReport, BulkLoader, CheckReport, Commit, Durability, Error, ErrorKind, Isolation,
+    JoinHandle, KEY_LEN_MAX, KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, PAGE_SIZE_MAX,
+    PAGE_SIZE_MIN, Range, Recovered, RecoveryProgress, RepairReport, RepairStep, RepairedLog,
+    RepairedTable, Result, Savepoint, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics,
+    Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
+    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
+    TransactionState, VALUE_LEN_MAX, key_len_max, yield_now,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 pub use report::{OpenReport, PassedOver};

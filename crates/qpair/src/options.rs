@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use qpair_block::{DeviceSpec, parse_bytes};
-use qpair_engine::{Error, Result, Store, StoreOptions};
+use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 
 use crate::report::OpenReport;
@@ -119,9 +119,42 @@ impl Options {
         self
     }
 
-    /// Whether to keep a write-ahead log; yes if not said. Without one a crash leaves the store as its last checkpoint has it.
+    /// Keep a write-ahead log; yes if not said. Without one a crash leaves the store as its last checkpoint has it.
     pub fn log(mut self, log: bool) -> Self {
         self.store.log = log;
+        self
+    }
+
+    /// When changes that are not part of a transaction return; when they survive power loss, if not said.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.store.durability = durability;
+        self
+    }
+
+    /// Wait until each write of the log survives power loss; yes if not said. Without, commits survive the end of the
+    /// process, and power loss may take the last of them.
+    pub fn log_flushed(mut self, flushed: bool) -> Self {
+        self.store.log_flushed = flushed;
+        self
+    }
+
+    /// Bytes of log after which a checkpoint begins, which bounds the time that recovery takes; 256 MiB if not said.
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
+        self.store.checkpoint_bytes = bytes;
+        self
+    }
+
+    /// Told how far recovery is, if there is one.
+    pub fn progress(mut self, progress: RecoveryProgress) -> Self {
+        self.store.progress = progress;
+        self
+    }
+
+    /// Open the store as its last checkpoint has it, for reading only: commits in the log behind it are left out. For looking
+    /// at a store that cannot be recovered, or should not be.
+    pub fn at_checkpoint(mut self, at_checkpoint: bool) -> Self {
+        self.store.at_checkpoint = at_checkpoint;
+        self.store.read_only |= at_checkpoint;
         self
     }
 
