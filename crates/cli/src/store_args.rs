@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use qpair::{ErrorKind, Mode, OpenReport, Options, Store, Table, parse_bytes};
+use indicatif::{ProgressBar, ProgressStyle};
+use qpair::{
+    Durability, ErrorKind, Mode, OpenReport, Options, RecoveryProgress, Store, Table, parse_bytes,
+};
 
 use crate::failure::{Exit, Failure, Result};
+use crate::text::{count, counted};
 
 /// Arguments that name a store and say with what to serve it.
 #[derive(Args, Debug)]
@@ -54,6 +58,19 @@ pub(crate) struct CreateArgs {
     init_force: bool,
 }
 
+/// How changes are made durable.
+#[derive(Args, Debug)]
+pub(crate) struct LogArgs {
+    /// Keep no log while this runs: a crash leaves the store as its last checkpoint has it
+    #[arg(long, help_heading = "Store")]
+    no_log: bool,
+
+    /// When a change counts as made: sync, when it survives power loss; group, the same, together with others; async, at once.
+    /// At the command's end all of them survive [default: sync; async for loads]
+    #[arg(long, value_name = "WHEN", value_parser = parse_durability, help_heading = "Store")]
+    durability: Option<Durability>,
+}
+
 /// Which table.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
@@ -81,9 +98,32 @@ impl StoreArgs {
             .buffered(self.buffered)
     }
 
-    /// Opens the store to look at it.
+    /// Opens the store to look at it. One that was not closed is recovered first, if it can be written.
     pub(crate) fn open_to_read(&self, effort: Effort) -> Result<(Store, OpenReport)> {
-        tell(self.options(effort).create(false).read_only(true))
+        let options = self.options(effort).create(false);
+        match options.clone().read_only(true).open_with_report() {
+            Err(error) if error.kind() == ErrorKind::Unclean => {
+                let (store, report) = open_showing(options.clone())?;
+                if let Some(why) = report.not_writable {
+                    let name = self.store.display();
+                    return Err(Failure::from(why).context(format!("{name} was not closed, and")));
+                }
+                store.close()?;
+                tell(options.read_only(true))
+            }
+            opened => told(opened?),
+        }
+    }
+
+    /// Opens the store to check it; whether that is as its last checkpoint has it, since it was not closed.
+    pub(crate) fn open_to_check(&self) -> Result<(Store, bool)> {
+        let options = self.options(Effort::Large).create(false).read_only(true);
+        match options.clone().open_with_report() {
+            Err(error) if error.kind() == ErrorKind::Unclean => {
+                Ok((tell(options.at_checkpoint(true))?.0, true))
+            }
+            opened => Ok((told(opened?)?.0, false)),
+        }
     }
 
     /// Opens the store to look at it; one that was left by a crash is recovered first.
@@ -92,7 +132,7 @@ impl StoreArgs {
             Ok(opened) => Ok(opened),
             Err(error) if error.kind() == ErrorKind::Unclean => {
                 eprintln!("qpair: note: {} was not closed; recovering it", self.store.display());
-                self.open_to_write(effort, None)
+                self.open_to_write(effort, None, None)
             }
             Err(error) => Err(error.into()),
         }
@@ -118,8 +158,17 @@ impl StoreArgs {
         &self,
         effort: Effort,
         create: Option<&CreateArgs>,
+        log: Option<&LogArgs>,
     ) -> Result<(Store, OpenReport)> {
         let mut options = self.options(effort).create(create.is_some());
+        if let Some(log) = log {
+            // Who loads much waits for the end.
+            let usual = match effort {
+                Effort::Small => Durability::Sync,
+                Effort::Large => Durability::Async,
+            };
+            options = options.log(!log.no_log).durability(log.durability.unwrap_or(usual));
+        }
         if let Some(create) = create {
             let page_size = usize::try_from(create.page_size).unwrap_or(usize::MAX);
             options = options
@@ -128,7 +177,7 @@ impl StoreArgs {
                 .format(create.init || create.init_force)
                 .force(create.init_force);
         }
-        let (store, report) = tell(options)?;
+        let (store, report) = open_showing(options)?;
         match report.not_writable {
             None => Ok((store, report)),
             Some(error) => {
@@ -157,13 +206,51 @@ impl TableArgs {
     }
 }
 
+/// Opens to write, and shows how far recovery is, on a terminal, and what it did.
+fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("recovering {wide_bar} {percent:>3} %") {
+        bar.set_style(style);
+    }
+    let shown = bar.clone();
+    let progress = RecoveryProgress::new(move |done, total| {
+        shown.set_length(total);
+        shown.set_position(done);
+    });
+    let opened = tell(options.progress(progress));
+    bar.finish_and_clear();
+    if let Ok((store, _)) = &opened
+        && let Some(recovered) = store.report().recovered
+    {
+        let commits = counted(recovered.commits, "commit");
+        let left_out = match recovered.dropped {
+            0 => String::new(),
+            dropped => format!(", {} that nobody was told of left out", count(dropped)),
+        };
+        eprintln!("qpair: note: the store was not closed; recovered {commits}{left_out}");
+    }
+    opened
+}
+
 /// Opens, and says what people should know of how.
 fn tell(options: Options) -> Result<(Store, OpenReport)> {
-    let (store, report) = options.open_with_report()?;
+    told(options.open_with_report()?)
+}
+
+fn told((store, report): (Store, OpenReport)) -> Result<(Store, OpenReport)> {
     for passed_over in &report.passed_over {
         eprintln!("qpair: note: using {}, {passed_over}", report.interface);
     }
     Ok((store, report))
+}
+
+fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
+    match text {
+        "sync" => Ok(Durability::Sync),
+        "group" => Ok(Durability::Group),
+        "async" => Ok(Durability::Async),
+        _ => Err("it is sync, group or async".to_owned()),
+    }
 }
 
 pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {

@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs};
+use crate::store_args::StoreArgs;
 use crate::text::{count, counted, escape, size};
 
 /// Check a store: read every page of it
 ///
 /// Checksums, places, the order of keys, large values, and that nothing is used twice. The store is not changed. Damage
-/// is listed with its page and its place in the file.
+/// is listed with its page and its place in the file. A store that was not closed is checked as its last checkpoint has it:
+/// commits in the log behind that are not looked at.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> Result<Exit> {
-        let (store, _) = self.store.open_to_read(Effort::Large)?;
+        let (store, at_checkpoint) = self.store.open_to_check()?;
         let page_size = store.report().page_size as u64;
         let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
         if let Ok(style) =
@@ -73,6 +74,7 @@ impl Check {
                 .collect();
             let object = json!({
                 "sound": report.is_sound(),
+                "at_checkpoint": at_checkpoint,
                 "pages_checked": report.pages_checked,
                 "tables": tables,
                 "faults": report.faults,
@@ -108,6 +110,9 @@ impl Check {
                     "{leaked} lost: not in use, yet not free; no record is affected"
                 ))?;
             }
+            if at_checkpoint {
+                out.line("the store was not closed: checked as its last checkpoint has it, without the commits in the log behind that")?;
+            }
             if report.is_sound() {
                 out.line("no damage found")?;
             }
@@ -126,6 +131,6 @@ impl Check {
         let faults = counted(report.faults.len() as u64, "fault");
         let message = format!("{} is damaged: {faults}", self.store.store.display());
         Err(Failure::new(Exit::Negative, message)
-            .hint("records on other pages can still be read; load the store anew from its source"))
+            .hint("records on other pages can still be read; restore the store from a backup"))
     }
 }

@@ -58,7 +58,7 @@ impl Delete {
     }
 
     fn one(&self, key: &[u8]) -> Result<Exit> {
-        let (store, _) = self.store.open_to_write(Effort::Small, None)?;
+        let (store, _) = self.store.open_to_write(Effort::Small, None, None)?;
         let table = self.table.existing(&store)?;
         // Looked up first: a store in which nothing changes stays as it is.
         let found = match table.get(key) {
@@ -84,7 +84,7 @@ impl Delete {
         };
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let (store, _) = self.store.open_to_write(Effort::Large, None)?;
+        let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
         let table = self.table.existing(&store)?;
         let removed = table.delete_range::<[u8], _>((from, to));
         drop(table);

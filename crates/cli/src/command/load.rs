@@ -15,7 +15,7 @@ use crate::load::{
     put_all,
 };
 use crate::output::Output;
-use crate::store_args::{CreateArgs, Effort, StoreArgs, TableArgs};
+use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 use crate::text::{counted, size};
 
 /// Tasks per worker that put records.
@@ -88,6 +88,9 @@ pub(crate) struct Load {
     quiet: bool,
 
     #[command(flatten)]
+    log: LogArgs,
+
+    #[command(flatten)]
     create: CreateArgs,
 }
 
@@ -109,7 +112,8 @@ impl Load {
         let read_bytes = input.read_bytes.clone();
         let reader = layout.reader(input)?;
         let interrupt = Interrupt::install()?;
-        let (store, opened) = self.store.open_to_write(Effort::Large, Some(&self.create))?;
+        let (store, opened) =
+            self.store.open_to_write(Effort::Large, Some(&self.create), Some(&self.log))?;
         let limits = Limits {
             key_len_max: store.key_len_max(),
             skip_bad: self.skip_bad,

@@ -11,7 +11,7 @@ use qpair::VALUE_LEN_MAX;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::key::KeyArgs;
-use crate::store_args::{CreateArgs, Effort, StoreArgs, TableArgs};
+use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
 ///
@@ -44,6 +44,9 @@ pub(crate) struct Put {
     keys: KeyArgs,
 
     #[command(flatten)]
+    log: LogArgs,
+
+    #[command(flatten)]
     create: CreateArgs,
 }
 
@@ -62,7 +65,8 @@ impl Put {
             }
             (value, None) => value.unwrap_or_default().into_vec(),
         };
-        let (store, _) = self.store.open_to_write(Effort::Small, Some(&self.create))?;
+        let (store, _) =
+            self.store.open_to_write(Effort::Small, Some(&self.create), Some(&self.log))?;
         let outcome = store.table(&self.table.table).and_then(|table| table.put(&key, &value));
         // Closed first, so that a refused record leaves the store as good as it was.
         let closed = store.close();

@@ -38,6 +38,7 @@ impl Stat {
                 "page_size": report.page_size,
                 "pages": report.pages,
                 "free_pages": report.free_pages,
+                "retained_pages": report.retained_pages,
                 "used_bytes": used_bytes(&report),
                 "free_bytes": report.free_pages * report.page_size as u64,
                 "key_len_max": key_len_max,
@@ -63,7 +64,11 @@ impl Stat {
 }
 
 fn used_bytes(report: &StoreReport) -> u64 {
-    (report.pages - report.free_pages) * report.page_size as u64
+    used_pages(report) * report.page_size as u64
+}
+
+fn used_pages(report: &StoreReport) -> u64 {
+    report.pages - report.free_pages - report.retained_pages
 }
 
 fn lines(
@@ -78,13 +83,10 @@ fn lines(
         ("page size", format!("{} bytes", report.page_size)),
         (
             "used",
-            format!(
-                "{} pages, {}",
-                count(report.pages - report.free_pages),
-                size_exact(used_bytes(report))
-            ),
+            format!("{} pages, {}", count(used_pages(report)), size_exact(used_bytes(report))),
         ),
         ("free", format!("{} pages, {}", count(report.free_pages), size_exact(free_bytes))),
+        ("retained", format!("{} pages, for the last checkpoint", count(report.retained_pages))),
         ("longest key", format!("{key_len_max} bytes")),
         ("members", report.members.to_string()),
     ];
