@@ -22,6 +22,7 @@ fn options() -> StoreOptions {
         workers: 1,
         page_size: PAGE,
         read_only: true,
+        log_segment_bytes: 16 << 10,
         ..StoreOptions::default()
     }
 }
