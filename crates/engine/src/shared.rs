@@ -11,6 +11,7 @@ use crate::canary::Canary;
 use crate::checkpoint::{Checkpoints, Gate, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
+use crate::metrics::Counters;
 use crate::pool::Pool;
 use crate::space::Space;
 use crate::task::{Alone, Remote};
@@ -99,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) log_writes: AtomicU64,
     /// A checkpoint was asked for, and is not over.
     pub(crate) checkpoint_wanted: AtomicBool,
+    pub(crate) counters: Counters,
     /// Segments of logs that hold nothing any more, by their byte offsets.
     spare_segments: Mutex<Vec<u64>>,
     /// What recovery did, if there was one.
@@ -134,6 +136,7 @@ impl Shared {
             log_bytes_total: AtomicU64::new(0),
             log_writes: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
+            counters: Counters::new(remotes.len()),
             spare_segments: Mutex::default(),
             pool,
             space,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use qpair_memory::FrameIndex;
 
@@ -61,6 +62,7 @@ pub(crate) async fn relieve(completed: u64) -> Result<bool> {
 }
 
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
+    let begun = Instant::now();
     shared.gate.close().await;
     // Nobody changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpoints.begin());
@@ -72,6 +74,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let logs = if last { Vec::new() } else { mark_logs(shared).await? };
     if !last {
         shared.gate.open();
+        shared.counters.stalls.record(begun.elapsed());
     }
     sweep(shared).await?;
     settle(shared).await?;
@@ -97,6 +100,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
         shared.space.free(before.image_page, before.image_pages);
     }
     shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
+    shared.counters.checkpoints.record(begun.elapsed());
     on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
     Ok(())
 }

@@ -306,7 +306,7 @@ pub(crate) fn choose_label(slots: &[Vec<u8>]) -> Result<()> {
 }
 
 /// A worker that blocks would wait for itself.
-fn refuse_on_worker() -> Result<()> {
+pub(crate) fn refuse_on_worker() -> Result<()> {
     if current(|_| ()).is_some() {
         return Err(Error::with_hint(
             ErrorKind::Invalid,

@@ -6,8 +6,8 @@ use qpair_block::ChannelStatistics;
 
 use super::Store;
 use crate::error::Result;
+use crate::metrics::device_statistics;
 use crate::shared::Recovered;
-use crate::task::current;
 
 /// Counters since the store was opened, over all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,32 +57,14 @@ impl Store {
     /// # Errors
     /// `Closed` if the store is.
     pub fn statistics(&self) -> Result<StoreStatistics> {
-        let handles: Vec<_> = (0..self.workers())
-            .map(|worker| {
-                self.spawn_on(worker, || async {
-                    current(|worker| worker.statistics()).unwrap_or_default()
-                })
-            })
-            .collect();
         let shared = &self.inner.shared;
-        let mut total = StoreStatistics {
+        Ok(StoreStatistics {
+            device: device_statistics(shared)?,
             evictions: self.inner.evictions(),
             log_writes: shared.log_writes.load(Ordering::Relaxed),
             log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
             checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
-            ..StoreStatistics::default()
-        };
-        for handle in handles {
-            let one = handle.join()?;
-            total.device.reads += one.reads;
-            total.device.writes += one.writes;
-            total.device.flushes += one.flushes;
-            total.device.errors += one.errors;
-            total.device.read_bytes += one.read_bytes;
-            total.device.written_bytes += one.written_bytes;
-            total.device.system_calls += one.system_calls;
-        }
-        Ok(total)
+        })
     }
 
     /// What the store is.

@@ -48,6 +48,12 @@ impl Tx {
         self.oldest.fetch_max(oldest, Ordering::AcqRel).max(oldest)
     }
 
+    /// Commits since the oldest snapshot in use was taken.
+    pub(crate) fn oldest_snapshot_age(&self) -> u64 {
+        let stable = self.clock.stable();
+        stable.saturating_sub(self.look_for_oldest())
+    }
+
     /// Gives the oldest snapshot up, so that what it keeps can go; `false` if no snapshot keeps anything.
     fn give_up_oldest(&self) -> bool {
         let oldest = self.look_for_oldest();

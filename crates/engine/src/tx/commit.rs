@@ -5,6 +5,7 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::collect::Old;
 use super::core::{Core, written};
@@ -41,6 +42,8 @@ enum Phase {
 
 /// A commit under way.
 pub(super) struct Work {
+    /// When it was asked for.
+    begun: Instant,
     core: Option<Core>,
     phase: Phase,
     stamp: u64,
@@ -123,6 +126,7 @@ impl Work {
         core.inner.begin_change()?;
         core.info.committing.store(1, Ordering::Relaxed);
         Ok(Self {
+            begun: Instant::now(),
             leaves: Vec::with_capacity(core.writes.len()),
             core: Some(core),
             phase: Phase::Prepare,
@@ -153,6 +157,9 @@ impl Work {
         let durability = self.core.as_ref().map_or(Durability::Sync, |core| core.durability);
         if durability != Durability::Async {
             wait_durable(&inner.shared, self.stamp).await?;
+            if let Some(core) = &self.core {
+                inner.shared.counters.of(core.slot).count_durable(self.begun.elapsed());
+            }
         }
         Ok(Commit { stamp: self.stamp, inner })
     }
@@ -329,6 +336,9 @@ impl Work {
             return Err(self.fail(shared, error));
         }
         if let Err(error) = outcome {
+            if error.kind() == ErrorKind::Conflict {
+                shared.counters.of(core.slot).count_conflict();
+            }
             shared.tx.clock.end_commit(stamp);
             self.phase = Phase::Over;
             return Err(error);
@@ -429,6 +439,7 @@ impl Work {
     fn finish(&mut self, shared: &Shared) {
         let Some(core) = &mut self.core else { return };
         self.phase = Phase::Over;
+        shared.counters.of(core.slot).count_commit();
         core.end();
         let rows = std::mem::take(&mut core.locks);
         let budget = 2 * rows.len() + COLLECT_MORE;

@@ -493,6 +493,14 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        if !self.over {
+            let counters = self.inner.shared.counters.of(self.slot);
+            counters.count_rollback();
+            let doomed = self.doomed.as_ref().is_some_and(|e| e.kind() == ErrorKind::Conflict);
+            if doomed || self.contended.is_some() {
+                counters.count_conflict();
+            }
+        }
         self.end();
     }
 }

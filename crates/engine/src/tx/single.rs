@@ -66,6 +66,8 @@ pub(crate) fn put_inline(table: &Table, key: &[u8], value: &[u8]) -> Result<Opti
     }
     let mut core = begin(table.inner());
     if !core.put_inline(table, key, value)? {
+        // It is tried again elsewhere: no transaction that was rolled back.
+        core.end();
         return Ok(None);
     }
     let mut work = Work::new(core)?;

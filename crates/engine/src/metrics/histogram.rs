@@ -1,0 +1,111 @@
+//! Durations by powers of two.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Buckets: the last one has everything from 2^26 microseconds, about a minute, on.
+const BUCKETS: usize = 28;
+
+/// How many durations were how long. Bucket `n` has those below `2^n` microseconds that no bucket before it has; the last one
+/// has no bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: [u64; BUCKETS],
+    sum_us: u64,
+    max_us: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], sum_us: 0, max_us: 0 }
+    }
+}
+
+impl Histogram {
+    /// Durations counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// All of them together, microseconds.
+    #[must_use]
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
+    /// The longest, microseconds.
+    #[must_use]
+    pub fn max_us(&self) -> u64 {
+        self.max_us
+    }
+
+    /// For each bucket: the bound below which its durations are, microseconds, and how many there are. The last has no bound.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+        let bound = |index| (index + 1 < BUCKETS).then_some(1u64 << index);
+        self.buckets.iter().enumerate().map(move |(index, count)| (bound(index), *count))
+    }
+
+    /// A bound that this share of the durations, from 0 to 1, is below, microseconds: never more than twice the least such.
+    #[must_use]
+    pub fn quantile_us(&self, share: f64) -> u64 {
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bound, count) in self.buckets() {
+            seen += count;
+            if seen >= wanted.max(1) {
+                return bound.unwrap_or(self.max_us).min(self.max_us);
+            }
+        }
+        0
+    }
+}
+
+/// A histogram that is being filled.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    buckets: [AtomicU64; BUCKETS],
+    sum_us: AtomicU64,
+    max_us: AtomicU64,
+}
+
+impl Recording {
+    pub(crate) fn record(&self, duration: Duration) {
+        let us = duration.as_micros() as u64;
+        let bucket = (u64::BITS - us.leading_zeros()) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        // Most are not the longest so far, and then nobody else's cache line is taken away.
+        if us > self.max_us.load(Ordering::Relaxed) {
+            self.max_us.fetch_max(us, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn add_to(&self, histogram: &mut Histogram) {
+        for (sum, bucket) in histogram.buckets.iter_mut().zip(&self.buckets) {
+            *sum += bucket.load(Ordering::Relaxed);
+        }
+        histogram.sum_us += self.sum_us.load(Ordering::Relaxed);
+        histogram.max_us = histogram.max_us.max(self.max_us.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_bounds() {
+        let recording = Recording::default();
+        for us in (0..100).chain([5000, 1 << 40]) {
+            recording.record(Duration::from_micros(us));
+        }
+        let mut histogram = Histogram::default();
+        recording.add_to(&mut histogram);
+        assert_eq!((histogram.count(), histogram.max_us()), (102, 1 << 40));
+        assert_eq!((histogram.quantile_us(0.5), histogram.quantile_us(0.98)), (64, 128));
+        assert_eq!((histogram.quantile_us(0.99), histogram.quantile_us(1.0)), (8192, 1 << 40));
+        assert_eq!(Histogram::default().quantile_us(0.5), 0);
+        assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), 102);
+    }
+}

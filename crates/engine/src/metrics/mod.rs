@@ -1,0 +1,91 @@
+//! What a store counts, and how people and programs get to see it.
+//!
+//! What always holds: counting is an addition without ordering in a place of the worker's own, and nothing is counted on the way of a
+//! lookup. What can be had from elsewhere is taken from there, when somebody asks.
+
+mod counters;
+mod histogram;
+mod observer;
+mod prometheus;
+mod samples;
+
+pub(crate) use counters::Counters;
+pub use histogram::Histogram;
+pub use observer::Observer;
+pub(crate) use observer::device_statistics;
+pub use samples::{Sample, SampleValue};
+
+/// What a store has counted since it was opened, and what it is just now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Commits of transactions that wrote something. The making and dropping of tables is not among them.
+    pub commits: u64,
+    /// Transactions that met a conflict.
+    pub conflicts: u64,
+    /// Transactions that ended without a commit, those with conflicts among them.
+    pub rollbacks: u64,
+    /// How long commits took, from being asked for until they survived power loss, microseconds. Those that did not wait for that
+    /// are not among them.
+    pub commit_latency_us: Histogram,
+    /// Bytes of commit records.
+    pub log_bytes: u64,
+    /// Writes of the log, each of which made all that had gathered durable.
+    pub log_writes: u64,
+    /// Checkpoints that became durable.
+    pub checkpoints: u64,
+    /// How long they took, microseconds.
+    pub checkpoint_us: Histogram,
+    /// How long commits were kept waiting at the beginning of a checkpoint, microseconds.
+    pub checkpoint_stall_us: Histogram,
+    /// Reads of the device.
+    pub device_reads: u64,
+    /// Bytes read from it.
+    pub device_read_bytes: u64,
+    /// Writes of the device.
+    pub device_writes: u64,
+    /// Bytes written to it.
+    pub device_written_bytes: u64,
+    /// Flushes of the device.
+    pub device_flushes: u64,
+    /// Requests to the device that failed.
+    pub device_errors: u64,
+    /// Pages that left memory.
+    pub pages_evicted: u64,
+    /// Commits that recovery made again when the store was opened.
+    pub recovered_commits: u64,
+    /// Frames for pages in memory.
+    pub frames: u64,
+    /// Frames that no worker has at hand, and that hold nothing.
+    pub frames_free: u64,
+    /// Bytes of older values that are kept for snapshots.
+    pub versions_bytes: u64,
+    /// Commits since the oldest snapshot in use was taken.
+    pub oldest_snapshot_age_commits: u64,
+    /// Transactions that are open.
+    pub open_transactions: u64,
+    /// Stamp of the newest commit.
+    pub last_stamp: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes of free pages. A file grows when they are used up.
+    pub free_bytes: u64,
+    /// Bytes that are in use no more, and are kept for what a crash would go back to, and for backups.
+    pub retained_bytes: u64,
+    /// The store refuses changes.
+    pub read_only: bool,
+}
+
+impl Metrics {
+    /// Commits that one write of the log made durable, on average.
+    #[must_use]
+    pub fn commits_per_log_write(&self) -> f64 {
+        if self.log_writes == 0 { 0.0 } else { self.commits as f64 / self.log_writes as f64 }
+    }
+
+    /// All of it in the format that Prometheus reads.
+    #[must_use]
+    pub fn to_prometheus(&self) -> String {
+        prometheus::text(self)
+    }
+}

@@ -1,0 +1,134 @@
+//! Looking at a store without keeping it open.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use qpair_block::ChannelStatistics;
+
+use super::Metrics;
+use crate::error::{Error, Result};
+use crate::shared::Shared;
+use crate::store::Store;
+use crate::task::{current, promise};
+use crate::tx::TransactionInfo;
+
+/// Sees what a store counts, and its open transactions, as long as the store is open. It does not keep it open.
+#[derive(Clone)]
+pub struct Observer {
+    shared: Weak<Shared>,
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observer").field("open", &self.is_open()).finish()
+    }
+}
+
+impl Store {
+    /// What the store has counted since it was opened.
+    ///
+    /// # Errors
+    /// `Closed` if the store is; `Invalid` on a worker.
+    pub fn metrics(&self) -> Result<Metrics> {
+        metrics(&self.inner.shared)
+    }
+
+    /// Sees the same from elsewhere, until the store is closed.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer { shared: Arc::downgrade(&self.inner.shared) }
+    }
+}
+
+impl Observer {
+    fn shared(&self) -> Result<Arc<Shared>> {
+        let shared = self.shared.upgrade().filter(|shared| !shared.is_closing());
+        shared.ok_or_else(Error::closed)
+    }
+
+    /// Whether the store is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.shared().is_ok()
+    }
+
+    /// As [`Store::metrics`].
+    ///
+    /// # Errors
+    /// `Closed` if the store is; `Invalid` on a worker.
+    pub fn metrics(&self) -> Result<Metrics> {
+        metrics(&*self.shared()?)
+    }
+
+    /// As [`Store::transactions`].
+    ///
+    /// # Errors
+    /// `Closed` if the store is.
+    pub fn transactions(&self) -> Result<Vec<TransactionInfo>> {
+        Ok(self.shared()?.tx.transactions())
+    }
+}
+
+/// What the channels of all workers have counted. It waits for each of them.
+pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
+    crate::store::refuse_on_worker()?;
+    let handles: Vec<_> = shared
+        .remotes
+        .iter()
+        .map(|remote| {
+            let (promise, handle) = promise();
+            // If the worker is gone, the promise is dropped unfilled, and says so.
+            let _ = remote.spawn(Box::new(move || {
+                Box::pin(async move {
+                    let own = current(|worker| worker.statistics()).unwrap_or_default();
+                    promise.fill(Ok(own));
+                })
+            }));
+            handle
+        })
+        .collect();
+    let mut total = ChannelStatistics::default();
+    for handle in handles {
+        let one = handle.join()?;
+        total.reads += one.reads;
+        total.writes += one.writes;
+        total.flushes += one.flushes;
+        total.errors += one.errors;
+        total.read_bytes += one.read_bytes;
+        total.written_bytes += one.written_bytes;
+        total.system_calls += one.system_calls;
+    }
+    Ok(total)
+}
+
+fn metrics(shared: &Shared) -> Result<Metrics> {
+    let device = device_statistics(shared)?;
+    let page_size = shared.page_size as u64;
+    let (used, free) = shared.space.counts();
+    let mut metrics = Metrics {
+        log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
+        log_writes: shared.log_writes.load(Ordering::Relaxed),
+        checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
+        device_reads: device.reads,
+        device_read_bytes: device.read_bytes,
+        device_writes: device.writes,
+        device_written_bytes: device.written_bytes,
+        device_flushes: device.flushes,
+        device_errors: device.errors,
+        pages_evicted: shared.pool.evictions.load(Ordering::Relaxed),
+        recovered_commits: shared.recovered.get().map_or(0, |recovered| recovered.commits),
+        frames: u64::from(shared.pool.frames.len()),
+        frames_free: shared.pool.free_count() as u64,
+        versions_bytes: shared.tx.versions_bytes(),
+        oldest_snapshot_age_commits: shared.tx.oldest_snapshot_age(),
+        open_transactions: shared.tx.transactions().len() as u64,
+        last_stamp: shared.last_stamp(),
+        used_bytes: used * page_size,
+        free_bytes: free * page_size,
+        retained_bytes: shared.space.retained() * page_size,
+        read_only: shared.check_writable().is_err(),
+        ..Metrics::default()
+    };
+    shared.counters.add_to(&mut metrics);
+    Ok(metrics)
+}

@@ -1,0 +1,88 @@
+//! Metrics one by one, with their names: for whatever passes them on.
+
+use super::{Histogram, Metrics};
+
+/// A metric's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SampleValue<'a> {
+    /// It only grows while the store is open.
+    Counter(u64),
+    /// It goes up and down.
+    Gauge(f64),
+    /// Durations, microseconds.
+    Histogram(&'a Histogram),
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample<'a> {
+    /// Its name, with the unit at its end; counters without `_total`.
+    pub name: &'static str,
+    /// What it is, in words.
+    pub help: &'static str,
+    /// Its value.
+    pub value: SampleValue<'a>,
+}
+
+impl Metrics {
+    /// All metrics, one by one.
+    pub fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
+        use SampleValue::{Counter, Gauge, Histogram};
+        let gauge = |value: u64| Gauge(value as f64);
+        [
+            ("commits", "Commits that wrote something", Counter(self.commits)),
+            ("conflicts", "Transactions that met a conflict", Counter(self.conflicts)),
+            ("rollbacks", "Transactions that ended without a commit", Counter(self.rollbacks)),
+            (
+                "commit_latency_us",
+                "Time from asking for a commit until it survived power loss",
+                Histogram(&self.commit_latency_us),
+            ),
+            ("log_bytes", "Bytes of commit records", Counter(self.log_bytes)),
+            ("log_writes", "Writes of the log", Counter(self.log_writes)),
+            ("checkpoints", "Checkpoints that became durable", Counter(self.checkpoints)),
+            ("checkpoint_us", "Time that checkpoints took", Histogram(&self.checkpoint_us)),
+            (
+                "checkpoint_stall_us",
+                "Time that checkpoints kept commits waiting",
+                Histogram(&self.checkpoint_stall_us),
+            ),
+            ("device_reads", "Reads of the device", Counter(self.device_reads)),
+            ("device_read_bytes", "Bytes read from the device", Counter(self.device_read_bytes)),
+            ("device_writes", "Writes of the device", Counter(self.device_writes)),
+            (
+                "device_written_bytes",
+                "Bytes written to the device",
+                Counter(self.device_written_bytes),
+            ),
+            ("device_flushes", "Flushes of the device", Counter(self.device_flushes)),
+            ("device_errors", "Failed requests to the device", Counter(self.device_errors)),
+            ("pages_evicted", "Pages that left memory", Counter(self.pages_evicted)),
+            (
+                "recovered_commits",
+                "Commits made again when the store was opened",
+                Counter(self.recovered_commits),
+            ),
+            ("frames", "Frames for pages in memory", gauge(self.frames)),
+            ("frames_free", "Frames that hold nothing", gauge(self.frames_free)),
+            ("versions_bytes", "Older values kept for snapshots", gauge(self.versions_bytes)),
+            (
+                "oldest_snapshot_age_commits",
+                "Commits since the oldest snapshot in use was taken",
+                gauge(self.oldest_snapshot_age_commits),
+            ),
+            ("open_transactions", "Open transactions", gauge(self.open_transactions)),
+            ("last_stamp", "Number of the newest commit", gauge(self.last_stamp)),
+            ("used_bytes", "Space in use", gauge(self.used_bytes)),
+            ("free_bytes", "Space of free pages", gauge(self.free_bytes)),
+            (
+                "retained_bytes",
+                "Space kept for what a crash would go back to, and for backups",
+                gauge(self.retained_bytes),
+            ),
+            ("read_only", "1 if the store refuses changes", gauge(u64::from(self.read_only))),
+        ]
+        .into_iter()
+        .map(|(name, help, value)| Sample { name, help, value })
+    }
+}
