@@ -86,6 +86,7 @@ impl RunOptions {
             .page_size(self.page_size)
             .buffered(self.buffered)
             .batch(self.batch, self.linger_us)
+            .publish_beside(true)
             .open()
     }
 

@@ -160,7 +160,8 @@ impl StoreArgs {
         create: Option<&CreateArgs>,
         log: Option<&LogArgs>,
     ) -> Result<(Store, OpenReport)> {
-        let mut options = self.options(effort).create(create.is_some());
+        let mut options =
+            self.options(effort).create(create.is_some()).publish_beside(effort == Effort::Large);
         if let Some(log) = log {
             // Who loads much waits for the end.
             let usual = match effort {

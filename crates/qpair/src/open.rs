@@ -19,6 +19,7 @@ use crate::blank::check_blank;
 use crate::interfaces::Interfaces;
 use crate::members::{Members, NewFiles};
 use crate::options::Options;
+use crate::publish::{publish, publish_path};
 use crate::report::OpenReport;
 
 pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
@@ -65,6 +66,15 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
         created: options.store.format || all_missing,
         not_writable,
     };
+    if let Some(path) = &options.publish {
+        publish(&store, path)?;
+    }
+    if options.publish_beside
+        && let Some(member) = members.paths().first()
+    {
+        // A convenience: the store is of use without.
+        let _ = publish(&store, &publish_path(member));
+    }
     Ok((store, report))
 }
 

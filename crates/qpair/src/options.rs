@@ -1,6 +1,6 @@
 //! What to open, and how.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use qpair_block::{DeviceSpec, parse_bytes};
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
@@ -21,6 +21,8 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) force: bool,
     pub(crate) buffered: bool,
+    pub(crate) publish: Option<PathBuf>,
+    pub(crate) publish_beside: bool,
 }
 
 impl Options {
@@ -38,6 +40,8 @@ impl Options {
             create: true,
             force: false,
             buffered: false,
+            publish: None,
+            publish_beside: false,
         }
     }
 
@@ -162,6 +166,20 @@ impl Options {
     /// and the memory given is no longer the memory used.
     pub fn buffered(mut self, buffered: bool) -> Self {
         self.buffered = buffered;
+        self
+    }
+
+    /// Publish what the store counts, and its open transactions, at a Unix socket of this path, for `qpair top`; no if not said.
+    /// A thread of its own serves it.
+    pub fn publish(mut self, path: impl Into<PathBuf>) -> Self {
+        self.publish = Some(path.into());
+        self
+    }
+
+    /// The same beside the store, at [`publish_path`](crate::publish_path) of its first member, if that can be done. If not, the
+    /// store is opened all the same.
+    pub fn publish_beside(mut self, publish: bool) -> Self {
+        self.publish_beside = publish;
         self
     }
 

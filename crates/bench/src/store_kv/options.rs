@@ -47,6 +47,7 @@ impl StoreKvOptions {
             .page_size(self.page_size)
             .buffered(self.buffered)
             .log(self.log)
+            .publish_beside(true)
             .open()
     }
 }

@@ -25,6 +25,7 @@ mod scan;
 mod stat;
 mod study;
 mod tables;
+mod top;
 
 use clap::{CommandFactory as _, Subcommand};
 
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Delete(delete::Delete),
     Scan(scan::Scan),
     Stat(stat::Stat),
+    Top(top::Top),
     Tables(tables::Tables),
     Check(check::Check),
     Backup(backup::Backup),
@@ -66,6 +68,7 @@ impl Command {
             Self::Delete(command) => command.run(),
             Self::Scan(command) => command.run(),
             Self::Stat(command) => command.run(),
+            Self::Top(command) => command.run(),
             Self::Tables(command) => command.run(),
             Self::Check(command) => command.run(),
             Self::Backup(command) => command.run(),

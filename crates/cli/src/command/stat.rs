@@ -14,7 +14,8 @@ use crate::text::{count, escape, size_exact, utc};
 #[command(after_help = "\
 Examples:
   qpair stat files.qpair
-  qpair stat files.qpair --json")]
+  qpair stat files.qpair --json
+  qpair stat files.qpair --prometheus")]
 pub(crate) struct Stat {
     #[command(flatten)]
     store: StoreArgs,
@@ -22,6 +23,10 @@ pub(crate) struct Stat {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+
+    /// Print what the store counts, in the format that Prometheus reads
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 impl Stat {
@@ -29,8 +34,14 @@ impl Stat {
         let (store, opened) = self.store.open_to_read(Effort::Small)?;
         let (report, tables) = (store.report(), store.table_names()?);
         let key_len_max = store.key_len_max();
+        let metrics = store.metrics()?;
         store.close()?;
         let mut out = Output::new();
+        if self.prometheus {
+            out.write(metrics.to_prometheus().as_bytes())?;
+            out.finish()?;
+            return Ok(Exit::Done);
+        }
         if self.json {
             let object = json!({
                 "id": report.id,

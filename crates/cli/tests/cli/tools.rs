@@ -170,3 +170,30 @@ fn ranges_and_tables_are_removed() {
     directory.run("drop s other").failed(1, &["no such table"]);
     assert_eq!(directory.run("tables s").done(), "default\n");
 }
+
+#[test]
+fn a_running_store_is_shown() {
+    let directory = Directory::new();
+    directory.run("top s").failed(3, &["not published", "Options::publish"]);
+    let mut command = directory.command("load s - --format tsv --memory 1MiB --workers 1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let input: String = (0..20_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
+    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !directory.path("s.top").exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let shown = directory.run("top s --once").done();
+    assert!(shown.contains("commits  ") && shown.contains(" open transactions"), "{shown}");
+    let told = directory.run("top s.top --once --json").done();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["pid"], child.id());
+    assert!(told["metrics"]["commit_latency_us"]["buckets"].is_array(), "{told}");
+    drop(child.stdin.take());
+    // It ends when the store is closed.
+    directory.run("top s --interval 0.05").done();
+    assert!(child.wait_with_output().unwrap().status.success());
+    let text = directory.run("stat s --prometheus").done();
+    assert!(text.contains("# TYPE qpair_commits_total counter\nqpair_commits_total "), "{text}");
+}

@@ -1,0 +1,138 @@
+//! `qpair top`.
+
+mod view;
+
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use qpair::publish_path;
+use serde_json::Value;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use view::View;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a wish to stop is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Show what a running store does
+///
+/// The process that has the store open publishes it at a socket: `qpair load`, `demo` and `bench` beside the store
+/// (STORE.top), other programs if they ask for it (Options::publish). Rates are those of the last interval. Open
+/// transactions are listed, the oldest first; those that wait for long, or hold old snapshots, keep others from going on, or
+/// older values from being forgotten.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair top bench.qpair
+  qpair top /run/app/store.top --interval 0.5
+  qpair top bench.qpair --once --json | jq .transactions")]
+pub(crate) struct Top {
+    /// The store, or the socket that it is published at
+    store: PathBuf,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    interval: Duration,
+
+    /// Look once, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Print one JSON object a line for each look
+    #[arg(long)]
+    json: bool,
+}
+
+impl Top {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let socket = socket_of(&self.store);
+        let mut before: Option<View> = None;
+        loop {
+            let line = match (ask(&socket), &before) {
+                (Ok(line), _) if !line.is_empty() => line,
+                // It was there a moment ago: the store was closed.
+                (_, Some(_)) => return Ok(Exit::Done),
+                (Err(error), None) => return Err(self.unreachable(&socket, &error)),
+                (Ok(_), None) => {
+                    return Err(Failure::new(Exit::Failed, "the store is being closed"));
+                }
+            };
+            let mut out = Output::new();
+            if self.json {
+                out.write(line.as_bytes())?;
+                out.finish()?;
+                if self.once {
+                    return Ok(Exit::Done);
+                }
+                // What follows is not the first look any more.
+                before.get_or_insert_with(View::default);
+            } else {
+                let view = View::read(&serde_json::from_str::<Value>(&line).map_err(|error| {
+                    let what = format!("{} told something else: {error}", socket.display());
+                    Failure::new(Exit::Failed, what)
+                })?);
+                if before.is_some() && Output::is_terminal() {
+                    // To the upper left corner, and clear what is below.
+                    out.write(b"\x1b[H\x1b[J")?;
+                } else if Output::is_terminal() && !self.once {
+                    out.write(b"\x1b[2J\x1b[H")?;
+                }
+                view.print(before.as_ref(), &mut out)?;
+                out.finish()?;
+                if self.once {
+                    return Ok(Exit::Done);
+                }
+                before = Some(view);
+            }
+            let next = Instant::now() + self.interval;
+            while Instant::now() < next {
+                if interrupt.is_requested() {
+                    return Ok(Exit::Done);
+                }
+                std::thread::sleep(LOOK_EVERY.min(self.interval));
+            }
+        }
+    }
+
+    fn unreachable(&self, socket: &Path, error: &std::io::Error) -> Failure {
+        let name = self.store.display();
+        let what = format!("{name} is not published at {}: {error}", socket.display());
+        Failure::new(Exit::Failed, what).hint(
+            "the process that has the store open publishes it: qpair load, demo and bench do, programs by Options::publish",
+        )
+    }
+}
+
+/// The socket itself, or where the store is published.
+fn socket_of(store: &Path) -> PathBuf {
+    match std::fs::metadata(store) {
+        Ok(there) if there.file_type().is_socket() => store.to_owned(),
+        _ => publish_path(store),
+    }
+}
+
+fn ask(socket: &Path) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    stream.read_to_string(&mut line)?;
+    Ok(line)
+}
+
+fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 =
+        text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err("it is from 0.01 to 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}

@@ -1,0 +1,206 @@
+//! One look at a store, and what happened since the look before.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::failure::Result;
+use crate::output::Output;
+use crate::text::{count, escape, size};
+
+/// Open for so long, a transaction may have been forgotten, seconds.
+const FORGOTTEN_S: f64 = 10.0;
+/// Transactions that are listed.
+const LISTED: usize = 20;
+
+/// What a published store told.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    store: String,
+    pid: u64,
+    uptime_s: f64,
+    numbers: BTreeMap<String, f64>,
+    /// Counts by the bucket of their length, of commits.
+    latencies: Vec<u64>,
+    transactions: Vec<Transaction>,
+}
+
+#[derive(Debug)]
+struct Transaction {
+    name: String,
+    worker: String,
+    state: String,
+    age_s: f64,
+    age_commits: u64,
+    snapshot_age: Option<u64>,
+    locks: u64,
+    write_set_bytes: u64,
+}
+
+impl View {
+    /// Whatever is missing is zero: another version may tell more, or less.
+    pub(super) fn read(told: &Value) -> Self {
+        let number = |value: &Value| value.as_f64().unwrap_or_default();
+        let metrics = told["metrics"].as_object();
+        let buckets = told["metrics"]["commit_latency_us"]["buckets"].as_array();
+        Self {
+            store: told["store"].as_str().unwrap_or_default().to_owned(),
+            pid: told["pid"].as_u64().unwrap_or_default(),
+            uptime_s: number(&told["uptime_s"]),
+            numbers: metrics
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), number(value)))
+                .collect(),
+            latencies: buckets
+                .into_iter()
+                .flatten()
+                .map(|value| value.as_u64().unwrap_or_default())
+                .collect(),
+            transactions: told["transactions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(Transaction::read)
+                .collect(),
+        }
+    }
+
+    fn number(&self, name: &str) -> f64 {
+        self.numbers.get(name).copied().unwrap_or_default()
+    }
+
+    fn whole(&self, name: &str) -> u64 {
+        self.number(name) as u64
+    }
+
+    /// Per second, since the look before, or since the store was opened.
+    fn rate(&self, before: Option<&Self>, name: &str) -> f64 {
+        let (then, since) = before.map_or((0.0, 0.0), |b| (b.number(name), b.uptime_s));
+        (self.number(name) - then).max(0.0) / (self.uptime_s - since).max(1e-3)
+    }
+
+    /// A bound that this share of the commits since the look before was below, microseconds.
+    fn latency_us(&self, before: Option<&Self>, share: f64) -> u64 {
+        let then = |index: usize| before.and_then(|b| b.latencies.get(index)).copied().unwrap_or(0);
+        let counts: Vec<u64> = self
+            .latencies
+            .iter()
+            .enumerate()
+            .map(|(index, count)| count.saturating_sub(then(index)))
+            .collect();
+        let wanted = (counts.iter().sum::<u64>() as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (index, count) in counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return 1 << index;
+            }
+        }
+        0
+    }
+
+    pub(super) fn print(&self, before: Option<&Self>, out: &mut Output) -> Result<()> {
+        let rate = |name: &str| count(self.rate(before, name).round() as u64);
+        let bytes_rate = |name: &str| size(self.rate(before, name) as u64);
+        let read_only = if self.whole("read_only") == 1 { ", READ-ONLY" } else { "" };
+        out.line(format!(
+            "{}  process {}, published for {:.1} s, commit {}{read_only}",
+            escape(self.store.as_bytes()),
+            self.pid,
+            self.uptime_s,
+            count(self.whole("last_stamp")),
+        ))?;
+        out.line(format!(
+            "commits     {}/s, half of them below {} us, 99 % below {} us; conflicts {}/s, rollbacks {}/s",
+            rate("commits"),
+            count(self.latency_us(before, 0.5)),
+            count(self.latency_us(before, 0.99)),
+            rate("conflicts"),
+            rate("rollbacks"),
+        ))?;
+        let writes = self.rate(before, "log_writes");
+        let per_write = if writes > 0.0 { self.rate(before, "commits") / writes } else { 0.0 };
+        out.line(format!(
+            "log         {}/s in {} writes/s, {per_write:.1} commits each; {} checkpoints",
+            bytes_rate("log_bytes"),
+            rate("log_writes"),
+            count(self.whole("checkpoints")),
+        ))?;
+        out.line(format!(
+            "device      {} reads/s, {}/s; {} writes/s, {}/s; {} flushes/s",
+            rate("device_reads"),
+            bytes_rate("device_read_bytes"),
+            rate("device_writes"),
+            bytes_rate("device_written_bytes"),
+            rate("device_flushes"),
+        ))?;
+        out.line(format!(
+            "memory      {} of {} frames free, {} pages/s evicted; older values {}",
+            count(self.whole("frames_free")),
+            count(self.whole("frames")),
+            rate("pages_evicted"),
+            size(self.whole("versions_bytes")),
+        ))?;
+        out.line(format!(
+            "space       {} used, {} free, {} kept for the last checkpoint and backups",
+            size(self.whole("used_bytes")),
+            size(self.whole("free_bytes")),
+            size(self.whole("retained_bytes")),
+        ))?;
+        out.line(format!(
+            "snapshots   the oldest is {} commits old",
+            count(self.whole("oldest_snapshot_age_commits"))
+        ))?;
+        self.print_transactions(out)
+    }
+
+    fn print_transactions(&self, out: &mut Output) -> Result<()> {
+        let open = self.transactions.len();
+        out.line(format!("\n{} open transactions", count(open as u64)))?;
+        if open == 0 {
+            return Ok(());
+        }
+        out.line(format!(
+            "{:<24} {:>6} {:<10} {:>9} {:>10} {:>10} {:>7} {:>10}",
+            "name", "worker", "state", "age s", "commits", "snapshot", "locks", "writes"
+        ))?;
+        for transaction in self.transactions.iter().take(LISTED) {
+            let snapshot = transaction.snapshot_age.map_or("-".to_owned(), count);
+            let forgotten = if transaction.age_s >= FORGOTTEN_S { "  forgotten?" } else { "" };
+            out.line(format!(
+                "{:<24} {:>6} {:<10} {:>9.1} {:>10} {snapshot:>10} {:>7} {:>10}{forgotten}",
+                transaction.name,
+                transaction.worker,
+                transaction.state,
+                transaction.age_s,
+                count(transaction.age_commits),
+                count(transaction.locks),
+                size(transaction.write_set_bytes),
+            ))?;
+        }
+        if open > LISTED {
+            out.line(format!("and {} more", count((open - LISTED) as u64)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Transaction {
+    fn read(told: &Value) -> Self {
+        let whole = |name: &str| told[name].as_u64().unwrap_or_default();
+        let id = whole("id");
+        Self {
+            name: told["name"]
+                .as_str()
+                .map_or_else(|| format!("#{id}"), |name| escape(name.as_bytes())),
+            worker: told["worker"].as_u64().map_or("-".to_owned(), |worker| worker.to_string()),
+            state: told["state"].as_str().unwrap_or_default().to_owned(),
+            age_s: told["age_s"].as_f64().unwrap_or_default(),
+            age_commits: whole("age_commits"),
+            snapshot_age: told["snapshot_age_commits"].as_u64(),
+            locks: whole("locks"),
+            write_set_bytes: whole("write_set_bytes"),
+        }
+    }
+}

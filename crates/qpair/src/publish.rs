@@ -1,0 +1,136 @@
+//! What a store counts, and its open transactions, for other processes to look at: `qpair top`.
+//!
+//! What always holds: who connects is written one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
+//! the one thread that serves it. That thread ends, and its socket goes, when the store is closed.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use qpair_engine::{Error, ErrorKind, Observer, Result, Store};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::json::snapshot;
+
+/// How soon the thread notices that the store was closed.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a reader may take to read a line.
+const READER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the store on this file or device is published, unless another place is chosen: beside a file; for what is in /dev in
+/// the user's runtime directory.
+#[must_use]
+pub fn publish_path(member: &Path) -> PathBuf {
+    let mut name = member.as_os_str().to_owned();
+    if let Ok(device) = member.strip_prefix("/dev") {
+        let directory =
+            std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        name = directory.join("qpair-").into_os_string();
+        name.push(device.to_string_lossy().replace('/', "-"));
+    }
+    name.push(".top");
+    name.into()
+}
+
+/// Publishes an open store at a socket of this path, for the owner of the process, until it is closed.
+///
+/// # Errors
+/// `Exists` if there is something that is no socket; `Busy` if another process publishes there; what the system says.
+pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
+    make_way(path)?;
+    let failed = |error: io::Error| {
+        let kind = match error.kind() {
+            io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, format!("publishing the store at {}: {error}", path.display()))
+    };
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let publisher = Publisher {
+        listener,
+        path: path.to_owned(),
+        name: store.device_info().name,
+        observer: store.observer(),
+        seen: BTreeMap::new(),
+        begun: Instant::now(),
+    };
+    std::thread::Builder::new()
+        .name("qpair-publish".to_owned())
+        .spawn(move || publisher.run())
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// Takes away what a process that was killed has left.
+fn make_way(path: &Path) -> Result<()> {
+    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        return Err(Error::with_hint(
+            ErrorKind::Exists,
+            format!("{} is there, and is no socket", path.display()),
+            "publish the store at another path",
+        ));
+    }
+    if UnixStream::connect(path).is_ok() {
+        let what = format!("another store is published at {}", path.display());
+        return Err(Error::with_hint(ErrorKind::Busy, what, "publish the store at another path"));
+    }
+    // If that fails, so does what comes next, and says why.
+    let _ = std::fs::remove_file(path);
+    Ok(())
+}
+
+struct Publisher {
+    listener: UnixListener,
+    path: PathBuf,
+    name: String,
+    observer: Observer,
+    /// When open transactions were seen first.
+    seen: BTreeMap<u64, Instant>,
+    begun: Instant,
+}
+
+impl Publisher {
+    fn run(mut self) {
+        while self.observer.is_open() {
+            let patience = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            // Whatever became of the wait: if nobody is there, accepting says so.
+            let _ = poll(&mut fds, Some(&patience));
+            self.look();
+            if let Ok((stream, _)) = self.listener.accept() {
+                // A reader that goes away misses its line, and nobody else is concerned.
+                let _ = self.tell(stream);
+            }
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Notes since when transactions are open.
+    fn look(&mut self) {
+        let Ok(open) = self.observer.transactions() else { return };
+        let now = Instant::now();
+        let known = std::mem::take(&mut self.seen);
+        let since = |id: u64| known.get(&id).copied().unwrap_or(now);
+        self.seen = open.iter().map(|info| (info.id, since(info.id))).collect();
+    }
+
+    fn tell(&self, mut stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(READER_PATIENCE))?;
+        let (Ok(metrics), Ok(open)) = (self.observer.metrics(), self.observer.transactions())
+        else {
+            return Ok(());
+        };
+        let ages: BTreeMap<u64, f64> =
+            self.seen.iter().map(|(id, since)| (*id, since.elapsed().as_secs_f64())).collect();
+        let uptime_s = self.begun.elapsed().as_secs_f64();
+        stream.write_all(snapshot(&self.name, uptime_s, &metrics, &open, &ages).as_bytes())
+    }
+}

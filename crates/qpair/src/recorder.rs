@@ -1,0 +1,21 @@
+//! Metrics for whatever recorder the program has installed (the `metrics` crate).
+
+use qpair_engine::{Metrics, SampleValue};
+
+/// Passes what a store has counted on to the installed recorder, as `qpair_...` with the label `store`. Call it as often as the
+/// figures should be brought up to date. Of durations it passes on how many there were, and their sum and maximum.
+pub fn record_metrics(store: &str, metrics: &Metrics) {
+    let labels = [("store", store.to_owned())];
+    for sample in metrics.samples() {
+        let name = format!("qpair_{}", sample.name);
+        match sample.value {
+            SampleValue::Counter(value) => metrics::counter!(name, &labels).absolute(value),
+            SampleValue::Gauge(value) => metrics::gauge!(name, &labels).set(value),
+            SampleValue::Histogram(histogram) => {
+                metrics::counter!(format!("{name}_count"), &labels).absolute(histogram.count());
+                metrics::counter!(format!("{name}_sum"), &labels).absolute(histogram.sum_us());
+                metrics::gauge!(format!("{name}_max"), &labels).set(histogram.max_us() as f64);
+            }
+        }
+    }
+}
