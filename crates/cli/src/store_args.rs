@@ -126,18 +126,6 @@ impl StoreArgs {
         }
     }
 
-    /// Opens the store to look at it; one that was left by a crash is recovered first.
-    pub(crate) fn open_recovered(&self, effort: Effort) -> Result<(Store, OpenReport)> {
-        match self.options(effort).create(false).read_only(true).open_with_report() {
-            Ok(opened) => Ok(opened),
-            Err(error) if error.kind() == ErrorKind::Unclean => {
-                eprintln!("qpair: note: {} was not closed; recovering it", self.store.display());
-                self.open_to_write(effort, None, None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// How to look at the store without opening it.
     pub(crate) fn closed(&self) -> Options {
         self.options(Effort::Large)

@@ -49,7 +49,7 @@ pub(crate) struct Backup {
 impl Backup {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let opened = self.store.open_recovered(Effort::Large);
+        let opened = self.store.open_to_read(Effort::Large);
         let (store, _) = opened.map_err(|failure| match failure.kind() {
             Some(ErrorKind::Busy) => {
                 failure.hint("let the process that has it open make the backup: Store::backup")
