@@ -97,6 +97,7 @@ pub(crate) fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superbloc
 pub(crate) struct Generations {
     /// The first member's.
     first: u64,
+    first_is_clean: bool,
     /// The oldest label's generation, and its member.
     oldest: Option<(u64, String)>,
     /// Members other than the first are marked clean already.
@@ -116,15 +117,17 @@ impl Generations {
         self.oldest.as_ref().is_some_and(|(oldest, _)| *oldest < self.first)
     }
 
-    /// Whether the members fit the newest checkpoint. All labels were of its generation at least when it was made. A close
-    /// marks the members clean, with the next generation, after its record, and the first one last: if that one is further, so
-    /// are all.
+    /// Whether the members fit the newest checkpoint. All labels were of its generation at least when it was made. Member 0 is
+    /// marked clean last, so all are as far as that says; it is marked open first, and until the others are too, it stays
+    /// at that generation.
     ///
     /// # Errors
     /// `Member`: one is a copy of another time.
     pub(crate) fn check(&self, record: &Record) -> Result<()> {
-        let closed = record.closed && self.first > record.generation;
-        let least = record.generation + u64::from(closed);
+        let least = match self.first_is_clean {
+            true => self.first,
+            false => record.generation.max(self.first.saturating_sub(1)),
+        };
         match &self.oldest {
             Some((generation, member)) if *generation < least => {
                 Err(restored_alone(member, *generation, format!("the others of {least} at least")))
@@ -153,7 +156,11 @@ fn restored_alone(member: &str, generation: u64, other: String) -> Error {
 /// checkpoint record tells ([`Generations::check`]).
 pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
     let first = read(members[0].as_ref())?;
-    let mut generations = Generations { first: first.generation, ..Generations::default() };
+    let mut generations = Generations {
+        first: first.generation,
+        first_is_clean: first.state == StoreState::Clean,
+        ..Generations::default()
+    };
     generations.note(first.generation, &members[0].info().name);
     let names =
         || members.iter().map(|member| member.info().name.clone()).collect::<Vec<_>>().join(", ");
