@@ -53,6 +53,12 @@ impl Pool {
         }
     }
 
+    /// The place that was chosen in an epoch for a page that never went there. Saving is over.
+    pub(super) fn unused_place(&self, frame: FrameIndex, epoch: Epoch) -> Option<u64> {
+        let place = target_of(self.frames.target(frame), epoch)?;
+        (self.frames.epoch(frame) != epoch.number).then_some(place)
+    }
+
     /// Moves a page to a new place, where it is about to be written as it is now.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use qpair_memory::FrameIndex;
 use super::record::{flush, image_bytes_per_page, write_image};
 use super::{Epoch, Image, Record};
 use crate::canary::Canary;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::page::Node;
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
@@ -35,12 +35,19 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
         return Err(failure.clone());
     }
     let made = make(shared, last).await;
-    if let Err(error) = &made {
-        // Pages may refer to places where the image was to be, and is not.
-        shared.fail(error.clone());
-        shared.space.drop_image();
-        shared.checkpoints.end();
-        shared.gate.open();
+    match &made {
+        // The device was full. The one before still counts, the log has all that came since, and pages in memory do not depend on
+        // what was written for this one.
+        Err(error) if error.kind() == ErrorKind::NoSpace && shared.failure().is_none() => {
+            give_up(shared).await?;
+        }
+        Err(error) => {
+            shared.fail(error.clone());
+            shared.space.drop_image();
+            shared.checkpoints.end();
+            shared.gate.open();
+        }
+        Ok(()) => {}
     }
     made
 }
@@ -59,6 +66,22 @@ pub(crate) async fn relieve(completed: u64) -> Result<bool> {
         return Ok(false);
     }
     checkpoint(&shared, false).await.map(|()| true)
+}
+
+/// Gives an image up that was not completed: places that were chosen for pages that are not saved become free.
+async fn give_up(shared: &Arc<Shared>) -> Result<()> {
+    let epoch = shared.checkpoints.epoch();
+    shared.checkpoints.end();
+    // Whoever saved a page for the image is done with that.
+    settle(shared).await?;
+    for frame in (0..shared.pool.frames.len()).map(FrameIndex) {
+        if let Some(place) = shared.pool.unused_place(frame, epoch) {
+            shared.space.free(place, 1);
+        }
+    }
+    shared.space.drop_image();
+    shared.gate.open();
+    Ok(())
 }
 
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
