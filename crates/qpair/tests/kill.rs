@@ -50,7 +50,7 @@ fn life() {
         let line = format!("ack {task} {number}\n");
         assert_eq!((&journal).write(line.as_bytes()).unwrap(), line.len());
     };
-    work::work(options(&store), number(SEED).unwrap(), acknowledged).unwrap();
+    work::work(&options(&store), number(SEED).unwrap(), acknowledged).unwrap();
 }
 
 fn begin_life(store: &Path, seed: u64) -> Child {
@@ -68,10 +68,10 @@ fn begin_life(store: &Path, seed: u64) -> Child {
 /// Judges what is there, and checks every page.
 fn judge(store: &Path) -> work::State {
     let lines = std::fs::read(journal(store)).unwrap_or_default();
-    let opened = options(store).open().unwrap();
+    let opened = work::open(&options(store)).unwrap();
     let state = work::judge(&opened, &work::read_journal(&lines)).unwrap();
     opened.close().unwrap();
-    let opened = options(store).open().unwrap();
+    let opened = work::open(&options(store)).unwrap();
     let report = opened.check(&|_, _| ()).unwrap();
     assert!(report.is_sound() && report.leaked_pages == 0, "{report:?}");
     opened.close().unwrap();

@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod drive;
 mod sim;
 
 use std::process::ExitCode;
@@ -15,10 +16,13 @@ use clap::Parser;
 enum Task {
     /// Runs whole stores on simulated devices, and checks every answer and every recovered state
     Sim(sim::Options),
+    /// Serves a drive with a volatile cache to a virtual machine, over NBD
+    Drive(drive::Options),
 }
 
 fn main() -> ExitCode {
     match Task::parse() {
         Task::Sim(options) => sim::run(&options),
+        Task::Drive(options) => drive::run(&options),
     }
 }

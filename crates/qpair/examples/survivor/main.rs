@@ -1,7 +1,8 @@
 //! Works on a store until it is killed, and says which commits were acknowledged; or judges what a crash has left.
 //!
-//!   survivor work STORE SEED [MEMORY_BYTES] [buffered]     a line "ack TASK NUMBER" for each commit, on standard output
-//!   survivor judge STORE JOURNAL [buffered]     whether all of those lines are kept, and nothing in part
+//!   survivor make STORE             makes a store on a blank file or device
+//!   survivor work STORE SEED        a line "ack TASK NUMBER" for each commit, on standard output
+//!   survivor judge STORE JOURNAL    whether all of those lines are kept, and nothing in part
 //!
 //! `crates/qpair/tests/kill.rs` does the same with kills; `guest/tests/power` takes the power away.
 
@@ -19,9 +20,10 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        ["work", store, seed, ..] => run_work(store, seed, &words[3..]),
-        ["judge", store, journal, ..] => run_judge(store, journal, &words[3..]),
-        _ => Err("survivor work STORE SEED | survivor judge STORE JOURNAL".to_owned()),
+        ["make", store] => run_make(store),
+        ["work", store, seed] => run_work(store, seed),
+        ["judge", store, journal] => run_judge(store, journal),
+        _ => Err("survivor make STORE | work STORE SEED | judge STORE JOURNAL".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,12 +34,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(store: &str, words: &[&str]) -> Options {
-    let memory_bytes = words.iter().find_map(|word| word.parse().ok()).unwrap_or(4 << 20);
-    Options::new(store).memory_bytes(memory_bytes).workers(2).buffered(words.contains(&"buffered"))
+fn options(store: &str) -> Options {
+    Options::new(store).memory_bytes(4 << 20).workers(2)
 }
 
-fn run_work(store: &str, seed: &str, words: &[&str]) -> Result<(), String> {
+fn run_make(store: &str) -> Result<(), String> {
+    let made = options(store).format(true).open();
+    made.and_then(|store| store.close()).map_err(|error| error.to_string())
+}
+
+fn run_work(store: &str, seed: &str) -> Result<(), String> {
     let seed = seed.parse().map_err(|_| "a seed is a number".to_owned())?;
     let acknowledged = |task: u32, number: u64| {
         // One write, so that no two lines mix.
@@ -45,13 +51,13 @@ fn run_work(store: &str, seed: &str, words: &[&str]) -> Result<(), String> {
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     };
-    work::work(options(store, words), seed, acknowledged).map_err(|error| error.to_string())
+    work::work(&options(store), seed, acknowledged).map_err(|error| error.to_string())
 }
 
-fn run_judge(store: &str, journal: &str, words: &[&str]) -> Result<(), String> {
+fn run_judge(store: &str, journal: &str) -> Result<(), String> {
     let journal = std::fs::read(journal).map_err(|error| format!("{journal}: {error}"))?;
     let acknowledged = work::read_journal(&journal);
-    let open = || options(store, words).open().map_err(|error| error.to_string());
+    let open = || work::open(&options(store)).map_err(|error| error.to_string());
     let opened = open()?;
     let state = work::judge(&opened, &acknowledged)?;
     opened.close().map_err(|error| error.to_string())?;

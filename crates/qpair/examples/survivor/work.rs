@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qpair::{
     Durability, ErrorKind, Options, Result, Store, Table, TaskStore, TaskTransaction,
@@ -92,14 +92,30 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
+/// How long a killed process may hold its files; the kernel takes its rings apart in the background.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Opens the store that a killed process had open.
+pub(crate) fn open(options: &Options) -> Result<Store> {
+    let began = Instant::now();
+    loop {
+        match options.clone().open() {
+            Err(error) if error.kind() == ErrorKind::Busy && began.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Opens the store, or makes it, and works until the process ends. `acknowledged` is told each commit after it was
 /// acknowledged, on a worker.
 pub(crate) fn work(
-    options: Options,
+    options: &Options,
     seed: u64,
     acknowledged: impl Fn(u32, u64) + Send + Sync + 'static,
 ) -> Result<()> {
-    let store = options.open()?;
+    let store = open(options)?;
     let tables = Tables::open(&store)?;
     if tables.accounts.get(&0_u64.to_be_bytes())?.is_none() {
         store.transact(|tx| {
