@@ -197,3 +197,17 @@ fn a_store_that_was_not_closed_is_not_opened_for_reading_only() {
     store.close().unwrap();
     assert_eq!(content(&Store::open(vec![copy], &small(false)).unwrap(), "t").len(), 1);
 }
+
+#[test]
+fn a_sorted_load_survives_once_it_has_returned() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    let table = store.table("t").unwrap();
+    let records = (0..2000u32).map(|i| Ok((i.to_be_bytes().to_vec(), vec![1; 40])));
+    assert_eq!(table.bulk_load(records).unwrap(), 2000);
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    drop(table);
+    store.close().unwrap();
+    let store = Store::open(vec![copy], &small(false)).unwrap();
+    assert_eq!(content(&store, "t").len(), 2000);
+}

@@ -4,11 +4,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, ArenaOptions, Buffer, Request};
 
 use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
+use crate::checkpoint::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
 use crate::page::{
@@ -413,14 +415,24 @@ impl BulkLoader {
         })
     }
 
-    /// Writes what is left and makes the records visible; how many there are.
+    /// Writes what is left, makes the records visible, and a checkpoint: they are in no log. On return they survive
+    /// power loss; how many there are.
     ///
     /// # Errors
     /// `Invalid` if somebody put records into the table meanwhile, and what the device says. The table is then as
-    /// it was.
+    /// it was, unless it was the checkpoint that failed: then the records are there, and a crash may take them.
     pub async fn finish(mut self) -> Result<u64> {
         match self.complete().await {
-            Ok(()) => Ok(self.records),
+            Ok(()) => {
+                let shared = self.inner.shared.clone();
+                let before = shared.checkpoints.completed.load(Ordering::Relaxed);
+                checkpoint(&shared, false).await?;
+                if shared.checkpoints.completed.load(Ordering::Relaxed) == before {
+                    // The store is being closed: its last checkpoint has them, if that comes to be.
+                    return Err(Error::closed());
+                }
+                Ok(self.records)
+            }
             Err(error) => {
                 self.abandon().await;
                 Err(error)
