@@ -60,8 +60,10 @@ pub fn read_checkpoint(bytes: &[u8]) {
     let (record, image) = bytes.split_at(bytes.len().min(PAGE_SIZE_MIN));
     let _ = crate::checkpoint::Record::decode(record);
     if let Ok(image) = crate::checkpoint::Image::decode(image) {
+        // Words of zeroes at the bitmap's end are not written.
         let again = image.encode();
-        assert_eq!(crate::checkpoint::Image::decode(&again).ok(), Some(image));
+        let decoded = crate::checkpoint::Image::decode(&again).ok();
+        assert_eq!(decoded.map(|image| image.encode()), Some(again));
     }
 }
 

@@ -374,6 +374,11 @@ impl<'a> Node<'a> {
             }
             key.clear();
             self.key(position, &mut key);
+            // A head is longer than a short suffix: the rest of it is zeroes, or searches pass the key by.
+            let suffix = key.get(prefix.len()..).unwrap_or_default();
+            if self.bytes.load_u32(self.slot(position)) != head_of(suffix) {
+                return Some(format!("the head of key {position} says more than the key"));
+            }
             if key < lower
                 || (self.has_upper_fence() && if leaf { key >= upper } else { key > upper })
             {
