@@ -241,8 +241,8 @@ impl BulkLoader {
         } else {
             extent_bytes.next_power_of_two() / 2
         };
-        let arena = Arena::new(extent_bytes, EXTENTS, ArenaOptions { no_huge_pages: true })
-            .map_err(|error| {
+        let arena =
+            Arena::new(extent_bytes, EXTENTS, ArenaOptions::ordinary_pages()).map_err(|error| {
                 Error::new(
                     ErrorKind::NoMemory,
                     format!("mapping memory for a sorted load: {error}"),

@@ -43,10 +43,9 @@ impl Logs {
         let most = (shared.device.info().transfer_bytes_max as usize).min(READ_BYTES);
         let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
         let count = positions.len().max(1) as u32;
-        let arena =
-            Arena::new(bytes, count, ArenaOptions { no_huge_pages: true }).map_err(|error| {
-                Error::new(ErrorKind::NoMemory, format!("mapping memory to read the log: {error}"))
-            })?;
+        let arena = Arena::new(bytes, count, ArenaOptions::ordinary_pages()).map_err(|error| {
+            Error::new(ErrorKind::NoMemory, format!("mapping memory to read the log: {error}"))
+        })?;
         Ok(Self { positions, first_stamp: checkpoint.stamp + 1, arena, read_bytes: bytes as u32 })
     }
 

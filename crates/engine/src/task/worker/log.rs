@@ -28,7 +28,7 @@ const WRITES: u32 = 2;
 pub(crate) fn log_arena(transfer_bytes_max: u32, page_size: usize) -> Result<Arc<Arena>> {
     let most = (transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * page_size.min(4096));
     let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
-    Arena::new(bytes, WRITES, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+    Arena::new(bytes, WRITES, ArenaOptions::ordinary_pages()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for the log: {error}"))
     })
 }
