@@ -28,9 +28,9 @@ macro_rules! access {
             if self.len < SIZE || offset > self.len - SIZE || !offset.is_multiple_of(SIZE) {
                 return 0;
             }
+            let at = self.base.wrapping_add(offset).cast::<$atomic>();
             // SAFETY: in bounds and aligned by the check above, live for 'a; an atomic (point 5).
-            let value =
-                unsafe { (*self.base.add(offset).cast::<$atomic>()).load(Ordering::$loading) };
+            let value = unsafe { (*at).load(Ordering::$loading) };
             <$int>::from_le(value)
         }
 
@@ -41,11 +41,9 @@ macro_rules! access {
             let inside =
                 self.len >= SIZE && offset <= self.len - SIZE && offset.is_multiple_of(SIZE);
             if inside && self.writable {
+                let at = self.base.wrapping_add(offset).cast::<$atomic>();
                 // SAFETY: as for the load.
-                unsafe {
-                    (*self.base.add(offset).cast::<$atomic>())
-                        .store(value.to_le(), Ordering::$storing);
-                }
+                unsafe { (*at).store(value.to_le(), Ordering::$storing) };
             }
         }
     };
