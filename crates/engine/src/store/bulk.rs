@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair_block::{Arena, ArenaOptions, Buffer, Request};
+use qpair_block::{Arena, Buffer, Request};
 
 use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
@@ -242,12 +242,13 @@ impl BulkLoader {
             extent_bytes.next_power_of_two() / 2
         };
         let arena =
-            Arena::new(extent_bytes, EXTENTS, ArenaOptions::ordinary_pages()).map_err(|error| {
-                Error::new(
-                    ErrorKind::NoMemory,
-                    format!("mapping memory for a sorted load: {error}"),
-                )
-            })?;
+            Arena::new(extent_bytes, EXTENTS, inner.shared.device.info().small_arena_options())
+                .map_err(|error| {
+                    Error::new(
+                        ErrorKind::NoMemory,
+                        format!("mapping memory for a sorted load: {error}"),
+                    )
+                })?;
         Ok(Self {
             tree: table.tree(),
             arena,
