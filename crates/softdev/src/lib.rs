@@ -1,4 +1,13 @@
 //! Soft devices: models of drives in software, for this process or served over vfio-user.
+//!
+//! - [`nvme`]: an NVMe controller, as a `qpair_pci::PciDevice`.
+//! - [`medium`]: where its namespaces keep their blocks.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
+
+pub mod medium;
+pub mod nvme;
+
+pub use medium::MediumOptions;
+pub use nvme::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
