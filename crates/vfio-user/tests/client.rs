@@ -1,5 +1,7 @@
 //! The client against the server: what a driver does with a function.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
 mod common;
 
 use std::io::{Read, Write};
