@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use qpair_memory::FrameIndex;
@@ -177,18 +177,31 @@ async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
     Ok(marks.await?.into_iter().flatten().collect())
 }
 
-/// Writes every page that the image needs and that is not saved yet.
+/// Writes every page that the image needs and that is not saved yet, on all workers.
 async fn sweep(shared: &Arc<Shared>) -> Result<()> {
     let epoch = shared.checkpoints.epoch();
+    let next = Arc::new(AtomicU64::new(0));
+    let shared_by_all = shared.clone();
+    let swept = on_every_worker(shared, move || {
+        let (shared, next) = (shared_by_all.clone(), next.clone());
+        Box::pin(async move { sweep_some(&shared, &next, epoch).await })
+    });
+    swept.await?.into_iter().collect()
+}
+
+/// Looks at frames, some at a time from `next` on, as long as there are any.
+async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
     let frames = shared.pool.frames.len();
     let mut again: Vec<FrameIndex> = Vec::new();
-    for index in 0..frames {
-        if index % FRAMES_PER_TURN == FRAMES_PER_TURN - 1 {
-            yield_now().await;
+    loop {
+        let first = next.fetch_add(u64::from(FRAMES_PER_TURN), Ordering::Relaxed);
+        let Some(first) = u32::try_from(first).ok().filter(|first| *first < frames) else { break };
+        for frame in (first..frames.min(first + FRAMES_PER_TURN)).map(FrameIndex) {
+            if !save(shared, frame, epoch).await? {
+                again.push(frame);
+            }
         }
-        if !save(shared, FrameIndex(index), epoch).await? {
-            again.push(FrameIndex(index));
-        }
+        yield_now().await;
     }
     while !again.is_empty() {
         yield_now().await;

@@ -163,6 +163,11 @@ impl LogMerge {
         Some((log, self.logs[log].0.lsn()))
     }
 
+    /// Where log `log` is being read, and the segment that comes after it.
+    pub(crate) fn link(&self, log: usize) -> Option<(u64, u64)> {
+        self.logs.get(log)?.0.link()
+    }
+
     /// What the logs held, once all was read.
     pub(crate) fn end(&self) -> Option<MergeEnd> {
         self.over.then_some(self.end)

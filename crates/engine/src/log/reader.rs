@@ -183,6 +183,11 @@ impl LogReader {
         self.end
     }
 
+    /// The segment that the reader is in and the one that comes after it, if the reader knows.
+    pub(crate) fn link(&self) -> Option<(u64, u64)> {
+        Some((self.position.segment_offset_bytes, self.next_offset_bytes?))
+    }
+
     /// Offsets of the segments that were entered so far: none of them may be used for anything else before the
     /// records are safe elsewhere.
     pub(crate) fn segments(&self) -> &[u64] {

@@ -117,6 +117,17 @@ impl<'a> Node<'a> {
         self.bytes.append_to(self.bytes.len().saturating_sub(lower + len), len, target);
     }
 
+    /// Whether the key lies between the fences.
+    #[inline]
+    pub(crate) fn covers(self, key: &[u8]) -> bool {
+        let size = self.bytes.len();
+        let lower = usize::from(self.bytes.load_u16(field::LOWER_LEN));
+        let upper = usize::from(self.bytes.load_u16(field::UPPER_LEN));
+        self.bytes.compare(size.saturating_sub(lower), lower, key).is_le()
+            && (!self.has_upper_fence()
+                || self.bytes.compare(size.saturating_sub(lower + upper), upper, key).is_gt())
+    }
+
     #[inline(always)]
     fn slot(self, position: usize) -> usize {
         slots_offset(self.is_leaf()) + position * self.slot_bytes()

@@ -2,7 +2,7 @@
 
 use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
 
-use super::Tree;
+use super::{Leaf, Tree};
 use crate::page::Node;
 use crate::pool::state;
 use crate::swip::Swip;
@@ -51,6 +51,14 @@ pub(crate) fn read<'a>(
 }
 
 impl Descent {
+    /// Begins at a leaf of the tree that was seen before, if it covers the key and nothing changed there since.
+    pub(crate) fn begin_near(&mut self, context: Context<'_>, leaf: Leaf, key: &[u8]) {
+        let page = context.shared.pool.frames.resume(leaf.0, leaf.1);
+        if self.at.is_none() && Node::new(page.bytes()).covers(key) && page.validate() {
+            self.at = Some(leaf);
+        }
+    }
+
     /// Goes down to the leaf that a route leads to.
     #[inline]
     pub(crate) fn walk_to_leaf<'a>(

@@ -48,8 +48,8 @@ impl Change {
 /// How a put ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOutcome {
-    /// Done; whether a record was replaced, and how many bytes were kept of it.
-    Done { replaced: bool, kept_bytes: usize },
+    /// Done; whether a record was replaced, how many bytes were kept of it, and the leaf as it is now.
+    Done { replaced: bool, kept_bytes: usize, leaf: Leaf },
     /// The leaf must be split first; bytes the record needs.
     Full { needed_bytes: usize },
 }
@@ -61,6 +61,7 @@ pub(crate) struct Put<'a> {
     value: &'a [u8],
     overflow: bool,
     change: Change,
+    near: Option<Leaf>,
     descent: Descent,
 }
 
@@ -73,7 +74,13 @@ impl<'a> Put<'a> {
         overflow: bool,
         change: Change,
     ) -> Self {
-        Self { tree, key, value, overflow, change, descent: Descent::default() }
+        Self { tree, key, value, overflow, change, near: None, descent: Descent::default() }
+    }
+
+    /// Looks first whether this leaf covers the key.
+    pub(crate) fn near(mut self, leaf: Option<Leaf>) -> Self {
+        self.near = leaf;
+        self
     }
 
     /// Begins at a leaf that was prepared.
@@ -87,8 +94,15 @@ impl Operation for Put<'_> {
     type Output = PutOutcome;
 
     fn step(&mut self, context: Context<'_>) -> Result<PutOutcome, Need> {
+        if let Some(near) = self.near {
+            self.descent.begin_near(context, near, self.key);
+        }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         let frame = page.index();
+        if self.near.is_some() {
+            // The next change will look at the fences, which are far from all else.
+            page.bytes().prefetch(page.bytes().len() - 32);
+        }
         // The place is used up: whatever comes next starts from the root.
         self.descent.restart();
         let mut page = latch(page)?;
@@ -110,7 +124,8 @@ impl Operation for Put<'_> {
         }
         node.set_stamp(self.change.stamp.max(node.read().stamp()));
         context.shared.pool.frames.set_dirty(frame, true);
-        Ok(PutOutcome::Done { replaced: found, kept_bytes })
+        let leaf = (frame, page.release());
+        Ok(PutOutcome::Done { replaced: found, kept_bytes, leaf })
     }
 
     fn descent(&mut self) -> &mut Descent {

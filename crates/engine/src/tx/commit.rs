@@ -359,7 +359,7 @@ impl Work {
                 Some((value, large)) => {
                     let mut put = Put::new(item.tree, item.key, value, large, change).at(leaf);
                     match step(&mut put, context) {
-                        Some(PutOutcome::Done { replaced, kept_bytes }) => {
+                        Some(PutOutcome::Done { replaced, kept_bytes, .. }) => {
                             self.found = replaced;
                             kept_bytes
                         }
@@ -389,7 +389,7 @@ impl Work {
         let kept_bytes = match written(&item) {
             Some((value, large)) => loop {
                 match run(shared, Put::new(item.tree, item.key, value, large, change)).await? {
-                    PutOutcome::Done { replaced, kept_bytes } => {
+                    PutOutcome::Done { replaced, kept_bytes, .. } => {
                         self.found = replaced;
                         break kept_bytes;
                     }

@@ -340,7 +340,6 @@ fn limits(
         read_only,
         growable: false,
         depth_max: DEPTH_MAX,
-        shared_memory: false,
     }
 }
 
@@ -378,7 +377,6 @@ impl Namespace {
                 read_only: false,
                 growable: false,
                 depth_max: DEPTH_MAX,
-                shared_memory: false,
             },
             size_bytes: 1 << 20,
             nsid: 1,

@@ -33,7 +33,6 @@ pub(super) fn device(name: &str) -> DeviceInfo {
         read_only: false,
         growable: false,
         depth_max: 1024,
-        shared_memory: false,
     }
 }
 

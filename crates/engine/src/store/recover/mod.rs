@@ -1,5 +1,7 @@
 //! How a store comes up: the newest checkpoint, and what the logs have behind it.
 
+mod ahead;
+mod gather;
 mod redo;
 mod scan;
 
@@ -99,7 +101,7 @@ impl StoreInner {
         let (inner, progress) = (self.clone(), options.progress.clone());
         self.block_on(move || async move {
             let shared = inner.shared.clone();
-            let logs = Logs::new(&shared, &record, &logs)?;
+            let mut logs = Logs::new(&shared, &record, &logs)?;
             let Analysis { end, bytes, segments, large } = logs.analyse(&shared).await?;
             if end.is_damaged() {
                 return Err(unreadable(format!(

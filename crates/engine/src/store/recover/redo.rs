@@ -1,128 +1,162 @@
 //! Doing again what the logs say, on all workers at once.
 //!
-//! What always holds: all changes of one key go to the same lane, in the order of their commits. They say what the key has
-//! afterwards, not how that came about, so of several changes only the last need be made, and making one again does no harm.
+//! What always holds: changes are made a gathering after the other, in the order of the commits, and within a gathering all
+//! changes of one key by one task. They say what the key has afterwards, not how that came about, so of several changes only the
+//! last need be made, and making one again does no harm.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use super::gather::{After, Gathered, Redo, sort};
 use crate::error::Result;
 use crate::log::Operation;
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::{StoreInner, make_room, merge_sparse};
-use crate::task::run;
-use crate::tree::{Change, Put, PutOutcome, Remove, Tree};
+use crate::task::{JoinHandle, run};
+use crate::tree::{Change, Leaf, Put, PutOutcome, Remove, Tree};
 
-/// Lanes for each worker: changes that wait for pages beside each other.
-const LANES_PER_WORKER: usize = 16;
-/// Bytes of changes that go down a lane together; they are sorted by key first.
-const BATCH_BYTES: usize = 1 << 20;
-/// Batches that wait in a lane at most.
-const WAITING_MAX: usize = 2;
+/// Tasks for each worker: changes that wait for pages beside each other.
+const TASKS_PER_WORKER: usize = 16;
+/// Parts of a gathering for each task, so that no task is busy long after the others.
+const PARTS_PER_TASK: usize = 4;
+/// Bytes of changes that are gathered, at most and at least. One is gathered while another is made.
+const GATHERED_BYTES: std::ops::RangeInclusive<usize> = (256 << 10)..=(48 << 20);
+/// The part of the memory that a gathering may have beside the pages.
+const MEMORY_PART: usize = 16;
 
-/// What a key has after a change.
-enum After {
-    Value(Vec<u8>),
-    Large([u8; Descriptor::BYTES]),
-    Nothing,
-}
-
-/// A change of one key.
-struct Redo {
-    tree: u32,
-    key: Vec<u8>,
-    stamp: u64,
-    after: After,
+/// Changes that one task makes.
+struct Part {
+    changes: Vec<Redo>,
+    bytes: Arc<Vec<u8>>,
 }
 
 #[derive(Default)]
 struct State {
-    batches: VecDeque<Vec<Redo>>,
-    /// A batch is being worked on.
-    busy: bool,
+    parts: VecDeque<Part>,
+    /// Tasks that are at work on a part.
+    busy: usize,
     /// No more will come.
     closed: bool,
     failed: bool,
-    waiters: Vec<Waker>,
+    /// Tasks that wait for a part.
+    idle: Vec<Waker>,
+    /// Who waits until all parts are made.
+    drained: Option<Waker>,
 }
 
-/// The queue to one task.
+/// What there is to do.
 #[derive(Default)]
-struct Lane(Mutex<State>);
+struct Work(Mutex<State>);
 
-impl Lane {
+impl Work {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and lets all who wait look at it.
+    /// Changes what there is to do, and calls the tasks.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        let woken = std::mem::take(&mut state.waiters);
+        let woken = std::mem::take(&mut state.idle);
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until `ready` has something to say of the state.
-    async fn when<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> T {
+    /// The next part; none once there will be no more.
+    async fn next(&self) -> Option<Part> {
         poll_fn(|context| {
             let mut state = self.lock();
-            if let Some(answer) = ready(&mut state) {
-                let woken = std::mem::take(&mut state.waiters);
-                drop(state);
-                woken.into_iter().for_each(Waker::wake);
-                return Poll::Ready(answer);
+            if let Some(part) = state.parts.pop_front() {
+                state.busy += 1;
+                return Poll::Ready(Some(part));
             }
-            state.waiters.push(context.waker().clone());
+            if state.closed {
+                return Poll::Ready(None);
+            }
+            state.idle.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// A part is done with.
+    fn done(&self, failed: bool) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        state.failed |= failed;
+        let over = state.failed || (state.busy == 0 && state.parts.is_empty());
+        let woken = if over { state.drained.take() } else { None };
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until all parts are made, or one could not be.
+    async fn drain(&self) {
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.failed || (state.busy == 0 && state.parts.is_empty()) {
+                return Poll::Ready(());
+            }
+            state.drained = Some(context.waker().clone());
             Poll::Pending
         })
         .await
     }
 }
 
-/// The lanes of a recovery.
+/// The tasks of a recovery, and what was gathered for them.
 pub(super) struct Lanes {
     inner: Arc<StoreInner>,
-    lanes: Vec<Arc<Lane>>,
-    filling: Vec<(Vec<Redo>, usize)>,
-    running: Vec<crate::task::JoinHandle<Result<()>>>,
+    work: Arc<Work>,
+    gathered: Gathered,
+    gathered_bytes_max: usize,
+    /// The bytes of the changes that are being made.
+    making: Arc<Vec<u8>>,
+    running: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Lanes {
     /// Starts the tasks. `large`: runs of pages that the logs put and that nothing took over.
     pub(super) fn start(inner: &Arc<StoreInner>, large: BTreeMap<u64, Descriptor>) -> Self {
-        let workers = inner.shared.remotes.len();
-        let lanes: Vec<Arc<Lane>> =
-            (0..workers * LANES_PER_WORKER).map(|_| Arc::default()).collect();
+        let shared = &inner.shared;
+        let workers = shared.remotes.len();
+        let work: Arc<Work> = Arc::default();
         let large = Arc::new(large);
-        let running = lanes
-            .iter()
-            .enumerate()
-            .map(|(index, lane)| {
-                let (inner_of, lane, large) = (inner.clone(), lane.clone(), large.clone());
+        let running = (0..workers * TASKS_PER_WORKER)
+            .map(|index| {
+                let (inner_of, work, large) = (inner.clone(), work.clone(), large.clone());
                 inner.spawn_on(index % workers, move || async move {
-                    let outcome = follow(&inner_of, &lane, &large).await;
-                    if outcome.is_err() {
-                        lane.change(|state| state.failed = true);
-                    }
-                    outcome
+                    follow(&inner_of, &work, &large).await
                 })
             })
             .collect();
-        let filling = lanes.iter().map(|_| (Vec::new(), 0)).collect();
-        Self { inner: inner.clone(), lanes, filling, running }
+        let memory_bytes = shared.pool.frames.len() as usize * shared.page_size;
+        let gathered_bytes_max =
+            (memory_bytes / MEMORY_PART).clamp(*GATHERED_BYTES.start(), *GATHERED_BYTES.end());
+        Self {
+            inner: inner.clone(),
+            work,
+            gathered: Gathered::default(),
+            gathered_bytes_max,
+            making: Arc::default(),
+            running,
+        }
     }
 
     /// Takes a change of a record with this stamp; one that concerns a whole table waits for all before it.
     pub(super) async fn take(&mut self, stamp: u64, operation: Operation<'_>) -> Result<()> {
-        let (tree, key, after) = match operation {
-            Operation::Put { tree, key, value } => (tree, key, After::Value(value.to_vec())),
-            Operation::PutLarge { tree, key, descriptor } => (tree, key, After::Large(descriptor)),
-            Operation::Delete { tree, key } => (tree, key, After::Nothing),
+        let gathered = &mut self.gathered;
+        match operation {
+            Operation::Put { tree, key, value } => {
+                gathered.push(stamp, tree, key, After::Value, value);
+            }
+            Operation::PutLarge { tree, key, descriptor } => {
+                gathered.push(stamp, tree, key, After::Large, &descriptor);
+            }
+            Operation::Delete { tree, key } => gathered.push(stamp, tree, key, After::Nothing, &[]),
             Operation::CreateTable { tree, name } => {
                 self.drain().await;
                 return self.inner.create_again(tree, name).await;
@@ -131,56 +165,42 @@ impl Lanes {
                 self.drain().await;
                 return self.inner.drop_again(tree).await;
             }
-        };
-        // FNV-1a: any hash does, as long as it is the same for a key each time.
-        let hash = key.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(tree), |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        let lane = (hash >> 32) as usize % self.lanes.len();
-        let (batch, bytes) = &mut self.filling[lane];
-        *bytes += key.len() + 64 + if let After::Value(value) = &after { value.len() } else { 0 };
-        batch.push(Redo { tree, key: key.to_vec(), stamp, after });
-        if *bytes >= BATCH_BYTES {
-            self.send(lane).await;
+        }
+        if gathered.size_bytes() >= self.gathered_bytes_max {
+            self.send().await;
         }
         Ok(())
     }
 
-    async fn send(&mut self, lane: usize) {
-        let (batch, _) = std::mem::take(&mut self.filling[lane]);
-        if batch.is_empty() {
+    /// Hands out what was gathered, once all before it is made.
+    async fn send(&mut self) {
+        self.work.drain().await;
+        // Nobody has them any more: the memory is used again.
+        let before = Arc::try_unwrap(std::mem::take(&mut self.making)).unwrap_or_default();
+        let gathered = std::mem::replace(&mut self.gathered, Gathered::reusing(before));
+        if gathered.is_empty() || self.work.lock().failed {
             return;
         }
-        let mut batch = Some(batch);
-        self.lanes[lane]
-            .when(|state| {
-                if state.failed {
-                    return Some(());
-                }
-                (state.batches.len() < WAITING_MAX).then(|| state.batches.extend(batch.take()))
-            })
-            .await;
+        let (parts, bytes) = gathered.cut(self.running.len() * PARTS_PER_TASK);
+        self.making = Arc::new(bytes);
+        let part = |changes| Part { changes, bytes: self.making.clone() };
+        self.work.change(|state| state.parts.extend(parts.into_iter().map(part)));
     }
 
     /// Waits until everything taken so far is done.
     async fn drain(&mut self) {
-        for lane in 0..self.lanes.len() {
-            self.send(lane).await;
-        }
-        for lane in &self.lanes {
-            lane.when(|state| {
-                (state.failed || (state.batches.is_empty() && !state.busy)).then_some(())
-            })
-            .await;
-        }
+        self.send().await;
+        self.work.drain().await;
     }
 
     /// The end: everything is done.
     pub(super) async fn finish(mut self) -> Result<()> {
         self.drain().await;
-        for lane in &self.lanes {
-            lane.change(|state| state.closed = true);
-        }
+        self.work.change(|state| {
+            state.closed = true;
+            // Left only if one before them failed.
+            state.parts.clear();
+        });
         let mut outcome = Ok(());
         for task in self.running {
             outcome = outcome.and(task.await.and_then(|done| done));
@@ -189,33 +209,39 @@ impl Lanes {
     }
 }
 
-/// Works on what comes down a lane.
-async fn follow(inner: &StoreInner, lane: &Lane, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
-    loop {
-        let batch = lane
-            .when(|state| {
-                if let Some(batch) = state.batches.pop_front() {
-                    state.busy = true;
-                    return Some(Some(batch));
-                }
-                state.closed.then_some(None)
-            })
-            .await;
-        let Some(mut batch) = batch else { return Ok(()) };
-        // In the order of keys each leaf is visited once.
-        batch.sort_by(|a, b| (a.tree, &a.key, a.stamp).cmp(&(b.tree, &b.key, b.stamp)));
-        let mut changes = batch.into_iter().peekable();
-        while let Some(redo) = changes.next() {
-            let last =
-                changes.peek().is_none_or(|next| next.tree != redo.tree || next.key != redo.key);
-            if last {
-                apply(inner, &redo, large).await?;
-            } else if let After::Large(descriptor) = &redo.after {
-                give_up(&inner.shared, descriptor, large);
-            }
-        }
-        lane.change(|state| state.busy = false);
+/// Makes the changes of one part after the other.
+async fn follow(inner: &StoreInner, work: &Work, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
+    while let Some(part) = work.next().await {
+        let outcome = make(inner, part, large).await;
+        work.done(outcome.is_err());
+        outcome?;
     }
+    Ok(())
+}
+
+/// Makes the last change of each key of a part.
+async fn make(inner: &StoreInner, part: Part, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
+    let Part { mut changes, bytes } = part;
+    sort(&mut changes, &bytes);
+    let mut tree: Option<(u32, Option<Tree>)> = None;
+    let mut near = None;
+    for (index, redo) in changes.iter().enumerate() {
+        if changes.get(index + 1).is_some_and(|next| next.is_of_same_key(redo, &bytes)) {
+            if redo.after == After::Large {
+                give_up(&inner.shared, redo.value(&bytes), large);
+            }
+            continue;
+        }
+        if tree.is_none_or(|(id, _)| id != redo.tree) {
+            tree = Some((redo.tree, inner.tree_for_redo(redo.tree).await?));
+            near = None;
+        }
+        // A table that a later commit drops may be gone from the image already.
+        if let Some((_, Some(tree))) = tree {
+            near = apply(inner, tree, redo, &bytes, near, large).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Frees the pages of a large value that the logs put and replaced.
@@ -227,38 +253,45 @@ fn give_up(shared: &Shared, descriptor: &[u8], large: &BTreeMap<u64, Descriptor>
     }
 }
 
-async fn apply(inner: &StoreInner, redo: &Redo, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
+/// Makes a change, `near` the leaf of the one before; the leaf that it was made in.
+async fn apply(
+    inner: &StoreInner,
+    tree: Tree,
+    redo: &Redo,
+    bytes: &[u8],
+    near: Option<Leaf>,
+    large: &BTreeMap<u64, Descriptor>,
+) -> Result<Option<Leaf>> {
     let shared = &inner.shared;
-    // A table that a later commit drops may be gone from the image already.
-    let Some(tree) = inner.tree_for_redo(redo.tree).await? else { return Ok(()) };
     let change = Change { stamp: redo.stamp, row: None };
-    let (value, is_large) = match &redo.after {
-        After::Value(value) => (value.as_slice(), false),
-        After::Large(descriptor) => (descriptor.as_slice(), true),
-        After::Nothing => return remove(inner, tree, redo, change).await,
-    };
+    let (key, value) = (redo.key(bytes), redo.value(bytes));
+    let is_large = redo.after == After::Large;
+    if redo.after == After::Nothing {
+        remove(inner, tree, key, change).await?;
+        return Ok(None);
+    }
     if is_large {
         let descriptor = Descriptor::decode(value, shared.page_size)?;
         if large.get(&descriptor.page_id) != Some(&descriptor) {
             // Its pages became another value's, which they may only after a later commit replaced this one.
-            return Ok(());
+            return Ok(near);
         }
         shared.space.attach(descriptor.page_id, descriptor.pages.into());
     }
     loop {
-        match run(shared, Put::new(tree, &redo.key, value, is_large, change)).await? {
-            PutOutcome::Done { .. } => return Ok(()),
+        match run(shared, Put::new(tree, key, value, is_large, change).near(near)).await? {
+            PutOutcome::Done { leaf, .. } => return Ok(Some(leaf)),
             PutOutcome::Full { needed_bytes } => {
-                make_room(inner, tree, &redo.key, needed_bytes).await?;
+                make_room(inner, tree, key, needed_bytes).await?;
             }
         }
     }
 }
 
-async fn remove(inner: &StoreInner, tree: Tree, redo: &Redo, change: Change) -> Result<()> {
-    let removed = run(&inner.shared, Remove::new(tree, &redo.key, change)).await?;
+async fn remove(inner: &StoreInner, tree: Tree, key: &[u8], change: Change) -> Result<()> {
+    let removed = run(&inner.shared, Remove::new(tree, key, change)).await?;
     if removed.sparse {
-        merge_sparse(inner, tree, &redo.key).await?;
+        merge_sparse(inner, tree, key).await?;
     }
     Ok(())
 }

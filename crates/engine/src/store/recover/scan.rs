@@ -3,24 +3,30 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use qpair_block::{Arena, ArenaOptions, Request};
+use qpair_block::{Arena, ArenaOptions, Completion};
 
+use super::ahead::{Ahead, Chain, Extent};
 use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
     LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
 };
-use crate::overflow::{Descriptor, Transfer};
+use crate::overflow::Descriptor;
 use crate::shared::Shared;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
+/// Reads of one log that are under way at most.
+const READS_AHEAD: u32 = 8;
 
 /// The logs that a checkpoint's image names.
 pub(super) struct Logs {
     positions: Vec<LogPosition>,
+    /// What is known of the logs' segments.
+    chains: Vec<Chain>,
+    /// Memory of each log's reads.
+    arenas: Vec<Arc<Arena>>,
     first_stamp: u64,
-    arena: Arc<Arena>,
     read_bytes: u32,
 }
 
@@ -42,11 +48,24 @@ impl Logs {
             logs.iter().map(|log| LogPosition::decode(log)).collect::<Result<Vec<_>>>()?;
         let most = (shared.device.info().transfer_bytes_max as usize).min(READ_BYTES);
         let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
-        let count = positions.len().max(1) as u32;
-        let arena = Arena::new(bytes, count, ArenaOptions::ordinary_pages()).map_err(|error| {
-            Error::new(ErrorKind::NoMemory, format!("mapping memory to read the log: {error}"))
-        })?;
-        Ok(Self { positions, first_stamp: checkpoint.stamp + 1, arena, read_bytes: bytes as u32 })
+        let arena = |_: &LogPosition| {
+            Arena::new(bytes, READS_AHEAD, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+                Error::new(ErrorKind::NoMemory, format!("mapping memory to read the log: {error}"))
+            })
+        };
+        let read_bytes = bytes as u32;
+        Ok(Self {
+            chains: positions
+                .iter()
+                .map(|at| {
+                    Chain::new(at.segment_offset_bytes, at.geometry.segment_bytes, read_bytes)
+                })
+                .collect(),
+            arenas: positions.iter().map(arena).collect::<Result<_>>()?,
+            positions,
+            first_stamp: checkpoint.stamp + 1,
+            read_bytes,
+        })
     }
 
     /// Bytes of a segment.
@@ -56,7 +75,7 @@ impl Logs {
 
     /// Reads all logs, and hands the commits that count to `take`, in order. `take` may wait.
     pub(super) async fn read(
-        &self,
+        &mut self,
         shared: &Shared,
         mut take: impl AsyncFnMut(&Record<'_>) -> Result<()>,
     ) -> Result<(MergeEnd, Vec<u64>)> {
@@ -65,32 +84,30 @@ impl Logs {
         let readers =
             self.positions.iter().map(|position| LogReader::new(store, *position, read_bytes));
         let mut merge = LogMerge::new(readers, self.first_stamp);
-        let mut reading: VecDeque<(usize, usize, Transfer)> = VecDeque::new();
+        let device_bytes = shared.device.size_bytes();
+        let mut ahead: Vec<Ahead> =
+            self.arenas.iter().map(|arena| Ahead::new(arena.clone(), device_bytes)).collect();
+        let mut asked: VecDeque<usize> = VecDeque::new();
         loop {
             match merge.advance() {
                 MergeStep::Read { log, offset_bytes, len_bytes } => {
-                    let end = offset_bytes.checked_add(u64::from(len_bytes));
-                    let buffer = self.arena.lease();
-                    match buffer {
-                        Some(buffer)
-                            if end.is_some_and(|end| end <= shared.device.size_bytes()) =>
-                        {
-                            let request = Request::read(offset_bytes, len_bytes, buffer, 0);
-                            reading.push_back((log, len_bytes as usize, Transfer::submit(request)));
+                    let chain = &mut self.chains[log];
+                    if let Some((segment, next)) = merge.link(log) {
+                        chain.link(segment, next);
+                    }
+                    ahead[log].ask(Extent { offset_bytes, len_bytes }, chain).await?;
+                    asked.push_back(log);
+                }
+                MergeStep::Wait => {
+                    let Some(log) = asked.pop_front() else {
+                        return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
+                    };
+                    match ahead[log].done().await? {
+                        Some((extent, Completion { buffer: Some(buffer), .. })) => {
+                            merge.give(log, &buffer.as_slice()[..extent.len_bytes as usize]);
                         }
                         // Past the device's end there is no log.
                         _ => merge.give(log, &[]),
-                    }
-                }
-                MergeStep::Wait => {
-                    let Some((log, len, transfer)) = reading.pop_front() else {
-                        return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
-                    };
-                    let completion = transfer.done().await?;
-                    completion.result.map_err(|error| Error::io(error, "reading the log"))?;
-                    match &completion.buffer {
-                        Some(buffer) => merge.give(log, &buffer.as_slice()[..len]),
-                        None => merge.give(log, &[]),
                     }
                 }
                 MergeStep::Record => {
@@ -101,12 +118,16 @@ impl Logs {
                 MergeStep::End => break,
             }
         }
+        for reads in &mut ahead {
+            // Past the end; their memory is needed when the logs are read again.
+            reads.forget().await?;
+        }
         let segments = merge.readers().flat_map(|reader| reader.segments().to_vec()).collect();
         Ok((merge.end().unwrap_or_default(), segments))
     }
 
     /// The first pass: how far the logs go, and which pages they need.
-    pub(super) async fn analyse(&self, shared: &Shared) -> Result<Analysis> {
+    pub(super) async fn analyse(&mut self, shared: &Shared) -> Result<Analysis> {
         let mut analysis = Analysis::default();
         let found = &mut analysis;
         let (end, segments) = self

@@ -1,0 +1,109 @@
+//! How fast a store comes back: makes one, ends the process in the midst of its work, and opens it again.
+//!
+//! `recovery insert|update PATH RECORDS MEMORY [CHANGES]`: records of 8 and 120 bytes are inserted in random order, or inserted, saved by
+//! a checkpoint and then updated at random, 100 to a transaction, by a process that is then gone without a word. All of the
+//! changes are in the log and in no checkpoint.
+
+#![allow(clippy::print_stdout, reason = "a measurement tells what it measured")]
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use qpair::{Durability, Error, ErrorKind, Options, Result, TransactionOptions};
+use rustix::time::{ClockId, clock_gettime};
+
+const PER_TX: u64 = 100;
+const VALUE_BYTES: usize = 120;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().collect();
+    let usage =
+        || Error::new(ErrorKind::Invalid, "recovery insert|update PATH RECORDS MEMORY [CHANGES]");
+    let [_, work, path, records, memory, rest @ ..] = words.as_slice() else { return Err(usage()) };
+    let records: u64 = records.parse().map_err(|_| usage())?;
+    let changes = rest.first().map_or(Ok(records), |word| word.parse()).map_err(|_| usage())?;
+    if rest.get(1).is_some_and(|word| word == "crash") {
+        return crash(work, path, records, memory, changes);
+    }
+    let mut child = Command::new(&words[0]);
+    child.args([work, path, &records.to_string(), memory, &changes.to_string(), "crash"]);
+    let _ = child.status();
+    // Memory that the process has had before: the kernel clears it, and a hypervisor need not find it first.
+    let memory_bytes = qpair_block::parse_bytes(memory).map_err(|_| usage())?;
+    drop(std::hint::black_box(vec![1u8; memory_bytes as usize]));
+    let begun = (Instant::now(), processor_time());
+    let store = options(path, memory)?.open()?;
+    let (seconds, used) = (begun.0.elapsed().as_secs_f64(), processor_time() - begun.1);
+    let Some(recovered) = store.report().recovered else { return Err(usage()) };
+    let bytes = recovered.bytes as f64;
+    println!(
+        "{} commits, {:.0} MB of log in {seconds:.2} s: {:.0} MB/s, {:.2} us of processor a row, {:.0} MB/s a core",
+        recovered.commits,
+        bytes / 1e6,
+        bytes / 1e6 / seconds,
+        used.as_secs_f64() * 1e6 / changes as f64,
+        bytes / 1e6 / used.as_secs_f64()
+    );
+    Ok(())
+}
+
+fn options(path: &str, memory: &str) -> Result<Options> {
+    // No checkpoint but those that are asked for.
+    Options::new(path).memory(memory).map(|options| options.checkpoint_bytes(1 << 40))
+}
+
+/// Processor time of the process, all threads, user and system.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+fn value(record: u64) -> [u8; VALUE_BYTES] {
+    let mut value = [record as u8; VALUE_BYTES];
+    value[..8].copy_from_slice(&record.to_le_bytes());
+    value
+}
+
+/// Makes the store, does the work, and ends the process without closing it.
+fn crash(work: &str, path: &str, records: u64, memory: &str, changes: u64) -> Result<()> {
+    if std::fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        std::fs::remove_file(path).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
+    }
+    let store = options(path, memory)?.open()?;
+    let table = store.table("t")?;
+    let updating = work == "update";
+    if updating {
+        let row = |record: u64| (record.to_be_bytes().to_vec(), value(record).to_vec());
+        table.bulk_load((0..records).map(move |record| Ok(row(record))))?;
+        store.checkpoint()?;
+    }
+    let transactions = changes / PER_TX;
+    let clients = 64;
+    let asynchronous =
+        TransactionOptions { durability: Durability::Async, ..TransactionOptions::default() };
+    let tasks: Vec<_> = (0..clients)
+        .map(|client| {
+            let (tasks, table, options) = (store.task(), table.clone(), asynchronous.clone());
+            store.spawn(move || async move {
+                let mut last = None;
+                for number in (client..transactions).step_by(clients as usize) {
+                    let mut transaction = tasks.begin_with(&options);
+                    for row in number * PER_TX..(number + 1) * PER_TX {
+                        let record = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % records;
+                        let key = record.to_be_bytes();
+                        transaction.put(&table, &key, &value(row)).await?;
+                    }
+                    last = Some(transaction.commit().await?);
+                }
+                match last {
+                    Some(commit) => commit.durable().await,
+                    None => Ok(()),
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.join()??;
+    }
+    std::process::abort()
+}

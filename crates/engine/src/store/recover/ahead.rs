@@ -1,0 +1,133 @@
+//! Reads of a log that are begun before the log asks for them.
+//!
+//! What always holds: the reads under way are those that the log will ask for next if it goes on as it has: to the end of its
+//! segment, then from the beginning of the next one that is known. A log that asks for something else gets that.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use qpair_block::{Arena, Completion, Request};
+
+use crate::error::{Error, Result};
+use crate::overflow::Transfer;
+
+/// Bytes of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) offset_bytes: u64,
+    pub(super) len_bytes: u32,
+}
+
+/// Segments of a log, and which comes after each, as far as that is known.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    segment_bytes: u64,
+    read_bytes: u32,
+    next: BTreeMap<u64, Option<u64>>,
+}
+
+impl Chain {
+    /// A log that begins in this segment and is read by so many bytes at once.
+    pub(super) fn new(first: u64, segment_bytes: u32, read_bytes: u32) -> Self {
+        let next = BTreeMap::from([(first, None)]);
+        Self { segment_bytes: segment_bytes.into(), read_bytes, next }
+    }
+
+    /// The segment at `next` comes after the one at `segment`.
+    pub(super) fn link(&mut self, segment: u64, next: u64) {
+        self.next.insert(segment, Some(next));
+        self.next.entry(next).or_insert(None);
+    }
+
+    /// What is asked for after this, if the log goes on.
+    fn after(&self, extent: Extent) -> Option<Extent> {
+        let (&segment, &next) = self.next.range(..=extent.offset_bytes).next_back()?;
+        let end = extent.offset_bytes.checked_add(extent.len_bytes.into())?;
+        let left = |segment: u64, at: u64| segment.checked_add(self.segment_bytes)?.checked_sub(at);
+        let (offset_bytes, left_bytes) = match left(segment, end)? {
+            0 => (next?, self.segment_bytes),
+            left => (end, left),
+        };
+        let len_bytes = left_bytes.min(self.read_bytes.into()) as u32;
+        Some(Extent { offset_bytes, len_bytes })
+    }
+}
+
+/// The reads of one log that are under way.
+pub(super) struct Ahead {
+    arena: Arc<Arena>,
+    device_bytes: u64,
+    reads: VecDeque<(Extent, Transfer)>,
+}
+
+impl Ahead {
+    /// Nothing yet; `arena` has as many blocks as reads may be under way, for this log alone.
+    pub(super) fn new(arena: Arc<Arena>, device_bytes: u64) -> Self {
+        Self { arena, device_bytes, reads: VecDeque::new() }
+    }
+
+    /// Begins to read what is asked for, if that is not under way, and what comes after it.
+    pub(super) async fn ask(&mut self, extent: Extent, chain: &Chain) -> Result<()> {
+        while self.reads.front().is_some_and(|(front, _)| *front != extent) {
+            if let Some((_, other)) = self.reads.pop_front() {
+                // Nobody wants it; its memory is needed.
+                drop(other.done().await?);
+            }
+        }
+        let mut last = self.reads.back().map(|(last, _)| *last);
+        loop {
+            let following = match last {
+                None => Some(extent),
+                Some(last) => chain.after(last),
+            };
+            let Some(following) = following.filter(|of| self.is_inside(*of)) else { break };
+            let Some(buffer) = self.arena.lease() else { break };
+            let Extent { offset_bytes, len_bytes } = following;
+            let read = Transfer::submit(Request::read(offset_bytes, len_bytes, buffer, 0));
+            self.reads.push_back((following, read));
+            last = Some(following);
+        }
+        Ok(())
+    }
+
+    /// Waits for the reads that are under way, which nobody wants.
+    pub(super) async fn forget(&mut self) -> Result<()> {
+        while let Some((_, other)) = self.reads.pop_front() {
+            drop(other.done().await?);
+        }
+        Ok(())
+    }
+
+    fn is_inside(&self, extent: Extent) -> bool {
+        let end = extent.offset_bytes.checked_add(extent.len_bytes.into());
+        end.is_some_and(|end| end <= self.device_bytes)
+    }
+
+    /// The end of the read that was asked for; none: the device has no such bytes.
+    pub(super) async fn done(&mut self) -> Result<Option<(Extent, Completion)>> {
+        let Some((extent, read)) = self.reads.pop_front() else { return Ok(None) };
+        let completion = read.done().await?;
+        completion.result.map_err(|error| Error::io(error, "reading the log"))?;
+        Ok(Some((extent, completion)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_goes_on_in_the_next_segment() {
+        let extent = |offset_bytes, len_bytes| Extent { offset_bytes, len_bytes };
+        let mut chain = Chain::new(1 << 20, 1 << 16, 40 << 10);
+        let first = extent(1 << 20, 40 << 10);
+        let second = chain.after(first).unwrap();
+        assert_eq!(second, extent((1 << 20) + (40 << 10), 24 << 10));
+        assert_eq!(chain.after(second), None);
+        chain.link(1 << 20, 5 << 16);
+        assert_eq!(chain.after(second), Some(extent(5 << 16, 40 << 10)));
+        // Of a place outside of the segments nothing is known.
+        assert_eq!(chain.after(extent(0, 512)), None);
+        assert_eq!(chain.after(extent(7 << 16, 512)), None);
+    }
+}

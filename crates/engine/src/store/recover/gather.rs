@@ -1,0 +1,161 @@
+//! Changes that the logs say, gathered and cut into parts that can be made beside each other.
+//!
+//! What always holds: all changes of one key in a gathering are in the same part. In a part that was sorted they follow one
+//! another in the order of their commits.
+
+use std::cmp::Ordering;
+
+/// Changes of a part at least, unless there are fewer in all.
+const PART_CHANGES_MIN: usize = 64;
+/// Keys looked at for each part, to find out where to cut.
+const SAMPLES_PER_PART: usize = 8;
+
+/// What a key has after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Value,
+    Large,
+    Nothing,
+}
+
+/// A change of one key; its bytes are in the gathering's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Redo {
+    /// The first bytes of the key, as a number that sorts as they do.
+    head: u64,
+    pub(super) stamp: u64,
+    pub(super) tree: u32,
+    /// Where the key is; the value follows.
+    at: u32,
+    value_len: u32,
+    key_len: u16,
+    pub(super) after: After,
+}
+
+impl Redo {
+    pub(super) fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let at = self.at as usize;
+        &bytes[at..at + usize::from(self.key_len)]
+    }
+
+    /// The value, or its descriptor if it is large.
+    pub(super) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let at = self.at as usize + usize::from(self.key_len);
+        &bytes[at..at + self.value_len as usize]
+    }
+
+    pub(super) fn is_of_same_key(&self, other: &Self, bytes: &[u8]) -> bool {
+        self.order_of_keys(other, bytes).is_eq()
+    }
+
+    #[inline]
+    fn order_of_keys(&self, other: &Self, bytes: &[u8]) -> Ordering {
+        let order = (self.tree, self.head).cmp(&(other.tree, other.head));
+        order.then_with(|| self.key(bytes).cmp(other.key(bytes)))
+    }
+}
+
+/// Changes in the order of their commits.
+#[derive(Default)]
+pub(super) struct Gathered {
+    changes: Vec<Redo>,
+    bytes: Vec<u8>,
+}
+
+impl Gathered {
+    /// Nothing, with the memory of an earlier one.
+    pub(super) fn reusing(mut bytes: Vec<u8>) -> Self {
+        bytes.clear();
+        Self { changes: Vec::new(), bytes }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len() + self.changes.len() * size_of::<Redo>()
+    }
+
+    /// Adds a change that comes after all that are there. Positions are 32 bits: the caller stays below that.
+    pub(super) fn push(&mut self, stamp: u64, tree: u32, key: &[u8], after: After, value: &[u8]) {
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let mut head = [0; 8];
+        let len = key.len().min(8);
+        head[..len].copy_from_slice(&key[..len]);
+        self.changes.push(Redo {
+            head: u64::from_be_bytes(head),
+            stamp,
+            tree,
+            at,
+            value_len: value.len() as u32,
+            key_len: key.len() as u16,
+            after,
+        });
+    }
+
+    /// Cuts the changes into parts by key, no more than `most`, and gives the bytes they are in.
+    pub(super) fn cut(self, most: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
+        let Self { changes, bytes } = self;
+        let count = most.min(changes.len() / PART_CHANGES_MIN).max(1);
+        if count == 1 {
+            return (vec![changes], bytes);
+        }
+        let step = (changes.len() / (count * SAMPLES_PER_PART)).max(1);
+        let mut samples: Vec<Redo> = changes.iter().step_by(step).copied().collect();
+        samples.sort_unstable_by(|a, b| a.order_of_keys(b, &bytes));
+        let mut cuts: Vec<Redo> =
+            (1..count).map(|part| samples[part * samples.len() / count]).collect();
+        cuts.dedup_by(|a, b| a.is_of_same_key(b, &bytes));
+        let room = changes.len() / (cuts.len() + 1) * 5 / 4;
+        let mut parts: Vec<Vec<Redo>> =
+            (0..=cuts.len()).map(|_| Vec::with_capacity(room)).collect();
+        for change in changes {
+            let part = cuts.partition_point(|cut| cut.order_of_keys(&change, &bytes).is_le());
+            parts[part].push(change);
+        }
+        (parts, bytes)
+    }
+}
+
+/// Puts a part's changes into the order of keys, so that each leaf is visited once.
+pub(super) fn sort(part: &mut [Redo], bytes: &[u8]) {
+    part.sort_unstable_by(|a, b| a.order_of_keys(b, bytes).then(a.at.cmp(&b.at)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_all_changes_of_a_key_in_order() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for (changes, keys) in [(0, 1), (10, 3), (5000, 1), (5000, 40), (20_000, 100_000)] {
+            let mut gathered = Gathered::default();
+            for stamp in 0..changes {
+                let key = random.u32(..keys).to_string();
+                gathered.push(stamp, random.u32(..2), key.as_bytes(), After::Value, b"v");
+            }
+            let (parts, bytes) = gathered.cut(16);
+            assert!(parts.len() <= 16);
+            let mut all = 0;
+            let mut last: Option<Redo> = None;
+            for mut part in parts {
+                sort(&mut part, &bytes);
+                all += part.len() as u64;
+                for redo in part {
+                    assert_eq!(redo.value(&bytes), b"v");
+                    if let Some(last) = last {
+                        let order = last.order_of_keys(&redo, &bytes);
+                        assert!(order.is_lt() || (order.is_eq() && last.stamp < redo.stamp));
+                    }
+                    last = Some(redo);
+                }
+            }
+            assert_eq!(all, changes);
+        }
+    }
+}
