@@ -36,7 +36,7 @@ fn ram(size_bytes: usize) -> Arc<dyn BlockDevice> {
 fn transfer(device: &dyn BlockDevice, bytes: &mut [u8], write: bool) {
     let mut channel =
         device.open_channel(&ChannelOptions { depth: 1, ..ChannelOptions::default() }).unwrap();
-    let arena = Arena::new(BLOCK, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+    let arena = Arena::new(BLOCK, 1, ArenaOptions::ordinary_pages()).unwrap();
     for (index, block) in bytes.chunks_mut(BLOCK).enumerate() {
         let mut buffer = arena.lease().unwrap();
         let (offset, len) = ((index * BLOCK) as u64, block.len() as u32);

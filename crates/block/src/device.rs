@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qpair_memory::Arena;
+use qpair_memory::{Arena, ArenaOptions};
 
 use crate::error::{Error, ErrorKind, IoError, Result};
 use crate::request::{Completion, Op, Request};
@@ -36,9 +36,23 @@ pub struct DeviceInfo {
     pub growable: bool,
     /// Requests one channel can have in flight.
     pub depth_max: u32,
+    /// Whether requests are faster from memory that other processes can map (a device in another process reaches no other).
+    pub shared_memory: bool,
 }
 
 impl DeviceInfo {
+    /// How memory for requests to this device is best mapped. Requests from other memory work, and may be copied.
+    #[must_use]
+    pub fn arena_options(&self) -> ArenaOptions {
+        ArenaOptions { shared: self.shared_memory, ..ArenaOptions::default() }
+    }
+
+    /// [`DeviceInfo::arena_options`] for little memory: reserved huge pages are left to others.
+    #[must_use]
+    pub fn small_arena_options(&self) -> ArenaOptions {
+        ArenaOptions { shared: self.shared_memory, ..ArenaOptions::ordinary_pages() }
+    }
+
     /// Whether a device of `size_bytes` can take `request`: what every device asks first, so that all answer alike.
     ///
     /// # Errors

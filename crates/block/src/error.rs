@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rustix::io::Errno;
+
 /// Result of control-plane calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -37,7 +39,6 @@ impl ErrorKind {
     /// The kind an errno of the kernel stands for.
     #[must_use]
     pub fn from_errno(errno: i32) -> Self {
-        use rustix::io::Errno;
         match Errno::from_raw_os_error(errno) {
             Errno::INVAL | Errno::ISDIR => Self::Invalid,
             Errno::NOENT => Self::NotFound,
@@ -154,6 +155,23 @@ impl IoError {
     pub const UNSUPPORTED: Self = Self { kind: ErrorKind::Unsupported, errno: 95 };
     /// The device cannot be written: EROFS.
     pub const READ_ONLY: Self = Self { kind: ErrorKind::ReadOnly, errno: 30 };
+
+    /// The device is gone: ENODEV.
+    pub const GONE: Self = Self { kind: ErrorKind::Gone, errno: 19 };
+    /// No answer in time, and the request was taken back: ETIMEDOUT.
+    pub const TIMED_OUT: Self = Self { kind: ErrorKind::Io, errno: 110 };
+    /// Taken back because the device was reset: ECANCELED.
+    pub const CANCELED: Self = Self { kind: ErrorKind::Io, errno: 125 };
+
+    /// Whether the same request may succeed if it is sent again: it was taken back or refused for the moment, and nothing is known
+    /// to be wrong with it. What a write of this kind has left on the device is undefined all the same.
+    #[must_use]
+    pub fn can_be_retried(self) -> bool {
+        matches!(
+            Errno::from_raw_os_error(self.errno),
+            Errno::AGAIN | Errno::BUSY | Errno::INTR | Errno::TIMEDOUT | Errno::CANCELED
+        )
+    }
 
     /// From a (positive) errno.
     #[must_use]

@@ -45,6 +45,6 @@ pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};
 pub use ram::{RamDevice, RamOptions};
 pub use request::{Completion, Op, Request};
 pub use size::{format_bytes, parse_bytes};
-pub use spec::{DeviceSpec, FileOpener};
+pub use spec::{DRIVERS, DeviceSpec, Opener};
 pub use stripe::{Member, StripeDevice};
 pub use wake::WakeEvent;

@@ -56,6 +56,7 @@ impl NullDevice {
             read_only: false,
             growable: false,
             depth_max: 1 << 16,
+            shared_memory: false,
         };
         Ok(Self { info, size_bytes })
     }

@@ -95,6 +95,7 @@ impl RamDevice {
             read_only,
             growable,
             depth_max: 1 << 16,
+            shared_memory: false,
         };
         let memory = Memory { chunks: RwLock::default(), size_bytes: AtomicU64::new(0) };
         memory.extend_to(size_bytes);

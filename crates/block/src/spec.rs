@@ -8,6 +8,8 @@
 //! delay:read_us=100,write_us=50,flush_us=0:DEVICE
 //! fault:seed=1,read_error_rate=0.01:DEVICE         also write_error_rate=, flush_error_rate=, corrupt_read_rate=
 //! stripe:unit=64KiB:DEVICE+DEVICE+...
+//! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
+//! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
 //! ```
 //!
 //! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so
@@ -64,19 +66,37 @@ pub enum DeviceSpec {
         /// The devices, in order.
         members: Vec<DeviceSpec>,
     },
+    /// A device with a driver in this program. What the driver calls it is the driver's own matter.
+    Driven {
+        /// One of [`DRIVERS`].
+        driver: &'static str,
+        /// The rest of the text.
+        name: String,
+    },
 }
 
-/// Opens files and block devices: the block layer itself knows no kernel.
-pub trait FileOpener {
-    /// Opens `path`.
+/// Words that name a driver in this program rather than a file.
+pub const DRIVERS: [&str; 2] = ["nvme", "softnvme"];
+
+/// Opens what the block layer cannot: it knows no kernel and no drivers. A function of a path opens files and nothing else.
+pub trait Opener {
+    /// Opens a file or block device.
     ///
     /// # Errors
     /// What the interface says.
-    fn open(&self, path: &Path) -> Result<Arc<dyn BlockDevice>>;
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>>;
+
+    /// Opens a device by the driver's name, one of [`DRIVERS`], and the device's own.
+    ///
+    /// # Errors
+    /// What the driver says; `Unsupported` where there are no drivers.
+    fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        Err(Error::new(ErrorKind::Unsupported, format!("{driver}:{name}: no drivers here")))
+    }
 }
 
-impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> FileOpener for F {
-    fn open(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> Opener for F {
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
         self(path)
     }
 }
@@ -95,7 +115,7 @@ impl DeviceSpec {
     pub fn paths(&self) -> Vec<&Path> {
         match self {
             Self::File(path) => vec![path],
-            Self::Ram(_) | Self::Null(_) => Vec::new(),
+            Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => Vec::new(),
             Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.paths(),
             Self::Stripe { members, .. } => members.iter().flat_map(Self::paths).collect(),
         }
@@ -105,22 +125,23 @@ impl DeviceSpec {
     ///
     /// # Errors
     /// What the devices say.
-    pub fn open(&self, files: &dyn FileOpener) -> Result<Arc<dyn BlockDevice>> {
+    pub fn open(&self, opener: &dyn Opener) -> Result<Arc<dyn BlockDevice>> {
         Ok(match self {
-            Self::File(path) => files.open(path)?,
+            Self::File(path) => opener.open_file(path)?,
             Self::Ram(options) => Arc::new(RamDevice::new(*options)?),
             Self::Null(options) => Arc::new(NullDevice::new(*options)?),
             Self::Delay { options, inner } => {
-                Arc::new(DelayDevice::new(inner.open(files)?, *options)?)
+                Arc::new(DelayDevice::new(inner.open(opener)?, *options)?)
             }
             Self::Fault { options, inner } => {
-                Arc::new(FaultDevice::new(inner.open(files)?, *options)?)
+                Arc::new(FaultDevice::new(inner.open(opener)?, *options)?)
             }
             Self::Stripe { unit_bytes, members } => {
-                let open = |spec: &Self| Ok(Member { device: spec.open(files)?, start_bytes: 0 });
+                let open = |spec: &Self| Ok(Member { device: spec.open(opener)?, start_bytes: 0 });
                 let members = members.iter().map(open).collect::<Result<_>>()?;
                 Arc::new(StripeDevice::new(*unit_bytes, members)?)
             }
+            Self::Driven { driver, name } => opener.open_driven(driver, name)?,
         })
     }
 
@@ -132,14 +153,11 @@ impl DeviceSpec {
         }
         let path = |text: &str| {
             if text.is_empty() {
-                return Err(Error::new(ErrorKind::Invalid, "an empty device name")
-                    .hint("name a path, or ram:, null:, delay:, fault:, stripe:"));
+                return Err(Error::new(ErrorKind::Invalid, "an empty device name").hint(
+                    "name a path, or ram:, null:, delay:, fault:, stripe:, nvme:, softnvme:",
+                ));
             }
-            let text = if quoted { unquote(text)? } else { text.to_owned() };
-            if text.contains('\0') {
-                return Err(Error::new(ErrorKind::Invalid, "a path with a NUL byte"));
-            }
-            Ok(Self::File(text.into()))
+            plain(text, quoted).map(|text| Self::File(text.into()))
         };
         let Some((scheme, rest)) = split_scheme(text) else { return path(text) };
         let inner = |rest| Ok(Box::new(Self::parse_at(rest, quoted, nesting + 1)?));
@@ -197,9 +215,12 @@ impl DeviceSpec {
                 Ok(Self::Stripe { unit_bytes, members })
             }
             _ => {
+                if let Some(driver) = DRIVERS.iter().find(|known| **known == scheme) {
+                    return Ok(Self::Driven { driver, name: plain(rest, quoted)? });
+                }
                 let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are file:, ram:, null:, delay:, fault: and stripe:; a file of that name is file:{text}"
+                    "known are file:, ram:, null:, delay:, fault:, stripe:, nvme: and softnvme:; a file of that name is file:{text}"
                 )))
             }
         }
@@ -266,8 +287,21 @@ impl DeviceSpec {
                 }
                 Ok(())
             }
+            Self::Driven { driver, name } => {
+                let name = if quoted { quote(name) } else { name.into() };
+                write!(f, "{driver}:{name}")
+            }
         }
     }
+}
+
+/// A path, or a driver's name for a device, without the backslashes that brackets ask for.
+fn plain(text: &str, quoted: bool) -> Result<String> {
+    let text = if quoted { unquote(text)? } else { text.to_owned() };
+    if text.contains('\0') {
+        return Err(Error::new(ErrorKind::Invalid, "a device name with a NUL byte"));
+    }
+    Ok(text)
 }
 
 /// A specifier outside brackets.

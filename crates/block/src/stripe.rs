@@ -138,6 +138,7 @@ impl StripeDevice {
             read_only: infos.iter().any(|i| i.read_only),
             growable: infos.iter().all(|i| i.growable),
             depth_max: infos.iter().map(|i| i.depth_max).min().unwrap_or(1),
+            shared_memory: infos.iter().any(|i| i.shared_memory),
             name,
         };
         let size_bytes = Arc::new(AtomicU64::new(size_bytes));

@@ -28,7 +28,7 @@ impl Rig {
         let power = options.power.clone();
         let device = SimDevice::new(options).unwrap();
         let channel = device.open_channel(&ChannelOptions::default()).unwrap();
-        let arena = Arena::new(PAGE, 64, ArenaOptions { no_huge_pages: true }).unwrap();
+        let arena = Arena::new(PAGE, 64, ArenaOptions::ordinary_pages()).unwrap();
         Self { clock, power, device, channel, arena }
     }
 

@@ -63,7 +63,7 @@ fn refuses_the_rest_and_says_what_is_known() {
         ("", "empty"),
         ("file:", "empty"),
         ("delay:read_us=1:", "empty"),
-        ("nvme:0000:01:00.0", "known are file:, ram:"),
+        ("scsi:0000:01:00.0", "known are file:, ram:"),
         ("ram:sise=1", "known are size, block"),
         ("ram:size", "no value"),
         ("ram:size=1q", "unknown unit"),
@@ -169,4 +169,25 @@ fn opens_what_it_names() {
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     // The name a device gives itself is a specifier too.
     parse(&device.info().name);
+}
+
+#[test]
+fn drivers_are_named_and_not_known() {
+    for text in [
+        "nvme:0000:3b:00.0/ns2",
+        "nvme:wait=sleep:vfio-user:/run/a,b:c.sock",
+        "softnvme:size=1GiB,profile=tlc",
+        "stripe:unit=64KiB:nvme:0000:3b:00.0+softnvme:size=1GiB",
+        "stripe:unit=64KiB:[nvme:vfio-user:/run/odd\\+name]+b",
+        "delay:read_us=1,write_us=0,flush_us=0:softnvme:",
+    ] {
+        let spec = parse(text);
+        assert_eq!(spec.to_string(), text);
+        assert_eq!(parse(&spec.to_string()), spec);
+    }
+    let DeviceSpec::Driven { driver, name } = parse("nvme:vfio-user:/a/ns1") else { panic!() };
+    assert_eq!((driver, &name[..]), ("nvme", "vfio-user:/a/ns1"));
+    let files = |_: &std::path::Path| -> qpair_block::Result<_> { unreachable!("no file") };
+    let error = parse("nvme:x").open(&files).unwrap_err();
+    assert_eq!(error.kind(), qpair_block::ErrorKind::Unsupported);
 }

@@ -100,7 +100,7 @@ pub(crate) fn open(
 }
 
 pub(crate) fn arena(block_bytes: usize, blocks: u32) -> Result<Arc<Arena>, String> {
-    Arena::new(block_bytes, blocks, ArenaOptions { no_huge_pages: true })
+    Arena::new(block_bytes, blocks, ArenaOptions::ordinary_pages())
         .map_err(|e| format!("arena: {e}"))
 }
 

@@ -122,6 +122,7 @@ impl File {
             read_only: options.read_only,
             growable: kind == Kind::Regular && !options.read_only,
             depth_max: DEPTH_MAX,
+            shared_memory: false,
         };
         let file = Self {
             fd: handle.into(),

@@ -208,7 +208,7 @@ mod tests {
     use qpair_block::{Arena, ArenaOptions, ErrorKind};
 
     fn one_read() -> (InFlight, u32, Transfer) {
-        let arena = Arena::new(4096, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+        let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
         let mut in_flight = InFlight::new(1);
         let (slot, whole) =
             in_flight.insert(Request::read(8192, 4096, arena.lease().unwrap(), 7)).unwrap();

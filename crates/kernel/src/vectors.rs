@@ -80,6 +80,7 @@ mod tests {
             read_only: false,
             growable: false,
             depth_max: 1,
+            shared_memory: false,
         };
         let mut vectors = Vectors::new(&mode, &limits, 2).unwrap();
         let transfer = Transfer {

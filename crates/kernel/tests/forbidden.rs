@@ -164,7 +164,7 @@ fn too_little_memory_may_be_locked() {
         let device = open(&options, Interface::IoUring).unwrap();
         std::fs::remove_file(&path).unwrap();
         let blocks = (limit / 4096 + 256) as u32;
-        let arena = Arena::new(4096, blocks, ArenaOptions { no_huge_pages: true }).unwrap();
+        let arena = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         let channel =
             device.open_channel(&ChannelOptions { arenas: vec![arena], ..Default::default() });
         let error = channel.err().expect("more memory was locked than may be");
@@ -176,12 +176,12 @@ fn too_little_memory_may_be_locked() {
         let options = FileOptions { create: Some(4096), ..FileOptions::new(&path) };
         let unlimited = open(&options, not_registered).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let too_much = Arena::new(4096, blocks, ArenaOptions { no_huge_pages: true }).unwrap();
+        let too_much = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         let options = ChannelOptions { arenas: vec![too_much], ..Default::default() };
         drop(unlimited.open_channel(&options).unwrap());
         // What does fit can be registered again and again: it is let go of with the channel.
         let blocks = (limit / 4096 * 3 / 4) as u32;
-        let arena = Arena::new(4096, blocks, ArenaOptions { no_huge_pages: true }).unwrap();
+        let arena = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         for _ in 0..10 {
             let options = ChannelOptions { arenas: vec![arena.clone()], ..Default::default() };
             device.open_channel(&options).unwrap();

@@ -186,7 +186,7 @@ fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
         return Ok(format!("{}; opened only, there is no block to read", info.mode));
     }
     let no_memory = |cause| Error::os(cause, "mapping memory for one block");
-    let arena = Arena::new(block_bytes.max(4096) as usize, 1, ArenaOptions { no_huge_pages: true })
+    let arena = Arena::new(block_bytes.max(4096) as usize, 1, ArenaOptions::ordinary_pages())
         .map_err(no_memory)?;
     let channel = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
     let mut channel = device.open_channel(&channel)?;

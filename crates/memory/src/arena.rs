@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::mapping::{map_file, memory_file};
 use crate::racy::{RacyBytes, RacyBytesMut};
+use crate::shared::SharedBytes;
 
 /// Size and alignment of a huge page, bytes.
-const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// Number of a block in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +35,16 @@ pub enum Backing {
 pub struct ArenaOptions {
     /// Do not try reserved huge pages.
     pub no_huge_pages: bool,
+    /// Map a file in memory, which other processes can map as well: what a device in another process needs.
+    pub shared: bool,
+}
+
+impl ArenaOptions {
+    /// For small arenas: reserved huge pages are left to others.
+    #[must_use]
+    pub fn ordinary_pages() -> Self {
+        Self { no_huge_pages: true, ..Self::default() }
+    }
 }
 
 /// One mapping of `block_count` blocks of `block_size` bytes; registered once with each channel.
@@ -41,6 +55,8 @@ pub struct Arena {
     block_count: u32,
     id: u32,
     backing: Backing,
+    /// The file that is mapped, if it is a shared one.
+    file: Option<OwnedFd>,
     /// Blocks not leased. Taken on the control path only; hot paths keep their leases.
     free: Mutex<Vec<u32>>,
 }
@@ -74,12 +90,13 @@ impl Arena {
             .checked_mul(block_count as usize)
             .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE))
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let (base, backing) = match options.no_huge_pages {
-            false => match map(wanted, MapFlags::PRIVATE | MapFlags::HUGETLB) {
-                Ok(base) => (base, Backing::HugePages),
-                Err(_) => (map_aligned(wanted)?, Backing::Transparent),
+        let (base, backing, file) = match (options.shared, options.no_huge_pages) {
+            (true, no_huge_pages) => map_shared(wanted, no_huge_pages)?,
+            (false, false) => match map(wanted, MapFlags::PRIVATE | MapFlags::HUGETLB) {
+                Ok(base) => (base, Backing::HugePages, None),
+                Err(_) => (map_aligned(wanted)?, Backing::Transparent, None),
             },
-            true => (map_aligned(wanted)?, Backing::Transparent),
+            (false, true) => (map_aligned(wanted)?, Backing::Transparent, None),
         };
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         Ok(Arc::new(Self {
@@ -89,6 +106,7 @@ impl Arena {
             block_count,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             backing,
+            file,
             free: Mutex::new((0..block_count).rev().collect()),
         }))
     }
@@ -121,6 +139,18 @@ impl Arena {
     #[must_use]
     pub fn region(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), self.block_size * self.block_count as usize)
+    }
+
+    /// The file that the arena maps from its start, if it was made with [`ArenaOptions::shared`].
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Bytes that are mapped: the blocks, rounded up to whole huge pages.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> usize {
+        self.mapped_bytes
     }
 
     /// Leases a block, or `None` when all are out.
@@ -166,6 +196,25 @@ fn map(len: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
         )
     }?;
     NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Maps a new file in memory, of reserved huge pages if there are enough of them.
+fn map_shared(
+    len: usize,
+    no_huge_pages: bool,
+) -> io::Result<(NonNull<u8>, Backing, Option<OwnedFd>)> {
+    let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let kinds = [(huge, Backing::HugePages), (MemfdFlags::empty(), Backing::Transparent)];
+    let mut failed = io::Error::from(io::ErrorKind::OutOfMemory);
+    for (flags, backing) in &kinds[usize::from(no_huge_pages)..] {
+        match memory_file(len as u64, *flags)
+            .and_then(|file| Ok((map_file(file.as_fd(), 0, len, true)?, file)))
+        {
+            Ok((base, file)) => return Ok((base, *backing, Some(file))),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// Maps ordinary memory aligned to a huge page, and asks for transparent huge pages.
@@ -249,6 +298,14 @@ impl Buffer {
         unsafe { RacyBytesMut::new(self.as_ptr(), self.arena.block_size) }
     }
 
+    /// The bytes, to be shared with a device that reads and writes them at any time, such as a queue.
+    #[inline(always)]
+    #[must_use]
+    pub fn shared(&mut self) -> SharedBytes<'_> {
+        // SAFETY: in the mapping, aligned to at least 512; `&mut self` keeps references away while this lives.
+        unsafe { SharedBytes::new(self.as_ptr(), self.arena.block_size, true) }
+    }
+
     /// A part of the bytes for writing; `offset` is a multiple of 8.
     ///
     /// # Panics
@@ -293,8 +350,23 @@ mod tests {
     }
 
     #[test]
+    fn another_mapping_sees_a_shared_arena() {
+        let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
+        let arena = Arena::new(4096, 600, options).unwrap();
+        let mut buffer = arena.lease().unwrap();
+        buffer.copy_from(8, b"seen");
+        let file = arena.file().unwrap();
+        let other = crate::Mapping::of_file(file, 0, arena.mapped_bytes(), true).unwrap();
+        let mut out = [0; 4];
+        other.bytes().copy_to(8, &mut out);
+        assert_eq!(&out, b"seen");
+        other.bytes().copy_from(16, b"answered");
+        assert_eq!(&buffer.as_slice()[16..24], b"answered");
+    }
+
+    #[test]
     fn a_lease_outlives_its_arena() {
-        let arena = Arena::new(512, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+        let arena = Arena::new(512, 1, ArenaOptions::ordinary_pages()).unwrap();
         let mut buffer = arena.lease().unwrap();
         drop(arena);
         buffer.copy_from(500, b"still mapped");

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     fn table() -> FrameTable {
-        FrameTable::new(512, 4, ArenaOptions { no_huge_pages: true }).unwrap()
+        FrameTable::new(512, 4, ArenaOptions::ordinary_pages()).unwrap()
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! - [`Buffer`]: the lease on one block; it travels with a request and comes back with the completion.
 //! - [`RacyBytes`]: the one primitive through which memory is read that somebody may be writing.
 //! - [`Latch`]: the optimistic latch with an in-flight state.
+//! - [`Mapping`]: memory of another process, or registers of a device; [`SharedBytes`]: how it is reached.
+//! - [`DmaMemory`]: what a device model in this process reaches of its driver's memory.
 //! - [`FrameTable`]: an arena whose blocks are guarded by latches: the buffer pool's frames.
 //!
 //! # Safety argument
@@ -25,16 +27,29 @@
 //!    away when the latch's version has moved.
 //! 4. *Plain slices* (`as_slice`) are handed out only by those who exclude writers: the holder of a
 //!    `Buffer` and the holder of an exclusive latch, for as long as they are borrowed.
+//! 5. *Memory shared with others* (a [`Mapping`]: another process's memory, a device's registers) is reached through
+//!    [`SharedBytes`] alone: no reference to it is ever formed, every access is an atomic of its width or a copy by
+//!    the processor's string instruction, and any value may come out.
+//! 6. *Addresses for devices.* A device, or a model of one, moves bytes wherever its driver tells it to. As with a kernel
+//!    interface that is given addresses, memory stays sound because the driver tells it only addresses within
+//!    a `Buffer` that it holds until the device is done, and within its own queues. [`DmaMemory::of_arena`]
+//!    is `unsafe` for that reason.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
 mod arena;
+mod dma;
 mod frame;
 mod latch;
+mod mapping;
 mod racy;
+mod shared;
 mod sync;
 
 pub use arena::{Arena, ArenaOptions, Backing, BlockIndex, Buffer};
+pub use dma::DmaMemory;
 pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};
 pub use latch::{Blocked, Latch, Version};
+pub use mapping::Mapping;
 pub use racy::{RacyBytes, RacyBytesMut};
+pub use shared::SharedBytes;

@@ -16,10 +16,9 @@ pub(crate) fn check_blank(device: &dyn BlockDevice) -> Result<()> {
         return Ok(());
     }
     let reading = || format!("looking at what is on {name}");
-    let arena =
-        Arena::new(LABEL_BYTES, 1, ArenaOptions { no_huge_pages: true }).map_err(|error| {
-            Error::new(ErrorKind::NoMemory, format!("mapping memory for a label: {error}"))
-        })?;
+    let arena = Arena::new(LABEL_BYTES, 1, ArenaOptions::ordinary_pages()).map_err(|error| {
+        Error::new(ErrorKind::NoMemory, format!("mapping memory for a label: {error}"))
+    })?;
     let Some(buffer) = arena.lease() else {
         return Err(Error::new(ErrorKind::NoMemory, "no memory for a label"));
     };

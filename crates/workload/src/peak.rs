@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, DeviceSpec, Error, ErrorKind,
-    Request, Result, WaitOptions,
+    Arena, BlockDevice, ChannelOptions, DeviceInfo, DeviceSpec, Error, ErrorKind, Request, Result,
+    WaitOptions,
 };
 use qpair_kernel::{FileOptions, Mode};
 use rand::Rng;
@@ -157,7 +157,7 @@ pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport
 }
 
 fn open(options: &PeakOptions) -> Result<Arc<dyn BlockDevice>> {
-    let opener = |path: &Path| {
+    let files = |path: &Path| {
         let file = FileOptions {
             read_only: true,
             exclusive_lock: false,
@@ -167,7 +167,7 @@ fn open(options: &PeakOptions) -> Result<Arc<dyn BlockDevice>> {
         let device = qpair_kernel::open(&file, options.mode)?;
         Ok(Arc::new(device) as Arc<dyn BlockDevice>)
     };
-    options.spec.open(&opener)
+    options.spec.open(&files)
 }
 
 fn check(options: &PeakOptions, device: &dyn BlockDevice) -> Result<()> {
@@ -218,7 +218,7 @@ fn read(
     let block = u64::from(options.block_bytes);
     let blocks = device.size_bytes() / block;
     let arena_block = (options.block_bytes as usize).next_power_of_two().max(4096);
-    let arena = Arena::new(arena_block, options.depth, ArenaOptions::default())
+    let arena = Arena::new(arena_block, options.depth, device.info().arena_options())
         .map_err(|cause| Error::os(cause, "mapping memory to read into"))?;
     let channel_options =
         ChannelOptions { depth: options.depth, arenas: vec![arena.clone()], wake: None };

@@ -107,6 +107,7 @@ impl SimDevice {
             read_only: false,
             growable: size_bytes_max > content.len() as u64,
             depth_max: 1 << 12,
+            shared_memory: false,
         };
         Ok(Self {
             disk: Arc::new(Mutex::new(Disk::new(

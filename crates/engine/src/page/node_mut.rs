@@ -229,7 +229,7 @@ mod tests {
     fn a_leaf_is_a_small_ordered_map() {
         for (seed, size) in [(1, 512), (2, 4096), (3, 65536)] {
             let mut random = fastrand::Rng::with_seed(seed);
-            let arena = Arena::new(size, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+            let arena = Arena::new(size, 1, ArenaOptions::ordinary_pages()).unwrap();
             let mut buffer = arena.lease().unwrap();
             let mut node = NodeMut::new(buffer.bytes_mut());
             node.init(NodeInit {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_inner_page_routes() {
-        let arena = Arena::new(512, 1, ArenaOptions { no_huge_pages: true }).unwrap();
+        let arena = Arena::new(512, 1, ArenaOptions::ordinary_pages()).unwrap();
         let mut buffer = arena.lease().unwrap();
         let mut node = NodeMut::new(buffer.bytes_mut());
         node.init(NodeInit { level: 1, tree_id: 3, page_id: 9, lower: b"", upper: None });

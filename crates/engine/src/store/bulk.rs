@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair_block::{Arena, ArenaOptions, Buffer, Request};
+use qpair_block::{Arena, Buffer, Request};
 
 use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
@@ -241,13 +241,14 @@ impl BulkLoader {
         } else {
             extent_bytes.next_power_of_two() / 2
         };
-        let arena = Arena::new(extent_bytes, EXTENTS, ArenaOptions { no_huge_pages: true })
-            .map_err(|error| {
-                Error::new(
-                    ErrorKind::NoMemory,
-                    format!("mapping memory for a sorted load: {error}"),
-                )
-            })?;
+        let arena =
+            Arena::new(extent_bytes, EXTENTS, inner.shared.device.info().small_arena_options())
+                .map_err(|error| {
+                    Error::new(
+                        ErrorKind::NoMemory,
+                        format!("mapping memory for a sorted load: {error}"),
+                    )
+                })?;
         Ok(Self {
             tree: table.tree(),
             arena,

@@ -17,10 +17,9 @@ fn transfer(device: &dyn BlockDevice, requests: Vec<(u64, Option<&[u8]>)>) -> Re
     let mut channel = device
         .open_channel(&options)
         .map_err(|error| Error::block(error, context("opening a channel")))?;
-    let arena =
-        Arena::new(SLOT_BYTES, 1, ArenaOptions { no_huge_pages: true }).map_err(|error| {
-            Error::new(ErrorKind::NoMemory, format!("mapping memory for a label: {error}"))
-        })?;
+    let arena = Arena::new(SLOT_BYTES, 1, ArenaOptions::ordinary_pages()).map_err(|error| {
+        Error::new(ErrorKind::NoMemory, format!("mapping memory for a label: {error}"))
+    })?;
     let mut run = |request: Request| -> Result<Option<Vec<u8>>> {
         if channel.submit(request).is_err() {
             return Err(Error::new(ErrorKind::Io, context("submitting a request")));

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, WakeEvent};
+use qpair_block::{Arena, BlockDevice, ChannelOptions, IoChannel, WakeEvent};
 use qpair_memory::FrameTable;
 
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
@@ -299,13 +299,14 @@ fn start(
             format!("{frame_count} frames are more than a pool can have"),
         )
     })?;
-    let frames =
-        FrameTable::new(page_size, frame_count, ArenaOptions::default()).map_err(|error| {
+    let frames = FrameTable::new(page_size, frame_count, device.info().arena_options()).map_err(
+        |error| {
             Error::new(
                 ErrorKind::NoMemory,
                 format!("mapping {} bytes of memory: {error}", options.memory_bytes),
             )
-        })?;
+        },
+    )?;
     let mut remotes = Vec::with_capacity(workers);
     for _ in 0..workers {
         let wake = WakeEvent::new()
@@ -381,7 +382,7 @@ fn open_channel(
     remote: &Remote,
     options: WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
-    let log = log_arena(shared.device.info().transfer_bytes_max, shared.page_size)?;
+    let log = log_arena(shared.device.info(), shared.page_size)?;
     let channel_options = ChannelOptions {
         depth: options.depth,
         arenas: vec![shared.pool.frames.arena().clone(), log.clone()],

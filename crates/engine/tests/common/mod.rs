@@ -57,8 +57,7 @@ fn transfer(
     let mut channel =
         device.open_channel(&ChannelOptions { depth: 1, ..ChannelOptions::default() }).unwrap();
     let arena =
-        Arena::new(len.next_power_of_two().max(512), 1, ArenaOptions { no_huge_pages: true })
-            .unwrap();
+        Arena::new(len.next_power_of_two().max(512), 1, ArenaOptions::ordinary_pages()).unwrap();
     let mut buffer = arena.lease().unwrap();
     let request = match write {
         Some(bytes) => {

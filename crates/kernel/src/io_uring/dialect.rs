@@ -85,10 +85,8 @@ pub(super) fn read_once(
     }
     let arena = match registered {
         Some(arena) => arena.clone(),
-        None => {
-            Arena::new((block_bytes as usize).max(4096), 1, ArenaOptions { no_huge_pages: true })
-                .map_err(|cause| Error::os(cause, "memory for a first read"))?
-        }
+        None => Arena::new((block_bytes as usize).max(4096), 1, ArenaOptions::ordinary_pages())
+            .map_err(|cause| Error::os(cause, "memory for a first read"))?,
     };
     let Some(buffer) = arena.lease() else { return Ok(Ok(())) };
     if channel.submit(Request::read(0, block_bytes, buffer, 0)).is_err() {

@@ -31,7 +31,7 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
     if mode.registered_buffers {
         let bytes = (namespace.segments_max + 1) * PAGE_BYTES;
         let arena =
-            Arena::new(bytes.next_power_of_two() as usize, 1, ArenaOptions { no_huge_pages: true });
+            Arena::new(bytes.next_power_of_two() as usize, 1, ArenaOptions::ordinary_pages());
         probe.arenas.push(arena.map_err(|cause| Error::os(cause, "memory for a first read"))?);
     }
     let first = io_uring::try_open::<Encoder>(&namespace, mode, &probe);
@@ -44,7 +44,7 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
             // refuses if they are more than the drive takes segments. Newer kernels (7.3) do not.
             own.piece_shift = (own.segments_max * PAGE_BYTES).ilog2();
             probe.arenas = vec![
-                Arena::new(1 << own.piece_shift, 1, ArenaOptions { no_huge_pages: true })
+                Arena::new(1 << own.piece_shift, 1, ArenaOptions::ordinary_pages())
                     .map_err(|cause| Error::os(cause, "memory for a first read"))?,
             ];
             let words = io_uring::try_open::<Encoder>(&namespace, mode, &probe)?;

@@ -340,6 +340,7 @@ fn limits(
         read_only,
         growable: false,
         depth_max: DEPTH_MAX,
+        shared_memory: false,
     }
 }
 
@@ -377,6 +378,7 @@ impl Namespace {
                 read_only: false,
                 growable: false,
                 depth_max: DEPTH_MAX,
+                shared_memory: false,
             },
             size_bytes: 1 << 20,
             nsid: 1,

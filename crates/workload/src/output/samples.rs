@@ -33,6 +33,7 @@ pub(super) fn device(name: &str) -> DeviceInfo {
         read_only: false,
         growable: false,
         depth_max: 1024,
+        shared_memory: false,
     }
 }
 

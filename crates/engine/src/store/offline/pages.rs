@@ -30,7 +30,7 @@ pub(crate) fn transfer_arena(devices: &[&dyn BlockDevice]) -> Result<Arc<Arena>>
     let bytes = if bytes.is_power_of_two() { bytes } else { bytes.next_power_of_two() / 2 };
     // No more than any channel takes: submitting never meets a full queue.
     let count = devices.iter().map(|device| device.info().depth_max).fold(WINDOW, u32::min);
-    Arena::new(bytes, count, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+    Arena::new(bytes, count, ArenaOptions::ordinary_pages()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for transfers: {error}"))
     })
 }

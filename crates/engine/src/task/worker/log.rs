@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use qpair_block::{Arena, ArenaOptions, Completion, Request};
+use qpair_block::{Arena, Completion, DeviceInfo, Request};
 
 use super::{Tag, Worker, tag};
 use crate::canary::Canary;
@@ -25,10 +25,10 @@ const WRITE_BYTES: usize = 256 << 10;
 const WRITES: u32 = 2;
 
 /// The memory of a worker's log, to be registered with its channel.
-pub(crate) fn log_arena(transfer_bytes_max: u32, page_size: usize) -> Result<Arc<Arena>> {
-    let most = (transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * page_size.min(4096));
+pub(crate) fn log_arena(device: &DeviceInfo, page_size: usize) -> Result<Arc<Arena>> {
+    let most = (device.transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * page_size.min(4096));
     let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
-    Arena::new(bytes, WRITES, ArenaOptions { no_huge_pages: true }).map_err(|error| {
+    Arena::new(bytes, WRITES, device.small_arena_options()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for the log: {error}"))
     })
 }

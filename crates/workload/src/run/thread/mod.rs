@@ -182,7 +182,9 @@ impl<'a> Thread<'a> {
             Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
                 .hint("choose a smaller bs or iodepth")
         };
-        let arena = Arena::new(block, job.depth, ArenaOptions::default()).map_err(no_memory)?;
+        let shared = targets.iter().any(|target| target.device.info().shared_memory);
+        let memory = ArenaOptions { shared, ..ArenaOptions::default() };
+        let arena = Arena::new(block, job.depth, memory).map_err(no_memory)?;
         let options = ChannelOptions { depth: job.depth, arenas: vec![arena.clone()], wake };
         let mut channels = targets
             .iter()

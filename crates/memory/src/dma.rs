@@ -1,0 +1,59 @@
+//! The memory of a driver, as a device model reaches it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::arena::Arena;
+use crate::mapping::Mapping;
+use crate::shared::SharedBytes;
+
+/// Memory that a driver has opened to a device; it stays mapped for as long as this lives.
+#[derive(Clone)]
+pub struct DmaMemory(Owner);
+
+#[derive(Clone)]
+enum Owner {
+    Mapping(Arc<Mapping>),
+    Arena(Arc<Arena>),
+}
+
+impl DmaMemory {
+    /// Of another process.
+    #[must_use]
+    pub fn of_mapping(mapping: Arc<Mapping>) -> Self {
+        Self(Owner::Mapping(mapping))
+    }
+
+    /// Of this process: all that is mapped for an arena.
+    ///
+    /// # Safety
+    /// Who gets it is a device: it writes only where the driver's commands say, and a driver's commands name only buffers that it
+    /// holds until the device has answered, and its own queues (point 6).
+    #[must_use]
+    pub unsafe fn of_arena(arena: Arc<Arena>) -> Self {
+        Self(Owner::Arena(arena))
+    }
+
+    /// The bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> SharedBytes<'_> {
+        match &self.0 {
+            Owner::Mapping(mapping) => mapping.bytes(),
+            Owner::Arena(arena) => {
+                // SAFETY: the arena's mapping lives as long as `self`, and is aligned to a huge page; that nobody holds a reference
+                // to what is written is what `of_arena` asks for.
+                unsafe { SharedBytes::new(arena.region().0, arena.mapped_bytes(), true) }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for DmaMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Owner::Mapping(mapping) => mapping.fmt(f),
+            Owner::Arena(arena) => arena.fmt(f),
+        }
+    }
+}

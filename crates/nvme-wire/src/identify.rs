@@ -1,0 +1,270 @@
+//! Identify data (Base §5.17.2, NVM §4.1.5): the fields that this project reads or fills.
+
+use crate::IDENTIFY_BYTES;
+
+/// Identify Controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdentifyController {
+    /// PCI vendor.
+    pub vendor: u16,
+    /// PCI subsystem vendor.
+    pub subsystem_vendor: u16,
+    /// Serial number, at most 20 characters.
+    pub serial: String,
+    /// Model, at most 40 characters.
+    pub model: String,
+    /// Firmware, at most 8 characters.
+    pub firmware: String,
+    /// Largest transfer as a power of two of the smallest page; 0: no limit (MDTS).
+    pub mdts: u8,
+    /// Controller's number in its subsystem.
+    pub controller_id: u16,
+    /// Version, as the register.
+    pub version: u32,
+    /// Optional asynchronous events (OAES).
+    pub async_events: u32,
+    /// Optional admin commands (OACS).
+    pub admin_commands: u16,
+    /// Aborts at a time, less one (ACL).
+    pub abort_limit: u8,
+    /// Asynchronous event requests at a time, less one (AERL).
+    pub async_event_limit: u8,
+    /// Log page attributes (LPA).
+    pub log_pages: u8,
+    /// Namespaces (NN).
+    pub namespaces: u32,
+    /// Optional NVM commands (ONCS): bit 0 compare, 2 dataset management, 3 write zeroes.
+    pub nvm_commands: u16,
+    /// Volatile write cache (VWC): bit 0, there is one.
+    pub volatile_write_cache: u8,
+    /// Blocks written atomically if power fails, less one (AWUPF).
+    pub atomic_write_power_fail: u16,
+    /// Scatter-gather lists (SGLS).
+    pub scatter_gather: u32,
+    /// Name of the subsystem.
+    pub subsystem: String,
+}
+
+fn u16_at(data: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([data[at], data[at + 1]])
+}
+
+fn u32_at(data: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(data, at)) | u32::from(u16_at(data, at + 2)) << 16
+}
+
+fn u64_at(data: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(data, at)) | u64::from(u32_at(data, at + 4)) << 32
+}
+
+/// Printable characters up to a NUL or trailing blanks; others as '?'.
+fn text(data: &[u8]) -> String {
+    let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
+    let shown = data[..end].iter().map(|byte| match byte {
+        0x20..=0x7E => *byte as char,
+        _ => '?',
+    });
+    shown.collect::<String>().trim().to_owned()
+}
+
+fn put_text(data: &mut [u8], text: &str, padding: u8) {
+    data.fill(padding);
+    let len = text.len().min(data.len());
+    data[..len].copy_from_slice(&text.as_bytes()[..len]);
+}
+
+impl IdentifyController {
+    /// Reads it.
+    #[must_use]
+    pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
+        Self {
+            vendor: u16_at(data, 0),
+            subsystem_vendor: u16_at(data, 2),
+            serial: text(&data[4..24]),
+            model: text(&data[24..64]),
+            firmware: text(&data[64..72]),
+            mdts: data[77],
+            controller_id: u16_at(data, 78),
+            version: u32_at(data, 80),
+            async_events: u32_at(data, 92),
+            admin_commands: u16_at(data, 256),
+            abort_limit: data[258],
+            async_event_limit: data[259],
+            log_pages: data[261],
+            namespaces: u32_at(data, 516),
+            nvm_commands: u16_at(data, 520),
+            volatile_write_cache: data[525],
+            atomic_write_power_fail: u16_at(data, 528),
+            scatter_gather: u32_at(data, 536),
+            subsystem: text(&data[768..1024]),
+        }
+    }
+
+    /// As bytes: an I/O controller with entries of 64 and 16 bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; IDENTIFY_BYTES] {
+        let mut data = [0; IDENTIFY_BYTES];
+        data[0..2].copy_from_slice(&self.vendor.to_le_bytes());
+        data[2..4].copy_from_slice(&self.subsystem_vendor.to_le_bytes());
+        put_text(&mut data[4..24], &self.serial, b' ');
+        put_text(&mut data[24..64], &self.model, b' ');
+        put_text(&mut data[64..72], &self.firmware, b' ');
+        data[77] = self.mdts;
+        data[78..80].copy_from_slice(&self.controller_id.to_le_bytes());
+        data[80..84].copy_from_slice(&self.version.to_le_bytes());
+        data[92..96].copy_from_slice(&self.async_events.to_le_bytes());
+        data[111] = 1;
+        data[256..258].copy_from_slice(&self.admin_commands.to_le_bytes());
+        data[258] = self.abort_limit;
+        data[259] = self.async_event_limit;
+        data[261] = self.log_pages;
+        // Warning and critical temperature, kelvin: Linux wants some.
+        data[266..268].copy_from_slice(&343u16.to_le_bytes());
+        data[268..270].copy_from_slice(&353u16.to_le_bytes());
+        data[512] = 0x66;
+        data[513] = 0x44;
+        data[516..520].copy_from_slice(&self.namespaces.to_le_bytes());
+        data[520..522].copy_from_slice(&self.nvm_commands.to_le_bytes());
+        data[525] = self.volatile_write_cache;
+        data[528..530].copy_from_slice(&self.atomic_write_power_fail.to_le_bytes());
+        data[536..540].copy_from_slice(&self.scatter_gather.to_le_bytes());
+        put_text(&mut data[768..1024], &self.subsystem, 0);
+        data
+    }
+}
+
+/// A format of logical blocks (LBAF).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LbaFormat {
+    /// Bytes of metadata with each block (MS).
+    pub metadata_bytes: u16,
+    /// Bytes of data as a power of two (LBADS); below 9: the format is not there.
+    pub data_shift: u8,
+}
+
+/// Identify Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdentifyNamespace {
+    /// Size, blocks (NSZE).
+    pub size_blocks: u64,
+    /// Blocks that can be in use (NCAP); 0: there is no such namespace.
+    pub capacity_blocks: u64,
+    /// Blocks in use (NUSE).
+    pub used_blocks: u64,
+    /// Features (NSFEAT).
+    pub features: u8,
+    /// Formats that are there, at least one (NLBAF + 1, at most 64).
+    pub formats: Vec<LbaFormat>,
+    /// The format in use (FLBAS).
+    pub format: u8,
+    /// Whether metadata comes at the end of each block.
+    pub metadata_inline: bool,
+    /// End-to-end protection in use (DPS), type 0 to 3.
+    pub protection: u8,
+    /// Its number all over the world (NGUID); zeroes: none.
+    pub nguid: [u8; 16],
+    /// The same in 8 bytes (EUI64).
+    pub eui64: [u8; 8],
+}
+
+impl IdentifyNamespace {
+    /// Reads it.
+    #[must_use]
+    pub fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
+        let count = usize::from(data[25]).min(63) + 1;
+        let format = |number: usize| {
+            let at = 128 + 4 * number;
+            LbaFormat { metadata_bytes: u16_at(data, at), data_shift: data[at + 2] }
+        };
+        let mut nguid = [0; 16];
+        nguid.copy_from_slice(&data[104..120]);
+        let mut eui64 = [0; 8];
+        eui64.copy_from_slice(&data[120..128]);
+        Self {
+            size_blocks: u64_at(data, 0),
+            capacity_blocks: u64_at(data, 8),
+            used_blocks: u64_at(data, 16),
+            features: data[24],
+            formats: (0..count).map(format).collect(),
+            format: data[26] & 0xF | (data[26] >> 5 & 3) << 4,
+            metadata_inline: data[26] >> 4 & 1 != 0,
+            protection: data[29] & 7,
+            nguid,
+            eui64,
+        }
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; IDENTIFY_BYTES] {
+        let mut data = [0; IDENTIFY_BYTES];
+        data[0..8].copy_from_slice(&self.size_blocks.to_le_bytes());
+        data[8..16].copy_from_slice(&self.capacity_blocks.to_le_bytes());
+        data[16..24].copy_from_slice(&self.used_blocks.to_le_bytes());
+        data[24] = self.features;
+        data[25] = self.formats.len().clamp(1, 64) as u8 - 1;
+        data[26] =
+            self.format & 0xF | u8::from(self.metadata_inline) << 4 | (self.format >> 4 & 3) << 5;
+        data[29] = self.protection;
+        data[104..120].copy_from_slice(&self.nguid);
+        data[120..128].copy_from_slice(&self.eui64);
+        for (number, format) in self.formats.iter().take(64).enumerate() {
+            let at = 128 + 4 * number;
+            data[at..at + 2].copy_from_slice(&format.metadata_bytes.to_le_bytes());
+            data[at + 2] = format.data_shift;
+        }
+        data
+    }
+
+    /// The format in use, if it is among those that are there.
+    #[must_use]
+    pub fn format_in_use(&self) -> Option<LbaFormat> {
+        self.formats.get(usize::from(self.format)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_read_as_written() {
+        let controller = IdentifyController {
+            vendor: 0x1234,
+            serial: "S1".into(),
+            model: "a model".into(),
+            firmware: "1.0".into(),
+            mdts: 5,
+            namespaces: 2,
+            nvm_commands: 0b1101,
+            volatile_write_cache: 1,
+            subsystem: "nqn.2026-11.example:x".into(),
+            ..IdentifyController::default()
+        };
+        assert_eq!(IdentifyController::parse(&controller.encode()), controller);
+    }
+
+    #[test]
+    fn namespaces_read_as_written() {
+        let namespace = IdentifyNamespace {
+            size_blocks: 1 << 40,
+            capacity_blocks: 1 << 39,
+            formats: vec![
+                LbaFormat { metadata_bytes: 0, data_shift: 9 },
+                LbaFormat { metadata_bytes: 8, data_shift: 12 },
+            ],
+            format: 1,
+            nguid: [7; 16],
+            ..IdentifyNamespace::default()
+        };
+        let read = IdentifyNamespace::parse(&namespace.encode());
+        assert_eq!(read, namespace);
+        assert_eq!(read.format_in_use(), Some(LbaFormat { metadata_bytes: 8, data_shift: 12 }));
+        assert_eq!(IdentifyNamespace::parse(&[0xFF; 4096]).formats.len(), 64);
+    }
+
+    #[test]
+    fn text_of_hostile_drives_is_printable() {
+        assert_eq!(IdentifyController::parse(&[0x1B; 4096]).serial, "?".repeat(20));
+    }
+}

@@ -1,0 +1,30 @@
+//! The bytes of NVMe: registers, submission and completion entries, identify data. Used by the driver and by the soft controller, so
+//! that both mean the same by the same name; what each does with them is its own.
+//!
+//! Sources: NVM Express Base Specification 2.0 ("Base"), NVM Command Set Specification 1.0 ("NVM"), PCIe Transport 1.0 ("PCIe").
+//! All integers are little-endian. Nothing here trusts a value: parsing cannot fail, and who reads a field checks it.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod completion;
+pub mod identify;
+pub mod registers;
+pub mod status;
+
+pub use command::{Command, Range};
+pub use completion::Completion;
+pub use identify::{IdentifyController, IdentifyNamespace, LbaFormat};
+pub use status::Status;
+
+/// Size of a memory page as this project sets it up (CC.MPS = 0), bytes.
+pub const PAGE_BYTES: usize = 4096;
+/// Size of a submission queue entry, bytes (Base §3.3.3).
+pub const SUBMISSION_BYTES: usize = 64;
+/// Size of a completion queue entry, bytes.
+pub const COMPLETION_BYTES: usize = 16;
+/// Size of identify data, bytes.
+pub const IDENTIFY_BYTES: usize = 4096;
+/// The namespace id that means all.
+pub const NSID_ALL: u32 = 0xFFFF_FFFF;

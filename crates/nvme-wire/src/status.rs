@@ -1,0 +1,82 @@
+//! The status of a command (Base §3.3.3.2.1).
+
+use std::fmt;
+
+/// Fifteen bits: code, type, retry delay, more, do not retry.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Status(pub u16);
+
+impl Status {
+    #![expect(missing_docs, reason = "named as the specification names them")]
+    pub const SUCCESS: Self = Self(0);
+    pub const INVALID_OPCODE: Self = Self::lasting(0, 0x01);
+    pub const INVALID_FIELD: Self = Self::lasting(0, 0x02);
+    pub const CID_CONFLICT: Self = Self::lasting(0, 0x03);
+    pub const DATA_TRANSFER_ERROR: Self = Self::passing(0, 0x04);
+    pub const POWER_LOSS: Self = Self::passing(0, 0x05);
+    pub const INTERNAL_ERROR: Self = Self::passing(0, 0x06);
+    pub const ABORT_REQUESTED: Self = Self::passing(0, 0x07);
+    pub const ABORTED_SQ_DELETED: Self = Self::passing(0, 0x08);
+    pub const INVALID_NAMESPACE: Self = Self::lasting(0, 0x0B);
+    pub const COMMAND_SEQUENCE_ERROR: Self = Self::lasting(0, 0x0C);
+    pub const INVALID_PRP_OFFSET: Self = Self::lasting(0, 0x13);
+    pub const NAMESPACE_WRITE_PROTECTED: Self = Self::lasting(0, 0x20);
+    pub const COMMAND_INTERRUPTED: Self = Self::passing(0, 0x21);
+    pub const LBA_OUT_OF_RANGE: Self = Self::lasting(0, 0x80);
+    pub const CAPACITY_EXCEEDED: Self = Self::lasting(0, 0x81);
+    pub const NAMESPACE_NOT_READY: Self = Self::passing(0, 0x82);
+    pub const INVALID_CQ: Self = Self::lasting(1, 0x00);
+    pub const INVALID_QUEUE_ID: Self = Self::lasting(1, 0x01);
+    pub const INVALID_QUEUE_SIZE: Self = Self::lasting(1, 0x02);
+    pub const ABORT_LIMIT: Self = Self::passing(1, 0x03);
+    pub const ASYNC_EVENT_LIMIT: Self = Self::lasting(1, 0x05);
+    pub const INVALID_INTERRUPT_VECTOR: Self = Self::lasting(1, 0x08);
+    pub const INVALID_LOG_PAGE: Self = Self::lasting(1, 0x09);
+    pub const INVALID_QUEUE_DELETION: Self = Self::lasting(1, 0x0C);
+    pub const FEATURE_NOT_SAVEABLE: Self = Self::lasting(1, 0x0D);
+    pub const FEATURE_NOT_CHANGEABLE: Self = Self::lasting(1, 0x0E);
+    pub const WRITE_FAULT: Self = Self::passing(2, 0x80);
+    pub const UNRECOVERED_READ_ERROR: Self = Self::lasting(2, 0x81);
+    pub const COMPARE_FAILURE: Self = Self::lasting(2, 0x85);
+
+    const fn passing(kind: u16, code: u16) -> Self {
+        Self(kind << 8 | code)
+    }
+
+    /// Sending it again will not help.
+    const fn lasting(kind: u16, code: u16) -> Self {
+        Self(kind << 8 | code | 1 << 14)
+    }
+
+    /// Whether the command did what it was to do.
+    #[inline]
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self.0 & 0x7FF == 0
+    }
+
+    /// Status code (SC).
+    #[must_use]
+    pub fn code(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Status code type (SCT): 0 generic, 1 of the command, 2 media and data, 3 path, 7 of the vendor.
+    #[must_use]
+    pub fn kind(self) -> u8 {
+        (self.0 >> 8 & 7) as u8
+    }
+
+    /// Whether the controller says that sending it again will not help (DNR).
+    #[must_use]
+    pub fn do_not_retry(self) -> bool {
+        self.0 >> 14 & 1 != 0
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let retry = if self.do_not_retry() { ", do not retry" } else { "" };
+        write!(f, "status type {} code {:#04x}{retry}", self.kind(), self.code())
+    }
+}

@@ -1,0 +1,301 @@
+//! Giving a function to programs, and back to the kernel.
+//!
+//! - What fails half-way is undone: the function goes back to the driver that had it.
+//! - What is on a drive is not looked at here: whoever binds has made sure that nobody uses it.
+
+use std::io;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use super::function::{Function, folder};
+use super::root::Root;
+use super::{PciAddress, VFIO_PCI};
+use crate::vfio::{self, who_has};
+
+/// What became of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The driver that had it before.
+    pub before: Option<String>,
+    /// The driver that has it now.
+    pub now: Option<String>,
+}
+
+/// Gives a function to the driver vfio-pci, and so to programs. One that it has already stays as it is.
+///
+/// # Errors
+/// `NotFound`: no such function. `Unsupported`: no IOMMU, or no vfio-pci. `Denied`: not root. All with the way out.
+pub fn bind(root: &Root, address: PciAddress) -> Result<Outcome> {
+    bind_by(root, &|path, word| root.write(path, word), address)
+}
+
+/// Gives a function back to the kernel's own driver for it.
+///
+/// # Errors
+/// `NotFound`: no such function. `Invalid`: vfio-pci does not have it. `Busy`: a program uses it. `Denied`: not root.
+pub fn unbind(root: &Root, address: PciAddress) -> Result<Outcome> {
+    unbind_by(root, &|path, word| root.write(path, word), address)
+}
+
+/// How to say a word to the kernel by one of its files.
+type Say<'a> = &'a dyn Fn(&str, &str) -> io::Result<()>;
+
+fn bind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> {
+    let function = Function::read(root, address)?;
+    let before = function.driver.clone();
+    if function.is_bound_to_vfio() {
+        return Ok(Outcome { now: before.clone(), before });
+    }
+    vfio::check_iommu(root, &function)?;
+    vfio::check_driver(root, address)?;
+    let override_before = override_of(root, address);
+    let bound = hand_over(say, address, VFIO_PCI, before.is_some());
+    let now = root.link_name(format!("{}/driver", folder(address)));
+    if bound.is_ok() && now.as_deref() == Some(VFIO_PCI) {
+        return Ok(Outcome { before, now });
+    }
+    let back = hand_over(say, address, &override_before, now.is_some());
+    let now = root.link_name(format!("{}/driver", folder(address)));
+    let restored = back.is_ok() && now == before;
+    let error = bound.err().unwrap_or_else(|| {
+        Error::new(ErrorKind::Io, format!("{address}: the driver {VFIO_PCI} did not take it"))
+            .hint("the kernel says why: dmesg | tail")
+    });
+    Err(if restored { error } else { not_restored(&error, address, before.as_deref()) })
+}
+
+fn unbind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> {
+    let function = Function::read(root, address)?;
+    if !function.is_bound_to_vfio() {
+        let driver = function.driver.map_or_else(
+            || "no driver has it".to_owned(),
+            |driver| format!("the kernel's driver {driver} has it"),
+        );
+        let context = format!("{address} is not bound to {VFIO_PCI}: {driver}");
+        return Err(Error::new(ErrorKind::Invalid, context)
+            .hint("qpair nvme list shows which driver has which drive"));
+    }
+    // The kernel would wait for the program, and whoever asked with it.
+    if let Some(who) = who_has(root, &function) {
+        return Err(Error::new(ErrorKind::Busy, format!("{address} is in use by {who}"))
+            .hint("end that program first"));
+    }
+    hand_over(say, address, "", true)?;
+    let now = root.link_name(format!("{}/driver", folder(address)));
+    Ok(Outcome { before: function.driver, now })
+}
+
+/// Takes a function from its driver and lets the kernel look for another: the one of that name, or with "" the usual one.
+fn hand_over(say: Say<'_>, address: PciAddress, driver: &str, has_driver: bool) -> Result<()> {
+    let folder = folder(address);
+    let say = |path: &str, word: &str| {
+        say(path, word).map_err(|cause| {
+            let denied = cause.kind() == io::ErrorKind::PermissionDenied
+                || cause.kind() == io::ErrorKind::ReadOnlyFilesystem;
+            let error = Error::os(cause, format!("{address}: writing {path}"));
+            if denied { error.hint("that takes root: sudo qpair nvme ...") } else { error }
+        })
+    };
+    say(&format!("{folder}/driver_override"), &format!("{driver}\n"))?;
+    if has_driver {
+        say(&format!("{folder}/driver/unbind"), &address.to_string())?;
+    }
+    say("/sys/bus/pci/drivers_probe", &address.to_string())
+}
+
+/// The driver that is asked for by name, for one function alone; "" if none is.
+fn override_of(root: &Root, address: PciAddress) -> String {
+    root.text(format!("{}/driver_override", folder(address)))
+        .filter(|name| name != "(null)")
+        .unwrap_or_default()
+}
+
+fn not_restored(error: &Error, address: PciAddress, before: Option<&str>) -> Error {
+    let (folder, driver) = (folder(address), before.unwrap_or("no driver"));
+    Error::new(error.kind(), format!("{error}; and it could not be given back to {driver}")).hint(
+        format!("echo > {folder}/driver_override; echo {address} > /sys/bus/pci/drivers_probe"),
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Next to the build.
+    fn target() -> std::path::PathBuf {
+        std::env::current_exe().unwrap().parent().unwrap().to_owned()
+    }
+
+    /// A tree of files for a machine with two drives; the first shares its group with a bridge and a network card.
+    pub(crate) struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        pub(crate) fn new() -> Self {
+            let machine = Self(tempfile::tempdir_in(target()).unwrap());
+            let bus = "sys/bus/pci";
+            for driver in ["nvme", "vfio-pci", "e1000e", "pcieport"] {
+                machine.folder(&format!("{bus}/drivers/{driver}"));
+                machine.file(&format!("{bus}/drivers/{driver}/unbind"), "");
+            }
+            machine.file(&format!("{bus}/drivers_probe"), "");
+            let functions = [
+                ("0000:00:1c.0", "0x060400", "pcieport", Some(7)),
+                ("0000:03:00.0", "0x010802", "nvme", Some(7)),
+                ("0000:04:00.0", "0x010802", "nvme", None),
+                ("0000:05:00.0", "0x020000", "e1000e", Some(7)),
+            ];
+            for (address, class, driver, group) in functions {
+                let folder = format!("{bus}/devices/{address}");
+                machine.folder(&folder);
+                machine.file(&format!("{folder}/class"), class);
+                machine.file(&format!("{folder}/vendor"), "0x144d");
+                machine.file(&format!("{folder}/device"), "0xa80a");
+                machine.file(&format!("{folder}/driver_override"), "(null)");
+                machine
+                    .file(&format!("{folder}/numa_node"), if group.is_some() { "-1" } else { "1" });
+                machine.link(&format!("{folder}/driver"), &format!("{bus}/drivers/{driver}"));
+                if let Some(group) = group {
+                    let group = format!("sys/kernel/iommu_groups/{group}");
+                    machine.folder(&format!("{group}/devices"));
+                    machine.link(&format!("{folder}/iommu_group"), &group);
+                    machine.link(&format!("{group}/devices/{address}"), &folder);
+                }
+            }
+            let controller = format!("{bus}/devices/0000:03:00.0/nvme/nvme0");
+            machine.folder(&format!("{controller}/nvme0n1"));
+            machine.folder(&format!("{controller}/ng0n1"));
+            machine.file(&format!("{controller}/model"), "A drive   \n");
+            for part in ["nvme0n1p1", "nvme0n1p2"] {
+                machine.folder(&format!("sys/class/block/nvme0n1/{part}"));
+                machine.file(&format!("sys/class/block/nvme0n1/{part}/partition"), "1");
+            }
+            machine.file("sys/class/block/nvme0n1/size", "2048\n");
+            machine.folder("dev/vfio");
+            machine.file("dev/vfio/vfio", "");
+            machine.file("dev/vfio/7", "");
+            machine
+        }
+
+        pub(crate) fn root(&self) -> Root {
+            Root::at(self.0.path())
+        }
+
+        pub(crate) fn path(&self, path: &str) -> std::path::PathBuf {
+            self.0.path().join(path)
+        }
+
+        pub(crate) fn folder(&self, path: &str) {
+            fs::create_dir_all(self.path(path)).unwrap();
+        }
+
+        pub(crate) fn file(&self, path: &str, text: &str) {
+            fs::write(self.path(path), text).unwrap();
+        }
+
+        pub(crate) fn link(&self, path: &str, to: &str) {
+            symlink(self.path(to), self.path(path)).unwrap();
+        }
+
+        pub(crate) fn set_driver(&self, address: PciAddress, driver: Option<&str>) {
+            let link = format!("sys/bus/pci/devices/{address}/driver");
+            let _ = fs::remove_file(self.path(&link));
+            if let Some(driver) = driver {
+                self.link(&link, &format!("sys/bus/pci/drivers/{driver}"));
+            }
+        }
+
+        /// What the kernel does with a word; `refuses`: vfio-pci takes nothing.
+        fn hears(&self, path: &str, word: &str, refuses: bool) -> io::Result<()> {
+            self.root().write(path, word)?;
+            if path.ends_with("/unbind") {
+                self.set_driver(PciAddress::parse(word).unwrap(), None);
+            } else if path.ends_with("drivers_probe") {
+                let address = PciAddress::parse(word).unwrap();
+                let wanted = match override_of(&self.root(), address).as_str() {
+                    "" => "nvme".to_owned(),
+                    wanted => wanted.to_owned(),
+                };
+                if !(refuses && wanted == VFIO_PCI) {
+                    self.set_driver(address, Some(&wanted));
+                }
+            } else {
+                self.file(path.trim_start_matches('/'), word);
+            }
+            Ok(())
+        }
+    }
+
+    fn drive() -> PciAddress {
+        PciAddress::parse("0000:03:00.0").unwrap()
+    }
+
+    fn driver_of(machine: &Machine) -> Option<String> {
+        Function::read(&machine.root(), drive()).unwrap().driver
+    }
+
+    #[test]
+    fn there_and_back() {
+        let machine = Machine::new();
+        let say = |path: &str, word: &str| machine.hears(path, word, false);
+        let outcome = bind_by(&machine.root(), &say, drive()).unwrap();
+        assert_eq!(outcome.before.as_deref(), Some("nvme"));
+        assert_eq!(driver_of(&machine).as_deref(), Some(VFIO_PCI));
+        let again = bind_by(&machine.root(), &say, drive()).unwrap();
+        assert_eq!(again.before.as_deref(), Some(VFIO_PCI), "is as it should be");
+        let outcome = unbind_by(&machine.root(), &say, drive()).unwrap();
+        assert_eq!(outcome.now.as_deref(), Some("nvme"));
+        assert_eq!(override_of(&machine.root(), drive()), "");
+        let error = unbind_by(&machine.root(), &say, drive()).unwrap_err();
+        assert!(error.to_string().contains("the kernel's driver nvme has it"), "{error}");
+    }
+
+    #[test]
+    fn what_fails_is_undone() {
+        let machine = Machine::new();
+        let say = |path: &str, word: &str| machine.hears(path, word, true);
+        let error = bind_by(&machine.root(), &say, drive()).unwrap_err();
+        assert!(error.to_string().contains("did not take it"), "{error}");
+        assert!(!error.to_string().contains("could not be given back"), "{error}");
+        assert_eq!(driver_of(&machine).as_deref(), Some("nvme"));
+        assert_eq!(override_of(&machine.root(), drive()), "");
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_said() {
+        let machine = Machine::new();
+        let say = |path: &str, word: &str| {
+            if path.ends_with("drivers_probe") {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            machine.hears(path, word, false)
+        };
+        let error = bind_by(&machine.root(), &say, drive()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("could not be given back to nvme"), "{text}");
+        assert!(text.contains("drivers_probe"), "{text}");
+    }
+
+    #[test]
+    fn not_root() {
+        let machine = Machine::new();
+        let say = |_: &str, _: &str| Err(io::ErrorKind::PermissionDenied.into());
+        let error = bind_by(&machine.root(), &say, drive()).unwrap_err();
+        assert!(error.to_string().contains("root"), "{error}");
+    }
+
+    #[test]
+    fn no_iommu_no_driver() {
+        let machine = Machine::new();
+        let say = |path: &str, word: &str| machine.hears(path, word, false);
+        let without_group = PciAddress::parse("0000:04:00.0").unwrap();
+        let error = bind_by(&machine.root(), &say, without_group).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("IOMMU"), "{error}");
+        fs::remove_dir_all(machine.path("sys/bus/pci/drivers/vfio-pci")).unwrap();
+        let error = bind_by(&machine.root(), &say, drive()).unwrap_err();
+        assert!(error.to_string().contains("modprobe vfio-pci"), "{error}");
+    }
+}

@@ -1,0 +1,224 @@
+//! One function: what it is, who has it, and who shares its IOMMU group.
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use super::root::Root;
+use super::{CLASS_NVME, PciAddress, VFIO_PCI};
+
+/// A PCI function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Class, subclass and programming interface: 0x010802.
+    pub class: u32,
+    /// Who made it.
+    pub vendor: u16,
+    /// Which of theirs it is.
+    pub device: u16,
+    /// The driver that has it: `nvme`, `vfio-pci`.
+    pub driver: Option<String>,
+    /// Its IOMMU group; `None`: no IOMMU stands between it and the memory.
+    pub iommu_group: Option<u32>,
+    /// The others of that group.
+    pub neighbours: Vec<Neighbour>,
+    /// The NUMA node that it is attached to.
+    pub numa_node: Option<u32>,
+    /// The model, as the kernel's driver read it.
+    pub model: Option<String>,
+    /// The serial number, as the kernel's driver read it.
+    pub serial: Option<String>,
+    /// Block devices that the kernel's driver has made of it.
+    pub nodes: Vec<Node>,
+}
+
+/// Another function of the same IOMMU group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Where it is.
+    pub address: PciAddress,
+    /// The driver that has it.
+    pub driver: Option<String>,
+    /// Whether it is a bridge: they may keep their driver.
+    pub is_bridge: bool,
+}
+
+/// A block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name in `/dev`: `nvme0n1`.
+    pub name: String,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// Its partitions: `nvme0n1p1`.
+    pub partitions: Vec<String>,
+}
+
+impl Neighbour {
+    /// Whether the group cannot be given to a program as long as this one stays with its driver.
+    #[must_use]
+    pub fn is_in_the_way(&self) -> bool {
+        let harmless = [VFIO_PCI, "pci-stub"];
+        !self.is_bridge
+            && self.driver.as_ref().is_some_and(|driver| !harmless.contains(&driver.as_str()))
+    }
+}
+
+impl Function {
+    /// All NVMe controllers of a machine.
+    #[must_use]
+    pub fn all_nvme(root: &Root) -> Vec<Self> {
+        let mut all: Vec<Self> = root
+            .names("/sys/bus/pci/devices")
+            .iter()
+            .filter_map(|name| PciAddress::parse(name))
+            .filter_map(|address| Self::read_if_there(root, address))
+            .filter(Self::is_nvme)
+            .collect();
+        all.sort_by_key(|function| function.address);
+        all
+    }
+
+    /// The function at an address.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn read(root: &Root, address: PciAddress) -> Result<Self> {
+        Self::read_if_there(root, address).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("there is no PCI function {address}"))
+                .hint("qpair nvme list shows the NVMe drives that there are")
+        })
+    }
+
+    fn read_if_there(root: &Root, address: PciAddress) -> Option<Self> {
+        let folder = folder(address);
+        if !root.exists(&folder) {
+            return None;
+        }
+        let of = |leaf: &str| format!("{folder}/{leaf}");
+        let id = |leaf: &str| root.hex(of(leaf)).and_then(|id| u16::try_from(id).ok());
+        let controller = root.names(of("nvme")).into_iter().next();
+        let told = |leaf: &str| root.text(of(&format!("nvme/{}/{leaf}", controller.as_deref()?)));
+        Some(Self {
+            address,
+            class: root.hex(of("class")).unwrap_or(0),
+            vendor: id("vendor").unwrap_or(0),
+            device: id("device").unwrap_or(0),
+            driver: root.link_name(of("driver")),
+            iommu_group: root.link_name(of("iommu_group")).and_then(|name| name.parse().ok()),
+            neighbours: neighbours(root, address),
+            numa_node: root.text(of("numa_node")).and_then(|node| node.parse().ok()),
+            model: told("model"),
+            serial: told("serial"),
+            nodes: controller
+                .as_ref()
+                .map_or_else(Vec::new, |name| nodes(root, &of(&format!("nvme/{name}")))),
+        })
+    }
+
+    /// Whether it says that it is an NVMe controller.
+    #[must_use]
+    pub fn is_nvme(&self) -> bool {
+        self.class >> 8 == CLASS_NVME
+    }
+
+    /// Whether programs can be given it.
+    #[must_use]
+    pub fn is_bound_to_vfio(&self) -> bool {
+        self.driver.as_deref() == Some(VFIO_PCI)
+    }
+
+    /// Those of its group that keep the group from programs.
+    pub fn in_the_way(&self) -> impl Iterator<Item = &Neighbour> {
+        self.neighbours.iter().filter(|neighbour| neighbour.is_in_the_way())
+    }
+}
+
+pub(super) fn folder(address: PciAddress) -> String {
+    format!("/sys/bus/pci/devices/{address}")
+}
+
+fn neighbours(root: &Root, address: PciAddress) -> Vec<Neighbour> {
+    root.names(format!("{}/iommu_group/devices", folder(address)))
+        .iter()
+        .filter_map(|name| PciAddress::parse(name))
+        .filter(|other| *other != address)
+        .map(|address| {
+            let folder = folder(address);
+            let class = root.hex(format!("{folder}/class")).unwrap_or(0);
+            let driver = root.link_name(format!("{folder}/driver"));
+            Neighbour { address, driver, is_bridge: class >> 16 == 0x06 }
+        })
+        .collect()
+}
+
+/// The namespaces of a controller.
+fn nodes(root: &Root, controller: &str) -> Vec<Node> {
+    let names = root.names(controller).into_iter().filter_map(|name| head_name(&name));
+    names
+        .map(|name| {
+            let folder = format!("/sys/class/block/{name}");
+            let partitions = root
+                .names(&folder)
+                .into_iter()
+                .filter(|name| root.exists(format!("{folder}/{name}/partition")))
+                .collect();
+            let sectors = root.text(format!("{folder}/size")).and_then(|text| text.parse().ok());
+            let size_bytes = sectors.map_or(0, |sectors: u64| sectors.saturating_mul(512));
+            Node { name, size_bytes, partitions }
+        })
+        .collect()
+}
+
+/// The block device of an entry below a controller: `nvme0n1` of itself, and of a path to it (`nvme0c1n1`); `None` for others (`ng0n1`).
+fn head_name(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("nvme")?;
+    let (before, namespace) = rest.rsplit_once('n')?;
+    let subsystem = before.split_once('c').map_or(before, |(subsystem, _)| subsystem);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(namespace) && is_number(subsystem)).then(|| format!("nvme{subsystem}n{namespace}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sysfs::bind::tests::Machine;
+
+    #[test]
+    fn names_of_namespaces() {
+        assert_eq!(head_name("nvme0n1").as_deref(), Some("nvme0n1"));
+        assert_eq!(head_name("nvme2c3n10").as_deref(), Some("nvme2n10"));
+        for name in ["ng0n1", "nvme0", "hwmon1", "nvme0n", "nvmexn1"] {
+            assert_eq!(head_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn lists_controllers_with_what_is_on_them() {
+        let machine = Machine::new();
+        let all = Function::all_nvme(&machine.root());
+        let addresses: Vec<String> = all.iter().map(|one| one.address.to_string()).collect();
+        assert_eq!(addresses, ["0000:03:00.0", "0000:04:00.0"]);
+        let first = &all[0];
+        assert_eq!((first.vendor, first.device, first.class), (0x144d, 0xa80a, 0x01_0802));
+        assert_eq!((first.driver.as_deref(), first.iommu_group), (Some("nvme"), Some(7)));
+        assert_eq!((first.numa_node, first.model.as_deref()), (None, Some("A drive")));
+        assert_eq!(first.nodes.len(), 1);
+        assert_eq!(first.nodes[0].name, "nvme0n1");
+        assert_eq!(first.nodes[0].partitions, ["nvme0n1p1", "nvme0n1p2"]);
+        assert_eq!(first.nodes[0].size_bytes, 1 << 20);
+        let others: Vec<_> = first.neighbours.iter().map(|n| n.address.to_string()).collect();
+        assert_eq!(others, ["0000:00:1c.0", "0000:05:00.0"]);
+        let blocking: Vec<_> = first.in_the_way().map(|n| n.address.to_string()).collect();
+        assert_eq!(blocking, ["0000:05:00.0"], "bridges are not in the way");
+        assert_eq!((all[1].numa_node, all[1].iommu_group), (Some(1), None));
+    }
+
+    #[test]
+    fn a_function_that_is_not_there() {
+        let machine = Machine::new();
+        let address = PciAddress::parse("0000:09:00.0").unwrap();
+        let error = Function::read(&machine.root(), address).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,72 @@
+//! Where `/sys`, `/proc` and `/dev` are.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The root of the tree that describes the machine: `/`, or a directory with the same paths below it.
+#[derive(Clone, Debug)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// The machine itself.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::at("/")
+    }
+
+    /// A directory that has `sys`, `proc` and `dev` below it.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self(directory.into())
+    }
+
+    /// Where an absolute path of the machine is to be found.
+    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.0.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.path(path).exists()
+    }
+
+    /// What a file says, without the white space around it; `None` if that is nothing.
+    pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        let bytes = std::fs::read(self.path(path)).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// A number written as `0x010802`.
+    pub(crate) fn hex(&self, path: impl AsRef<Path>) -> Option<u32> {
+        u32::from_str_radix(self.text(path)?.trim_start_matches("0x"), 16).ok()
+    }
+
+    /// The last name of what a link leads to.
+    pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
+        let target = std::fs::read_link(self.path(path)).ok()?;
+        Some(target.file_name()?.to_str()?.to_owned())
+    }
+
+    /// The names in a directory, sorted; empty if it is not there.
+    pub(crate) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// Says a word to the kernel.
+    pub(crate) fn write(&self, path: &str, word: &str) -> io::Result<()> {
+        use std::io::Write;
+        // Not made where it is missing: a file of sysfs that is not there is an answer.
+        std::fs::OpenOptions::new().write(true).open(self.path(path))?.write_all(word.as_bytes())
+    }
+}
+
+impl Default for Root {
+    fn default() -> Self {
+        Self::system()
+    }
+}

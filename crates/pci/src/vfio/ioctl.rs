@@ -1,0 +1,312 @@
+//! The calls of VFIO and iommufd (linux/vfio.h, linux/iommufd.h).
+//!
+//! - Arguments are bytes, made and read with checks of bounds. All but the oldest calls take a structure that begins with its own
+//!   size, which the kernel does not exceed: [`Argument`].
+//! - The two calls that take an address in this program's memory are functions of their own.
+
+use std::ffi::{CString, c_int, c_ulong};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use qpair_memory::Arena;
+
+/// Type of the calls of both.
+const TYPE: c_ulong = b';' as c_ulong;
+
+/// A call whose argument is an [`Argument`] without addresses in it.
+#[derive(Clone, Copy)]
+pub(super) struct Sized(c_ulong);
+
+/// A call whose argument is a number.
+#[derive(Clone, Copy)]
+pub(super) struct Plain(c_ulong);
+
+const fn vfio(number: c_ulong) -> c_ulong {
+    TYPE << 8 | (100 + number)
+}
+
+const fn iommufd(number: c_ulong) -> c_ulong {
+    TYPE << 8 | number
+}
+
+pub(super) const GET_API_VERSION: Plain = Plain(vfio(0));
+pub(super) const CHECK_EXTENSION: Plain = Plain(vfio(1));
+pub(super) const SET_IOMMU: Plain = Plain(vfio(2));
+pub(super) const GROUP_GET_STATUS: Sized = Sized(vfio(3));
+const GROUP_SET_CONTAINER: c_ulong = vfio(4);
+const GROUP_GET_DEVICE_FD: c_ulong = vfio(6);
+pub(super) const DEVICE_GET_INFO: Sized = Sized(vfio(7));
+pub(super) const DEVICE_GET_REGION_INFO: Sized = Sized(vfio(8));
+pub(super) const DEVICE_GET_IRQ_INFO: Sized = Sized(vfio(9));
+pub(super) const DEVICE_SET_IRQS: Sized = Sized(vfio(10));
+pub(super) const DEVICE_RESET: Plain = Plain(vfio(11));
+pub(super) const IOMMU_GET_INFO: Sized = Sized(vfio(12));
+const IOMMU_MAP_DMA: c_ulong = vfio(13);
+/// With flags of 0: no bitmap behind it.
+pub(super) const IOMMU_UNMAP_DMA: Sized = Sized(vfio(14));
+/// With flags of 0: no token behind it.
+pub(super) const DEVICE_BIND_IOMMUFD: Sized = Sized(vfio(18));
+pub(super) const DEVICE_ATTACH_IOMMUFD_PT: Sized = Sized(vfio(19));
+pub(super) const IOAS_ALLOC: Sized = Sized(iommufd(0x81));
+const IOAS_IOVA_RANGES: c_ulong = iommufd(0x84);
+const IOAS_MAP: c_ulong = iommufd(0x85);
+pub(super) const IOAS_UNMAP: Sized = Sized(iommufd(0x86));
+
+/// `VFIO_TYPE1v2_IOMMU`.
+pub(super) const TYPE1V2: usize = 3;
+
+/// A structure that begins with its size in bytes.
+pub(super) struct Argument(Vec<u8>);
+
+impl Argument {
+    /// Zeroes, but for the size.
+    pub(super) fn new(len: u32) -> Self {
+        let mut bytes = vec![0; len as usize];
+        bytes[..4].copy_from_slice(&len.to_ne_bytes());
+        Self(bytes)
+    }
+
+    #[must_use]
+    pub(super) fn with_u32(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    #[must_use]
+    pub(super) fn with_u64(mut self, at: usize, value: u64) -> Self {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn u32(&self, at: usize) -> u32 {
+        u32_at(&self.0, at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn u64(&self, at: usize) -> u64 {
+        u64_at(&self.0, at)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The integer at an offset; 0 if it does not lie inside.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    word.map_or(0, |word| u32::from_ne_bytes(*word))
+}
+
+/// As [`u32_at`].
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    word.map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+fn answer(status: c_int) -> io::Result<u32> {
+    u32::try_from(status).map_err(|_| io::Error::last_os_error())
+}
+
+/// A call that is given a number.
+pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: usize) -> io::Result<u32> {
+    // SAFETY: the calls that are `Plain` take a number or nothing, and touch no memory of this program.
+    answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, value) })
+}
+
+/// A call that is given a structure, and answers in it.
+pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) -> io::Result<u32> {
+    // The kernel may have put what it wants to say into it at an earlier call.
+    let len = argument.0.len() as u32;
+    argument.0[..4].copy_from_slice(&len.to_ne_bytes());
+    // SAFETY: the calls that are `Sized` read and write at most as many bytes as the first word says, which is the length of the
+    // vector, and no other memory: with the flags in use here their structures hold no addresses.
+    answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, argument.0.as_mut_ptr()) })
+}
+
+/// Puts a group into a container.
+pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
+    let container: c_int = container.as_raw_fd();
+    // SAFETY: the call reads one int.
+    let status =
+        unsafe { libc::ioctl(group.as_raw_fd(), GROUP_SET_CONTAINER as _, &raw const container) };
+    answer(status).map(drop)
+}
+
+/// Opens a function of a group.
+pub(super) fn device_of(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let name = CString::new(name)?;
+    // SAFETY: the call reads a text that ends with 0, which `name` is.
+    let fd = unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) };
+    answer(fd)?;
+    // SAFETY: the call has made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Where an arena is opened to devices.
+pub(super) enum Opening<'a> {
+    /// In a container.
+    Container(&'a OwnedFd),
+    /// In an address space of iommufd.
+    Ioas(&'a OwnedFd, u32),
+}
+
+/// Opens all that is mapped for an arena to devices, for reading and writing.
+pub(super) fn map(opening: &Opening<'_>, arena: &Arena, iova: u64) -> io::Result<()> {
+    let (address, len) = (arena.region().0 as u64, arena.mapped_bytes() as u64);
+    let (fd, call, argument) = match opening {
+        Opening::Container(fd) => (fd, IOMMU_MAP_DMA, type1_map(address, iova, len)),
+        Opening::Ioas(fd, ioas) => (fd, IOAS_MAP, ioas_map(*ioas, address, iova, len)),
+    };
+    // SAFETY: the structures have the sizes that they say. The address range is the arena's whole mapping; the kernel pins its
+    // pages until it is closed to devices, so that a device never reaches anything else, even if the mapping goes first.
+    // Where in it a device writes follows from its driver's commands (qpair-memory, point 6).
+    answer(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, argument.0.as_ptr()) }).map(drop)
+}
+
+/// `struct vfio_iommu_type1_dma_map`, to read and write.
+fn type1_map(address: u64, iova: u64, len: u64) -> Argument {
+    Argument::new(32).with_u32(4, 1 | 2).with_u64(8, address).with_u64(16, iova).with_u64(24, len)
+}
+
+/// `struct iommu_ioas_map`, at this address and no other, to read and write.
+fn ioas_map(ioas: u32, address: u64, iova: u64, len: u64) -> Argument {
+    Argument::new(40)
+        .with_u32(4, 1 | 2 | 4)
+        .with_u32(8, ioas)
+        .with_u64(16, address)
+        .with_u64(24, len)
+        .with_u64(32, iova)
+}
+
+/// The addresses that devices in an address space of iommufd can be given: first and last of each range.
+pub(super) fn ioas_ranges(fd: &OwnedFd, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
+    let mut found: Vec<[u64; 2]> = vec![[0; 2]; 64];
+    let argument = Argument::new(32)
+        .with_u32(4, ioas)
+        .with_u32(8, found.len() as u32)
+        .with_u64(16, found.as_mut_ptr() as u64);
+    let mut argument = argument;
+    // SAFETY: the structure has the size that it says, and the vector that it points to has room for as many ranges of two
+    // 8-byte words as it says.
+    let status = unsafe {
+        let at = argument.0.as_mut_ptr();
+        libc::ioctl(fd.as_fd().as_raw_fd(), IOAS_IOVA_RANGES as _, at)
+    };
+    answer(status)?;
+    found.truncate(argument.u32(8) as usize);
+    Ok(found.into_iter().map(|[first, last]| (first, last)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use vfio_bindings::bindings::vfio as c;
+
+    use super::*;
+
+    /// What the structures in this folder's code mean by their offsets is what the headers say.
+    #[test]
+    fn layouts_are_the_kernels() {
+        assert_eq!(size_of::<c::vfio_group_status>(), 8);
+        assert_eq!(offset_of!(c::vfio_group_status, flags), 4);
+        assert_eq!(offset_of!(c::vfio_device_info, flags), 4);
+        assert_eq!(offset_of!(c::vfio_device_info, num_regions), 8);
+        assert_eq!(offset_of!(c::vfio_device_info, num_irqs), 12);
+        assert_eq!(size_of::<c::vfio_region_info>(), 32);
+        assert_eq!(offset_of!(c::vfio_region_info, index), 8);
+        assert_eq!(offset_of!(c::vfio_region_info, cap_offset), 12);
+        assert_eq!(offset_of!(c::vfio_region_info, size), 16);
+        assert_eq!(offset_of!(c::vfio_region_info, offset), 24);
+        assert_eq!(offset_of!(c::vfio_region_info_cap_sparse_mmap, nr_areas), 8);
+        assert_eq!(size_of::<c::vfio_region_info_cap_sparse_mmap>(), 16);
+        assert_eq!(offset_of!(c::vfio_info_cap_header, next), 4);
+        assert_eq!(size_of::<c::vfio_irq_info>(), 16);
+        assert_eq!(offset_of!(c::vfio_irq_info, index), 8);
+        assert_eq!(offset_of!(c::vfio_irq_info, count), 12);
+        assert_eq!(size_of::<c::vfio_irq_set>(), 20);
+        assert_eq!(offset_of!(c::vfio_irq_set, start), 12);
+        assert_eq!(offset_of!(c::vfio_irq_set, count), 16);
+        assert_eq!(size_of::<c::vfio_iommu_type1_info>(), 24);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_info, cap_offset), 16);
+        assert_eq!(size_of::<c::vfio_iommu_type1_info_cap_iova_range>(), 16);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_info_cap_iova_range, nr_iovas), 8);
+        assert_eq!(size_of::<c::vfio_iommu_type1_dma_unmap>(), 24);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_dma_unmap, iova), 8);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_dma_unmap, size), 16);
+        assert_eq!(size_of::<c::vfio_device_bind_iommufd>(), 24);
+        assert_eq!(offset_of!(c::vfio_device_bind_iommufd, iommufd), 8);
+        assert_eq!(offset_of!(c::vfio_device_attach_iommufd_pt, pt_id), 8);
+        assert_eq!(c::VFIO_TYPE1v2_IOMMU as usize, TYPE1V2);
+        assert_eq!(c::VFIO_PCI_MSIX_IRQ_INDEX, super::super::device::MSIX_INDEX);
+        assert_eq!(c::VFIO_PCI_CONFIG_REGION_INDEX, super::super::region::CONFIG_INDEX);
+    }
+
+    #[test]
+    fn mapping_for_a_container() {
+        assert_eq!(size_of::<c::vfio_iommu_type1_dma_map>(), 32);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_dma_map, flags), 4);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_dma_map, vaddr), 8);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_dma_map, iova), 16);
+        assert_eq!(offset_of!(c::vfio_iommu_type1_dma_map, size), 24);
+        let both = c::VFIO_DMA_MAP_FLAG_READ | c::VFIO_DMA_MAP_FLAG_WRITE;
+        let map = type1_map(1, 2, 3);
+        assert_eq!((map.u32(0), map.u32(4)), (32, both));
+        assert_eq!((map.u64(8), map.u64(16), map.u64(24)), (1, 2, 3));
+    }
+
+    /// As linux/iommufd.h has them: no crate with them is among the dependencies, and no kernel at hand answers to them.
+    #[test]
+    fn mapping_for_iommufd() {
+        #[repr(C)]
+        struct Map {
+            size: u32,
+            flags: u32,
+            ioas_id: u32,
+            reserved: u32,
+            user_va: u64,
+            length: u64,
+            iova: u64,
+        }
+        assert_eq!(size_of::<Map>(), 40);
+        let map = ioas_map(9, 1, 2, 3);
+        assert_eq!(map.u32(offset_of!(Map, size)), 40);
+        assert_eq!(map.u32(offset_of!(Map, flags)), 7, "fixed, writable, readable");
+        assert_eq!(map.u32(offset_of!(Map, ioas_id)), 9);
+        assert_eq!(map.u32(offset_of!(Map, reserved)), 0);
+        assert_eq!(map.u64(offset_of!(Map, user_va)), 1);
+        assert_eq!(map.u64(offset_of!(Map, iova)), 2);
+        assert_eq!(map.u64(offset_of!(Map, length)), 3);
+    }
+
+    #[test]
+    fn numbers_of_calls() {
+        assert_eq!(GET_API_VERSION.0, 0x3b64);
+        assert_eq!(DEVICE_ATTACH_IOMMUFD_PT.0, 0x3b77);
+        assert_eq!(IOAS_ALLOC.0, 0x3b81);
+        assert_eq!(IOAS_MAP, 0x3b85);
+    }
+
+    #[test]
+    fn nothing_is_read_outside() {
+        let argument = Argument::new(8);
+        assert_eq!((argument.u32(4), argument.u32(6), argument.u64(4)), (0, 0, 0));
+        assert_eq!(argument.u32(usize::MAX), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_no_vfio_refuses() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(plain(null.as_fd(), GET_API_VERSION, 0).is_err());
+        assert!(sized(null.as_fd(), DEVICE_GET_INFO, &mut Argument::new(24)).is_err());
+        assert!(set_container(null.as_fd(), null.as_fd()).is_err());
+        assert!(device_of(null.as_fd(), "0000:00:00.0").is_err());
+        let null = OwnedFd::from(null);
+        assert!(ioas_ranges(&null, 0).is_err());
+        let options = qpair_memory::ArenaOptions::ordinary_pages();
+        let arena = Arena::new(4096, 1, options).unwrap();
+        assert!(map(&Opening::Container(&null), &arena, 1 << 32).is_err());
+        assert!(map(&Opening::Ioas(&null, 1), &arena, 1 << 32).is_err());
+    }
+}

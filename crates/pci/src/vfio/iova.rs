@@ -1,0 +1,140 @@
+//! Which addresses devices are given for memory.
+//!
+//! - What is given away lies inside of what the IOMMU can translate, and never overlaps.
+//! - Address 0 and those of interrupts (0xfee00000 and on) are never given: a command that names one by accident finds nothing.
+
+use std::collections::BTreeMap;
+
+/// Everything begins at a multiple of this, so that the IOMMU can use large pages; and lies so far apart, so that running over an end
+/// finds nothing.
+const GRID: u64 = 2 << 20;
+/// Where messages that are interrupts go on x86.
+const INTERRUPTS: (u64, u64) = (0xFEE0_0000, 0xFEF0_0000);
+/// Taken first: below are the addresses that other things are confused with.
+const PREFERRED_START: u64 = 1 << 32;
+
+/// Free addresses.
+#[derive(Debug)]
+pub(super) struct IovaSpace {
+    /// Start and end of each free range; on the grid, and apart.
+    free: BTreeMap<u64, u64>,
+}
+
+impl IovaSpace {
+    /// From the ranges that the IOMMU can translate: first and last address of each. `None`: it did not say.
+    pub(super) fn new(ranges: Option<&[(u64, u64)]>) -> Self {
+        // What an IOMMU of 39 bits can do, the least seen.
+        let ranges = ranges.unwrap_or(&[(0, (1 << 39) - 1)]);
+        let mut free = BTreeMap::new();
+        for &(first, last) in ranges {
+            let end = last.saturating_add(1);
+            for (start, end) in
+                [(first.max(GRID), end.min(INTERRUPTS.0)), (first.max(INTERRUPTS.1), end)]
+            {
+                let start = start.checked_next_multiple_of(GRID).unwrap_or(u64::MAX);
+                let end = end / GRID * GRID;
+                if start < end {
+                    free.insert(start, end);
+                }
+            }
+        }
+        Self { free }
+    }
+
+    /// Takes `len` bytes; `None`: there are not as many in one piece.
+    pub(super) fn take(&mut self, len: u64) -> Option<u64> {
+        let wanted = with_gap(len)?;
+        let fits = |start: u64, end: u64| end - start >= wanted;
+        let above = self.free.iter().find_map(|(&from, &end)| {
+            let start = from.max(PREFERRED_START);
+            (start < end && fits(start, end)).then_some((from, end, start))
+        });
+        let (from, end, start) = above.or_else(|| {
+            let found = self.free.iter().find(|(from, end)| fits(**from, **end));
+            found.map(|(&from, &end)| (from, end, from))
+        })?;
+        self.free.remove(&from);
+        if from < start {
+            self.free.insert(from, start);
+        }
+        if start + wanted < end {
+            self.free.insert(start + wanted, end);
+        }
+        Some(start)
+    }
+
+    /// Gives back what was taken.
+    pub(super) fn give_back(&mut self, iova: u64, len: u64) {
+        let Some(wanted) = with_gap(len) else { return };
+        let (mut start, mut end) = (iova, iova + wanted);
+        if let Some(next_end) = self.free.remove(&end) {
+            end = next_end;
+        }
+        let before = self.free.range(..start).next_back().map(|(&from, &end)| (from, end));
+        if let Some((from, _)) = before.filter(|(_, end)| *end == start) {
+            self.free.remove(&from);
+            start = from;
+        }
+        self.free.insert(start, end);
+    }
+}
+
+fn with_gap(len: u64) -> Option<u64> {
+    len.checked_next_multiple_of(GRID)?.checked_add(GRID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_from_the_ranges_alone() {
+        // As intel-iommu says it.
+        let mut space = IovaSpace::new(Some(&[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]));
+        assert_eq!(space.take(4096), Some(1 << 32));
+        assert_eq!(space.take(4 << 20), Some((1 << 32) + 2 * GRID));
+        assert_eq!(space.take(1 << 39), None);
+        assert_eq!(space.take(u64::MAX), None);
+        let most = (1 << 39) - (1 << 32) - 6 * GRID;
+        assert!(space.take(most).is_some());
+        // Nothing is left above: below, past address 0.
+        assert_eq!(space.take(1 << 20), Some(GRID));
+        assert!(space.free.keys().all(|start| *start < INTERRUPTS.0 || *start >= INTERRUPTS.1));
+    }
+
+    #[test]
+    fn ranges_around_interrupts_and_at_the_end_of_all() {
+        let space = IovaSpace::new(Some(&[(0, u64::MAX)]));
+        let ranges: Vec<_> = space.free.into_iter().collect();
+        assert_eq!(ranges[0], (GRID, INTERRUPTS.0));
+        // The grid begins anew behind the interrupts.
+        assert_eq!(ranges[1].0, 0xff00_0000);
+        assert_eq!(ranges.len(), 2);
+        assert!(IovaSpace::new(Some(&[(0, 4095), (u64::MAX, u64::MAX)])).free.is_empty());
+        assert!(IovaSpace::new(None).take(1 << 30).is_some());
+    }
+
+    #[test]
+    fn what_comes_back_is_whole_again() {
+        let mut space = IovaSpace::new(Some(&[(1 << 32, (1 << 34) - 1)]));
+        let before = space.free.clone();
+        let mut random = 7u64;
+        let mut taken = Vec::new();
+        for _ in 0..2000 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let len = (random >> 33) % (64 << 20) + 1;
+            if random >> 63 == 0 || taken.is_empty() {
+                let Some(iova) = space.take(len) else { continue };
+                let end = iova + len;
+                assert!(taken.iter().all(|(other, bytes)| end <= *other || iova >= other + bytes));
+                assert!(iova >= 1 << 32 && end <= 1 << 34);
+                taken.push((iova, len));
+            } else {
+                let (iova, len) = taken.swap_remove((random >> 33) as usize % taken.len());
+                space.give_back(iova, len);
+            }
+        }
+        taken.iter().for_each(|(iova, len)| space.give_back(*iova, *len));
+        assert_eq!(space.free, before);
+    }
+}

@@ -1,0 +1,135 @@
+//! Faults on demand: which command goes wrong, and how.
+//!
+//! What always holds: what becomes of the command of a number follows from the plan, that number, and what the command is; not from the
+//! time or the thread. Queues that several threads step share the numbers, so that then their order is the threads' own.
+
+mod plan;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use qpair_nvme_wire::Status;
+
+pub use qpair_block::Op;
+
+pub use self::plan::{BlockRange, Plan};
+
+/// What becomes of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is wrong with it.
+    Proceed,
+    /// It completes with this status, and nothing else happens.
+    Fail(Status),
+    /// It is not executed and not completed, until somebody aborts it or deletes its queue.
+    Never,
+    /// It is executed; its completion is never posted, and an abort does not find it.
+    Drop,
+    /// It proceeds, this many nanoseconds later.
+    Delay(u64),
+    /// A read that succeeds with one bit flipped: which bit follows from this number.
+    Corrupt(u64),
+    /// It is not executed: the controller sets its fatal status and does nothing more until it is reset.
+    Fatal,
+    /// It is not executed: the drive is gone. Registers read as ones.
+    Remove,
+    /// It is not executed: the drive's power failed. What is volatile is lost, and the drive is gone.
+    PowerCut,
+}
+
+/// A plan under way: counts commands and says what becomes of each.
+#[derive(Debug)]
+pub struct Faults {
+    plan: Plan,
+    is_empty: bool,
+    commands: AtomicU64,
+}
+
+impl Faults {
+    /// Begins a plan.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Self { is_empty: plan.is_empty(), plan, commands: AtomicU64::new(0) }
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Commands so far; not counted where nothing goes wrong.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    /// What becomes of the next command, on `blocks` logical blocks from `first_block` on (a flush: none). A compare is a read.
+    #[inline]
+    pub fn next(&self, op: Op, first_block: u64, blocks: u64) -> Outcome {
+        if self.is_empty { Outcome::Proceed } else { self.decide(op, first_block, blocks) }
+    }
+
+    fn decide(&self, op: Op, first_block: u64, blocks: u64) -> Outcome {
+        let plan = &self.plan;
+        let number = self.commands.fetch_add(1, Ordering::Relaxed) + 1;
+        let is = |after: Option<u64>| after == Some(number);
+        // From the rarest and hardest to the most harmless: what ends the drive must not be hidden by a read error.
+        if is(plan.power_cut_after) {
+            return Outcome::PowerCut;
+        }
+        if is(plan.remove_after) {
+            return Outcome::Remove;
+        }
+        if is(plan.fatal_after) {
+            return Outcome::Fatal;
+        }
+        let mut rng = fastrand::Rng::with_seed(mix(plan.seed, number));
+        let mut happens = |rate: f64| rate > 0.0 && rng.f64() < rate;
+        if is(plan.timeout_after) || happens(plan.timeout_rate) {
+            return Outcome::Never;
+        }
+        if is(plan.drop_after) || happens(plan.drop_rate) {
+            return Outcome::Drop;
+        }
+        let on =
+            |ranges: &[BlockRange]| ranges.iter().any(|range| range.meets(first_block, blocks));
+        match op {
+            Op::Read => {
+                if on(&plan.read_error_blocks) || happens(plan.read_error_rate) {
+                    return Outcome::Fail(Status::UNRECOVERED_READ_ERROR);
+                }
+                if happens(plan.corrupt_rate) {
+                    return Outcome::Corrupt(rng.u64(..));
+                }
+            }
+            Op::Write | Op::WriteZeroes | Op::Discard => {
+                if on(&plan.write_error_blocks) || happens(plan.write_error_rate) {
+                    return Outcome::Fail(Status::WRITE_FAULT);
+                }
+            }
+            Op::Flush => {
+                if happens(plan.flush_error_rate) {
+                    return Outcome::Fail(Status::INTERNAL_ERROR);
+                }
+            }
+        }
+        if happens(plan.delay_rate) {
+            return Outcome::Delay(plan.delay_ns);
+        }
+        Outcome::Proceed
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self::new(Plan::default())
+    }
+}
+
+/// A seed for one command: neighbours must not resemble each other.
+fn mix(seed: u64, number: u64) -> u64 {
+    let mut word = seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}

@@ -1,0 +1,72 @@
+//! How long a drive of flash would take.
+//!
+//! A model in virtual time: it is told when a command came, and says when it is done. What always holds:
+//!
+//! - The same calls with the same times give the same answers: nothing here looks at a clock.
+//! - An answer is never before the command came.
+//! - Times that callers give may go back a little (queues are stepped by several threads); the model takes the later one.
+
+mod profile;
+mod profile_text;
+
+use std::sync::{Mutex, PoisonError};
+
+pub use qpair_block::Op;
+
+pub use self::profile::Profile;
+
+/// The timing of one drive.
+#[derive(Debug)]
+pub struct Flash {
+    profile: Profile,
+    /// None: nothing takes time.
+    model: Option<Mutex<Model>>,
+}
+
+#[derive(Debug)]
+struct Model;
+
+impl Flash {
+    /// A drive of `capacity_bytes` for the host, all of its namespaces together.
+    ///
+    /// # Errors
+    /// `Invalid` if no drive can be made of that profile.
+    pub fn new(profile: Profile, capacity_bytes: u64, seed: u64) -> qpair_block::Result<Self> {
+        profile.check()?;
+        let _ = (capacity_bytes, seed);
+        let model = (!profile.is_none()).then(|| Mutex::new(Model));
+        Ok(Self { profile, model })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Whether nothing takes time: then there is no need to ask.
+    #[inline]
+    #[must_use]
+    pub fn is_instant(&self) -> bool {
+        self.model.is_none()
+    }
+
+    /// When a command that came at `now_ns` is done. All times are nanoseconds since a start of the caller's choice.
+    ///
+    /// `first_byte` counts from the start of the first namespace; a flush has no range. A compare is a read.
+    #[inline]
+    #[must_use]
+    pub fn schedule(&self, now_ns: u64, op: Op, first_byte: u64, len_bytes: u64, fua: bool) -> u64 {
+        let Some(model) = &self.model else { return now_ns };
+        let _model = model.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = (op, first_byte, len_bytes, fua);
+        now_ns + self.profile.controller_ns
+    }
+
+    /// When a flush that came at `now_ns` is done.
+    #[inline]
+    #[must_use]
+    pub fn flush(&self, now_ns: u64) -> u64 {
+        self.schedule(now_ns, Op::Flush, 0, 0, false)
+    }
+}

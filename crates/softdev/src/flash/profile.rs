@@ -1,0 +1,163 @@
+//! What a drive is made of, in numbers.
+
+/// The parts of a drive and their times. Times are nanoseconds; in text they have the units that their keys name.
+///
+/// The named profiles are typical of their kind, not of a product; docs/design/soft-nvme.md says where the numbers come from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// The named profile that it started from: `none`, `tlc`, `qlc` or `optane`.
+    pub name: &'static str,
+    /// Channels: buses that dies share.
+    pub channels: u32,
+    /// Dies on each channel. A die does one thing at a time.
+    pub dies: u32,
+    /// Bytes that a die reads or programs at once, over all of its planes; a multiple of 4096.
+    pub page_bytes: u32,
+    /// Pages that are erased together. Less where the drive is small: a die has at least 16 blocks.
+    pub pages_per_block: u32,
+    /// From the cells to the die's register (tR).
+    pub read_ns: u64,
+    /// From the die's register to the cells, a whole page (tPROG).
+    pub program_ns: u64,
+    /// Erasing a block (tBERS).
+    pub erase_ns: u64,
+    /// A read interrupts a program or an erase after this long; 0: it waits for the end.
+    pub suspend_ns: u64,
+    /// A channel, million bytes a second; 0: no limit.
+    pub channel_mb_per_s: u32,
+    /// The interface to the host, million bytes a second in each direction; 0: no limit.
+    pub link_mb_per_s: u32,
+    /// Time between the starts of two commands: what bounds IOPS when dies do not.
+    pub command_ns: u64,
+    /// What the controller adds to each command.
+    pub controller_ns: u64,
+    /// DRAM that writes land in, bytes; 0: writes wait for the medium.
+    pub cache_bytes: u64,
+    /// Whether what is in the cache survives a power cut, so that a flush has nothing to do.
+    pub cache_protected: bool,
+    /// Bytes that can be programmed with one bit a cell before they must be folded; 0: there is no such cache.
+    pub slc_bytes: u64,
+    /// Programming a page with one bit a cell.
+    pub slc_program_ns: u64,
+    /// A die that was idle this long folds what is in the SLC cache.
+    pub slc_idle_ns: u64,
+    /// Flash beyond what the host sees, as a share of that.
+    pub over_provisioning: f64,
+    /// Share of the drive that was written in order before time began.
+    pub filled: f64,
+    /// Whether cells are written in place, with no erase and no garbage.
+    pub in_place: bool,
+    /// How far times of the medium stray from their mean: 0.1 is a tenth to either side.
+    pub jitter: f64,
+}
+
+impl Profile {
+    /// No delays: a command is done when it is executed.
+    pub const NONE: Self = Self {
+        name: "none",
+        channels: 1,
+        dies: 1,
+        page_bytes: 4096,
+        pages_per_block: 64,
+        read_ns: 0,
+        program_ns: 0,
+        erase_ns: 0,
+        suspend_ns: 0,
+        channel_mb_per_s: 0,
+        link_mb_per_s: 0,
+        command_ns: 0,
+        controller_ns: 0,
+        cache_bytes: 0,
+        cache_protected: true,
+        slc_bytes: 0,
+        slc_program_ns: 0,
+        slc_idle_ns: 0,
+        over_provisioning: 0.0,
+        filled: 0.0,
+        in_place: true,
+        jitter: 0.0,
+    };
+
+    /// A drive for data centres: three bits a cell, a cache that survives a power cut.
+    pub const TLC: Self = Self {
+        name: "tlc",
+        channels: 8,
+        dies: 8,
+        page_bytes: 64 << 10,
+        pages_per_block: 384,
+        read_ns: 50_000,
+        program_ns: 650_000,
+        erase_ns: 4_000_000,
+        suspend_ns: 0,
+        channel_mb_per_s: 1200,
+        link_mb_per_s: 7000,
+        command_ns: 650,
+        controller_ns: 10_000,
+        cache_bytes: 32 << 20,
+        cache_protected: true,
+        slc_bytes: 0,
+        slc_program_ns: 0,
+        slc_idle_ns: 0,
+        over_provisioning: 0.15,
+        filled: 0.0,
+        in_place: false,
+        jitter: 0.1,
+    };
+
+    /// A drive for desktops: four bits a cell, with an SLC cache that runs out, and a cache that a power cut empties.
+    pub const QLC: Self = Self {
+        name: "qlc",
+        channels: 4,
+        dies: 4,
+        page_bytes: 64 << 10,
+        pages_per_block: 512,
+        read_ns: 90_000,
+        program_ns: 2_200_000,
+        erase_ns: 10_000_000,
+        channel_mb_per_s: 1200,
+        link_mb_per_s: 3500,
+        command_ns: 1500,
+        controller_ns: 12_000,
+        cache_bytes: 8 << 20,
+        cache_protected: false,
+        slc_bytes: 4 << 30,
+        slc_program_ns: 300_000,
+        slc_idle_ns: 50_000_000,
+        over_provisioning: 0.07,
+        ..Self::TLC
+    };
+
+    /// 3D XPoint: about 10 µs for reads and writes alike, written in place.
+    pub const OPTANE: Self = Self {
+        name: "optane",
+        channels: 7,
+        dies: 4,
+        page_bytes: 4096,
+        read_ns: 4_000,
+        program_ns: 5_000,
+        channel_mb_per_s: 0,
+        link_mb_per_s: 2500,
+        command_ns: 1700,
+        controller_ns: 4_000,
+        over_provisioning: 0.0,
+        cache_protected: true,
+        in_place: true,
+        jitter: 0.1,
+        ..Self::NONE
+    };
+
+    /// All that have names.
+    pub const NAMED: [Self; 4] = [Self::NONE, Self::TLC, Self::QLC, Self::OPTANE];
+
+    /// Whether nothing takes time.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.name == "none"
+    }
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self::NONE
+    }
+}

@@ -1,0 +1,18 @@
+//! Soft devices: models of drives in software, for this process or served over vfio-user.
+//!
+//! - [`nvme`]: an NVMe controller, as a `qpair_pci::PciDevice`.
+//! - [`medium`]: where its namespaces keep their blocks.
+//! - [`flash`]: how long a real drive would take, in virtual time.
+//! - [`faults`]: what goes wrong, by seed.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+pub mod faults;
+pub mod flash;
+pub mod medium;
+pub mod nvme;
+mod pairs;
+
+pub use medium::MediumOptions;
+pub use nvme::{NamespaceOptions, SoftNvme, SoftNvmeOptions};

@@ -1,0 +1,171 @@
+//! Commands and their answers.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::errors;
+use crate::codec::{Command, Header, RegionAccess};
+use crate::incoming::{Incoming, Message, Received};
+use crate::socket::{self, MESSAGE_FDS_MAX};
+
+/// Most bytes that follow the header of an answer: what is asked for here is never that long.
+const PAYLOAD_BYTES_MAX: usize = (64 << 10) + RegionAccess::BYTES;
+
+pub(super) struct Connection {
+    /// `None` once closed.
+    stream: Option<UnixStream>,
+    name: String,
+    timeout: Duration,
+    incoming: Incoming,
+    next_id: u16,
+}
+
+impl Connection {
+    pub(super) fn new(stream: UnixStream, name: String, timeout: Duration) -> Self {
+        let incoming = Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX);
+        Self { stream: Some(stream), name, timeout, incoming, next_id: 0 }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn call(
+        &mut self,
+        command: Command,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Message> {
+        self.exchange(command, payload, fds).map_err(|end| match end {
+            End::Refused(errno) => errors::refused(&self.name, command, errno),
+            other => self.close(command, other),
+        })
+    }
+
+    /// The first call of all, with words for those at the other end who are something else.
+    pub(super) fn greet(&mut self, payload: &[u8]) -> Result<Message> {
+        let command = Command::Version;
+        self.exchange(command, payload, &[]).map_err(|end| match end {
+            End::Refused(errno) => errors::refused(&self.name, command, errno),
+            End::Wrong(why) => {
+                self.stream = None;
+                errors::not_vfio_user(&self.name, &why)
+            }
+            End::Closed => {
+                self.stream = None;
+                errors::not_vfio_user(&self.name, "it closed the connection instead of a greeting")
+            }
+            other => self.close(command, other),
+        })
+    }
+
+    fn close(&mut self, command: Command, end: End) -> Error {
+        if !matches!(end, End::Before) {
+            self.stream = None;
+        }
+        match end {
+            End::Closed => errors::closed(&self.name, command),
+            End::TooSlow => errors::too_slow(&self.name, command, self.timeout),
+            End::Before => errors::gone(&self.name),
+            End::Refused(errno) => errors::refused(&self.name, command, errno),
+            End::Wrong(why) => errors::nonsense(&self.name, command).caused_by(why),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        command: Command,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> std::result::Result<Message, End> {
+        let Some(stream) = &self.stream else { return Err(End::Before) };
+        let deadline = Instant::now() + self.timeout;
+        self.next_id = self.next_id.wrapping_add(1);
+        let header = Header::command(self.next_id, command, payload.len());
+        send_all(stream, &header.message(payload), fds, deadline)?;
+        loop {
+            match self.incoming.poll(stream).map_err(|error| End::Wrong(error.to_string()))? {
+                Received::NotYet => wait(stream, PollFlags::IN, deadline)?,
+                Received::Closed(_) => return Err(End::Closed),
+                Received::Message(message) if !message.header.is_reply() => {
+                    refuse(stream, &message, deadline)?;
+                }
+                Received::Message(message) => {
+                    let reply = message.header;
+                    if (reply.id, reply.command) != (header.id, header.command) {
+                        return Err(End::Wrong("it answers what was not asked".to_owned()));
+                    }
+                    if reply.is_error() {
+                        return Err(End::Refused(reply.errno));
+                    }
+                    return Ok(message);
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no answer.
+enum End {
+    /// There is one: an error.
+    Refused(u32),
+    Closed,
+    TooSlow,
+    Wrong(String),
+    /// The connection was closed before.
+    Before,
+}
+
+fn send_all(
+    stream: &UnixStream,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> std::result::Result<(), End> {
+    let mut sent_bytes = 0;
+    while sent_bytes < bytes.len() {
+        let fds = if sent_bytes == 0 { fds } else { &[] };
+        match socket::send(stream, &bytes[sent_bytes..], fds) {
+            Ok(bytes) => sent_bytes += bytes,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => wait(stream, PollFlags::OUT, deadline)?,
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                    return Err(End::Closed);
+                }
+                _ => return Err(End::Wrong(error.to_string())),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Answers a command of the device's: memory is only reached by mapping it.
+fn refuse(
+    stream: &UnixStream,
+    message: &Message,
+    deadline: Instant,
+) -> std::result::Result<(), End> {
+    if message.header.wants_no_reply() {
+        return Ok(());
+    }
+    let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error() as u32;
+    send_all(stream, &message.header.error(errno).message(&[]), &[], deadline)
+}
+
+fn wait(stream: &UnixStream, events: PollFlags, deadline: Instant) -> std::result::Result<(), End> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(End::TooSlow);
+    }
+    let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+    // Whatever it says, the next try finds out.
+    let _ = rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&left));
+    Ok(())
+}

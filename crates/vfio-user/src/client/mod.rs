@@ -1,0 +1,291 @@
+//! The driver's side: a device in another process as a PCI function.
+//!
+//! Always: every call ends, by an answer or by the time-out; the answer to a command is the next reply, since one call is under way
+//! at a time; after a time-out, or bytes that make no sense, the connection is closed, and every call says that the device is gone.
+
+mod connect;
+mod connection;
+mod errors;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_memory::{Arena, Mapping};
+use qpair_pci::PciFunction;
+
+use crate::codec::{
+    Command, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionAccess, RegionInfo,
+    SetIrqs, irq_index, region_index,
+};
+use connection::Connection;
+
+/// Where addresses for the device begin. Not 0, which no command should name by accident.
+const IOVA_START: u64 = 1 << 32;
+/// What is opened lies apart, so that running over an end finds nothing.
+const IOVA_GAP: u64 = 2 << 20;
+/// Room for what a region is.
+const REGION_INFO_BYTES: u32 = 4096 - 32;
+/// Base address registers.
+const BARS: u32 = 6;
+
+/// How a client waits.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Longest time that an answer may take. A device that shares its processor with others may take a while.
+    pub timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(10) }
+    }
+}
+
+/// A device in another process.
+pub struct Client {
+    name: String,
+    can_reset: bool,
+    irq_count: u32,
+    config_bytes: u64,
+    bars: Vec<Bar>,
+    state: Mutex<State>,
+}
+
+struct Bar {
+    info: RegionInfo,
+    /// What is behind its areas.
+    file: Option<OwnedFd>,
+}
+
+struct State {
+    connection: Connection,
+    next_iova: u64,
+    /// By the arena's number: its address for the device, its bytes, itself.
+    arenas: HashMap<u32, (u64, u64, Arc<Arena>)>,
+}
+
+impl Client {
+    /// Connects to a server at `path`: a socket, or a folder with a socket called `cntrl` in it.
+    ///
+    /// # Errors
+    /// `NotFound` and `Denied` for the path, `Gone` if nobody listens there, `Busy` if it has a client already, `Unsupported` for what
+    /// is not vfio-user, another version of it or no PCI function.
+    pub fn connect(path: &Path, options: &ClientOptions) -> Result<Self> {
+        let path = connect::socket_path(path);
+        let name = format!("vfio-user:{}", path.display());
+        let stream = connect::open(&path, &name)?;
+        let mut connection = Connection::new(stream, name.clone(), options.timeout);
+        connect::agree(&mut connection)?;
+
+        let reply = connection.call(Command::GetDeviceInfo, &DeviceInfo::request(), &[])?;
+        let info = DeviceInfo::parse(&reply.payload)
+            .ok_or_else(|| errors::nonsense(&name, Command::GetDeviceInfo))?;
+        if !info.is_pci {
+            let context = format!("{name}: the device there is no PCI function");
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let bars = (0..BARS.min(info.regions))
+            .map(|bar| region(&mut connection, &name, bar))
+            .collect::<Result<Vec<_>>>()?;
+        let config_bytes = match info.regions > region_index::CONFIG {
+            true => region(&mut connection, &name, region_index::CONFIG)?.info.len,
+            false => 0,
+        };
+        let mut irq_count = 0;
+        if info.irqs > irq_index::MSIX {
+            let request = IrqInfo { index: irq_index::MSIX, count: 0 };
+            let reply = connection.call(Command::GetIrqInfo, &request.payload(), &[])?;
+            irq_count = IrqInfo::parse(&reply.payload)
+                .ok_or_else(|| errors::nonsense(&name, Command::GetIrqInfo))?
+                .count;
+        }
+        Ok(Self {
+            name,
+            can_reset: info.can_reset,
+            irq_count,
+            config_bytes,
+            bars,
+            state: Mutex::new(State { connection, next_iova: IOVA_START, arenas: HashMap::new() }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bar(&self, bar: u8) -> Option<&Bar> {
+        self.bars.get(usize::from(bar))
+    }
+
+    fn check(&self, what: &str, len: u64, access: RegionAccess) -> Result<()> {
+        let end = access.offset_bytes.checked_add(access.len.into());
+        if end.is_some_and(|end| end <= len) {
+            return Ok(());
+        }
+        let context = format!("{}: no {what} at {:#x}", self.name, access.offset_bytes);
+        Err(Error::new(ErrorKind::Invalid, context))
+    }
+
+    fn read(&self, access: RegionAccess, into: &mut [u8]) -> Result<()> {
+        let reply = self.state().connection.call(Command::RegionRead, &access.payload(&[]), &[])?;
+        match RegionAccess::parse(&reply.payload) {
+            Some((_, data)) if data.len() >= into.len() => {
+                into.copy_from_slice(&data[..into.len()]);
+                Ok(())
+            }
+            _ => Err(errors::nonsense(&self.name, Command::RegionRead)),
+        }
+    }
+
+    fn write(&self, access: RegionAccess, bytes: &[u8]) -> Result<()> {
+        self.state().connection.call(Command::RegionWrite, &access.payload(bytes), &[])?;
+        Ok(())
+    }
+}
+
+/// Asks what a region is.
+fn region(connection: &mut Connection, name: &str, index: u32) -> Result<Bar> {
+    let request = RegionInfo::request(index, REGION_INFO_BYTES);
+    let mut reply = connection.call(Command::GetRegionInfo, &request, &[])?;
+    let info = RegionInfo::parse(&reply.payload)
+        .ok_or_else(|| errors::nonsense(name, Command::GetRegionInfo))?;
+    let file = (!reply.fds.is_empty()).then(|| reply.fds.swap_remove(0));
+    Ok(Bar { info, file })
+}
+
+fn access(region: u32, offset_bytes: u64, bytes: &[u8]) -> RegionAccess {
+    RegionAccess { offset_bytes, region, len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
+}
+
+impl PciFunction for Client {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn transport(&self) -> &'static str {
+        "vfio-user"
+    }
+
+    fn read_config(&self, offset: u32, into: &mut [u8]) -> Result<()> {
+        let access = access(region_index::CONFIG, offset.into(), into);
+        self.check("configuration space", self.config_bytes, access)?;
+        self.read(access, into)
+    }
+
+    fn write_config(&self, offset: u32, bytes: &[u8]) -> Result<()> {
+        let access = access(region_index::CONFIG, offset.into(), bytes);
+        self.check("configuration space", self.config_bytes, access)?;
+        self.write(access, bytes)
+    }
+
+    fn bar_bytes(&self, bar: u8) -> u64 {
+        self.bar(bar).map_or(0, |bar| bar.info.len)
+    }
+
+    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> Result<()> {
+        let access = access(bar.into(), offset, into);
+        self.check("register", self.bar_bytes(bar), access)?;
+        self.read(access, into)
+    }
+
+    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()> {
+        let access = access(bar.into(), offset, bytes);
+        self.check("register", self.bar_bytes(bar), access)?;
+        self.write(access, bytes)
+    }
+
+    fn map_bar(&self, bar: u8, offset: u64, len: usize) -> Result<Option<Arc<Mapping>>> {
+        let Some(Bar { info, file: Some(file) }) = self.bar(bar) else { return Ok(None) };
+        let inside = info.areas.iter().any(|area| {
+            let into = offset.checked_sub(area.offset_bytes);
+            into.is_some_and(|into| into <= area.len && len as u64 <= area.len - into)
+        });
+        if !inside {
+            return Ok(None);
+        }
+        let in_file = info.file_offset_bytes.wrapping_add(offset);
+        let failed = |cause| Error::os(cause, format!("{}: mapping its registers", self.name));
+        let size = rustix::fs::fstat(file).map_err(|errno| failed(errno.into()))?.st_size;
+        // Touching what is not in the file would end this process.
+        if in_file.checked_add(len as u64).is_none_or(|end| end > u64::try_from(size).unwrap_or(0))
+        {
+            return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
+        }
+        Mapping::of_file(file.as_fd(), in_file, len, true).map(Some).map_err(failed)
+    }
+
+    fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
+        let Some(file) = arena.file() else {
+            let context = format!("{}: {arena:?} is memory of this process alone", self.name);
+            return Err(Error::new(ErrorKind::Invalid, context).hint(
+                "make arenas with ArenaOptions::shared, so that another process can map them",
+            ));
+        };
+        let mut state = self.state();
+        if state.arenas.contains_key(&arena.id()) {
+            let context = format!("{}: {arena:?} is open to it already", self.name);
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        let (iova, len) = (state.next_iova, arena.mapped_bytes() as u64);
+        let map = DmaMap { readable: true, writable: true, file_offset_bytes: 0, iova, len };
+        state.connection.call(Command::DmaMap, &map.payload(), &[file])?;
+        state.next_iova = iova + len + IOVA_GAP;
+        state.arenas.insert(arena.id(), (iova, len, arena.clone()));
+        Ok(iova)
+    }
+
+    fn unmap_dma(&self, arena: &Arena) -> Result<()> {
+        let mut state = self.state();
+        let Some((iova, len, _kept)) = state.arenas.remove(&arena.id()) else {
+            let context = format!("{}: {arena:?} is not open to it", self.name);
+            return Err(Error::new(ErrorKind::NotFound, context));
+        };
+        let unmap = DmaUnmap { wants_dirty_pages: false, all: false, iova, len };
+        state.connection.call(Command::DmaUnmap, &unmap.payload(), &[])?;
+        Ok(())
+    }
+
+    fn needs_shared_memory(&self) -> bool {
+        true
+    }
+
+    fn irq_count(&self) -> u32 {
+        self.irq_count
+    }
+
+    fn set_irq(&self, vector: u32, event: Option<BorrowedFd<'_>>) -> Result<()> {
+        if vector >= self.irq_count {
+            let context = format!("{}: no interrupt vector {vector}", self.name);
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let set = SetIrqs {
+            data: IrqData::Events,
+            action: IrqAction::Trigger,
+            index: irq_index::MSIX,
+            start: vector,
+            count: 1,
+        };
+        self.state().connection.call(Command::SetIrqs, &set.payload(), event.as_slice())?;
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<()> {
+        if !self.can_reset {
+            let context = format!("{}: the device there cannot be reset", self.name);
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        self.state().connection.call(Command::Reset, &[], &[])?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}

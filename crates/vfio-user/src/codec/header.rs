@@ -1,0 +1,198 @@
+//! What every message begins with.
+
+use super::fields::{Fields, Writer};
+
+/// Size of a header, bytes.
+pub const HEADER_BYTES: usize = 16;
+
+const TYPE_MASK: u32 = 0xF;
+const TYPE_REPLY: u32 = 1;
+const NO_REPLY: u32 = 1 << 4;
+const ERROR: u32 = 1 << 5;
+
+/// What a message asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+#[expect(missing_docs, reason = "the protocol's own names")]
+pub enum Command {
+    Version = 1,
+    DmaMap = 2,
+    DmaUnmap = 3,
+    GetDeviceInfo = 4,
+    GetRegionInfo = 5,
+    GetRegionIoFds = 6,
+    GetIrqInfo = 7,
+    SetIrqs = 8,
+    RegionRead = 9,
+    RegionWrite = 10,
+    DmaRead = 11,
+    DmaWrite = 12,
+    Reset = 13,
+    RegionWriteMulti = 15,
+    DeviceFeature = 16,
+    MigrationRead = 17,
+    MigrationWrite = 18,
+}
+
+impl Command {
+    /// The command of a number.
+    #[must_use]
+    pub fn of(number: u16) -> Option<Self> {
+        use Command as C;
+        Some(match number {
+            1 => C::Version,
+            2 => C::DmaMap,
+            3 => C::DmaUnmap,
+            4 => C::GetDeviceInfo,
+            5 => C::GetRegionInfo,
+            6 => C::GetRegionIoFds,
+            7 => C::GetIrqInfo,
+            8 => C::SetIrqs,
+            9 => C::RegionRead,
+            10 => C::RegionWrite,
+            11 => C::DmaRead,
+            12 => C::DmaWrite,
+            13 => C::Reset,
+            15 => C::RegionWriteMulti,
+            16 => C::DeviceFeature,
+            17 => C::MigrationRead,
+            18 => C::MigrationWrite,
+            _ => return None,
+        })
+    }
+}
+
+/// The head of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Chosen by whoever asks, and repeated in the reply.
+    pub id: u16,
+    /// The command's number; a peer may send any.
+    pub command: u16,
+    /// Bytes of the message with its header.
+    pub message_bytes: u32,
+    flags: u32,
+    /// The errno of a reply that [`Header::is_error`].
+    pub errno: u32,
+}
+
+impl Header {
+    /// Of a command with `payload_bytes`.
+    #[must_use]
+    pub fn command(id: u16, command: Command, payload_bytes: usize) -> Self {
+        Self::with(id, command as u16, payload_bytes, 0, 0)
+    }
+
+    /// Of the reply to `self`.
+    #[must_use]
+    pub fn reply(self, payload_bytes: usize) -> Self {
+        Self::with(self.id, self.command, payload_bytes, TYPE_REPLY, 0)
+    }
+
+    /// Of the reply to `self` that says that it failed. Nothing follows it.
+    #[must_use]
+    pub fn error(self, errno: u32) -> Self {
+        Self::with(self.id, self.command, 0, TYPE_REPLY | ERROR, errno)
+    }
+
+    fn with(id: u16, command: u16, payload_bytes: usize, flags: u32, errno: u32) -> Self {
+        let message_bytes = u32::try_from(HEADER_BYTES + payload_bytes).unwrap_or(u32::MAX);
+        Self { id, command, message_bytes, flags, errno }
+    }
+
+    /// Whether it is a reply; else a command.
+    #[must_use]
+    pub fn is_reply(self) -> bool {
+        self.flags & TYPE_MASK == TYPE_REPLY
+    }
+
+    /// Whether it is neither command nor reply.
+    #[must_use]
+    pub fn is_neither(self) -> bool {
+        self.flags & TYPE_MASK > TYPE_REPLY
+    }
+
+    /// Whether nobody waits for a reply.
+    #[must_use]
+    pub fn wants_no_reply(self) -> bool {
+        self.flags & NO_REPLY != 0
+    }
+
+    /// Whether it is the reply to a command that failed.
+    #[must_use]
+    pub fn is_error(self) -> bool {
+        self.flags & ERROR != 0
+    }
+
+    /// Bytes that follow the header; `None` if the message claims to be shorter than its header.
+    #[must_use]
+    pub fn payload_bytes(self) -> Option<usize> {
+        (self.message_bytes as usize).checked_sub(HEADER_BYTES)
+    }
+
+    /// From bytes.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::of(bytes);
+        Some(Self {
+            id: fields.u16()?,
+            command: fields.u16()?,
+            message_bytes: fields.u32()?,
+            flags: fields.u32()?,
+            errno: fields.u32()?,
+        })
+    }
+
+    /// The message: the header, and what follows it.
+    #[must_use]
+    pub fn message(self, payload: &[u8]) -> Vec<u8> {
+        Writer::default()
+            .u16(self.id)
+            .u16(self.command)
+            .u32(self.message_bytes)
+            .u32(self.flags)
+            .u32(self.errno)
+            .bytes(payload)
+            .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_bytes() {
+        let header = Header::command(0x0102, Command::RegionRead, 16);
+        let bytes = header.message(&[7; 16]);
+        assert_eq!(&bytes[..16], &[2, 1, 9, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Header::parse(&bytes), Some(header));
+        assert!(!header.is_reply() && !header.is_error() && !header.wants_no_reply());
+        assert_eq!(header.payload_bytes(), Some(16));
+
+        let error = header.error(22);
+        assert!(error.is_reply() && error.is_error());
+        assert_eq!(error.message(&[]), [2, 1, 9, 0, 16, 0, 0, 0, 0x21, 0, 0, 0, 22, 0, 0, 0]);
+        let reply = header.reply(4);
+        assert!(reply.is_reply() && !reply.is_error());
+        assert_eq!((reply.id, reply.command, reply.message_bytes), (0x0102, 9, 20));
+    }
+
+    #[test]
+    fn what_is_too_short() {
+        assert_eq!(Header::parse(&[0; 15]), None);
+        assert_eq!(Header::parse(&[0; 16]).unwrap().payload_bytes(), None);
+        let odd = Header::parse(&[0, 0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        assert!(odd.is_neither());
+    }
+
+    #[test]
+    fn numbers_of_commands() {
+        for number in 0..=u16::MAX {
+            if let Some(command) = Command::of(number) {
+                assert_eq!(command as u16, number);
+            }
+        }
+        assert_eq!(Command::of(14), None, "dirty pages are gone from the protocol");
+    }
+}

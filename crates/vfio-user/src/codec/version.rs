@@ -1,0 +1,114 @@
+//! The first message: which protocol, and what each side can do.
+
+use serde::Deserialize;
+
+use super::fields::{Fields, Writer};
+
+/// The protocol's major number that is spoken here.
+pub const MAJOR: u16 = 0;
+/// The highest minor number that is known here.
+pub const MINOR: u16 = 1;
+
+/// What a side says that it can do. A key that is missing has the protocol's default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    /// Most descriptors that it takes with a message.
+    pub max_msg_fds: u32,
+    /// Most bytes of a transfer in a message.
+    pub max_data_xfer_size: u64,
+    /// Most ranges of memory open at a time.
+    pub max_dma_maps: u64,
+    /// Page sizes of such ranges, one bit each.
+    pub pgsizes: u64,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self { max_msg_fds: 1, max_data_xfer_size: 1 << 20, max_dma_maps: 65535, pgsizes: 4096 }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Words {
+    capabilities: Capabilities,
+}
+
+/// What both sides send first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Peers of another one do not understand each other.
+    pub major: u16,
+    /// The lower of both sides' is spoken.
+    pub minor: u16,
+    /// What the sender can do.
+    pub capabilities: Capabilities,
+}
+
+impl Version {
+    /// From bytes. The words may be missing altogether; if there are some, they are JSON that ends in a 0 byte.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::of(bytes);
+        let (major, minor) = (fields.u16()?, fields.u16()?);
+        let words = fields.rest();
+        let words = match words.iter().position(|byte| *byte == 0) {
+            Some(end) => &words[..end],
+            None if words.is_empty() => words,
+            None => return None,
+        };
+        let capabilities = match words.trim_ascii() {
+            [] => Capabilities::default(),
+            // What it has beyond what is known here, such as for migration, is passed over.
+            words => serde_json::from_slice::<Words>(words).ok()?.capabilities,
+        };
+        Some(Self { major, minor, capabilities })
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn payload(&self) -> Vec<u8> {
+        let Capabilities { max_msg_fds, max_data_xfer_size, max_dma_maps, pgsizes } =
+            self.capabilities;
+        let words = format!(
+            r#"{{"capabilities":{{"max_msg_fds":{max_msg_fds},"max_data_xfer_size":{max_data_xfer_size},"max_dma_maps":{max_dma_maps},"pgsizes":{pgsizes}}}}}"#
+        );
+        Writer::default().u16(self.major).u16(self.minor).bytes(words.as_bytes()).bytes(&[0]).done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(minor: u8, words: &[u8]) -> Option<Version> {
+        Version::parse(&[&[0, 0, minor, 0], words].concat())
+    }
+
+    #[test]
+    fn there_and_back() {
+        let capabilities = Capabilities { max_msg_fds: 16, ..Capabilities::default() };
+        let version = Version { major: 0, minor: 1, capabilities };
+        assert_eq!(Version::parse(&version.payload()), Some(version));
+    }
+
+    #[test]
+    fn words_may_be_missing() {
+        let defaults = Some(Capabilities::default());
+        for words in [&b""[..], b"\0", b"{}\0", b"{\"capabilities\":{}}\0", b"{\"other\":[1]}\0 "] {
+            assert_eq!(parse(0, words).map(|version| version.capabilities), defaults, "{words:?}");
+        }
+        let qemu = br#"{"capabilities": {"max_msg_fds": 8, "migration": {"pgsize": 4096}, "write_multiple": true}}"#;
+        let version = parse(1, &[&qemu[..], b"\0"].concat()).unwrap();
+        assert_eq!(version.capabilities.max_msg_fds, 8);
+    }
+
+    #[test]
+    fn wrong_words() {
+        for words in [&b"{}"[..], b"{\0", b"[]]\0", b"{\"capabilities\":{\"max_msg_fds\":-1}}\0"] {
+            assert_eq!(parse(0, words), None, "{words:?}");
+        }
+        assert_eq!(Version::parse(&[0; 3]), None);
+    }
+}

@@ -1,0 +1,20 @@
+//! The vfio-user protocol (libvfio-user, QEMU's docs/interop/vfio-user.rst): a PCI function over a socket.
+//!
+//! - [`codec`]: messages as bytes.
+//! - [`Server`]: lets one client at a time drive a [`qpair_pci::PciDevice`]. It is polled, has no thread, and never blocks.
+//! - [`Client`]: a device in another process as a [`qpair_pci::PciFunction`].
+//!
+//! Memory does not go over the socket: the client passes the files behind its memory, and the server maps them; the server passes the
+//! file behind its doorbells, and the client maps it. After that the socket is silent.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod codec;
+mod incoming;
+mod server;
+mod socket;
+
+pub use client::{Client, ClientOptions};
+pub use server::{Counters, Ended, Server, ServerOptions, Session, Turn};

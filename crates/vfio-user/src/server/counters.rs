@@ -1,0 +1,42 @@
+//! What a server counts.
+
+/// What clients did. Numbers since the server was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Clients that came, and were taken.
+    pub clients: u64,
+    /// Clients that were told that there is one already.
+    pub refused: u64,
+    /// Messages taken from clients.
+    pub messages: u64,
+    /// Commands that were answered by an error.
+    pub errors: u64,
+    /// Reads of regions over the socket.
+    pub region_reads: u64,
+    /// Writes of regions over the socket.
+    pub region_writes: u64,
+    /// Those of them that went to what the device shares, and would not be seen here if the client had mapped it: doorbells.
+    pub trapped_writes: u64,
+    /// Ranges of memory open now.
+    pub dma_maps: u64,
+    /// Bytes of them.
+    pub dma_bytes: u64,
+    /// Resets of the device.
+    pub resets: u64,
+}
+
+impl Counters {
+    /// Adds what another one counted.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.clients += other.clients;
+        self.refused += other.refused;
+        self.messages += other.messages;
+        self.errors += other.errors;
+        self.region_reads += other.region_reads;
+        self.region_writes += other.region_writes;
+        self.trapped_writes += other.trapped_writes;
+        self.dma_maps += other.dma_maps;
+        self.dma_bytes += other.dma_bytes;
+        self.resets += other.resets;
+    }
+}

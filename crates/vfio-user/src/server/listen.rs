@@ -1,0 +1,109 @@
+//! The socket that clients come to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use qpair_block::{Error, ErrorKind, Result};
+
+/// Longest path of a socket (sockaddr_un), bytes without the 0 at the end.
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A socket at a path; the path goes with it, if it is still this socket's.
+#[derive(Debug)]
+pub(super) struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode number of the socket.
+    identity: Option<(u64, u64)>,
+}
+
+impl Listener {
+    pub(super) fn bind(path: &Path) -> Result<Self> {
+        let path = super::path_of(path);
+        let listener = match UnixListener::bind(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                remove_stale(&path)?;
+                UnixListener::bind(&path)
+            }
+            other => other,
+        }
+        .map_err(|cause| cannot_listen(cause, &path))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|cause| Error::os(cause, format!("{}: listening", path.display())))?;
+        let identity = std::fs::symlink_metadata(&path).ok().map(|m| (m.dev(), m.ino()));
+        Ok(Self { listener, path, identity })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next client that waits. One that cannot be had, since it has gone again or no more descriptors are to be had, is the
+    /// next poll's.
+    pub(super) fn accept(&self) -> Option<UnixStream> {
+        let (stream, _) = self.listener.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(stream)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let now = std::fs::symlink_metadata(&self.path).ok().map(|m| (m.dev(), m.ino()));
+        if now.is_some() && now == self.identity {
+            // What cannot be removed is taken for stale by the next.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes a socket that nobody listens at.
+fn remove_stale(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type());
+    if !kind.is_ok_and(|kind| kind.is_socket()) {
+        return Err(Error::new(ErrorKind::Exists, format!("{shown} exists, and is no socket"))
+            .hint("choose another path for the socket"));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(Error::new(ErrorKind::Busy, format!("somebody serves at {shown} already"))
+            .hint("end that one, or choose another path")),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|cause| {
+                Error::os(cause, format!("{shown}: removing a socket that nobody listens at"))
+            })
+        }
+        Err(error) => {
+            Err(Error::os(error, format!("{shown}: seeing whether somebody serves there")))
+        }
+    }
+}
+
+fn cannot_listen(cause: io::Error, path: &Path) -> Error {
+    let shown = path.display();
+    let kind = cause.kind();
+    let bytes = path.as_os_str().len();
+    let error = Error::os(cause, format!("{shown}: listening"));
+    match kind {
+        io::ErrorKind::InvalidInput if bytes > SOCKET_PATH_BYTES_MAX => Error::new(
+            ErrorKind::Invalid,
+            format!("{shown}: {bytes} bytes are too many for the path of a socket"),
+        )
+        .hint(format!(
+            "the system takes {SOCKET_PATH_BYTES_MAX}: choose a shorter path, such as one in /run"
+        )),
+        io::ErrorKind::NotFound => error.hint("make the folder first"),
+        io::ErrorKind::PermissionDenied => error.hint("choose a folder that you can write"),
+        _ => error,
+    }
+}
