@@ -6,6 +6,10 @@
 //! - An answer is never before the command came.
 //! - Times that callers give may go back a little (queues are stepped by several threads); the model takes the later one.
 
+mod calendar;
+mod die;
+mod map;
+mod model;
 mod profile;
 mod profile_text;
 
@@ -13,6 +17,9 @@ use std::sync::{Mutex, PoisonError};
 
 pub use qpair_block::Op;
 
+use self::model::Model;
+
+pub use self::model::FlashCounts;
 pub use self::profile::Profile;
 
 /// The timing of one drive.
@@ -23,9 +30,6 @@ pub struct Flash {
     model: Option<Mutex<Model>>,
 }
 
-#[derive(Debug)]
-struct Model;
-
 impl Flash {
     /// A drive of `capacity_bytes` for the host, all of its namespaces together.
     ///
@@ -33,8 +37,11 @@ impl Flash {
     /// `Invalid` if no drive can be made of that profile.
     pub fn new(profile: Profile, capacity_bytes: u64, seed: u64) -> qpair_block::Result<Self> {
         profile.check()?;
-        let _ = (capacity_bytes, seed);
-        let model = (!profile.is_none()).then(|| Mutex::new(Model));
+        let model = if profile.is_none() {
+            None
+        } else {
+            Some(Mutex::new(Model::new(&profile, capacity_bytes, seed)?))
+        };
         Ok(Self { profile, model })
     }
 
@@ -58,9 +65,15 @@ impl Flash {
     #[must_use]
     pub fn schedule(&self, now_ns: u64, op: Op, first_byte: u64, len_bytes: u64, fua: bool) -> u64 {
         let Some(model) = &self.model else { return now_ns };
-        let _model = model.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = (op, first_byte, len_bytes, fua);
-        now_ns + self.profile.controller_ns
+        let mut model = model.lock().unwrap_or_else(PoisonError::into_inner);
+        model.schedule(now_ns, op, first_byte, len_bytes, fua)
+    }
+
+    /// What it did since it was made.
+    #[must_use]
+    pub fn counts(&self) -> FlashCounts {
+        let Some(model) = &self.model else { return FlashCounts::default() };
+        model.lock().unwrap_or_else(PoisonError::into_inner).counts()
     }
 
     /// When a flush that came at `now_ns` is done.

@@ -86,7 +86,7 @@ impl Profile {
         page_bytes: 64 << 10,
         pages_per_block: 384,
         read_ns: 50_000,
-        program_ns: 650_000,
+        program_ns: 1_000_000,
         erase_ns: 4_000_000,
         suspend_ns: 0,
         channel_mb_per_s: 1200,
