@@ -1,5 +1,10 @@
 //! A host in virtual time: so many commands in flight, the next one sent when one completes.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "what tests and examples stand on should panic where it is misused"
+)]
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
