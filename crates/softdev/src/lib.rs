@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod dma;
 pub mod faults;
 pub mod flash;
 pub mod medium;

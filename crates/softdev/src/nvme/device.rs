@@ -1,18 +1,64 @@
 //! The controller as a PCI function.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use qpair_block::Result;
-use qpair_memory::DmaMemory;
+use qpair_block::{Error, Result};
+use qpair_memory::{DmaMemory, Mapping};
+use qpair_nvme_wire::registers::{DOORBELLS, GONE};
 use qpair_pci::{PciDevice, SharedArea, Stepped};
 
+use super::admin::Admin;
+use super::config::{BAR0_BYTES, BAR4_BYTES, CONFIG_BYTES, Config};
+use super::control::Control;
+use super::events::Events;
+use super::features::Features;
+use super::io::Target;
+use super::namespace::Namespace;
 use super::options::SoftNvmeOptions;
+use super::queue::Pair;
+use super::step::Slot;
+use crate::dma::{DmaTable, SharedTable};
 
-/// A soft NVMe controller.
-#[derive(Debug)]
+/// NVM Express 1.4.
+pub(crate) const VERSION: u32 = 0x0001_0400;
+/// Revision of the firmware.
+pub(crate) const FIRMWARE: &str = "1.0";
+/// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
+const DOORBELL_BYTES: u64 = 0x2000;
+/// The BARs that there are: registers, and the MSI-X table.
+const REGISTERS: u8 = 0;
+const VECTORS: u8 = 4;
+
+/// A soft NVMe controller. See the module.
 pub struct SoftNvme {
     options: SoftNvmeOptions,
+    namespaces: Vec<Namespace>,
+    /// Number 0: the admin queues.
+    slots: Box<[Slot]>,
+    /// One more than the highest number of a queue that was made.
+    slots_in_use: AtomicU32,
+    doorbells: Arc<Mapping>,
+    doorbell_file: OwnedFd,
+    control: Mutex<Control>,
+    /// CSTS.
+    status: AtomicU32,
+    gone: AtomicBool,
+    /// What is open now. The slots have copies, changed while this lock is held.
+    table: Mutex<SharedTable>,
+    admin: Mutex<Admin>,
+    pub(crate) write_through: AtomicBool,
+    pub(crate) entry_sizes: AtomicU32,
+    config: Mutex<Config>,
+    /// BAR 4: what a driver writes there it reads there; who signals is whoever was given the events.
+    vector_table: Mutex<Box<[u8]>>,
+    events: Box<[Mutex<Option<OwnedFd>>]>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SoftNvme {
@@ -20,23 +66,209 @@ impl SoftNvme {
     ///
     /// # Errors
     /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
-    pub fn new(options: SoftNvmeOptions) -> Result<Arc<Self>> {
+    pub fn new(mut options: SoftNvmeOptions) -> Result<Arc<Self>> {
         options.check()?;
-        Ok(Arc::new(Self { options }))
+        if options.serial.is_empty() {
+            options.serial = format!("QP{:016X}", fastrand::u64(..));
+        }
+        let namespaces = options
+            .namespaces
+            .iter()
+            .zip(1..)
+            .map(|(namespace, nsid)| Namespace::open(namespace, &options.serial, nsid))
+            .collect::<Result<Vec<_>>>()?;
+        for (asked, made) in options.namespaces.iter_mut().zip(&namespaces) {
+            asked.size_bytes = made.size_bytes();
+        }
+        let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
+            .map_err(|cause| Error::os(cause, "memory for the doorbells of a soft drive"))?;
+        let pairs = usize::from(options.queues_max) + 1;
+        let vectors = options.queues_max + 1;
+        Ok(Arc::new(Self {
+            namespaces,
+            slots: (0..pairs).map(|_| Slot::default()).collect(),
+            slots_in_use: AtomicU32::new(1),
+            doorbells,
+            doorbell_file,
+            control: Mutex::default(),
+            status: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
+            table: Mutex::default(),
+            admin: Mutex::new(first_admin(&options)),
+            write_through: AtomicBool::new(!options.volatile_write_cache),
+            entry_sizes: AtomicU32::new(0),
+            config: Mutex::new(Config::new(vectors)),
+            vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
+            events: (0..pairs).map(|_| Mutex::default()).collect(),
+            options,
+        }))
     }
 
-    /// What it was made of; the serial number filled in.
+    /// What it was made of; the serial number and the sizes of files filled in.
     #[must_use]
     pub fn options(&self) -> &SoftNvmeOptions {
         &self.options
     }
 
     /// The function is pulled out: every register reads as ones, doorbells do nothing, and memory is not accessed any more.
-    pub fn remove(&self) {}
+    pub fn remove(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.disable();
+    }
 
-    /// The power fails and comes back: what the volatile write caches held is lost, each sector or not as `seed` decides, and the
-    /// controller is as after a reset.
-    pub fn power_cut(&self, _seed: u64) {}
+    /// The function is plugged in again after [`Self::remove`] or [`Self::power_cut`], as after power on.
+    pub fn insert(&self) {
+        self.gone.store(false, Ordering::Release);
+        self.reset();
+    }
+
+    /// The power fails: what the volatile write caches held is lost, each sector or not as `seed` decides, and the function is gone until
+    /// [`Self::insert`].
+    pub fn power_cut(&self, _seed: u64) {
+        self.remove();
+    }
+
+    /// Whether it was removed.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn namespaces(&self) -> &[Namespace] {
+        &self.namespaces
+    }
+
+    #[inline]
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target {
+            namespaces: &self.namespaces,
+            transfer_bytes_max: 4096 << self.options.mdts,
+            write_through: self.write_through.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        locked(&self.control)
+    }
+
+    /// What is open now; nothing is opened or closed while it is held.
+    pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
+        locked(&self.table)
+    }
+
+    pub(crate) fn admin(&self) -> MutexGuard<'_, Admin> {
+        locked(&self.admin)
+    }
+
+    pub(crate) fn first_admin(&self) -> Admin {
+        first_admin(&self.options)
+    }
+
+    pub(crate) fn first_features(&self) -> Features {
+        first_admin(&self.options).features
+    }
+
+    /// CSTS.
+    #[inline]
+    pub(crate) fn status(&self) -> u32 {
+        self.status.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_status(&self, mask: u32, value: u32) {
+        let change = |status: u32| Some(status & !mask | value & mask);
+        let _ = self.status.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Numbers of queue pairs, with that of the admin queues.
+    pub(crate) fn pairs(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, number: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(number))
+    }
+
+    pub(crate) fn lock_pair(&self, number: usize) -> Option<MutexGuard<'_, Pair>> {
+        self.slots.get(number).map(Slot::lock)
+    }
+
+    pub(crate) fn call_attention(&self, number: usize) {
+        if let Some(slot) = self.slots.get(number) {
+            slot.call_attention();
+        }
+    }
+
+    /// A queue of that number was made.
+    pub(crate) fn use_slot(&self, number: u16) {
+        self.slots_in_use.fetch_max(u32::from(number) + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn forget_queues(&self) {
+        self.slots_in_use.store(1, Ordering::Relaxed);
+    }
+
+    /// The value of a doorbell: the tail of a submission queue, or the head of a completion queue.
+    #[inline(always)]
+    pub(crate) fn doorbell(&self, number: u16, is_completion: bool) -> u32 {
+        self.doorbells.bytes().load_u32_acquire(doorbell_at(number, is_completion))
+    }
+
+    pub(crate) fn store_doorbell(&self, number: u16, is_completion: bool, value: u32) {
+        self.doorbells.bytes().store_u32_release(doorbell_at(number, is_completion), value);
+    }
+
+    pub(crate) fn zero_doorbells(&self) {
+        self.doorbells.bytes().zero(0, DOORBELL_BYTES as usize);
+    }
+
+    /// MSI-X vectors.
+    pub(crate) fn vectors(&self) -> u32 {
+        self.events.len() as u32
+    }
+
+    /// Signals a vector's event, if it has one.
+    #[cold]
+    pub(crate) fn signal(&self, vector: u16) {
+        if let Some(event) = self.events.get(usize::from(vector))
+            && let Some(event) = &*locked(event)
+        {
+            // It fails only if the count is full: then it is signalled.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Sets what is open, everywhere. On return nobody uses another table.
+    fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
+        *held = Arc::new(table);
+        for slot in &self.slots {
+            slot.lock().set_table(held);
+        }
+    }
+}
+
+fn first_admin(options: &SoftNvmeOptions) -> Admin {
+    Admin {
+        features: Features::new(options.volatile_write_cache, options.queues_max),
+        events: Events::default(),
+    }
+}
+
+#[inline(always)]
+fn doorbell_at(number: u16, is_completion: bool) -> usize {
+    8 * usize::from(number) + 4 * usize::from(is_completion)
+}
+
+/// What registers there are take accesses of 4 and 8 bytes, aligned.
+fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
+    matches!(len, 4 | 8)
+        && offset.is_multiple_of(len as u64)
+        && offset.checked_add(len as u64).is_some_and(|end| end <= bar_bytes)
+}
+
+impl fmt::Debug for SoftNvme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SoftNvme {}", self.options)
+    }
 }
 
 impl PciDevice for SoftNvme {
@@ -45,58 +277,150 @@ impl PciDevice for SoftNvme {
     }
 
     fn config_bytes(&self) -> u32 {
-        4096
+        CONFIG_BYTES as u32
     }
 
-    fn read_config(&self, _offset: u32, _into: &mut [u8]) -> bool {
-        false
+    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
+        let inside = locked(&self.config).read(offset, into);
+        if self.is_gone() {
+            into.fill(0xFF);
+        }
+        inside
     }
 
-    fn write_config(&self, _offset: u32, _bytes: &[u8]) -> bool {
-        false
+    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
+        if self.is_gone() {
+            return true;
+        }
+        let written = locked(&self.config).write(offset, bytes);
+        if written == Some(true) {
+            self.reset();
+        }
+        written.is_some()
     }
 
-    fn bar_bytes(&self, _bar: u8) -> u64 {
-        0
+    fn bar_bytes(&self, bar: u8) -> u64 {
+        match bar {
+            REGISTERS => BAR0_BYTES,
+            VECTORS => BAR4_BYTES,
+            _ => 0,
+        }
     }
 
-    fn read_bar(&self, _bar: u8, _offset: u64, _into: &mut [u8]) -> bool {
-        false
+    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
+        if !is_access(offset, into.len(), self.bar_bytes(bar)) {
+            return false;
+        }
+        if self.is_gone() {
+            into.copy_from_slice(&GONE.to_le_bytes().repeat(2)[..into.len()]);
+            return true;
+        }
+        let len = into.len();
+        if bar == VECTORS {
+            into.copy_from_slice(&locked(&self.vector_table)[offset as usize..][..len]);
+        } else if (DOORBELLS..DOORBELLS + DOORBELL_BYTES).contains(&offset) {
+            self.doorbells.bytes().copy_to((offset - DOORBELLS) as usize, into);
+        } else {
+            let pair = self.register_pair(offset & !7).to_le_bytes();
+            into.copy_from_slice(&pair[(offset & 7) as usize..][..len]);
+        }
+        true
     }
 
-    fn write_bar(&self, _bar: u8, _offset: u64, _bytes: &[u8]) -> bool {
-        false
+    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
+        if !is_access(offset, bytes.len(), self.bar_bytes(bar)) {
+            return false;
+        }
+        if self.is_gone() {
+            return true;
+        }
+        if bar == VECTORS {
+            locked(&self.vector_table)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            return true;
+        }
+        for (offset, chunk) in (offset..).step_by(4).zip(bytes.as_chunks::<4>().0) {
+            let value = u32::from_le_bytes(*chunk);
+            if (DOORBELLS..DOORBELLS + DOORBELL_BYTES).contains(&offset) {
+                self.doorbells.bytes().store_u32_release((offset - DOORBELLS) as usize, value);
+            } else {
+                self.write_register(offset, value);
+            }
+        }
+        true
     }
 
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea<'_>> {
-        None
+    fn shared_area(&self, bar: u8) -> Option<SharedArea<'_>> {
+        let maps = bar == REGISTERS && !self.options.trap_doorbells;
+        maps.then(|| SharedArea {
+            offset_bytes: DOORBELLS,
+            len: DOORBELL_BYTES,
+            file: self.doorbell_file.as_fd(),
+            file_offset_bytes: 0,
+        })
     }
 
-    fn map_dma(&self, _iova: u64, _memory: DmaMemory) -> Result<()> {
+    fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
+        let mut held = self.table();
+        let table = held.with(iova, memory)?;
+        self.set_table(&mut held, table);
         Ok(())
     }
 
-    fn unmap_dma(&self, _iova: u64, _len: u64) -> Result<()> {
+    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
+        let mut held = self.table();
+        let table = held.without(iova, len)?;
+        self.set_table(&mut held, table);
         Ok(())
     }
 
-    fn unmap_all(&self) {}
+    fn unmap_all(&self) {
+        self.set_table(&mut self.table(), DmaTable::default());
+    }
 
     fn irq_count(&self) -> u32 {
-        u32::from(self.options.queues_max) + 1
+        self.vectors()
     }
 
-    fn set_irq(&self, _vector: u32, _event: Option<OwnedFd>) -> bool {
-        false
+    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool {
+        let Some(held) = self.events.get(vector as usize) else { return false };
+        let is_set = event.is_some();
+        *locked(held) = event;
+        if is_set {
+            // What was posted while there was no event is told now.
+            for slot in &self.slots {
+                let mut pair = slot.lock();
+                if let Some(queue) = &mut pair.completion
+                    && queue.vector.map(u32::from) == Some(vector)
+                {
+                    queue.tell_again();
+                    slot.call_attention();
+                }
+            }
+        }
+        true
     }
 
-    fn reset(&self) {}
+    fn reset(&self) {
+        self.reset_controller();
+        *locked(&self.config) = Config::new(self.options.queues_max + 1);
+        locked(&self.vector_table).fill(0);
+    }
 
-    fn step(&self, _queue: u16) -> Stepped {
-        Stepped::default()
+    #[inline]
+    fn step(&self, queue: u16) -> Stepped {
+        self.step_queue(queue)
     }
 
     fn step_all(&self) -> Stepped {
-        Stepped::default()
+        let mut all = Stepped::default();
+        for number in 0..self.slots_in_use.load(Ordering::Relaxed) {
+            let stepped = self.step_queue(number as u16);
+            all.progress |= stepped.progress;
+            all.due = match (all.due, stepped.due) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        all
     }
 }

@@ -1,7 +1,25 @@
 //! A soft NVMe controller.
+//!
+//! A driver writes commands into its own memory and rings a doorbell, which is memory too; [`SoftNvme`] reads the doorbell when somebody
+//! steps it, fetches the commands, moves the data, and writes completions. It has no thread. Queue pairs have a lock each, so that
+//! threads that step different queues do not wait for each other; locks are taken in the order of the queues' numbers.
 
+mod admin;
+mod config;
+mod control;
 mod device;
+mod events;
+mod features;
+mod io;
+mod logs;
+mod namespace;
 mod options;
+mod prp;
+mod queue;
+mod ring;
+mod step;
+#[allow(dead_code, reason = "timing and faults come next")]
+mod waiting;
 
 pub use device::SoftNvme;
 pub use options::{NamespaceOptions, SoftNvmeOptions};

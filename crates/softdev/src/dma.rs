@@ -1,0 +1,263 @@
+//! The memory that a driver has opened to a device.
+//!
+//! A table is never changed: opening and closing make another one. Whoever works on a command holds one table from its first look
+//! at an address to its last byte, so what it found stays mapped for as long.
+
+use std::sync::Arc;
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_memory::{DmaMemory, SharedBytes};
+
+/// Memory is opened in pages of this size.
+const PAGE_BYTES: u64 = 4096;
+/// Most ranges that can be open.
+const REGIONS_MAX: usize = 4096;
+
+/// What is open: disjoint ranges, sorted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DmaTable {
+    regions: Vec<Region>,
+}
+
+#[derive(Clone, Debug)]
+struct Region {
+    iova: u64,
+    len: u64,
+    memory: DmaMemory,
+}
+
+/// A range of a table's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    region: u32,
+    len: u32,
+    offset: u64,
+}
+
+impl Extent {
+    /// Length, bytes.
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len as usize
+    }
+}
+
+/// The region that was found last: most commands find theirs there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastHit(u32);
+
+impl DmaTable {
+    /// This table and one range more.
+    pub(crate) fn with(&self, iova: u64, memory: DmaMemory) -> Result<Self> {
+        let len = memory.bytes().len() as u64;
+        let range = format!("{len} bytes of memory at {iova:#x} for a device");
+        if len == 0 || !iova.is_multiple_of(PAGE_BYTES) || iova.checked_add(len).is_none() {
+            return Err(Error::new(ErrorKind::Invalid, range)
+                .hint("ranges begin at a multiple of 4096 and end before 2^64"));
+        }
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(Error::new(ErrorKind::Limit, range)
+                .hint(format!("at most {REGIONS_MAX} ranges can be open")));
+        }
+        let at = self.regions.partition_point(|region| region.iova < iova);
+        let meets_next = self.regions.get(at).is_some_and(|next| next.iova < iova + len);
+        let before = at.checked_sub(1).and_then(|at| self.regions.get(at));
+        if meets_next || before.is_some_and(|before| before.iova + before.len > iova) {
+            return Err(Error::new(ErrorKind::Exists, format!("{range}: overlaps what is open")));
+        }
+        let mut regions = self.regions.clone();
+        regions.insert(at, Region { iova, len, memory });
+        Ok(Self { regions })
+    }
+
+    /// This table without what lies in a range. `Invalid` if something is only partly inside, `NotFound` if nothing is inside.
+    pub(crate) fn without(&self, iova: u64, len: u64) -> Result<Self> {
+        let range = || format!("closing {len} bytes of memory at {iova:#x} for a device");
+        let last = iova.saturating_add(len.saturating_sub(1));
+        let meets = |region: &Region| {
+            len > 0 && region.iova <= last && region.iova + (region.len - 1) >= iova
+        };
+        let inside =
+            |region: &Region| region.iova >= iova && region.iova + (region.len - 1) <= last;
+        if self.regions.iter().any(|region| meets(region) && !inside(region)) {
+            return Err(Error::new(ErrorKind::Invalid, range())
+                .hint("what was opened together is closed together"));
+        }
+        let regions: Vec<_> =
+            self.regions.iter().filter(|region| !meets(region)).cloned().collect();
+        if regions.len() == self.regions.len() {
+            return Err(Error::new(ErrorKind::NotFound, range()));
+        }
+        Ok(Self { regions })
+    }
+
+    /// Finds `len` bytes at `iova`, all in one range.
+    #[inline(always)]
+    pub(crate) fn find(&self, iova: u64, len: u32, last: &mut LastHit) -> Option<Extent> {
+        if let Some(region) = self.regions.get(last.0 as usize) {
+            let offset = iova.wrapping_sub(region.iova);
+            if offset < region.len && u64::from(len) <= region.len - offset {
+                return Some(Extent { region: last.0, len, offset });
+            }
+        }
+        self.search(iova, len, last)
+    }
+
+    #[cold]
+    fn search(&self, iova: u64, len: u32, last: &mut LastHit) -> Option<Extent> {
+        let at = self.regions.partition_point(|region| region.iova <= iova).checked_sub(1)?;
+        let region = self.regions.get(at)?;
+        let offset = iova - region.iova;
+        if offset >= region.len || u64::from(len) > region.len - offset {
+            return None;
+        }
+        *last = LastHit(at as u32);
+        Some(Extent { region: at as u32, len, offset })
+    }
+
+    /// The bytes around an extent, and where in them it begins.
+    #[inline(always)]
+    pub(crate) fn bytes(&self, extent: Extent) -> Option<(SharedBytes<'_>, usize)> {
+        let region = self.regions.get(extent.region as usize)?;
+        Some((region.memory.bytes(), extent.offset as usize))
+    }
+
+    /// Whether the device may write there.
+    #[inline(always)]
+    pub(crate) fn is_writable(&self, extent: Extent) -> bool {
+        self.bytes(extent).is_some_and(|(bytes, _)| bytes.is_writable())
+    }
+
+    /// What keeps an extent's bytes, and where in them it begins.
+    pub(crate) fn memory(&self, extent: Extent) -> Option<(DmaMemory, usize)> {
+        let region = self.regions.get(extent.region as usize)?;
+        Some((region.memory.clone(), extent.offset as usize))
+    }
+
+    /// Appends an extent to a list, or lengthens the last one by it.
+    #[inline]
+    pub(crate) fn append(list: &mut Vec<Extent>, next: Extent) {
+        if let Some(last) = list.last_mut()
+            && last.region == next.region
+            && last.offset + u64::from(last.len) == next.offset
+        {
+            last.len += next.len;
+            return;
+        }
+        list.push(next);
+    }
+}
+
+/// The memory that a command names, piece by piece.
+#[derive(Clone, Copy)]
+pub(crate) struct DmaSpan<'a> {
+    table: &'a DmaTable,
+    extents: &'a [Extent],
+}
+
+/// A piece: bytes, where it begins in them, and how long it is.
+pub(crate) type Piece<'a> = (SharedBytes<'a>, usize, usize);
+
+impl<'a> DmaSpan<'a> {
+    #[inline]
+    pub(crate) fn new(table: &'a DmaTable, extents: &'a [Extent]) -> Self {
+        Self { table, extents }
+    }
+
+    #[inline]
+    pub(crate) fn pieces(self) -> impl Iterator<Item = Piece<'a>> {
+        self.extents.iter().filter_map(move |extent| {
+            let (bytes, offset) = self.table.bytes(*extent)?;
+            Some((bytes, offset, extent.len()))
+        })
+    }
+
+    /// Length of all, bytes.
+    pub(crate) fn len(self) -> usize {
+        self.extents.iter().map(|extent| extent.len()).sum()
+    }
+
+    /// Copies all of it out; `into` has its length.
+    pub(crate) fn copy_to(self, into: &mut [u8]) {
+        let mut rest = into;
+        for (bytes, offset, len) in self.pieces() {
+            let (now, later) = rest.split_at_mut(len.min(rest.len()));
+            bytes.copy_to(offset, now);
+            rest = later;
+        }
+    }
+
+    /// Copies `from` into it, as far as either goes.
+    pub(crate) fn copy_from(self, from: &[u8]) {
+        let mut rest = from;
+        for (bytes, offset, len) in self.pieces() {
+            let (now, later) = rest.split_at(len.min(rest.len()));
+            bytes.copy_from(offset, now);
+            rest = later;
+        }
+    }
+}
+
+/// A table that several share.
+pub(crate) type SharedTable = Arc<DmaTable>;
+
+#[cfg(test)]
+mod tests {
+    use qpair_memory::Mapping;
+
+    use super::*;
+
+    fn memory(len: usize) -> DmaMemory {
+        DmaMemory::of_mapping(Mapping::new_file(len).unwrap().0)
+    }
+
+    #[test]
+    fn finds_what_is_open_and_nothing_else() {
+        let table = DmaTable::default()
+            .with(0x10000, memory(8192))
+            .and_then(|table| table.with(0x4000, memory(4096)))
+            .and_then(|table| table.with(0x12000, memory(4096)))
+            .unwrap();
+        let mut last = LastHit::default();
+        let mut at = |iova, len| table.find(iova, len, &mut last).map(|found| found.offset);
+        assert_eq!(at(0x10000, 8192), Some(0));
+        assert_eq!(at(0x11fff, 1), Some(8191));
+        assert_eq!(at(0x11fff, 2), None, "runs into the next range, whose memory is another one");
+        assert_eq!(at(0x4000, 4096), Some(0));
+        assert_eq!(at(0x4000, 4097), None);
+        assert_eq!(at(0x3fff, 1), None);
+        assert_eq!(at(0x5000, 1), None);
+        assert_eq!(at(0x12000, 4096), Some(0));
+        assert_eq!(at(u64::MAX, 1), None);
+        assert_eq!(at(0, 0), None);
+    }
+
+    #[test]
+    fn overlaps_and_odd_ranges_are_refused() {
+        let table = DmaTable::default().with(0x10000, memory(8192)).unwrap();
+        for iova in [0xf000, 0x10000, 0x11000] {
+            let error = table.with(iova, memory(8192)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exists, "{iova:#x}");
+        }
+        for iova in [0x10008, u64::MAX - 4095] {
+            assert_eq!(table.with(iova, memory(8192)).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+        assert!(table.with(0xe000, memory(8192)).is_ok());
+        assert!(table.with(0x12000, memory(8192)).is_ok());
+    }
+
+    #[test]
+    fn closing_takes_whole_ranges() {
+        let table = DmaTable::default()
+            .with(0x10000, memory(8192))
+            .and_then(|table| table.with(0x20000, memory(8192)))
+            .unwrap();
+        let kind = |iova, len| table.without(iova, len).map(|_| ()).unwrap_err().kind();
+        assert_eq!(kind(0x10000, 4096), ErrorKind::Invalid);
+        assert_eq!(kind(0x11000, 0x1_0000), ErrorKind::Invalid);
+        assert_eq!(kind(0x30000, 4096), ErrorKind::NotFound);
+        assert_eq!(kind(0x10000, 0), ErrorKind::NotFound);
+        assert_eq!(table.without(0x10000, 8192).unwrap().regions.len(), 1);
+        assert_eq!(table.without(0, u64::MAX).unwrap().regions.len(), 0);
+    }
+}

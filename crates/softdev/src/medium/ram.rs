@@ -1,0 +1,83 @@
+//! Blocks in memory: one mapping, reached by any number of queues at a time.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use qpair_block::{Error, ErrorKind, Result, format_bytes};
+use qpair_memory::{Mapping, SharedBytes};
+use rustix::fs::FallocateFlags;
+
+use super::MediumResult;
+use crate::dma::DmaSpan;
+
+/// Zeroing this much and more gives the memory back instead of writing to it.
+const RELEASE_BYTES: u64 = 64 << 10;
+const PAGE_BYTES: u64 = 4096;
+
+#[derive(Debug)]
+pub(crate) struct RamMedium {
+    mapping: Arc<Mapping>,
+    file: OwnedFd,
+}
+
+impl RamMedium {
+    pub(crate) fn new(size_bytes: u64) -> Result<Self> {
+        let name = || format!("a namespace of {} in memory", format_bytes(size_bytes));
+        let system = rustix::system::sysinfo();
+        let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
+        // The kernel would promise it, and end somebody later.
+        if size_bytes > machine_bytes {
+            let machine = format_bytes(machine_bytes >> 20 << 20);
+            return Err(Error::new(ErrorKind::NoSpace, name())
+                .hint(format!("this machine has {machine} of memory")));
+        }
+        let len =
+            usize::try_from(size_bytes).map_err(|_| Error::new(ErrorKind::NoSpace, name()))?;
+        let (mapping, file) = Mapping::new_file(len).map_err(|cause| Error::os(cause, name()))?;
+        Ok(Self { mapping, file })
+    }
+
+    fn bytes(&self) -> SharedBytes<'_> {
+        self.mapping.bytes()
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, at: u64, into: DmaSpan<'_>) {
+        let mut at = at as usize;
+        for (bytes, offset, len) in into.pieces() {
+            SharedBytes::copy_between(self.bytes(), at, bytes, offset, len);
+            at += len;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, at: u64, from: DmaSpan<'_>) {
+        let mut at = at as usize;
+        for (bytes, offset, len) in from.pieces() {
+            SharedBytes::copy_between(bytes, offset, self.bytes(), at, len);
+            at += len;
+        }
+    }
+
+    pub(crate) fn read_bytes(&self, at: u64, into: &mut [u8]) {
+        self.bytes().copy_to(at as usize, into);
+    }
+
+    #[allow(dead_code, reason = "the write cache comes next")]
+    pub(crate) fn write_bytes(&self, at: u64, from: &[u8]) {
+        self.bytes().copy_from(at as usize, from);
+    }
+
+    pub(crate) fn zero(&self, at: u64, len: u64) -> MediumResult {
+        if len < RELEASE_BYTES {
+            self.bytes().zero(at as usize, len as usize);
+            return Ok(());
+        }
+        let (first, end) = (at.next_multiple_of(PAGE_BYTES), (at + len) / PAGE_BYTES * PAGE_BYTES);
+        self.bytes().zero(at as usize, (first - at) as usize);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, first, end - first)?;
+        self.bytes().zero(end as usize, (at + len - end) as usize);
+        Ok(())
+    }
+}

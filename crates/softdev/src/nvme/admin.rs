@@ -1,0 +1,341 @@
+//! Admin commands (Base §5). They run under the lock of the admin queues, and take locks of I/O queues, whose numbers are higher, below it.
+
+use std::sync::atomic::Ordering;
+
+use qpair_nvme_wire::command::{admin, cns, feature};
+use qpair_nvme_wire::{Command, IDENTIFY_BYTES, IdentifyController, NSID_ALL, PAGE_BYTES, Status};
+
+use super::config::VENDOR;
+use super::device::{FIRMWARE, SoftNvme, VERSION};
+use super::events::{Events, REQUESTS_MAX};
+use super::features::Features;
+use super::logs;
+use super::prp::{Direction, Walk};
+use super::queue::{CompletionQueue, Counts, ENTRY_BYTES, Pair, SubmissionQueue, Tools};
+use super::ring::Ring;
+use crate::dma::DmaSpan;
+
+/// What admin commands change.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    pub(crate) features: Features,
+    pub(crate) events: Events,
+}
+
+/// What becomes of an admin command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Done: dword 0 of the completion.
+    Done(u32),
+    /// It waits.
+    Held,
+}
+
+type Answered = Result<Answer, Status>;
+
+/// Dword 0 of an abort that found nothing.
+const NOT_ABORTED: u32 = 1;
+
+impl SoftNvme {
+    /// Executes an admin command.
+    pub(crate) fn execute_admin(&self, command: &Command, tools: &mut Tools) -> Answered {
+        if command.psdt() != 0 || command.fuse() != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        match command.opcode() {
+            admin::IDENTIFY => self.identify(command, tools),
+            admin::CREATE_CQ => self.create_cq(command, tools),
+            admin::CREATE_SQ => self.create_sq(command, tools),
+            admin::DELETE_SQ => self.delete_sq(command),
+            admin::DELETE_CQ => self.delete_cq(command),
+            admin::GET_LOG_PAGE => self.get_log_page(command, tools),
+            admin::ABORT => Ok(Answer::Done(self.abort(command))),
+            admin::SET_FEATURES => self.set_features(command),
+            admin::GET_FEATURES => self.get_features(command),
+            admin::ASYNC_EVENT_REQUEST => {
+                self.admin().events.request(command.cid())?;
+                Ok(Answer::Held)
+            }
+            _ => Err(Status::INVALID_OPCODE),
+        }
+    }
+
+    fn identify(&self, command: &Command, tools: &mut Tools) -> Answered {
+        let nsid = command.nsid();
+        let namespace = || self.target().namespace(nsid);
+        let data = match command.cdw(10) as u8 {
+            cns::NAMESPACE if nsid == NSID_ALL => return Err(Status::INVALID_NAMESPACE),
+            cns::NAMESPACE => namespace()?.identify().encode(),
+            cns::CONTROLLER => self.identify_controller().encode(),
+            cns::ACTIVE_NAMESPACES if nsid >= NSID_ALL - 1 => {
+                return Err(Status::INVALID_NAMESPACE);
+            }
+            cns::ACTIVE_NAMESPACES => logs::active_namespaces(self.namespaces().len() as u32, nsid),
+            cns::NAMESPACE_DESCRIPTORS => logs::descriptors(namespace()?),
+            // Nothing special about the NVM command set.
+            cns::CONTROLLER_OF_COMMAND_SET if command.cdw(11) >> 24 == 0 => [0; IDENTIFY_BYTES],
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        answer(command, &data, tools)
+    }
+
+    fn identify_controller(&self) -> IdentifyController {
+        let options = self.options();
+        IdentifyController {
+            vendor: VENDOR,
+            subsystem_vendor: VENDOR,
+            serial: options.serial.clone(),
+            model: "qpair soft NVMe drive".into(),
+            firmware: FIRMWARE.into(),
+            mdts: options.mdts,
+            version: VERSION,
+            abort_limit: 3,
+            async_event_limit: REQUESTS_MAX as u8 - 1,
+            // The log of effects, and logs read in parts.
+            log_pages: 0b110,
+            namespaces: self.namespaces().len() as u32,
+            // Compare, dataset management, write zeroes.
+            nvm_commands: 0b1101,
+            // With what flush does for all namespaces at once.
+            volatile_write_cache: if options.volatile_write_cache { 0b111 } else { 0b110 },
+            subsystem: format!("nqn.2026-11.invalid.example:qpair:{}", options.serial),
+            ..IdentifyController::default()
+        }
+    }
+
+    fn create_cq(&self, command: &Command, tools: &mut Tools) -> Answered {
+        let (number, entries) = self.queue_to_create(command)?;
+        let (flags, vector) = (command.cdw(11), (command.cdw(11) >> 16) as u16);
+        if flags & 1 == 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        let interrupts = flags & 2 != 0;
+        if interrupts && u32::from(vector) >= self.vectors() {
+            return Err(Status::INVALID_INTERRUPT_VECTOR);
+        }
+        let ring = new_ring(command, entries, ENTRY_BYTES.1, tools)?;
+        let mut pair = self.lock_pair(number.into()).ok_or(Status::INVALID_QUEUE_ID)?;
+        if pair.completion.is_some() {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        self.store_doorbell(number, true, 0);
+        pair.completion = Some(CompletionQueue::new(ring, interrupts.then_some(vector)));
+        pair.side.waiting.reserve(entries as usize);
+        Ok(Answer::Done(0))
+    }
+
+    fn create_sq(&self, command: &Command, tools: &mut Tools) -> Answered {
+        let (number, entries) = self.queue_to_create(command)?;
+        let (flags, cq) = (command.cdw(11), (command.cdw(11) >> 16) as u16);
+        if flags & 1 == 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        if cq == 0 || cq > self.admin().features.queue_max() {
+            return Err(Status::INVALID_CQ);
+        }
+        let ring = new_ring(command, entries, ENTRY_BYTES.0, tools)?;
+        // One after the other: nobody but this command, under the admin queue's lock, makes or deletes queues.
+        if self.lock_pair(number.into()).is_none_or(|pair| pair.side.submission.is_some()) {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        let mut of_cq = self.lock_pair(cq.into()).ok_or(Status::INVALID_CQ)?;
+        of_cq.completion.as_mut().ok_or(Status::INVALID_CQ)?.users += 1;
+        drop(of_cq);
+        let mut pair = self.lock_pair(number.into()).ok_or(Status::INVALID_QUEUE_ID)?;
+        self.store_doorbell(number, false, 0);
+        pair.side.submission = Some(SubmissionQueue::new(ring, cq));
+        self.use_slot(number);
+        pair.side.waiting.reserve(entries as usize);
+        Ok(Answer::Done(0))
+    }
+
+    fn queue_to_create(&self, command: &Command) -> Result<(u16, u32), Status> {
+        let number = command.cdw(10) as u16;
+        let entries = (command.cdw(10) >> 16) + 1;
+        if number == 0 || number > self.admin().features.queue_max() {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        if !(2..=self.options().queue_entries_max).contains(&entries) {
+            return Err(Status::INVALID_QUEUE_SIZE);
+        }
+        if !self.entry_sizes_are_set() {
+            return Err(Status::INVALID_FIELD);
+        }
+        Ok((number, entries))
+    }
+
+    fn delete_sq(&self, command: &Command) -> Answered {
+        let number = command.cdw(10) as u16;
+        if number == 0 {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        let mut signal = None;
+        let deleted = self.with_queues(number, |side, completion| {
+            let queue = side.submission.take().ok_or(Status::INVALID_QUEUE_ID)?;
+            let heads = || self.doorbell(queue.cq, true);
+            if let Some(completion) = completion {
+                // What was fetched is answered, as far as there is room: the driver is told by the deletion anyway.
+                for due in side.waiting.drain() {
+                    if completion.room(1, heads).0 > 0 {
+                        let (cid, status) = (due.command.cid(), Status::ABORTED_SQ_DELETED);
+                        let _ = completion.post(number, queue.head, cid, status, 0);
+                    }
+                }
+                completion.users = completion.users.saturating_sub(1);
+                signal = completion.take_signal(heads);
+            }
+            side.waiting.clear();
+            self.store_doorbell(number, false, 0);
+            Ok(Answer::Done(0))
+        });
+        if let Some(vector) = signal {
+            self.signal(vector);
+        }
+        deleted.unwrap_or(Err(Status::INVALID_QUEUE_ID))
+    }
+
+    fn delete_cq(&self, command: &Command) -> Answered {
+        let number = command.cdw(10) as u16;
+        let mut pair = match number {
+            0 => return Err(Status::INVALID_QUEUE_ID),
+            _ => self.lock_pair(number.into()).ok_or(Status::INVALID_QUEUE_ID)?,
+        };
+        match &pair.completion {
+            None => Err(Status::INVALID_QUEUE_ID),
+            Some(queue) if queue.users > 0 => Err(Status::INVALID_QUEUE_DELETION),
+            Some(_) => {
+                pair.completion = None;
+                self.store_doorbell(number, true, 0);
+                Ok(Answer::Done(0))
+            }
+        }
+    }
+
+    /// Lets a command be completed early, if it is one that waits.
+    fn abort(&self, command: &Command) -> u32 {
+        let (number, cid) = (command.cdw(10) as u16, (command.cdw(10) >> 16) as u16);
+        let found = match number {
+            // The completion of the request comes with the others of this step.
+            0 => self.admin().events.abort(cid),
+            _ => self.lock_pair(number.into()).is_some_and(|mut pair| {
+                pair.side.submission.is_some()
+                    && pair.side.waiting.abort(cid, Status::ABORT_REQUESTED)
+            }),
+        };
+        if found && number != 0 {
+            self.call_attention(number.into());
+        }
+        if found { 0 } else { NOT_ABORTED }
+    }
+
+    fn set_features(&self, command: &Command) -> Answered {
+        let number = command.cdw(10) as u8;
+        if command.cdw(10) >> 31 != 0 {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
+        // Looked at before the lock of what admin commands change: that of a queue never comes below it.
+        let any_queues = number == feature::NUMBER_OF_QUEUES && self.has_io_queues();
+        let value = command.cdw(11);
+        let result = {
+            let mut admin = self.admin();
+            let result = admin.features.set(number, value, self.vectors(), any_queues)?;
+            self.set_write_through(!admin.features.is_cache_on());
+            result
+        };
+        if number == feature::VOLATILE_WRITE_CACHE && value & 1 == 0 {
+            // What it holds goes to stable storage before it is off.
+            for namespace in self.namespaces() {
+                namespace.flush().map_err(|_| Status::INTERNAL_ERROR)?;
+            }
+        }
+        Ok(Answer::Done(result))
+    }
+
+    fn get_features(&self, command: &Command) -> Answered {
+        const DEFAULT: u32 = 1;
+        const CAPABILITIES: u32 = 3;
+        let (number, dword11) = (command.cdw(10) as u8, command.cdw(11));
+        let value = match command.cdw(10) >> 8 & 7 {
+            DEFAULT => self.first_features().get(number, dword11, self.vectors()),
+            CAPABILITIES => self.first_features().capabilities(number),
+            _ => self.admin().features.get(number, dword11, self.vectors()),
+        };
+        value.map(Answer::Done)
+    }
+
+    fn get_log_page(&self, command: &Command, tools: &mut Tools) -> Answered {
+        let page = command.cdw(10) as u8;
+        let dwords = u64::from(command.cdw(10) >> 16) | u64::from(command.cdw(11) & 0xFFFF) << 16;
+        let len = (dwords + 1) * 4;
+        let offset = u64::from(command.cdw(12)) | u64::from(command.cdw(13)) << 32;
+        if len > u64::from(self.target().transfer_bytes_max) || !offset.is_multiple_of(4) {
+            return Err(Status::INVALID_FIELD);
+        }
+        let whole = logs::log_page(page, self.counts(), FIRMWARE)?;
+        let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
+        let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
+        // What lies behind a page reads as zeroes.
+        data.resize(len as usize, 0);
+        let answered = answer(command, &data, tools)?;
+        const RETAIN_EVENT: u32 = 1 << 15;
+        if logs::is_of_errors(page) && command.cdw(10) & RETAIN_EVENT == 0 {
+            self.admin().events.log_was_read();
+        }
+        Ok(answered)
+    }
+
+    /// What all queues counted since the controller was made.
+    fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        // The admin queue's lock is held, and it counts nothing.
+        for number in 1..=usize::from(self.options().queues_max) {
+            if let Some(pair) = self.lock_pair(number) {
+                let counts = pair.side.tools.counts;
+                sum.reads += counts.reads;
+                sum.writes += counts.writes;
+                sum.bytes_read += counts.bytes_read;
+                sum.bytes_written += counts.bytes_written;
+                sum.media_errors += counts.media_errors;
+            }
+        }
+        sum
+    }
+
+    fn has_io_queues(&self) -> bool {
+        let made = |pair: &Pair| pair.side.submission.is_some() || pair.completion.is_some();
+        (1..=usize::from(self.options().queues_max))
+            .any(|number| self.lock_pair(number).is_some_and(|pair| made(&pair)))
+    }
+
+    fn set_write_through(&self, write_through: bool) {
+        self.write_through.store(write_through, Ordering::Relaxed);
+    }
+}
+
+/// Sends data to where an admin command wants it.
+fn answer(command: &Command, data: &[u8], tools: &mut Tools) -> Answered {
+    Walk { table: &tools.table, last: &mut tools.last, extents: &mut tools.extents }.prps(
+        command.prp1(),
+        command.prp2(),
+        data.len() as u32,
+        Direction::ToDriver,
+    )?;
+    DmaSpan::new(&tools.table, &tools.extents).copy_from(data);
+    Ok(Answer::Done(0))
+}
+
+fn new_ring(
+    command: &Command,
+    entries: u32,
+    entry_bytes: usize,
+    tools: &Tools,
+) -> Result<Ring, Status> {
+    if !command.prp1().is_multiple_of(PAGE_BYTES as u64) {
+        return Err(Status::INVALID_PRP_OFFSET);
+    }
+    let mut ring = Ring::new(command.prp1(), entries, entry_bytes);
+    if !ring.resolve(&tools.table) {
+        return Err(Status::DATA_TRANSFER_ERROR);
+    }
+    Ok(ring)
+}

@@ -1,0 +1,172 @@
+//! The PCI configuration space: an NVMe controller (class 01 08 02) with power management, MSI-X and PCI Express capabilities.
+//!
+//! What can be written is a mask beside the bytes; everything else keeps its value whatever is written.
+
+/// Bytes: with the extended space, which is empty.
+pub(crate) const CONFIG_BYTES: usize = 4096;
+/// BAR 0: registers and doorbells.
+pub(crate) const BAR0_BYTES: u64 = 0x4000;
+/// BAR 4: the MSI-X table, and the pending bits behind it.
+pub(crate) const BAR4_BYTES: u64 = 0x4000;
+/// Where the pending bits are in BAR 4.
+pub(crate) const PENDING_BYTES_AT: u32 = 0x2000;
+
+/// Not assigned to anybody.
+pub(crate) const VENDOR: u16 = 0x1234;
+const DEVICE: u16 = 0x5150;
+/// Mass storage, non-volatile memory, NVM Express.
+const CLASS: [u8; 3] = [0x02, 0x08, 0x01];
+
+const POWER_AT: usize = 0x40;
+const MSIX_AT: usize = 0x50;
+const EXPRESS_AT: usize = 0x60;
+/// Device control, in the PCI Express capability: its bit 15 resets the function.
+const DEVICE_CONTROL_AT: usize = EXPRESS_AT + 8;
+const STATUS_AT: usize = 0x06;
+
+/// The space, and which of its bits can be written.
+#[derive(Debug)]
+pub(crate) struct Config {
+    bytes: Box<[u8; CONFIG_BYTES]>,
+    writable: Box<[u8; CONFIG_BYTES]>,
+}
+
+impl Config {
+    /// As it is after a reset, for `vectors` MSI-X vectors.
+    pub(crate) fn new(vectors: u16) -> Self {
+        let mut config =
+            Self { bytes: Box::new([0; CONFIG_BYTES]), writable: Box::new([0; CONFIG_BYTES]) };
+        config.put(0x00, &VENDOR.to_le_bytes(), &[]);
+        config.put(0x02, &DEVICE.to_le_bytes(), &[]);
+        // Command: memory, bus master, parity and system errors, no INTx.
+        config.put(0x04, &[0, 0], &0x0546u16.to_le_bytes());
+        // Status: there is a list of capabilities.
+        config.put(STATUS_AT, &0x0010u16.to_le_bytes(), &[]);
+        config.put(0x08, &[1], &[]);
+        config.put(0x09, &CLASS, &[]);
+        config.put(0x0C, &[0], &[0xFF]);
+        // BAR 0: memory, 64 bits; BAR 4: memory, 32 bits. Bits below the size read as zero, so that a driver finds the size.
+        config.put(0x10, &[4, 0, 0, 0], &size_mask(BAR0_BYTES));
+        config.put(0x14, &[0; 4], &[0xFF; 4]);
+        config.put(0x20, &[0; 4], &size_mask(BAR4_BYTES));
+        config.put(0x2C, &VENDOR.to_le_bytes(), &[]);
+        config.put(0x2E, &DEVICE.to_le_bytes(), &[]);
+        config.put(0x34, &[POWER_AT as u8], &[]);
+        config.put(0x3C, &[0], &[0xFF]);
+        config.put_power();
+        config.put_msix(vectors);
+        config.put_express();
+        config
+    }
+
+    fn put_power(&mut self) {
+        self.put(POWER_AT, &[0x01, MSIX_AT as u8], &[]);
+        self.put(POWER_AT + 2, &0x0003u16.to_le_bytes(), &[]);
+        // No soft reset from D3 to D0; the state can be written.
+        self.put(POWER_AT + 4, &0x0008u16.to_le_bytes(), &0x0003u16.to_le_bytes());
+    }
+
+    fn put_msix(&mut self, vectors: u16) {
+        self.put(MSIX_AT, &[0x11, EXPRESS_AT as u8], &[]);
+        self.put(MSIX_AT + 2, &vectors.saturating_sub(1).to_le_bytes(), &0xC000u16.to_le_bytes());
+        self.put(MSIX_AT + 4, &4u32.to_le_bytes(), &[]);
+        self.put(MSIX_AT + 8, &(PENDING_BYTES_AT | 4).to_le_bytes(), &[]);
+    }
+
+    fn put_express(&mut self) {
+        self.put(EXPRESS_AT, &[0x10, 0x00], &[]);
+        // Version 2, an endpoint.
+        self.put(EXPRESS_AT + 2, &0x0002u16.to_le_bytes(), &[]);
+        // Role-based errors, function level reset.
+        self.put(EXPRESS_AT + 4, &(1u32 << 15 | 1 << 28).to_le_bytes(), &[]);
+        self.put(DEVICE_CONTROL_AT, &[0, 0], &0x7FFFu16.to_le_bytes());
+        // A link of four lanes at 8 GT/s, in use.
+        self.put(EXPRESS_AT + 12, &(3u32 | 4 << 4).to_le_bytes(), &[]);
+        self.put(EXPRESS_AT + 16, &[0, 0], &0x0FFFu16.to_le_bytes());
+        self.put(EXPRESS_AT + 18, &(3u16 | 4 << 4).to_le_bytes(), &[]);
+        self.put(EXPRESS_AT + 40, &[0, 0], &0xFFFFu16.to_le_bytes());
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8], writable: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.writable[at..at + writable.len()].copy_from_slice(writable);
+    }
+
+    pub(crate) fn read(&self, offset: u32, into: &mut [u8]) -> bool {
+        let start = offset as usize;
+        let Some(bytes) = start.checked_add(into.len()).and_then(|end| self.bytes.get(start..end))
+        else {
+            return false;
+        };
+        into.copy_from_slice(bytes);
+        true
+    }
+
+    /// Writes; `None` outside, else whether the function is to be reset.
+    pub(crate) fn write(&mut self, offset: u32, from: &[u8]) -> Option<bool> {
+        let start = offset as usize;
+        let end = start.checked_add(from.len()).filter(|end| *end <= CONFIG_BYTES)?;
+        for (at, byte) in (start..end).zip(from) {
+            let mask = self.writable[at];
+            self.bytes[at] = self.bytes[at] & !mask | byte & mask;
+        }
+        let resets = (start..end).contains(&(DEVICE_CONTROL_AT + 1))
+            && from[DEVICE_CONTROL_AT + 1 - start] & 0x80 != 0;
+        Some(resets)
+    }
+}
+
+fn size_mask(bytes: u64) -> [u8; 4] {
+    (!(bytes as u32 - 1)).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn u32_at(config: &Config, at: u32) -> u32 {
+        let mut bytes = [0; 4];
+        assert!(config.read(at, &mut bytes));
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn a_driver_finds_class_sizes_and_capabilities() {
+        let mut config = Config::new(33);
+        assert_eq!(u32_at(&config, 8) >> 8, 0x01_08_02);
+        for (bar, size, kind) in [(0x10, BAR0_BYTES, 4), (0x20, BAR4_BYTES, 0)] {
+            assert_eq!(config.write(bar, &[0xFF; 4]), Some(false));
+            assert_eq!(u64::from(!(u32_at(&config, bar) & !0xF)) + 1, size);
+            assert_eq!(u32_at(&config, bar) & 0xF, kind);
+        }
+        let mut found = Vec::new();
+        let mut at = u32_at(&config, 0x34) & 0xFF;
+        while at != 0 {
+            let word = u32_at(&config, at);
+            found.push(word & 0xFF);
+            if word & 0xFF == 0x11 {
+                assert_eq!((word >> 16 & 0x7FF) + 1, 33);
+            }
+            at = word >> 8 & 0xFF;
+        }
+        assert_eq!(found, [0x01, 0x11, 0x10]);
+        assert_eq!(u32_at(&config, 0x100), 0, "no extended capabilities");
+    }
+
+    #[test]
+    fn only_what_can_be_written_is() {
+        let mut config = Config::new(1);
+        let before: Vec<u32> =
+            [0, 8, 0x18, 0x2C, 0x34, 0x40, 0x54].map(|at| u32_at(&config, at)).into();
+        assert_eq!(config.write(0, &[0xFF; CONFIG_BYTES]), Some(true), "bit 15 of device control");
+        let after: Vec<u32> =
+            [0, 8, 0x18, 0x2C, 0x34, 0x40, 0x54].map(|at| u32_at(&config, at)).into();
+        assert_eq!(before, after);
+        assert_eq!(u32_at(&config, 4) & 0xFFFF, 0x0546);
+        assert_eq!(config.write(4095, &[0, 0]), None);
+        assert_eq!(config.write(u32::MAX, &[0]), None);
+        assert!(!config.read(4093, &mut [0; 4]));
+        assert_eq!(config.write(DEVICE_CONTROL_AT as u32, &[0, 0x80]), Some(true));
+        assert_eq!(config.write(DEVICE_CONTROL_AT as u32, &[0x80]), Some(false));
+    }
+}

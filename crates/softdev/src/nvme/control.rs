@@ -1,0 +1,153 @@
+//! The controller's registers (Base §3.1.3), and what writing them does.
+
+use std::sync::atomic::Ordering;
+
+use qpair_nvme_wire::PAGE_BYTES;
+use qpair_nvme_wire::registers::{
+    ACQ, AQA, ASQ, CAP, CC, CC_ENABLE, CC_SHUTDOWN_MASK, CSTS, CSTS_FATAL, CSTS_READY,
+    CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, Capabilities, INTMC, INTMS, VS,
+};
+
+use super::device::{SoftNvme, VERSION};
+use super::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
+use super::ring::Ring;
+
+/// Longest time until it is ready, as it says, ms. (It is ready at once; 0 would mean to some that there is no limit.)
+const READY_TIMEOUT_MS: u32 = 10_000;
+/// Command sets, memory page and arbitration that it has: none but 0.
+const CC_CHOICES_MASK: u32 = 0x3FF0;
+/// Sizes of entries: 64 and 16 bytes.
+const CC_ENTRY_SIZES_MASK: u32 = 0xFF << 16;
+const CC_ENTRY_SIZES: u32 = 6 << 16 | 4 << 20;
+
+/// Registers that keep what is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Control {
+    cc: u32,
+    aqa: u32,
+    asq: u64,
+    acq: u64,
+    /// Masks of pin interrupts, of which there are none.
+    masked: u32,
+}
+
+impl SoftNvme {
+    /// The eight bytes of registers at `offset`, a multiple of 8.
+    pub(crate) fn register_pair(&self, offset: u64) -> u64 {
+        let control = *self.control();
+        let both = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        match offset {
+            CAP => Capabilities::of(self.options().queue_entries_max, READY_TIMEOUT_MS).0,
+            VS => both(VERSION, control.masked),
+            INTMC => both(control.masked, control.cc),
+            0x18 => both(0, self.status()),
+            0x20 => both(0, control.aqa),
+            ASQ => control.asq,
+            ACQ => control.acq,
+            _ => 0,
+        }
+    }
+
+    /// Writes one register of four bytes.
+    pub(crate) fn write_register(&self, offset: u64, value: u32) {
+        let mut control = self.control();
+        let low = |old: u64| old & !0xFFFF_FFFF | u64::from(value);
+        let high = |old: u64| old & 0xFFFF_FFFF | u64::from(value) << 32;
+        const ASQ_HIGH: u64 = ASQ + 4;
+        const ACQ_HIGH: u64 = ACQ + 4;
+        match offset {
+            INTMS => control.masked |= value,
+            INTMC => control.masked &= !value,
+            CC => self.configure(&mut control, value),
+            AQA => control.aqa = value & 0x0FFF_0FFF,
+            ASQ => control.asq = low(control.asq) & !0xFFF,
+            ASQ_HIGH => control.asq = high(control.asq),
+            ACQ => control.acq = low(control.acq) & !0xFFF,
+            ACQ_HIGH => control.acq = high(control.acq),
+            // Read-only, reserved, or of a property that it does not have.
+            _ => {}
+        }
+    }
+
+    fn configure(&self, control: &mut Control, value: u32) {
+        let before = std::mem::replace(&mut control.cc, value);
+        self.entry_sizes.store(value & CC_ENTRY_SIZES_MASK, Ordering::Relaxed);
+        match (before & CC_ENABLE != 0, value & CC_ENABLE != 0) {
+            (false, true) => self.enable(control),
+            (true, false) => self.disable(),
+            _ => {}
+        }
+        let shuts_down = |cc: u32| cc & CC_SHUTDOWN_MASK != 0;
+        if shuts_down(value) && !shuts_down(before) {
+            // What the caches hold is safe before it says so. An error here is one of the medium, which nobody is left to hear of.
+            for namespace in self.namespaces() {
+                let _ = namespace.flush();
+            }
+            self.set_status(CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_COMPLETE);
+        } else if !shuts_down(value) {
+            self.set_status(CSTS_SHUTDOWN_MASK, 0);
+        }
+    }
+
+    /// From disabled to ready, or to fatal where that cannot be.
+    fn enable(&self, control: &Control) {
+        let entries = |field: u32| (field & 0xFFF) + 1;
+        let (sq_entries, cq_entries) = (entries(control.aqa), entries(control.aqa >> 16));
+        let mut submission = Ring::new(control.asq, sq_entries, ENTRY_BYTES.0);
+        let mut completion = Ring::new(control.acq, cq_entries, ENTRY_BYTES.1);
+        // Held until the queues are in place: opening and closing memory comes before or after.
+        let table = self.table();
+        let sizes = control.cc & CC_ENTRY_SIZES_MASK;
+        let can_be = control.cc & CC_CHOICES_MASK == 0
+            && (sizes == 0 || sizes == CC_ENTRY_SIZES)
+            && sq_entries >= 2
+            && cq_entries >= 2
+            && control.asq.is_multiple_of(PAGE_BYTES as u64)
+            && control.acq.is_multiple_of(PAGE_BYTES as u64)
+            && submission.resolve(&table)
+            && completion.resolve(&table);
+        if !can_be {
+            self.set_status(CSTS_FATAL, CSTS_FATAL);
+            return;
+        }
+        self.zero_doorbells();
+        if let Some(mut pair) = self.lock_pair(0) {
+            pair.side.submission = Some(SubmissionQueue::new(submission, 0));
+            // The admin queues interrupt by vector 0.
+            pair.completion = Some(CompletionQueue::new(completion, Some(0)));
+        }
+        self.set_status(CSTS_READY, CSTS_READY);
+    }
+
+    /// Deletes all queues. On return no step touches the driver's memory.
+    pub(crate) fn disable(&self) {
+        self.set_status(u32::MAX, 0);
+        for number in 0..self.pairs() {
+            if let Some(mut pair) = self.lock_pair(number) {
+                pair.clear();
+            }
+        }
+        let mut admin = self.admin();
+        *admin = self.first_admin();
+        let is_cache_on = admin.features.is_cache_on();
+        self.write_through.store(!is_cache_on, Ordering::Relaxed);
+        drop(admin);
+        self.zero_doorbells();
+        self.forget_queues();
+    }
+
+    /// As after power on: registers also.
+    pub(crate) fn reset_controller(&self) {
+        let mut control = self.control();
+        *control = Control::default();
+        self.disable();
+    }
+
+    /// Whether the driver has said which sizes the entries of I/O queues have, and they are what they must be.
+    pub(crate) fn entry_sizes_are_set(&self) -> bool {
+        self.entry_sizes.load(Ordering::Relaxed) == CC_ENTRY_SIZES
+    }
+}
+
+/// The register in the upper half of the eight bytes at which CSTS is.
+const _: () = assert!(CSTS == 0x1C && AQA == 0x24);

@@ -1,0 +1,109 @@
+//! Log pages (Base §5.16) and the structures of identify that are not of one namespace alone.
+
+use qpair_nvme_wire::command::{admin, io};
+use qpair_nvme_wire::{IDENTIFY_BYTES, Status};
+
+use super::namespace::Namespace;
+use super::queue::Counts;
+
+const ERRORS: u8 = 0x01;
+const HEALTH: u8 = 0x02;
+const FIRMWARE: u8 = 0x03;
+const EFFECTS: u8 = 0x05;
+
+/// Units of the health log, bytes.
+const DATA_UNIT_BYTES: u64 = 512 * 1000;
+
+/// A log page, whole.
+pub(crate) fn log_page(page: u8, counts: Counts, firmware: &str) -> Result<Vec<u8>, Status> {
+    match page {
+        // No error is worth an entry.
+        ERRORS => Ok(vec![0; 64]),
+        HEALTH => Ok(health(counts)),
+        FIRMWARE => {
+            let mut page = vec![0; 512];
+            page[0] = 1;
+            page[8..16].fill(b' ');
+            let len = firmware.len().min(8);
+            page[8..8 + len].copy_from_slice(&firmware.as_bytes()[..len]);
+            Ok(page)
+        }
+        EFFECTS => Ok(effects()),
+        _ => Err(Status::INVALID_LOG_PAGE),
+    }
+}
+
+/// Whether reading a page says that its events were seen.
+pub(crate) fn is_of_errors(page: u8) -> bool {
+    page == ERRORS
+}
+
+fn health(counts: Counts) -> Vec<u8> {
+    let mut page = vec![0; 512];
+    // 35 degrees Celsius, in kelvin; all spare blocks left, 10 per cent of them as the threshold.
+    page[1..3].copy_from_slice(&308u16.to_le_bytes());
+    page[3] = 100;
+    page[4] = 10;
+    for (at, value) in [
+        (32, counts.bytes_read.div_ceil(DATA_UNIT_BYTES)),
+        (48, counts.bytes_written.div_ceil(DATA_UNIT_BYTES)),
+        (64, counts.reads),
+        (80, counts.writes),
+        (160, counts.media_errors),
+    ] {
+        page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    page
+}
+
+/// Which commands there are, and which of them change blocks.
+fn effects() -> Vec<u8> {
+    const SUPPORTED: u32 = 1;
+    const CHANGES_BLOCKS: u32 = 1 << 1;
+    let mut page = vec![0; 4096];
+    let mut put = |at: usize, opcode: u8, effects: u32| {
+        let at = at + 4 * usize::from(opcode);
+        page[at..at + 4].copy_from_slice(&effects.to_le_bytes());
+    };
+    for opcode in [
+        admin::DELETE_SQ,
+        admin::CREATE_SQ,
+        admin::GET_LOG_PAGE,
+        admin::DELETE_CQ,
+        admin::CREATE_CQ,
+        admin::IDENTIFY,
+        admin::ABORT,
+        admin::SET_FEATURES,
+        admin::GET_FEATURES,
+        admin::ASYNC_EVENT_REQUEST,
+    ] {
+        put(0, opcode, SUPPORTED);
+    }
+    for opcode in [io::FLUSH, io::READ, io::COMPARE] {
+        put(1024, opcode, SUPPORTED);
+    }
+    for opcode in [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT] {
+        put(1024, opcode, SUPPORTED | CHANGES_BLOCKS);
+    }
+    page
+}
+
+/// Identification descriptors of a namespace (Base §5.17.2.3): EUI64 and NGUID.
+pub(crate) fn descriptors(namespace: &Namespace) -> [u8; IDENTIFY_BYTES] {
+    let mut data = [0; IDENTIFY_BYTES];
+    data[0..2].copy_from_slice(&[1, 8]);
+    data[4..12].copy_from_slice(&namespace.eui64);
+    data[12..14].copy_from_slice(&[2, 16]);
+    data[16..32].copy_from_slice(&namespace.nguid);
+    data
+}
+
+/// The list of namespaces above `nsid`.
+pub(crate) fn active_namespaces(count: u32, nsid: u32) -> [u8; IDENTIFY_BYTES] {
+    let mut data = [0; IDENTIFY_BYTES];
+    let numbers = nsid.saturating_add(1)..=count;
+    for (chunk, number) in data.chunks_exact_mut(4).zip(numbers) {
+        chunk.copy_from_slice(&number.to_le_bytes());
+    }
+    data
+}

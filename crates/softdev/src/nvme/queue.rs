@@ -1,0 +1,232 @@
+//! Submission and completion queues, and what a controller keeps for each number of a queue pair.
+//!
+//! What always holds: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
+//! acknowledged is not written over; the last dword of an entry, with the phase, is stored last.
+
+use qpair_memory::SharedBytes;
+use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
+
+use super::ring::Ring;
+use super::waiting::Waiting;
+use crate::dma::{Extent, LastHit, SharedTable};
+use crate::medium::Scratch;
+
+/// The driver did not leave a queue's memory open.
+#[derive(Debug)]
+pub(crate) struct Unreachable;
+
+#[derive(Debug)]
+pub(crate) struct SubmissionQueue {
+    pub(crate) ring: Ring,
+    pub(crate) head: u32,
+    /// The completion queue.
+    pub(crate) cq: u16,
+}
+
+impl SubmissionQueue {
+    pub(crate) fn new(ring: Ring, cq: u16) -> Self {
+        Self { ring, head: 0, cq }
+    }
+
+    /// Entries from the head to `tail`.
+    #[inline(always)]
+    pub(crate) fn pending(&self, tail: u32) -> u32 {
+        let entries = self.ring.entries();
+        if tail >= self.head { tail - self.head } else { tail + entries - self.head }
+    }
+
+    /// Takes the entry at the head.
+    #[inline(always)]
+    pub(crate) fn fetch(&mut self) -> Result<Command, Unreachable> {
+        let (bytes, at) = self.ring.entry(self.head).ok_or(Unreachable)?;
+        let mut command = Command::default();
+        for (number, pair) in command.0.chunks_exact_mut(2).enumerate() {
+            let word = bytes.load_u64(at + 8 * number);
+            pair[0] = word as u32;
+            pair[1] = (word >> 32) as u32;
+        }
+        self.head = next(self.head, self.ring.entries());
+        bytes.prefetch(at + 2 * SUBMISSION_BYTES);
+        Ok(command)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    pub(crate) ring: Ring,
+    /// The first entry that the driver has not acknowledged, as far as is known.
+    head: u32,
+    tail: u32,
+    phase: bool,
+    /// The vector, if interrupts are on.
+    pub(crate) vector: Option<u16>,
+    /// Submission queues that complete here.
+    pub(crate) users: u32,
+    /// Whether the driver had acknowledged everything before what was posted last.
+    wake: bool,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(ring: Ring, vector: Option<u16>) -> Self {
+        Self { ring, head: 0, tail: 0, phase: true, vector, users: 0, wake: false }
+    }
+
+    /// Whether there are entries that the driver has not acknowledged, as far as is known.
+    #[inline]
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.head != self.tail
+    }
+
+    #[inline(always)]
+    fn room_known(&self) -> u32 {
+        let entries = self.ring.entries();
+        let used = if self.tail >= self.head {
+            self.tail - self.head
+        } else {
+            self.tail + entries - self.head
+        };
+        entries - 1 - used
+    }
+
+    /// Entries that can be posted; looks at the doorbell only if `wanted` do not fit by what is known. True in the second place: the
+    /// doorbell was rung with a value that makes no sense.
+    #[inline(always)]
+    pub(crate) fn room(&mut self, wanted: u32, doorbell: impl FnOnce() -> u32) -> (u32, bool) {
+        let known = self.room_known();
+        // With interrupts it matters whether the driver has seen everything.
+        if known >= wanted && self.vector.is_none() {
+            return (known, false);
+        }
+        let wrong = !self.refresh(doorbell());
+        (self.room_known(), wrong)
+    }
+
+    /// Takes the value of the head doorbell. False: there can be none such.
+    fn refresh(&mut self, doorbell: u32) -> bool {
+        let entries = self.ring.entries();
+        if doorbell == self.head {
+            return true;
+        }
+        let distance =
+            |from: u32, to: u32| if to >= from { to - from } else { to + entries - from };
+        if doorbell >= entries || distance(self.head, doorbell) > distance(self.head, self.tail) {
+            return false;
+        }
+        self.head = doorbell;
+        // What it had not seen when it rang is news: perhaps it looked just before that was posted.
+        self.wake |= self.head != self.tail;
+        true
+    }
+
+    /// Posts a completion; there is room for it.
+    #[inline(always)]
+    pub(crate) fn post(
+        &mut self,
+        sq: u16,
+        sq_head: u32,
+        cid: u16,
+        status: Status,
+        result: u32,
+    ) -> Result<(), Unreachable> {
+        let (bytes, at) = self.ring.entry(self.tail).ok_or(Unreachable)?;
+        let entry = Completion {
+            result,
+            sq_head: sq_head as u16,
+            sq_id: sq,
+            cid,
+            phase: self.phase,
+            status,
+        };
+        store(bytes, at, &entry);
+        self.wake |= self.head == self.tail;
+        self.tail = next(self.tail, self.ring.entries());
+        self.phase ^= self.tail == 0;
+        Ok(())
+    }
+
+    /// The driver is to be told even if it was told before: its vector has an event again.
+    pub(crate) fn tell_again(&mut self) {
+        self.wake = self.has_unacknowledged();
+    }
+
+    /// The vector to signal, if the driver is to be told of what was posted.
+    #[inline]
+    pub(crate) fn take_signal(&mut self, doorbell: impl FnOnce() -> u32) -> Option<u16> {
+        let vector = self.vector?;
+        self.refresh(doorbell());
+        std::mem::take(&mut self.wake).then_some(vector)
+    }
+}
+
+#[inline(always)]
+fn store(bytes: SharedBytes<'_>, at: usize, entry: &Completion) {
+    let dwords = entry.dwords();
+    bytes.store_u64(at, u64::from(dwords[0]) | u64::from(dwords[1]) << 32);
+    bytes.store_u32(at + 8, dwords[2]);
+    // Release: whoever sees the phase sees the rest, and the data.
+    bytes.store_u32_release(at + Completion::LAST_DWORD, dwords[3]);
+}
+
+#[inline(always)]
+fn next(index: u32, entries: u32) -> u32 {
+    if index + 1 == entries { 0 } else { index + 1 }
+}
+
+/// Of a submission queue, for the log of the drive's health.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) media_errors: u64,
+}
+
+/// What executing commands needs, whatever the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Tools {
+    pub(crate) table: SharedTable,
+    pub(crate) last: LastHit,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) scratch: Scratch,
+    pub(crate) counts: Counts,
+}
+
+/// A submission queue, and what was fetched from it.
+#[derive(Debug, Default)]
+pub(crate) struct Side {
+    pub(crate) submission: Option<SubmissionQueue>,
+    pub(crate) waiting: Waiting,
+    pub(crate) tools: Tools,
+}
+
+/// One number of a queue pair. Under a lock of its own, taken once for each step.
+#[derive(Debug, Default)]
+pub(crate) struct Pair {
+    pub(crate) side: Side,
+    pub(crate) completion: Option<CompletionQueue>,
+}
+
+impl Pair {
+    /// The table of memory is another one from now on. Rings that are not in it any more are not reached any more.
+    pub(crate) fn set_table(&mut self, table: &SharedTable) {
+        self.side.tools.table = table.clone();
+        self.side.tools.last = LastHit::default();
+        if let Some(queue) = &mut self.side.submission {
+            queue.ring.resolve(table);
+        }
+        if let Some(queue) = &mut self.completion {
+            queue.ring.resolve(table);
+        }
+    }
+
+    /// There are no queues any more.
+    pub(crate) fn clear(&mut self) {
+        self.side.submission = None;
+        self.side.waiting.clear();
+        self.completion = None;
+    }
+}
+
+/// Bytes of an entry of a submission queue and of a completion queue.
+pub(crate) const ENTRY_BYTES: (usize, usize) = (SUBMISSION_BYTES, COMPLETION_BYTES);

@@ -1,0 +1,214 @@
+//! Stepping a queue: commands are fetched in a batch, executed and completed, under the queue's lock.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use qpair_nvme_wire::Status;
+use qpair_nvme_wire::registers::{CSTS_FATAL, CSTS_READY};
+use qpair_pci::Stepped;
+
+use super::admin::Answer;
+use super::device::SoftNvme;
+use super::events::Event;
+use super::queue::{CompletionQueue, Pair, Side, SubmissionQueue, Unreachable};
+
+/// A number of a queue pair.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Slot {
+    pair: Mutex<Pair>,
+    /// The tail doorbell's value when it was looked at last.
+    tail_seen: AtomicU32,
+    /// There is something to do though the doorbell may say nothing new.
+    attention: AtomicBool,
+}
+
+impl Slot {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Pair> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn call_attention(&self) {
+        self.attention.store(true, Ordering::Release);
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ran {
+    progress: bool,
+    /// There is something left to do.
+    again: bool,
+}
+
+impl SoftNvme {
+    /// Does what there is to do for one queue.
+    #[inline]
+    pub(crate) fn step_queue(&self, number: u16) -> Stepped {
+        let Some(slot) = self.slot(number) else { return Stepped::default() };
+        let tail = self.doorbell(number, false);
+        if tail == slot.tail_seen.load(Ordering::Relaxed) && !slot.attention.load(Ordering::Acquire)
+        {
+            return Stepped::default();
+        }
+        slot.attention.store(false, Ordering::Relaxed);
+        let ran = self.with_queues(number, |side, completion| {
+            let tail = self.doorbell(number, false);
+            slot.tail_seen.store(tail, Ordering::Relaxed);
+            match (completion, self.status() & (CSTS_READY | CSTS_FATAL)) {
+                (Some(completion), CSTS_READY) => self.run(number, tail, side, completion),
+                _ => Ran::default(),
+            }
+        });
+        let ran = ran.unwrap_or_default();
+        if ran.again {
+            slot.call_attention();
+        }
+        Stepped { progress: ran.progress, due: None }
+    }
+
+    #[inline]
+    fn run(
+        &self,
+        number: u16,
+        tail: u32,
+        side: &mut Side,
+        completion: &mut CompletionQueue,
+    ) -> Ran {
+        let Some(cq) = side.submission.as_ref().map(|queue| queue.cq) else {
+            return Ran::default();
+        };
+        let heads = || self.doorbell(cq, true);
+        let ran = match number {
+            0 => self.run_admin(tail, side, completion),
+            _ => self.run_io(number, tail, side, completion),
+        };
+        let mut ran = ran.unwrap_or_else(|Unreachable| {
+            self.set_status(CSTS_FATAL, CSTS_FATAL);
+            Ran { progress: true, again: false }
+        });
+        if completion.vector.is_some() {
+            if let Some(vector) = completion.take_signal(heads) {
+                self.signal(vector);
+            }
+            // The driver may look just before something is posted, and ring just after.
+            ran.again |= completion.has_unacknowledged();
+        }
+        ran
+    }
+
+    /// Entries up to `tail`; none, if the driver wrote what cannot be.
+    #[inline(always)]
+    fn pending(&self, queue: &SubmissionQueue, tail: u32) -> u32 {
+        if tail >= queue.ring.entries() {
+            self.happened(Event::InvalidDoorbell);
+            return 0;
+        }
+        queue.pending(tail)
+    }
+
+    #[inline]
+    fn run_io(
+        &self,
+        number: u16,
+        tail: u32,
+        side: &mut Side,
+        completion: &mut CompletionQueue,
+    ) -> Result<Ran, Unreachable> {
+        let Side { submission: Some(queue), tools, .. } = side else { return Ok(Ran::default()) };
+        let pending = self.pending(queue, tail);
+        let (room, wrong) = completion.room(pending, || self.doorbell(queue.cq, true));
+        if wrong {
+            self.happened(Event::InvalidDoorbell);
+        }
+        let target = self.target();
+        let now = pending.min(room);
+        for _ in 0..now {
+            let command = queue.fetch()?;
+            let status = target.execute(&command, tools);
+            completion.post(number, queue.head, command.cid(), status, 0)?;
+        }
+        Ok(Ran { progress: now > 0, again: now < pending })
+    }
+
+    fn run_admin(
+        &self,
+        tail: u32,
+        side: &mut Side,
+        completion: &mut CompletionQueue,
+    ) -> Result<Ran, Unreachable> {
+        let Side { submission: Some(queue), tools, .. } = side else { return Ok(Ran::default()) };
+        let heads = || self.doorbell(0, true);
+        let pending = self.pending(queue, tail);
+        let mut ran = Ran::default();
+        for _ in 0..pending {
+            if completion.room(1, heads).0 == 0 {
+                ran.again = true;
+                break;
+            }
+            let command = queue.fetch()?;
+            ran.progress = true;
+            let (status, result) = match self.execute_admin(&command, tools) {
+                Ok(Answer::Held) => continue,
+                Ok(Answer::Done(result)) => (Status::SUCCESS, result),
+                Err(status) => (status, 0),
+            };
+            completion.post(0, queue.head, command.cid(), status, result)?;
+        }
+        while completion.room(1, heads).0 > 0 {
+            let Some((cid, status, result)) = self.admin().events.next() else { break };
+            completion.post(0, queue.head, cid, status, result)?;
+            ran.progress = true;
+        }
+        ran.again |= self.admin().events.is_ready();
+        Ok(ran)
+    }
+
+    /// Calls `work` with a number's submission side and the queue that it completes to, if there are such.
+    #[inline]
+    pub(crate) fn with_queues<R>(
+        &self,
+        number: u16,
+        work: impl FnOnce(&mut Side, Option<&mut CompletionQueue>) -> R,
+    ) -> Option<R> {
+        let mut pair = self.slot(number)?.lock();
+        let Pair { side, completion } = &mut *pair;
+        match &side.submission {
+            Some(queue) if queue.cq != number => {
+                let cq = queue.cq;
+                drop(pair);
+                self.with_two(number, cq, work)
+            }
+            Some(_) => Some(work(side, completion.as_mut())),
+            None => Some(work(side, None)),
+        }
+    }
+
+    /// As [`Self::with_queues`], for a submission queue that completes to the queue of another number.
+    #[cold]
+    fn with_two<R>(
+        &self,
+        number: u16,
+        cq: u16,
+        work: impl FnOnce(&mut Side, Option<&mut CompletionQueue>) -> R,
+    ) -> Option<R> {
+        // The lower number's lock first, as everywhere.
+        let low = self.slot(number.min(cq))?;
+        let high = self.slot(number.max(cq))?;
+        let (mut low, mut high) = (low.lock(), high.lock());
+        let (own, other) =
+            if number < cq { (&mut *low, &mut *high) } else { (&mut *high, &mut *low) };
+        // Deleted, and perhaps made anew, in between: there is another step for that.
+        let is_still = own.side.submission.as_ref().is_some_and(|queue| queue.cq == cq);
+        let completion = if is_still { other.completion.as_mut() } else { None };
+        Some(work(&mut own.side, completion))
+    }
+
+    /// Something happened that the driver may want to hear of.
+    #[cold]
+    fn happened(&self, event: Event) {
+        if self.admin().events.happen(event) {
+            self.call_attention(0);
+        }
+    }
+}
