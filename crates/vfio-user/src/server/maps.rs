@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 use qpair_memory::{DmaMemory, Mapping};
-use qpair_pci::PciDevice;
+use qpair_pci::{BusGuard, Covered, PciDevice};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -13,19 +13,38 @@ use crate::codec::{DmaMap, DmaUnmap};
 /// Ranges by their first address for the device. They do not overlap.
 ///
 /// Also has what came without a file (a guest's ROMs): the device does not reach it, but its owner will close it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Maps {
     ranges: BTreeMap<u64, Range>,
     bytes: u64,
+    guard: Option<BusGuard>,
+    /// What the guard had counted when it was last looked at.
+    hits: u64,
 }
 
 #[derive(Debug)]
 struct Range {
     len: u64,
     is_device_open: bool,
+    /// Dropped when the device has forgotten the memory, and not before.
+    covered: Option<Covered>,
 }
 
 impl Maps {
+    pub(super) fn new(guard: Option<BusGuard>) -> Self {
+        Self { ranges: BTreeMap::new(), bytes: 0, guard, hits: guard.map_or(0, BusGuard::hits) }
+    }
+
+    /// Whether a file behind one of them was cut short.
+    pub(super) fn is_cut_short(&mut self) -> bool {
+        let hits = self.guard.map_or(0, BusGuard::hits);
+        if hits == self.hits {
+            return false;
+        }
+        self.hits = hits;
+        self.ranges.values().any(|range| range.covered.as_ref().is_some_and(Covered::is_hit))
+    }
+
     pub(super) fn count(&self) -> usize {
         self.ranges.len()
     }
@@ -52,11 +71,18 @@ impl Maps {
         if self.ranges.len() >= count_max {
             return Err(Errno::NOSPC);
         }
+        let mut covered = None;
         if let Some(file) = file {
-            let memory = DmaMemory::of_mapping(mapping(map, file)?);
+            let mapping = mapping(map, file)?;
+            covered = match self.guard {
+                Some(guard) => Some(guard.cover(mapping.clone()).ok_or(Errno::NOSPC)?),
+                None => None,
+            };
+            let memory = DmaMemory::of_mapping(mapping);
             device.map_dma(map.iova, memory).map_err(|error| super::answer::errno_of(&error))?;
         }
-        self.ranges.insert(map.iova, Range { len: map.len, is_device_open: file.is_some() });
+        let is_device_open = file.is_some();
+        self.ranges.insert(map.iova, Range { len: map.len, is_device_open, covered });
         self.bytes += map.len;
         Ok(())
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block::Result;
-use qpair_pci::PciDevice;
+use qpair_pci::{BusGuard, PciDevice};
 
 pub use counters::Counters;
 pub use session::{Ended, Session, Turn};
@@ -38,11 +38,14 @@ pub struct ServerOptions {
     pub mapped: bool,
     /// Ranges of memory that a client has open, at most.
     pub dma_maps_max: usize,
+    /// Covers what clients pass, so that one that cuts its memory short ends its own session and not this process. Without, a server
+    /// trusts its clients with that.
+    pub guard: Option<BusGuard>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { mapped: true, dma_maps_max: 4096 }
+        Self { mapped: true, dma_maps_max: 4096, guard: None }
     }
 }
 

@@ -49,6 +49,8 @@ pub enum Ended {
     Wrong(io::Error),
     /// The client spoke of another version of the protocol, or of none.
     Version,
+    /// The client cut short the files behind its memory.
+    CutShort,
     /// The client said nothing, and another one came.
     Silent,
     /// The server ended it.
@@ -62,6 +64,7 @@ impl fmt::Display for Ended {
             Self::Cut => f.write_str("it closed the connection in the middle of a message"),
             Self::Wrong(error) => write!(f, "{error}"),
             Self::Version => f.write_str("it does not speak this version of vfio-user"),
+            Self::CutShort => f.write_str("it cut its memory short"),
             Self::Silent => f.write_str("it said nothing, and another one waited"),
             Self::Disconnected => f.write_str("it was disconnected"),
         }
@@ -93,6 +96,7 @@ impl Session {
     /// Serves `device` to who is at the other end of `stream`, which does not block.
     #[must_use]
     pub fn new(stream: UnixStream, device: Arc<dyn PciDevice>, options: ServerOptions) -> Self {
+        let maps = Maps::new(options.guard);
         Self {
             stream,
             device,
@@ -100,7 +104,7 @@ impl Session {
             incoming: Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX),
             outgoing: None,
             is_agreed: false,
-            maps: Maps::default(),
+            maps,
             counters: Counters::default(),
         }
     }
@@ -124,6 +128,9 @@ impl Session {
 
     /// Does what there is to do now. After `Ended` it is to be dropped.
     pub fn poll(&mut self) -> Turn {
+        if self.maps.is_cut_short() {
+            return Turn::Ended(Ended::CutShort);
+        }
         let mut turn = Turn::Idle;
         for _ in 0..MESSAGES_A_POLL {
             match self.send() {

@@ -1,0 +1,247 @@
+//! Mappings of files that somebody else may cut short.
+//!
+//! Touching a mapped page that its file has no longer ends a process by SIGBUS. Whoever maps the memory of a process that it does not
+//! trust installs a [`BusGuard`]: it puts zeroed memory in the place of such a mapping, and says so, and the process goes on.
+//!
+//! What always holds: a range in [`RANGES`] is that of a [`Mapping`] that a [`Covered`] holds, and so is mapped; a change of an entry
+//! makes its `version` odd first and even last.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use libc::{c_int, c_void, siginfo_t};
+use qpair_memory::Mapping;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Most mappings covered at a time, in this process.
+const RANGES_MAX: usize = 16384;
+
+static RANGES: [Range; RANGES_MAX] = [const { Range::new() }; RANGES_MAX];
+/// Entries below this have been used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Entries that are free again.
+static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// How often a mapping was replaced.
+static HITS: AtomicU64 = AtomicU64::new(0);
+/// Whoever had the signal before; `None`: what a program without a handler has.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+struct Range {
+    version: AtomicUsize,
+    start: AtomicUsize,
+    len: AtomicUsize,
+    is_hit: AtomicBool,
+}
+
+impl Range {
+    const fn new() -> Self {
+        Self {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            is_hit: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the entry; one thread at a time, by `FREE`'s lock or since the entry is its own.
+    fn set(&self, start: usize, len: usize) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        // Partner of the fence in `get`: whoever sees one of the stores below sees the odd version too.
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.len.store(len, Ordering::Relaxed);
+        self.is_hit.store(false, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// The range, unless it is being changed.
+    fn get(&self) -> Option<(usize, usize)> {
+        let version = self.version.load(Ordering::Acquire);
+        let range = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let same = self.version.load(Ordering::Relaxed) == version;
+        (same && version.is_multiple_of(2)).then_some(range)
+    }
+}
+
+/// That the guard is installed in this process. It stays installed.
+#[derive(Clone, Copy, Debug)]
+pub struct BusGuard(());
+
+impl BusGuard {
+    /// Takes over SIGBUS for this process. Faults elsewhere go where they went before.
+    ///
+    /// A program does this, not a library.
+    ///
+    /// # Errors
+    /// What sigaction said.
+    pub fn install() -> io::Result<Self> {
+        static INSTALLED: Mutex<bool> = Mutex::new(false);
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if *installed {
+            return Ok(Self(()));
+        }
+        // SAFETY: plain data, for which all zeroes is a value.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: as above.
+        let mut previous: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        // Known before the handler can need it.
+        // SAFETY: asks only; `previous` is there to be written.
+        checked(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) })?;
+        let _ = PREVIOUS.set(previous);
+        // SAFETY: `on_bus_error` has the signature that SA_SIGINFO asks for, and does what a handler may (point 6 of the crate).
+        checked(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) })?;
+        *installed = true;
+        Ok(Self(()))
+    }
+
+    /// Covers a mapping for as long as what comes back lives. `None`: too many are covered already.
+    #[must_use]
+    pub fn cover(self, mapping: Arc<Mapping>) -> Option<Covered> {
+        let entry = {
+            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.pop() {
+                Some(entry) => entry,
+                None => {
+                    let entry = USED.load(Ordering::Relaxed);
+                    if entry == RANGES_MAX {
+                        return None;
+                    }
+                    USED.store(entry + 1, Ordering::Release);
+                    entry
+                }
+            }
+        };
+        let (start, len) = mapping.region();
+        RANGES[entry].set(start, len);
+        Some(Covered { entry, mapping })
+    }
+
+    /// How often a mapping was replaced, in this process: as long as it stays the same, no [`Covered::is_hit`] has changed.
+    #[must_use]
+    pub fn hits(self) -> u64 {
+        HITS.load(Ordering::Acquire)
+    }
+}
+
+/// A mapping that is covered. To be kept until nobody touches the mapping any more; after that, a fault in it ends the process.
+#[derive(Debug)]
+pub struct Covered {
+    entry: usize,
+    mapping: Arc<Mapping>,
+}
+
+impl Covered {
+    /// Whether its file was cut short. It is memory of its own now, and nothing of it reaches the file.
+    #[must_use]
+    pub fn is_hit(&self) -> bool {
+        RANGES[self.entry].is_hit.load(Ordering::Acquire)
+    }
+
+    /// The mapping.
+    #[must_use]
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+impl Drop for Covered {
+    fn drop(&mut self) {
+        // Before the mapping goes (a field, dropped after this): the addresses may be somebody else's then.
+        RANGES[self.entry].set(0, 0);
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.entry);
+    }
+}
+
+fn checked(status: c_int) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The handler. It touches statics that are atomics or set once, and makes two system calls at most.
+extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes the signal's data.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // Not one that somebody sent, which has no address.
+    if code > 0 && replace(address) {
+        return;
+    }
+    pass_on(signal, info, context);
+}
+
+/// Puts zeroed memory in the place of the covered mapping that `address` lies in, if there is one.
+fn replace(address: usize) -> bool {
+    let used = USED.load(Ordering::Acquire).min(RANGES_MAX);
+    for range in &RANGES[..used] {
+        let Some((start, len)) = range.get() else { continue };
+        if address.wrapping_sub(start) >= len {
+            continue;
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: a mapping of ours takes the place of the whole of a `Mapping` that is there: the thread that faulted is in the midst of
+        // an access to it, and so somebody holds it (point 6 of the crate).
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::with_exposed_provenance_mut(start),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        };
+        if mapped.is_err() {
+            return false;
+        }
+        range.is_hit.store(true, Ordering::Release);
+        HITS.fetch_add(1, Ordering::Release);
+        return true;
+    }
+    false
+}
+
+/// Lets whoever had the signal before have it.
+fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+    type Plain = extern "C" fn(c_int);
+    let previous = PREVIOUS.get();
+    let handler = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: plain data; all zeroes is the default action. The fault comes again on return, and ends the process. A signal that
+        // was sent is raised again, for the same.
+        unsafe {
+            let action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
+            if (*info).si_code <= 0 {
+                libc::raise(signal);
+            }
+        }
+    } else if previous.is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0) {
+        // SAFETY: the kernel would have called it with just this; the flag says which kind of function it is.
+        unsafe { std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context) };
+    } else {
+        // SAFETY: as above.
+        unsafe { std::mem::transmute::<usize, Plain>(handler)(signal) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_used_again() {
+        let guard = BusGuard::install().unwrap();
+        let (mapping, _file) = Mapping::new_file(4096).unwrap();
+        for _ in 0..RANGES_MAX + 10 {
+            let covered = guard.cover(mapping.clone()).unwrap();
+            assert_eq!(RANGES[covered.entry].get(), Some(mapping.region()));
+            assert!(!covered.is_hit());
+        }
+        assert_eq!(Arc::strong_count(&mapping), 1);
+    }
+}

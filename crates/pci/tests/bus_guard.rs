@@ -1,0 +1,104 @@
+//! Files that are cut short while they are mapped.
+//!
+//! A fault that is not caught ends a process, so each case is a process of its own: this program, started again with the case's name.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+#![allow(clippy::print_stdout, reason = "skips are reported")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+use qpair_memory::Mapping;
+use qpair_pci::BusGuard;
+use rustix::fs::MemfdFlags;
+
+const CASE: &str = "QPAIR_BUS_GUARD_CASE";
+const LEN: usize = 4 << 20;
+
+fn file(kind: MemfdFlags) -> Option<OwnedFd> {
+    let file = rustix::fs::memfd_create("cut", MemfdFlags::CLOEXEC | kind).ok()?;
+    rustix::fs::ftruncate(&file, LEN as u64).unwrap();
+    Some(file)
+}
+
+fn run(case: &str) -> ExitStatus {
+    let program = std::env::current_exe().unwrap();
+    Command::new(program)
+        .args(["--exact", "the_case", "--nocapture"])
+        .env(CASE, case)
+        .status()
+        .unwrap()
+}
+
+#[test]
+fn the_case() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    let kind = match case.as_str() {
+        "huge" => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+        _ => MemfdFlags::empty(),
+    };
+    let Some(file) = file(kind) else { return };
+    let Ok(cut) = Mapping::of_file(file.as_fd(), 0, LEN, true) else {
+        println!("skipped: no huge pages are reserved on this machine");
+        return;
+    };
+    let (whole, _file) = Mapping::new_file(LEN).unwrap();
+    cut.bytes().store_u64(LEN - 8, 7);
+    whole.bytes().store_u64(LEN - 8, 8);
+    let guard = (case != "bare").then(|| BusGuard::install().unwrap());
+    let covered = guard
+        .filter(|_| case != "other")
+        .map(|guard| (guard.cover(cut.clone()).unwrap(), guard.cover(whole.clone()).unwrap()));
+    if case == "dropped" {
+        drop(covered);
+        rustix::fs::ftruncate(&file, 0).unwrap();
+        let _ = cut.bytes().load_u64(LEN - 8);
+        unreachable!("nobody covers it any more");
+    }
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    assert_eq!(cut.bytes().load_u64(LEN - 8), 0, "zeroes are there now");
+    cut.bytes().store_u64(0, 9);
+    cut.bytes().zero(4096, LEN - 4096);
+    assert_eq!(cut.bytes().load_u64(0), 9);
+    let (covered, other) = covered.unwrap();
+    assert!(covered.is_hit() && !other.is_hit());
+    assert_eq!(guard.unwrap().hits(), 1);
+    assert_eq!(whole.bytes().load_u64(LEN - 8), 8);
+    drop((covered, other, cut, whole));
+}
+
+#[test]
+fn a_covered_mapping_is_replaced() {
+    assert!(run("covered").success());
+}
+
+#[test]
+fn one_of_huge_pages_too() {
+    assert!(run("huge").success());
+}
+
+#[test]
+fn others_end_the_process_as_before() {
+    for case in ["bare", "other", "dropped"] {
+        assert_eq!(run(case).signal(), Some(7), "{case}");
+    }
+}
+
+#[test]
+fn a_signal_that_is_sent_ends_the_process_as_before() {
+    if std::env::var(CASE).is_ok_and(|case| case == "sent") {
+        BusGuard::install().unwrap();
+        // The first makes the handler of Rust's own runtime step back; so it does without a guard.
+        for _ in 0..2 {
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::BUS).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+        unreachable!("the signal was swallowed");
+    }
+    let program = std::env::current_exe().unwrap();
+    let name = "a_signal_that_is_sent_ends_the_process_as_before";
+    let status = Command::new(program).args(["--exact", name]).env(CASE, "sent").status().unwrap();
+    assert_eq!(status.signal(), Some(7));
+}
