@@ -6,9 +6,11 @@
 //! block=512                       logical block, bytes; one for all namespaces, or one for each
 //! medium=ram                      or null, or file:PATH (a backslash before `,`, `+` and `\` of the path)
 //! queues=32 entries=1024 mdts=5   I/O queue pairs, entries of a queue, largest transfer (4 KiB << mdts)
-//! cache=off                       whether there is a volatile write cache
+//! cache=off                       whether there is a volatile write cache; if not given, as the profile has it
 //! doorbells=mapped                or trapped: drivers cannot map them
 //! serial=TEXT                     made up if not given
+//! profile=none                    how long things take: also tlc, qlc, optane, and what differs from that (read_us=40); see flash
+//! remove_after=1000               and the other faults; see faults
 //! ```
 
 use std::fmt;
@@ -17,6 +19,8 @@ use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind, Result, format_bytes, parse_bytes};
 
+use crate::faults::Plan;
+use crate::flash::Profile;
 use crate::medium::MediumOptions;
 
 /// Most I/O queue pairs: what fits the area of doorbells and the table of vectors.
@@ -58,6 +62,10 @@ pub struct SoftNvmeOptions {
     pub serial: String,
     /// Whether doorbells cannot be mapped, so that each is a call.
     pub trap_doorbells: bool,
+    /// How long things take. All namespaces share its flash.
+    pub profile: Profile,
+    /// What goes wrong.
+    pub faults: Plan,
 }
 
 impl Default for SoftNvmeOptions {
@@ -70,6 +78,8 @@ impl Default for SoftNvmeOptions {
             volatile_write_cache: false,
             serial: String::new(),
             trap_doorbells: false,
+            profile: Profile::NONE,
+            faults: Plan::default(),
         }
     }
 }
@@ -85,6 +95,8 @@ impl SoftNvmeOptions {
         let mut sizes = Vec::new();
         let mut blocks = Vec::new();
         let mut media = Vec::new();
+        let mut cache = None;
+        let mut others = Vec::new();
         for option in split(text, ',') {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(invalid(format!("option \"{option}\" of softnvme: has no value"))
@@ -104,16 +116,22 @@ impl SoftNvmeOptions {
                 "queues" => options.queues_max = number(key, value)?,
                 "entries" => options.queue_entries_max = number(key, value)?,
                 "mdts" => options.mdts = number(key, value)?,
-                "cache" => options.volatile_write_cache = one_of(key, value, ["off", "on"])?,
+                "cache" => cache = Some(one_of(key, value, ["off", "on"])?),
                 "doorbells" => options.trap_doorbells = one_of(key, value, ["mapped", "trapped"])?,
                 "serial" => options.serial = unquote(value),
-                _ => {
-                    return Err(invalid(format!("option {key} of softnvme: there is none")).hint(
-                        "known are size, block, medium, queues, entries, mdts, cache, doorbells, serial",
-                    ));
-                }
+                _ => others.push((key, value)),
             }
         }
+        options.profile = Profile::take(&mut others)?;
+        options.faults = Plan::take(&mut others)?;
+        if let Some((key, _)) = others.first() {
+            return Err(invalid(format!("option {key} of softnvme: there is none")).hint(format!(
+                "known are size, block, medium, queues, entries, mdts, cache, doorbells, serial, {}, {}",
+                Profile::KEYS.join(", "),
+                Plan::KEYS.join(", ")
+            )));
+        }
+        options.volatile_write_cache = cache.unwrap_or(!options.profile.cache_protected);
         options.namespaces = namespaces(&sizes, &blocks, &media)?;
         options.check()?;
         Ok(options)
@@ -134,6 +152,7 @@ impl SoftNvmeOptions {
         in_range("queues", self.queues_max.into(), 1, QUEUES_MAX.into())?;
         in_range("entries", self.queue_entries_max.into(), 2, 65536)?;
         in_range("mdts", self.mdts.into(), 1, 10)?;
+        self.profile.check()?;
         in_range("namespaces", self.namespaces.len() as u64, 1, NAMESPACES_MAX as u64)?;
         let printable = self.serial.bytes().all(|byte| (0x21..0x7F).contains(&byte));
         if self.serial.len() > 20 || !printable {
@@ -191,8 +210,9 @@ impl fmt::Display for SoftNvmeOptions {
         if self.mdts != usual.mdts {
             write!(f, ",mdts={}", self.mdts)?;
         }
-        if self.volatile_write_cache {
-            f.write_str(",cache=on")?;
+        if self.volatile_write_cache == self.profile.cache_protected {
+            let cache = if self.volatile_write_cache { "on" } else { "off" };
+            write!(f, ",cache={cache}")?;
         }
         if self.trap_doorbells {
             f.write_str(",doorbells=trapped")?;
@@ -200,7 +220,13 @@ impl fmt::Display for SoftNvmeOptions {
         if !self.serial.is_empty() {
             write!(f, ",serial={}", quote(&self.serial))?;
         }
-        Ok(())
+        if !self.profile.is_none() {
+            write!(f, ",{}", self.profile)?;
+        }
+        match self.faults.to_string() {
+            text if text.is_empty() => Ok(()),
+            text => write!(f, ",{text}"),
+        }
     }
 }
 
@@ -349,6 +375,10 @@ mod tests {
             "size=8MiB+1TiB,block=512+4096,medium=ram+null",
             "size=1GiB,medium=file:/a\\,b\\+c\\\\d",
             "size=64MiB,queues=4,entries=64,mdts=8,cache=on,doorbells=trapped,serial=S\\,1",
+            "size=1GiB,profile=tlc",
+            "size=1GiB,profile=qlc,read_us=40,seed=3,read_error_rate=0.5,remove_after=9",
+            "size=1GiB,cache=off,profile=qlc",
+            "size=1GiB,cache=on,profile=tlc,timeout_after=1",
         ] {
             let options = SoftNvmeOptions::parse(text).unwrap();
             assert_eq!(options.to_string(), text);
@@ -357,6 +387,10 @@ mod tests {
         let short = SoftNvmeOptions::parse("block=4KiB,medium=null").unwrap();
         assert_eq!(short.to_string(), "size=1GiB,block=4096,medium=null");
         assert_eq!(SoftNvmeOptions::parse("").unwrap(), SoftNvmeOptions::default());
+        let cached = |text: &str| SoftNvmeOptions::parse(text).unwrap().volatile_write_cache;
+        assert!(
+            cached("profile=qlc") && !cached("profile=qlc,cache=off") && !cached("profile=tlc")
+        );
         let file = SoftNvmeOptions::parse("medium=file:/x").unwrap();
         assert_eq!(file.namespaces[0].size_bytes, 0, "the file's size");
     }
@@ -385,6 +419,10 @@ mod tests {
             ("mdts=11", "mdts"),
             ("cache=maybe", "cache"),
             ("doorbells=bell", "doorbells"),
+            ("profile=sata", "sata"),
+            ("read_us=5", "read_us"),
+            ("profile=tlc,dies=0", "dies"),
+            ("drop_rate=2", "drop_rate"),
             ("serial=with blank", "serial"),
             ("serial=123456789012345678901", "serial"),
         ] {
