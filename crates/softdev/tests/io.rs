@@ -1,9 +1,12 @@
 //! I/O commands: what they do, and what they refuse.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
 mod host;
 
 use host::{DATA, Host, transfer};
 use qpair_nvme_wire::command::{DEALLOCATE, io};
+use qpair_nvme_wire::registers::CSTS;
 use qpair_nvme_wire::{Command, NSID_ALL, Range, Status};
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
@@ -68,4 +71,42 @@ fn zeroes_deallocation_compare_and_flush() {
         expected[block * 512..][..512].fill(0);
     }
     assert_eq!(host.get(DATA + 0x1000, 4096), expected);
+}
+
+#[test]
+fn what_was_not_flushed_is_lost_with_the_power() {
+    let mut host = Host::new("size=1MiB,cache=on,serial=POWER");
+    let block_of = |value: u8| vec![value; 512];
+    let mut queue = host.queue(1, 64, None);
+    let write = |host: &Host, queue: &mut _, block: u64, value: u8, fua: bool| {
+        host.put(DATA, &block_of(value));
+        let mut write = transfer(io::WRITE, block, 1, DATA);
+        write.0[12] |= u32::from(fua) << 30;
+        assert_eq!(host.status(queue, write), Status::SUCCESS);
+    };
+    for block in 0..100 {
+        write(&host, &mut queue, block, 1, false);
+    }
+    assert_eq!(host.status(&mut queue, Command::new(io::FLUSH, 1)), Status::SUCCESS);
+    for block in 0..100 {
+        write(&host, &mut queue, block, 2, block % 10 == 0);
+    }
+    host.device.power_cut(42);
+    assert_eq!(host.read32(CSTS), u32::MAX, "gone");
+    host.device.insert();
+    host.enable();
+    let mut queue = host.queue(1, 64, None);
+    let mut lost = 0;
+    for block in 0..100 {
+        let read = transfer(io::READ, block, 1, DATA);
+        assert_eq!(host.status(&mut queue, read), Status::SUCCESS);
+        let got = host.get(DATA, 512);
+        if got == block_of(1) {
+            assert_ne!(block % 10, 0, "was forced to stable storage");
+            lost += 1;
+        } else {
+            assert_eq!(got, block_of(2));
+        }
+    }
+    assert!((20..70).contains(&lost), "{lost} of 90");
 }

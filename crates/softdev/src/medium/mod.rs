@@ -3,6 +3,7 @@
 //! Data goes straight between the medium and the driver's memory, in one copy where the medium is memory itself. Any number of queues
 //! may be at one medium at a time; what two of them do to the same bytes at the same time leaves some mix, as on a drive.
 
+mod cache;
 mod file;
 mod ram;
 
@@ -12,6 +13,7 @@ use qpair_block::Result;
 
 use crate::dma::DmaSpan;
 
+pub(crate) use self::cache::{RANGE_BYTES_MAX, WriteCache};
 pub(crate) use self::file::FileMedium;
 pub(crate) use self::ram::RamMedium;
 
@@ -105,7 +107,6 @@ impl Medium {
     }
 
     /// Writes from memory of this program.
-    #[allow(dead_code, reason = "the write cache comes next")]
     pub(crate) fn write_bytes(&self, at: u64, from: &[u8]) -> MediumResult {
         match self {
             Self::Null => Ok(()),

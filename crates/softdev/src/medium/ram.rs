@@ -63,7 +63,6 @@ impl RamMedium {
         self.bytes().copy_to(at as usize, into);
     }
 
-    #[allow(dead_code, reason = "the write cache comes next")]
     pub(crate) fn write_bytes(&self, at: u64, from: &[u8]) {
         self.bytes().copy_from(at as usize, from);
     }

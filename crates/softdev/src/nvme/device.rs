@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use qpair_block::{Error, Result};
 use qpair_memory::{DmaMemory, Mapping};
@@ -21,6 +22,8 @@ use super::options::SoftNvmeOptions;
 use super::queue::Pair;
 use super::step::Slot;
 use crate::dma::{DmaTable, SharedTable};
+use crate::faults::Faults;
+use crate::flash::Flash;
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
@@ -28,6 +31,8 @@ pub(crate) const VERSION: u32 = 0x0001_0400;
 pub(crate) const FIRMWARE: &str = "1.0";
 /// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
 const DOORBELL_BYTES: u64 = 0x2000;
+/// Size of a volatile write cache if the profile does not say, bytes.
+const CACHE_BYTES: u64 = 64 << 20;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
@@ -55,6 +60,12 @@ pub struct SoftNvme {
     /// BAR 4: what a driver writes there it reads there; who signals is whoever was given the events.
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<OwnedFd>>]>,
+    flash: Flash,
+    faults: Faults,
+    /// Nothing takes time, and nothing goes wrong.
+    is_plain: bool,
+    /// Where the time of `flash` begins.
+    start: Instant,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,15 +82,22 @@ impl SoftNvme {
         if options.serial.is_empty() {
             options.serial = format!("QP{:016X}", fastrand::u64(..));
         }
-        let namespaces = options
-            .namespaces
-            .iter()
-            .zip(1..)
-            .map(|(namespace, nsid)| Namespace::open(namespace, &options.serial, nsid))
-            .collect::<Result<Vec<_>>>()?;
-        for (asked, made) in options.namespaces.iter_mut().zip(&namespaces) {
+        // What the drive's profile has, or as much as a small drive has.
+        let cache_bytes = match (options.volatile_write_cache, options.profile.cache_bytes) {
+            (false, _) => 0,
+            (true, 0) => CACHE_BYTES,
+            (true, bytes) => bytes,
+        };
+        let (mut namespaces, mut first_byte) = (Vec::new(), 0u64);
+        for (asked, nsid) in options.namespaces.iter_mut().zip(1..) {
+            let made = Namespace::open(asked, &options.serial, nsid, first_byte, cache_bytes)?;
             asked.size_bytes = made.size_bytes();
+            first_byte = first_byte.saturating_add(made.size_bytes());
+            namespaces.push(made);
         }
+        let flash = Flash::new(options.profile, first_byte, options.faults.seed)?;
+        let is_plain = flash.is_instant() && options.faults.is_empty();
+        let faults = Faults::new(options.faults.clone());
         let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
             .map_err(|cause| Error::os(cause, "memory for the doorbells of a soft drive"))?;
         let pairs = usize::from(options.queues_max) + 1;
@@ -100,6 +118,10 @@ impl SoftNvme {
             config: Mutex::new(Config::new(vectors)),
             vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
             events: (0..pairs).map(|_| Mutex::default()).collect(),
+            flash,
+            faults,
+            is_plain,
+            start: Instant::now(),
             options,
         }))
     }
@@ -124,8 +146,40 @@ impl SoftNvme {
 
     /// The power fails: what the volatile write caches held is lost, each sector or not as `seed` decides, and the function is gone until
     /// [`Self::insert`].
-    pub fn power_cut(&self, _seed: u64) {
+    pub fn power_cut(&self, seed: u64) {
         self.remove();
+        for namespace in &self.namespaces {
+            // A medium that cannot be written has lost more than this would take.
+            let _ = namespace.lose_cache(seed);
+        }
+    }
+
+    /// What its profile did since it was made.
+    #[must_use]
+    pub fn flash(&self) -> &Flash {
+        &self.flash
+    }
+
+    /// What went wrong on demand.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Whether nothing takes time, and nothing goes wrong.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Nanoseconds since it was made.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// A time in nanoseconds since it was made.
+    pub(crate) fn instant(&self, at_ns: u64) -> Instant {
+        self.start.checked_add(Duration::from_nanos(at_ns)).unwrap_or(self.start)
     }
 
     /// Whether it was removed.
@@ -143,6 +197,7 @@ impl SoftNvme {
             namespaces: &self.namespaces,
             transfer_bytes_max: 4096 << self.options.mdts,
             write_through: self.write_through.load(Ordering::Relaxed),
+            flash: &self.flash,
         }
     }
 

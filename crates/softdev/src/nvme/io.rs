@@ -7,15 +7,18 @@ use super::namespace::Namespace;
 use super::prp::{Direction, Walk};
 use super::queue::Tools;
 use crate::dma::DmaSpan;
+use crate::flash::{Flash, Op};
 
 /// What I/O commands go to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) namespaces: &'a [Namespace],
     /// Largest transfer, bytes.
     pub(crate) transfer_bytes_max: u32,
     /// Whether each write goes to stable storage at once.
     pub(crate) write_through: bool,
+    /// How long things take: to be told of what is deallocated.
+    pub(crate) flash: &'a Flash,
 }
 
 impl<'a> Target<'a> {
@@ -99,7 +102,7 @@ impl<'a> Target<'a> {
     }
 
     #[inline(always)]
-    fn is_durable(&self, command: &Command) -> bool {
+    pub(crate) fn is_durable(&self, command: &Command) -> bool {
         self.write_through || command.cdw(12) & FORCE_UNIT_ACCESS != 0
     }
 
@@ -149,6 +152,11 @@ impl<'a> Target<'a> {
         for range in ranges {
             let range = namespace.range(range.first_block, range.blocks)?;
             namespace.zero(range, self.write_through).map_err(|_| Status::WRITE_FAULT)?;
+            if !self.flash.is_instant() {
+                // It takes no time of its own; later writes find more room. Time 0: the latest that the model knows.
+                let at = namespace.first_byte + range.at_bytes;
+                let _ = self.flash.schedule(0, Op::Discard, at, range.len_bytes, false);
+            }
         }
         Ok(())
     }

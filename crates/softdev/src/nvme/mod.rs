@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod device;
 mod events;
+mod fate;
 mod features;
 mod io;
 mod logs;
@@ -18,7 +19,6 @@ mod prp;
 mod queue;
 mod ring;
 mod step;
-#[allow(dead_code, reason = "timing and faults come next")]
 mod waiting;
 
 pub use device::SoftNvme;

@@ -5,14 +5,18 @@ use qpair_nvme_wire::{Command, IdentifyNamespace, LbaFormat, Status};
 
 use super::options::NamespaceOptions;
 use crate::dma::DmaSpan;
-use crate::medium::{Medium, MediumResult, Scratch, of_len};
+use crate::medium::{Medium, MediumResult, RANGE_BYTES_MAX, Scratch, WriteCache, of_len};
 
 /// A namespace.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) blocks: u64,
     pub(crate) block_shift: u32,
+    /// Where it begins on the drive, bytes: after the namespaces before it.
+    pub(crate) first_byte: u64,
     medium: Medium,
+    /// None: what is written is on stable storage, as far as the medium has any, once it is flushed.
+    cache: Option<WriteCache>,
     /// Numbers that no other namespace has.
     pub(crate) nguid: [u8; 16],
     pub(crate) eui64: [u8; 8],
@@ -26,7 +30,14 @@ pub(crate) struct Extents {
 }
 
 impl Namespace {
-    pub(crate) fn open(options: &NamespaceOptions, serial: &str, nsid: u32) -> Result<Self> {
+    /// Opens one; `cache_bytes`: of a volatile write cache, or 0.
+    pub(crate) fn open(
+        options: &NamespaceOptions,
+        serial: &str,
+        nsid: u32,
+        first_byte: u64,
+        cache_bytes: u64,
+    ) -> Result<Self> {
         let (medium, size_bytes) = Medium::open(&options.medium, options.size_bytes)?;
         let block = u64::from(options.logical_block_bytes);
         if size_bytes == 0 || !size_bytes.is_multiple_of(block) {
@@ -42,6 +53,9 @@ impl Namespace {
         Ok(Self {
             blocks: size_bytes / block,
             block_shift: block.trailing_zeros(),
+            first_byte,
+            cache: (cache_bytes > 0 && !matches!(medium, Medium::Null))
+                .then(|| WriteCache::new(cache_bytes, block.trailing_zeros())),
             medium,
             nguid,
             // Made here, not by a vendor: so says the second bit of the first byte.
@@ -83,12 +97,31 @@ impl Namespace {
         durable: bool,
         scratch: &mut Scratch,
     ) -> MediumResult {
+        let Some(cache) = &self.cache else {
+            self.medium.write(at, from, scratch)?;
+            return if durable { self.medium.flush() } else { Ok(()) };
+        };
+        let len = from.len() as u64;
+        if !durable {
+            cache.keep(&self.medium, at, len)?;
+            return self.medium.write(at, from, scratch);
+        }
         self.medium.write(at, from, scratch)?;
-        if durable { self.medium.flush() } else { Ok(()) }
+        cache.forget(at, len);
+        self.medium.flush()
     }
 
     pub(crate) fn zero(&self, range: Extents, durable: bool) -> MediumResult {
-        self.medium.zero(range.at_bytes, range.len_bytes)?;
+        let Extents { at_bytes: at, len_bytes: len } = range;
+        let kept = self.cache.as_ref().filter(|_| !durable && len <= RANGE_BYTES_MAX);
+        if let Some(cache) = kept {
+            cache.keep(&self.medium, at, len)?;
+            return self.medium.zero(at, len);
+        }
+        self.medium.zero(at, len)?;
+        if let Some(cache) = &self.cache {
+            cache.forget(at, len);
+        }
         if durable { self.medium.flush() } else { Ok(()) }
     }
 
@@ -107,7 +140,16 @@ impl Namespace {
     }
 
     pub(crate) fn flush(&self) -> MediumResult {
-        self.medium.flush()
+        self.medium.flush()?;
+        if let Some(cache) = &self.cache {
+            cache.forget_all();
+        }
+        Ok(())
+    }
+
+    /// The power fails: see [`WriteCache::lose`].
+    pub(crate) fn lose_cache(&self, seed: u64) -> MediumResult {
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.lose(&self.medium, seed))
     }
 
     pub(crate) fn identify(&self) -> IdentifyNamespace {

@@ -6,11 +6,11 @@
 //! block=512                       logical block, bytes; one for all namespaces, or one for each
 //! medium=ram                      or null, or file:PATH (a backslash before `,`, `+` and `\` of the path)
 //! queues=32 entries=1024 mdts=5   I/O queue pairs, entries of a queue, largest transfer (4 KiB << mdts)
-//! cache=off                       whether there is a volatile write cache; if not given, as the profile has it
+//! cache=off                       whether there is a volatile write cache (on for files, and for profiles that have one)
 //! doorbells=mapped                or trapped: drivers cannot map them
 //! serial=TEXT                     made up if not given
-//! profile=none                    how long things take: also tlc, qlc, optane, and what differs from that (read_us=40); see flash
-//! remove_after=1000               and the other faults; see faults
+//! profile=tlc,read_us=40          how long things take: see `flash`
+//! read_error_rate=0.01,seed=7     what goes wrong: see `faults`
 //! ```
 
 use std::fmt;
@@ -56,13 +56,13 @@ pub struct SoftNvmeOptions {
     pub queue_entries_max: u32,
     /// Largest transfer as a power of two of 4 KiB, 1 to 10.
     pub mdts: u8,
-    /// Whether writes are lost with the power until they are flushed.
+    /// Whether writes may be lost with the power until they are flushed. Without it, each write to a file goes to stable storage.
     pub volatile_write_cache: bool,
     /// Serial number, at most 20 printable characters; empty: one is made up.
     pub serial: String,
     /// Whether doorbells cannot be mapped, so that each is a call.
     pub trap_doorbells: bool,
-    /// How long things take. All namespaces share its flash.
+    /// How long things take.
     pub profile: Profile,
     /// What goes wrong.
     pub faults: Plan,
@@ -90,22 +90,25 @@ impl SoftNvmeOptions {
     /// # Errors
     /// `Invalid`, and names the option.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut options = Self::default();
-        let mut given: Vec<&str> = Vec::new();
-        let mut sizes = Vec::new();
-        let mut blocks = Vec::new();
-        let mut media = Vec::new();
-        let mut cache = None;
-        let mut others = Vec::new();
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
         for option in split(text, ',') {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(invalid(format!("option \"{option}\" of softnvme: has no value"))
                     .hint("write softnvme:key=value,key=value"));
             };
-            if given.contains(&key) {
+            if pairs.iter().any(|(other, _)| *other == key) {
                 return Err(invalid(format!("option {key} of softnvme: is given twice")));
             }
-            given.push(key);
+            pairs.push((key, value));
+        }
+        let mut options = Self {
+            profile: Profile::take(&mut pairs)?,
+            faults: Plan::take(&mut pairs)?,
+            ..Self::default()
+        };
+        let (mut sizes, mut blocks, mut media) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cache = None;
+        for (key, value) in pairs {
             match key {
                 "size" => sizes = list(key, value, |text| parse_bytes(text).ok())?,
                 "block" => {
@@ -119,22 +122,20 @@ impl SoftNvmeOptions {
                 "cache" => cache = Some(one_of(key, value, ["off", "on"])?),
                 "doorbells" => options.trap_doorbells = one_of(key, value, ["mapped", "trapped"])?,
                 "serial" => options.serial = unquote(value),
-                _ => others.push((key, value)),
+                _ => return Err(unknown(key)),
             }
         }
-        options.profile = Profile::take(&mut others)?;
-        options.faults = Plan::take(&mut others)?;
-        if let Some((key, _)) = others.first() {
-            return Err(invalid(format!("option {key} of softnvme: there is none")).hint(format!(
-                "known are size, block, medium, queues, entries, mdts, cache, doorbells, serial, {}, {}",
-                Profile::KEYS.join(", "),
-                Plan::KEYS.join(", ")
-            )));
-        }
-        options.volatile_write_cache = cache.unwrap_or(!options.profile.cache_protected);
         options.namespaces = namespaces(&sizes, &blocks, &media)?;
+        options.volatile_write_cache = cache.unwrap_or_else(|| options.usual_cache());
         options.check()?;
         Ok(options)
+    }
+
+    /// Whether such a drive usually has a volatile write cache.
+    fn usual_cache(&self) -> bool {
+        let of_file =
+            |namespace: &NamespaceOptions| matches!(namespace.medium, MediumOptions::File(_));
+        !self.profile.cache_protected || self.namespaces.iter().any(of_file)
     }
 
     /// Whether a controller can be made of it.
@@ -210,9 +211,8 @@ impl fmt::Display for SoftNvmeOptions {
         if self.mdts != usual.mdts {
             write!(f, ",mdts={}", self.mdts)?;
         }
-        if self.volatile_write_cache == self.profile.cache_protected {
-            let cache = if self.volatile_write_cache { "on" } else { "off" };
-            write!(f, ",cache={cache}")?;
+        if self.volatile_write_cache != self.usual_cache() {
+            f.write_str(if self.volatile_write_cache { ",cache=on" } else { ",cache=off" })?;
         }
         if self.trap_doorbells {
             f.write_str(",doorbells=trapped")?;
@@ -220,14 +220,21 @@ impl fmt::Display for SoftNvmeOptions {
         if !self.serial.is_empty() {
             write!(f, ",serial={}", quote(&self.serial))?;
         }
-        if !self.profile.is_none() {
+        if self.profile != usual.profile {
             write!(f, ",{}", self.profile)?;
         }
-        match self.faults.to_string() {
-            text if text.is_empty() => Ok(()),
-            text => write!(f, ",{text}"),
+        if self.faults != usual.faults {
+            write!(f, ",{}", self.faults)?;
         }
+        Ok(())
     }
+}
+
+fn unknown(key: &str) -> Error {
+    let own = "size, block, medium, queues, entries, mdts, cache, doorbells, serial, profile";
+    let (profile, faults) = (Profile::KEYS.join(", "), Plan::KEYS.join(", "));
+    invalid(format!("option {key} of softnvme: there is none"))
+        .hint(format!("known are {own}; of a profile {profile}; of faults {faults}"))
 }
 
 fn invalid(context: String) -> Error {
@@ -374,11 +381,13 @@ mod tests {
             "size=1GiB+2GiB,block=4096",
             "size=8MiB+1TiB,block=512+4096,medium=ram+null",
             "size=1GiB,medium=file:/a\\,b\\+c\\\\d",
-            "size=64MiB,queues=4,entries=64,mdts=8,cache=on,doorbells=trapped,serial=S\\,1",
-            "size=1GiB,profile=tlc",
+            "size=1GiB,medium=file:/x,cache=off",
+            "size=1GiB,profile=tlc,read_us=40",
             "size=1GiB,profile=qlc,read_us=40,seed=3,read_error_rate=0.5,remove_after=9",
             "size=1GiB,cache=off,profile=qlc",
             "size=1GiB,cache=on,profile=tlc,timeout_after=1",
+            "size=1GiB,seed=7,read_error_rate=0.01,remove_after=100",
+            "size=64MiB,queues=4,entries=64,mdts=8,cache=on,doorbells=trapped,serial=S\\,1",
         ] {
             let options = SoftNvmeOptions::parse(text).unwrap();
             assert_eq!(options.to_string(), text);
@@ -388,9 +397,8 @@ mod tests {
         assert_eq!(short.to_string(), "size=1GiB,block=4096,medium=null");
         assert_eq!(SoftNvmeOptions::parse("").unwrap(), SoftNvmeOptions::default());
         let cached = |text: &str| SoftNvmeOptions::parse(text).unwrap().volatile_write_cache;
-        assert!(
-            cached("profile=qlc") && !cached("profile=qlc,cache=off") && !cached("profile=tlc")
-        );
+        assert!(cached("profile=qlc") && cached("medium=file:/x"));
+        assert!(!cached("profile=qlc,cache=off") && !cached("profile=tlc"));
         let file = SoftNvmeOptions::parse("medium=file:/x").unwrap();
         assert_eq!(file.namespaces[0].size_bytes, 0, "the file's size");
     }
@@ -399,6 +407,10 @@ mod tests {
     fn refuses_the_rest() {
         for (text, named) in [
             ("colour=red", "colour"),
+            ("profile=tape", "tape"),
+            ("profile=tlc,dies=0", "dies"),
+            ("read_us=5", "read_us"),
+            ("read_error_rate=2", "read_error_rate"),
             ("size", "size"),
             ("size=1,size=2", "size"),
             ("size=x", "size"),
@@ -419,10 +431,6 @@ mod tests {
             ("mdts=11", "mdts"),
             ("cache=maybe", "cache"),
             ("doorbells=bell", "doorbells"),
-            ("profile=sata", "sata"),
-            ("read_us=5", "read_us"),
-            ("profile=tlc,dies=0", "dies"),
-            ("drop_rate=2", "drop_rate"),
             ("serial=with blank", "serial"),
             ("serial=123456789012345678901", "serial"),
         ] {

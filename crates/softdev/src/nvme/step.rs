@@ -10,6 +10,7 @@ use qpair_pci::Stepped;
 use super::admin::Answer;
 use super::device::SoftNvme;
 use super::events::Event;
+use super::fate::End;
 use super::queue::{CompletionQueue, Pair, Side, SubmissionQueue, Unreachable};
 
 /// A number of a queue pair.
@@ -35,10 +36,14 @@ impl Slot {
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ran {
-    progress: bool,
+pub(crate) struct Ran {
+    pub(crate) progress: bool,
     /// There is something left to do.
-    again: bool,
+    pub(crate) again: bool,
+    /// When the first command that waits is due.
+    pub(crate) due_ns: Option<u64>,
+    /// The drive comes to this, once the queue's lock is free.
+    pub(crate) end: Option<End>,
 }
 
 impl SoftNvme {
@@ -64,7 +69,10 @@ impl SoftNvme {
         if ran.again {
             slot.call_attention();
         }
-        Stepped { progress: ran.progress, due: None }
+        if let Some(end) = ran.end {
+            self.come_to(end);
+        }
+        Stepped { progress: ran.progress, due: ran.due_ns.map(|at_ns| self.instant(at_ns)) }
     }
 
     #[inline]
@@ -85,7 +93,7 @@ impl SoftNvme {
         };
         let mut ran = ran.unwrap_or_else(|Unreachable| {
             self.set_status(CSTS_FATAL, CSTS_FATAL);
-            Ran { progress: true, again: false }
+            Ran { progress: true, ..Ran::default() }
         });
         if completion.vector.is_some() {
             if let Some(vector) = completion.take_signal(heads) {
@@ -117,6 +125,9 @@ impl SoftNvme {
     ) -> Result<Ran, Unreachable> {
         let Side { submission: Some(queue), tools, .. } = side else { return Ok(Ran::default()) };
         let pending = self.pending(queue, tail);
+        if !self.is_plain() {
+            return self.run_timed(number, pending, side, completion);
+        }
         let (room, wrong) = completion.room(pending, || self.doorbell(queue.cq, true));
         if wrong {
             self.happened(Event::InvalidDoorbell);
@@ -128,7 +139,7 @@ impl SoftNvme {
             let status = target.execute(&command, tools);
             completion.post(number, queue.head, command.cid(), status, 0)?;
         }
-        Ok(Ran { progress: now > 0, again: now < pending })
+        Ok(Ran { progress: now > 0, again: now < pending, ..Ran::default() })
     }
 
     fn run_admin(
@@ -202,6 +213,14 @@ impl SoftNvme {
         let is_still = own.side.submission.as_ref().is_some_and(|queue| queue.cq == cq);
         let completion = if is_still { other.completion.as_mut() } else { None };
         Some(work(&mut own.side, completion))
+    }
+
+    #[cold]
+    fn come_to(&self, end: End) {
+        match end {
+            End::Removed => self.remove(),
+            End::PowerCut => self.power_cut(self.faults().plan().seed),
+        }
     }
 
     /// Something happened that the driver may want to hear of.

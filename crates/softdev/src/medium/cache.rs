@@ -1,0 +1,170 @@
+//! A volatile write cache, as far as it can be seen: what was not flushed can be lost with the power.
+//!
+//! The medium always has the newest bytes. Kept beside it is what stable storage would have: for each sector that was written since
+//! it was last made durable, the content before. A flush forgets that; a loss of power puts it back, for each sector or not. What a
+//! drive has no room for it writes to stable storage, so the number of sectors is bounded: the oldest are forgotten first.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Medium, MediumResult};
+
+/// Parts with a lock each, so that queues seldom wait for each other.
+const SHARDS: u64 = 16;
+/// Sectors that lie together are in one part.
+const RUN_SECTORS: u64 = 64;
+/// Ranges longer than this go to stable storage at once.
+pub(crate) const RANGE_BYTES_MAX: u64 = 8 << 20;
+
+#[derive(Debug)]
+pub(crate) struct WriteCache {
+    shards: Vec<Mutex<Shard>>,
+    sector_shift: u32,
+    /// Most sectors of a part.
+    sectors_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// What stable storage has of sectors that were written since.
+    stable: HashMap<u64, Box<[u8]>>,
+    /// Sectors in the order in which they came; those forgotten meanwhile also.
+    order: VecDeque<u64>,
+    /// Memory to use again.
+    spare: Vec<Box<[u8]>>,
+}
+
+impl Shard {
+    fn forget(&mut self, sector: u64) {
+        self.spare.extend(self.stable.remove(&sector));
+    }
+
+    fn forget_all(&mut self) {
+        self.spare.extend(self.stable.drain().map(|(_, bytes)| bytes));
+        self.order.clear();
+    }
+}
+
+impl WriteCache {
+    /// A cache of `size_bytes` for sectors of `1 << sector_shift` bytes.
+    pub(crate) fn new(size_bytes: u64, sector_shift: u32) -> Self {
+        let sectors_max = ((size_bytes >> sector_shift) / SHARDS).max(1) as usize;
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, sector_shift, sectors_max }
+    }
+
+    fn shard(&self, sector: u64) -> Option<MutexGuard<'_, Shard>> {
+        let shard = self.shards.get((sector / RUN_SECTORS % SHARDS) as usize)?;
+        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn sectors(&self, at: u64, len: u64) -> std::ops::Range<u64> {
+        at >> self.sector_shift..(at + len) >> self.sector_shift
+    }
+
+    /// Before a range is written: remembers what stable storage has.
+    pub(crate) fn keep(&self, medium: &Medium, at: u64, len: u64) -> MediumResult {
+        for sector in self.sectors(at, len) {
+            let Some(mut shard) = self.shard(sector) else { continue };
+            if shard.stable.contains_key(&sector) {
+                continue;
+            }
+            while shard.order.len() >= self.sectors_max {
+                if let Some(oldest) = shard.order.pop_front() {
+                    shard.forget(oldest);
+                }
+            }
+            let new = || vec![0; 1 << self.sector_shift].into_boxed_slice();
+            let mut bytes = shard.spare.pop().unwrap_or_else(new);
+            medium.read_bytes(sector << self.sector_shift, &mut bytes)?;
+            shard.stable.insert(sector, bytes);
+            shard.order.push_back(sector);
+        }
+        Ok(())
+    }
+
+    /// After a range went to stable storage.
+    pub(crate) fn forget(&self, at: u64, len: u64) {
+        let sectors = self.sectors(at, len);
+        if len <= RANGE_BYTES_MAX {
+            for sector in sectors {
+                if let Some(mut shard) = self.shard(sector) {
+                    shard.forget(sector);
+                }
+            }
+            return;
+        }
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.stable.retain(|sector, _| !sectors.contains(sector));
+        }
+    }
+
+    /// After everything went to stable storage.
+    pub(crate) fn forget_all(&self) {
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).forget_all();
+        }
+    }
+
+    /// The power fails: of each sector that is not on stable storage, chance decides whether it got there.
+    pub(crate) fn lose(&self, medium: &Medium, seed: u64) -> MediumResult {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (sector, bytes) in &shard.stable {
+                // By the sector's own chance: the order of the map must not matter.
+                let mixed = seed ^ sector.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                if fastrand::Rng::with_seed(mixed).bool() {
+                    medium.write_bytes(sector << self.sector_shift, bytes)?;
+                }
+            }
+            shard.forget_all();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::medium::MediumOptions;
+
+    #[test]
+    fn what_was_flushed_stays_and_the_rest_is_lost_by_chance() {
+        let (medium, _) = Medium::open(&MediumOptions::Ram, 1 << 20).unwrap();
+        let cache = WriteCache::new(1 << 20, 9);
+        let write = |sector: u64, value: u8| {
+            cache.keep(&medium, sector << 9, 512).unwrap();
+            medium.write_bytes(sector << 9, &[value; 512]).unwrap();
+        };
+        (0..200).for_each(|sector| write(sector, 1));
+        cache.forget_all();
+        (100..200).for_each(|sector| write(sector, 2));
+        (100..200).for_each(|sector| write(sector, 3));
+        cache.forget(150 << 9, 50 << 9);
+        cache.lose(&medium, 7).unwrap();
+        let value = |sector: u64| {
+            let mut bytes = [0; 512];
+            medium.read_bytes(sector << 9, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == bytes[0]), "torn");
+            bytes[0]
+        };
+        assert!((0..100).all(|sector| value(sector) == 1));
+        assert!((150..200).all(|sector| value(sector) == 3));
+        let lost = (100..150).filter(|sector| value(*sector) == 1).count();
+        assert!((100..150).all(|sector| matches!(value(sector), 1 | 3)));
+        assert!((10..40).contains(&lost), "{lost} of 50");
+    }
+
+    #[test]
+    fn the_oldest_go_to_stable_storage_when_it_is_full() {
+        let (medium, _) = Medium::open(&MediumOptions::Ram, 8 << 20).unwrap();
+        let cache = WriteCache::new(64 << 10, 9);
+        for sector in 0..10_000 {
+            cache.keep(&medium, sector << 9, 512).unwrap();
+        }
+        let kept: usize = cache.shards.iter().map(|shard| shard.lock().unwrap().stable.len()).sum();
+        assert!(kept <= 128, "{kept}");
+        assert!(cache.shard(9_999).unwrap().stable.contains_key(&9_999));
+    }
+}
