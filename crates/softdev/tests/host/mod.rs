@@ -1,6 +1,7 @@
 //! A driver of a few lines, for tests of a controller: memory at an address of its own, queues in it, and commands one at a time or in
 //! numbers. It checks what it is told of phases and heads.
 #![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 use std::sync::Arc;
 
