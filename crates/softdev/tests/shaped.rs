@@ -264,7 +264,7 @@ fn a_profile_changes_no_data() {
     for profile in ["tlc", "qlc", "optane", "qlc,slc_cache=0,dram_cache=0", "tlc,suspend_us=5"] {
         let mut host = Host::new(&format!("size=8MiB,profile={profile}"));
         let mut queue = host.queue(1, 64, None);
-        let mut model = vec![0_u8; 64];
+        let mut model = [0_u8; 64];
         let mut rng = fastrand::Rng::with_seed(11);
         for _ in 0..20 {
             // Sixteen at a time, on blocks that do not meet.
