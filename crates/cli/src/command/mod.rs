@@ -19,6 +19,7 @@ mod get;
 mod load;
 mod log;
 mod man;
+mod nvme;
 mod put;
 mod repair;
 mod scan;
@@ -52,6 +53,7 @@ pub(crate) enum Command {
     Drop(drop::Drop),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
+    Nvme(nvme::Nvme),
     Study(study::Study),
     Advise(advise::Advise),
     Man(man::Man),
@@ -77,6 +79,7 @@ impl Command {
             Self::Drop(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Doctor(command) => command.run(),
+            Self::Nvme(command) => command.run(),
             Self::Study(command) => command.run(),
             Self::Advise(command) => command.run(),
             Self::Man(command) => command.run(crate::Arguments::command()),

@@ -4,6 +4,7 @@
 //! - What is on a drive is not looked at here: whoever binds has made sure that nobody uses it.
 
 use std::io;
+use std::path::PathBuf;
 
 use qpair_block::{Error, ErrorKind, Result};
 
@@ -19,6 +20,12 @@ pub struct Outcome {
     pub before: Option<String>,
     /// The driver that has it now.
     pub now: Option<String>,
+}
+
+/// The files through which programs reach a function that vfio-pci has: whoever may read and write them may drive it.
+#[must_use]
+pub fn access_files(root: &Root, function: &Function) -> Vec<PathBuf> {
+    vfio::files_of(root, function).into_iter().map(|path| root.path(path)).collect()
 }
 
 /// Gives a function to the driver vfio-pci, and so to programs. One that it has already stays as it is.

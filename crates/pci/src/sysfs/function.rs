@@ -54,6 +54,26 @@ pub struct Node {
     pub partitions: Vec<String>,
 }
 
+impl Node {
+    /// Whether the kernel or a program has claimed it or a part of it for itself: a mount, a swap space, a layer above, a program that
+    /// opened it exclusively. Only root learns that.
+    #[must_use]
+    pub fn is_claimed(&self, root: &Root) -> bool {
+        use std::os::unix::fs::OpenOptionsExt;
+        let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
+        let all = std::iter::once(&self.name).chain(&self.partitions);
+        let mut opened = all.map(|name| {
+            let path = root.path(format!("/dev/{name}"));
+            std::fs::OpenOptions::new().read(true).custom_flags(exclusive).open(path)
+        });
+        opened.any(|opened| {
+            opened.is_err_and(|error| {
+                error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error())
+            })
+        })
+    }
+}
+
 impl Neighbour {
     /// Whether the group cannot be given to a program as long as this one stays with its driver.
     #[must_use]

@@ -108,14 +108,15 @@ pub(super) fn group_path(group: u32) -> String {
     format!("/dev/vfio/{group}")
 }
 
+/// The files through which a function is reached.
+pub(crate) fn files_of(root: &Root, function: &Function) -> Vec<String> {
+    let group = function.iommu_group.map(group_path).filter(|path| root.exists(path));
+    group.into_iter().chain(iommufd::file_of(root, function.address)).collect()
+}
+
 /// The processes that have a function open, or another of its group, as far as this process may see: "process 12 (name)".
 pub(crate) fn who_has(root: &Root, function: &Function) -> Option<String> {
-    let files: Vec<String> = function
-        .iommu_group
-        .map(group_path)
-        .into_iter()
-        .chain(iommufd::file_of(root, function.address))
-        .collect();
+    let files = files_of(root, function);
     let is_open = |pid: &str| {
         let fds = format!("/proc/{pid}/fd");
         root.names(&fds).iter().any(|fd| {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use qpair_block::Result;
 
-pub(crate) use check::{check_driver, check_iommu, who_has};
+pub(crate) use check::{check_driver, check_iommu, files_of, who_has};
 
 use crate::function::PciFunction;
 use crate::sysfs::{Function, PciAddress, Root};

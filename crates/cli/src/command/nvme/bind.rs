@@ -1,0 +1,135 @@
+//! `qpair nvme bind`.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use clap::Args;
+use qpair_pci::sysfs::{self, Function, PciAddress, Root};
+
+use super::on_it::reasons;
+use super::{controller_at, parse_address};
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+
+/// Take NVMe drives from the kernel, for the driver in this program
+///
+/// Gives them to the kernel's driver vfio-pci. A drive that is mounted, held, partitioned or swap is refused; what is on
+/// a drive is not touched. Lasts until qpair nvme unbind or the next start of the machine.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sudo qpair nvme bind 0000:3b:00.0
+  sudo qpair nvme bind 0000:3b:00.0 0000:3c:00.0 --owner \"$USER\"
+
+Undo: sudo qpair nvme unbind 0000:3b:00.0")]
+pub(crate) struct Bind {
+    /// Which, as qpair nvme list shows them
+    #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    addresses: Vec<PciAddress>,
+
+    /// Take them although they are in use: mounted file systems are cut off
+    #[arg(long)]
+    force: bool,
+
+    /// Let this user drive them without being root: a name or number
+    #[arg(long, value_name = "USER", value_parser = parse_user)]
+    owner: Option<u32>,
+}
+
+impl Bind {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let root = Root::system();
+        // All are looked at before the first is touched.
+        for address in &self.addresses {
+            let function = controller_at(&root, *address)?;
+            let reasons = reasons(&function);
+            if !reasons.is_empty() && !self.force {
+                let message = format!("{address} is in use: {}", reasons.join("; "));
+                return Err(Failure::new(Exit::Failed, message)
+                    .hint("unmount it, swapoff, or take the layers above apart; --force takes it all the same"));
+            }
+        }
+        let mut out = Output::new();
+        for address in &self.addresses {
+            self.bind(&root, *address, &mut out)?;
+        }
+        out.finish()?;
+        for address in &self.addresses {
+            let function = Function::read(&root, *address)?;
+            for other in function.in_the_way() {
+                let driver = other.driver.as_deref().unwrap_or("none");
+                eprintln!(
+                    "qpair: note: {address} cannot be used yet: {} (driver {driver}) is in its IOMMU group, and would have to leave its driver too",
+                    other.address
+                );
+            }
+        }
+        Ok(Exit::Done)
+    }
+
+    fn bind(&self, root: &Root, address: PciAddress, out: &mut Output) -> Result<()> {
+        let outcome = sysfs::bind(root, address)?;
+        let function = Function::read(root, address)?;
+        let files = sysfs::access_files(root, &function);
+        if let Some(owner) = self.owner {
+            files.iter().try_for_each(|file| give(file, owner))?;
+        }
+        let before = match outcome.before.as_deref() {
+            Some(sysfs::VFIO_PCI) => "as before".to_owned(),
+            Some(driver) => format!("{driver} had it"),
+            None => "no driver had it".to_owned(),
+        };
+        out.line(format!("{address} is bound to {} ({before})", sysfs::VFIO_PCI))?;
+        out.line(format!(
+            "  device: nvme:{address}/nsN, and qpair nvme identify {address} says which N"
+        ))?;
+        if self.owner.is_none() {
+            for file in &files {
+                let file = file.display();
+                out.line(format!("  for others than root: sudo chown USER {file}"))?;
+            }
+        }
+        out.line(format!("  undo: sudo qpair nvme unbind {address}"))
+    }
+}
+
+fn give(file: &Path, owner: u32) -> Result<()> {
+    chown(file, Some(owner), None)
+        .map_err(|error| Failure::io(&error, format!("giving {} to its owner", file.display())))
+}
+
+/// A user's number, of that or of a name in /etc/passwd.
+fn parse_user(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    user_in(&users, text)
+        .ok_or_else(|| format!("no user {text} in /etc/passwd; give the number: id -u {text}"))
+}
+
+fn user_in(users: &str, name: &str) -> Option<u32> {
+    let mut fields = users.lines().map(|line| line.split(':'));
+    fields.find_map(|mut fields| {
+        let is_it = fields.next() == Some(name);
+        is_it.then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users() {
+        let users = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000::/home/ada:/bin/sh\nbad:x\n";
+        assert_eq!(user_in(users, "ada"), Some(1000));
+        assert_eq!(
+            (user_in(users, "bad"), user_in(users, "ad"), user_in("", "ada")),
+            (None, None, None)
+        );
+        assert_eq!(parse_user("12"), Ok(12));
+        assert!(parse_user("nobody-of-this-name").unwrap_err().contains("id -u"));
+    }
+}

@@ -1,0 +1,61 @@
+//! `qpair nvme list|bind|unbind|identify|format-check`.
+
+mod bind;
+mod list;
+mod on_it;
+mod unbind;
+
+use clap::{Args, Subcommand};
+use qpair_pci::sysfs::{Function, PciAddress, Root};
+
+use crate::failure::{Exit, Failure, Result};
+
+/// NVMe drives for the driver in this program: list, bind, unbind, identify, check formats
+///
+/// A drive that the kernel's driver vfio-pci has is driven by this program itself: nvme:ADDRESS/nsN is a device wherever
+/// a file could stand. An IOMMU is needed. The kernel's block devices of that drive are gone until it is unbound.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example, from the kernel's driver to this one and back:
+  qpair nvme list
+  sudo qpair nvme bind 0000:3b:00.0 --owner \"$USER\"
+  qpair nvme identify 0000:3b:00.0
+  qpair bench peak nvme:0000:3b:00.0/ns1
+  sudo qpair nvme unbind 0000:3b:00.0")]
+pub(crate) struct Nvme {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    List(list::List),
+    Bind(bind::Bind),
+    Unbind(unbind::Unbind),
+}
+
+impl Nvme {
+    pub(crate) fn run(self) -> Result<Exit> {
+        match self.what {
+            What::List(command) => command.run(),
+            What::Bind(command) => command.run(),
+            What::Unbind(command) => command.run(),
+        }
+    }
+}
+
+/// An address as an argument.
+fn parse_address(text: &str) -> Result<PciAddress, String> {
+    text.parse().map_err(|error: qpair::block::Error| error.to_string())
+}
+
+/// The NVMe controller at an address.
+fn controller_at(root: &Root, address: PciAddress) -> Result<Function> {
+    let function = Function::read(root, address)?;
+    if function.is_nvme() {
+        return Ok(function);
+    }
+    let class = function.class;
+    Err(Failure::usage(format!("{address} is no NVMe controller (class {class:06x})"))
+        .hint("qpair nvme list shows those that are"))
+}

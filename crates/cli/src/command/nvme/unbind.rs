@@ -1,0 +1,45 @@
+//! `qpair nvme unbind`.
+
+use clap::Args;
+use qpair_pci::sysfs::{self, PciAddress, Root};
+
+use super::{controller_at, parse_address};
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+
+/// Give NVMe drives back to the kernel's driver
+///
+/// Its block devices are there again a moment later. A drive that a program uses is refused.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  sudo qpair nvme unbind 0000:3b:00.0")]
+pub(crate) struct Unbind {
+    /// Which, as qpair nvme list shows them
+    #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    addresses: Vec<PciAddress>,
+}
+
+impl Unbind {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let root = Root::system();
+        let mut out = Output::new();
+        for address in self.addresses {
+            controller_at(&root, address)?;
+            match sysfs::unbind(&root, address)?.now {
+                Some(driver) => {
+                    out.line(format!("{address} is with the kernel's driver {driver} again"))?;
+                }
+                None => {
+                    out.finish()?;
+                    let message =
+                        format!("{address} is free of {}, and no driver took it", sysfs::VFIO_PCI);
+                    return Err(Failure::new(Exit::Failed, message)
+                        .hint("sudo modprobe nvme; then it takes it by itself"));
+                }
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}

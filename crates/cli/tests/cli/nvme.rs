@@ -1,0 +1,43 @@
+//! `qpair nvme` on the machine that the tests run on, whatever it is: nothing here changes it.
+
+use serde_json::Value;
+
+use crate::harness::Directory;
+
+#[test]
+fn lists_what_there_is() {
+    let directory = Directory::new();
+    let out = directory.run("nvme list --json").done();
+    let all: Value = serde_json::from_str(&out).unwrap();
+    let all = all.as_array().unwrap();
+    let text = directory.run("nvme list").done();
+    if all.is_empty() {
+        assert_eq!(text, "no NVMe controllers\n");
+    }
+    for function in all {
+        assert!(text.contains(function["address"].as_str().unwrap()), "{text}");
+        assert!(function["class"].as_str().unwrap().starts_with("0108"), "{out}");
+    }
+}
+
+#[test]
+fn words_that_name_no_drive() {
+    let directory = Directory::new();
+    for command in ["bind", "unbind"] {
+        directory.run(&format!("nvme {command}")).failed(2, &["ADDRESS"]);
+        let run = directory.run(&format!("nvme {command} /dev/nvme0"));
+        run.failed(2, &["no address of a PCI function", "0000:3b:00.0"]);
+        let run = directory.run(&format!("nvme {command} fffe:00:00.0"));
+        run.failed(3, &["no PCI function fffe:00:00.0", "hint: qpair nvme list"]);
+    }
+    let run = directory.run("nvme bind 0000:3b:00.0 --owner nobody-of-this-name");
+    run.failed(2, &["no user nobody-of-this-name"]);
+}
+
+#[test]
+fn help_says_how_to_undo() {
+    let directory = Directory::new();
+    let out = directory.run("nvme bind --help").done();
+    assert!(out.contains("Undo: sudo qpair nvme unbind"), "{out}");
+    assert!(directory.run("nvme --help").done().contains("identify"));
+}
