@@ -1,4 +1,34 @@
 //! The NVMe driver: controllers, their queues, and namespaces as block devices. It has no unsafe code: see `qpair-pci` for access to devices.
+//!
+//! - [`Controller`]: a controller that this program drives, over any [`qpair_pci::PciFunction`].
+//! - [`NvmeDevice`]: one of its namespaces as a block device; each channel has a queue pair of its own.
+//! - [`NvmeAddress`]: how people name a controller and a namespace.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
+#![allow(dead_code, reason = "time-outs and resets, which use it, come next")]
+
+mod address;
+mod admin;
+mod channel;
+mod controller;
+mod core;
+mod device;
+mod identify;
+mod line;
+mod maps;
+mod memory;
+mod options;
+mod registers;
+mod rings;
+mod slots;
+mod state;
+mod status;
+mod transfer;
+mod wait;
+
+pub use address::{NvmeAddress, NvmeTarget};
+pub use controller::{Controller, ControllerInfo};
+pub use device::NvmeDevice;
+pub use identify::NamespaceInfo;
+pub use options::{ControllerOptions, WaitMode};

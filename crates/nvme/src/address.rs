@@ -1,0 +1,205 @@
+//! How people name a controller and a namespace on it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use crate::options::{ControllerOptions, WaitMode};
+
+/// Where a controller is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NvmeTarget {
+    /// A PCI function of this machine, as sysfs writes it: `0000:3b:00.0`.
+    Pci(String),
+    /// A controller that another process serves over vfio-user, by its socket.
+    VfioUser(PathBuf),
+}
+
+/// A controller, how it is driven, and a namespace on it: `[wait=poll|sleep[,queue_entries=N][,timeout_ms=N]:]ADDRESS[/nsN]`, with
+/// ADDRESS a PCI address or `vfio-user:PATH`. What is last in a socket's path and reads `nsN` is the namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NvmeAddress {
+    /// How channels wait; `None`: as the driver does by itself.
+    pub wait: Option<WaitMode>,
+    /// Entries of each I/O queue.
+    pub queue_entries: Option<u32>,
+    /// How long a command may take, ms.
+    pub timeout_ms: Option<u32>,
+    /// Where the controller is.
+    pub target: NvmeTarget,
+    /// The namespace; `None`: the only one that is there.
+    pub nsid: Option<u32>,
+}
+
+const FORM: &str = "write [wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
+
+fn invalid(context: String) -> Error {
+    Error::new(ErrorKind::Invalid, context).hint(FORM)
+}
+
+impl NvmeAddress {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut address = Self {
+            wait: None,
+            queue_entries: None,
+            timeout_ms: None,
+            target: NvmeTarget::Pci(String::new()),
+            nsid: None,
+        };
+        let rest = match text.split_once(':') {
+            Some((options, rest)) if options.contains('=') => {
+                options.split(',').try_for_each(|option| address.set(option))?;
+                rest
+            }
+            _ => text,
+        };
+        let (place, nsid) = split_namespace(rest)?;
+        address.nsid = nsid;
+        address.target = match place.strip_prefix("vfio-user:") {
+            Some("") => return Err(invalid(format!("'{text}' names no socket"))),
+            Some(path) => NvmeTarget::VfioUser(path.into()),
+            None => NvmeTarget::Pci(pci_address(place).ok_or_else(|| {
+                invalid(format!("'{place}' is neither a PCI address nor vfio-user:PATH"))
+            })?),
+        };
+        Ok(address)
+    }
+
+    /// The options of the driver that it asks for.
+    #[must_use]
+    pub fn options(&self) -> ControllerOptions {
+        let defaults = ControllerOptions::default();
+        ControllerOptions {
+            wait: self.wait.unwrap_or(defaults.wait),
+            queue_entries: self.queue_entries,
+            timeout_ms: self.timeout_ms.unwrap_or(defaults.timeout_ms),
+            ..defaults
+        }
+    }
+
+    fn set(&mut self, option: &str) -> Result<()> {
+        let number = |name: &str, value: &str, least: u32, most: u32| {
+            value.parse().ok().filter(|it| (least..=most).contains(it)).map(Some).ok_or_else(|| {
+                invalid(format!("{name}={value}: a number from {least} to {most} is needed"))
+            })
+        };
+        match option.split_once('=') {
+            Some(("wait", "poll")) => self.wait = Some(WaitMode::Poll),
+            Some(("wait", "sleep")) => self.wait = Some(WaitMode::Sleep),
+            Some(("wait", other)) => return Err(invalid(format!("wait={other}: poll or sleep"))),
+            Some((name @ "queue_entries", value)) => {
+                self.queue_entries = number(name, value, 2, 65536)?;
+            }
+            Some((name @ "timeout_ms", value)) => {
+                let (least, most) =
+                    (ControllerOptions::TIMEOUT_MS_MIN, ControllerOptions::TIMEOUT_MS_MAX);
+                self.timeout_ms = number(name, value, least, most)?;
+            }
+            _ => return Err(invalid(format!("the NVMe driver has no option '{option}'"))),
+        }
+        Ok(())
+    }
+}
+
+/// Takes `/nsN` off the end.
+fn split_namespace(text: &str) -> Result<(&str, Option<u32>)> {
+    let Some((place, digits)) = text.rsplit_once("/ns") else { return Ok((text, None)) };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok((text, None));
+    }
+    match digits.parse() {
+        Ok(nsid @ 1..=0xFFFF_FFFE) => Ok((place, Some(nsid))),
+        _ => Err(invalid(format!("'/ns{digits}' is no namespace"))),
+    }
+}
+
+/// `DDDD:BB:DD.F` in small letters, of that or of `BB:DD.F`.
+fn pci_address(text: &str) -> Option<String> {
+    let hex = |digits: &str, len: usize, most: u32| {
+        let number = u32::from_str_radix(digits, 16).ok()?;
+        let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (plain && digits.len() == len && number <= most).then_some(number)
+    };
+    let parts: Vec<&str> = text.split(':').collect();
+    let (domain, bus, device) = match parts[..] {
+        [domain, bus, device] => (hex(domain, 4, 0xFFFF)?, bus, device),
+        [bus, device] => (0, bus, device),
+        _ => return None,
+    };
+    let (device, function) = device.split_once('.')?;
+    let (bus, device, function) = (hex(bus, 2, 0xFF)?, hex(device, 2, 0x1F)?, hex(function, 1, 7)?);
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
+}
+
+impl fmt::Display for NvmeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut options = Vec::new();
+        options.extend(self.wait.map(|wait| format!("wait={wait}")));
+        options.extend(self.queue_entries.map(|entries| format!("queue_entries={entries}")));
+        options.extend(self.timeout_ms.map(|ms| format!("timeout_ms={ms}")));
+        if !options.is_empty() {
+            write!(f, "{}:", options.join(","))?;
+        }
+        match &self.target {
+            NvmeTarget::Pci(address) => f.write_str(address)?,
+            NvmeTarget::VfioUser(path) => write!(f, "vfio-user:{}", path.display())?,
+        }
+        match self.nsid {
+            Some(nsid) => write!(f, "/ns{nsid}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_as_written() {
+        for text in [
+            "0000:3b:00.0",
+            "0000:3b:00.0/ns3",
+            "vfio-user:/run/x.sock",
+            "vfio-user:/run/x.sock/ns1",
+            "wait=sleep:0000:3b:00.0",
+            "wait=poll,queue_entries=256,timeout_ms=500:vfio-user:/run/a:b=c/ns7",
+            "vfio-user:ns/nsx",
+        ] {
+            assert_eq!(NvmeAddress::parse(text).unwrap().to_string(), text);
+        }
+        let short = NvmeAddress::parse("3B:1f.7").unwrap();
+        assert_eq!(short.target, NvmeTarget::Pci("0000:3b:1f.7".into()));
+        assert_eq!((short.nsid, short.wait), (None, None));
+        let sleepy = NvmeAddress::parse("wait=sleep,timeout_ms=50:3b:00.0").unwrap().options();
+        assert_eq!((sleepy.wait, sleepy.timeout_ms), (WaitMode::Sleep, 50));
+    }
+
+    #[test]
+    fn refuses_what_is_none() {
+        for text in [
+            "",
+            "/dev/nvme0n1",
+            "0000:3b:20.0",
+            "0000:3b:00.8",
+            "3b:00",
+            "+000:3b:00.0",
+            "vfio-user:",
+            "0000:3b:00.0/ns0",
+            "0000:3b:00.0/ns4294967295",
+            "0000:3b:00.0/ns99999999999",
+            "wait=doze:0000:3b:00.0",
+            "queue_entries=1:0000:3b:00.0",
+            "depth=4:0000:3b:00.0",
+            "wait=poll,:0000:3b:00.0",
+        ] {
+            let error = NvmeAddress::parse(text).unwrap_err();
+            assert_eq!((error.kind(), error.way_out()), (ErrorKind::Invalid, Some(FORM)), "{text}");
+        }
+    }
+}

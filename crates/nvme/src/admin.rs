@@ -1,0 +1,175 @@
+//! The admin queue: commands as tickets, so that nobody has to wait with a lock held.
+//!
+//! Invariants:
+//! - a slot's number is its command's identifier; a slot is taken again only after its command has completed and the outcome was
+//!   fetched, or after the rings were reset;
+//! - all commands have fewer slots than the rings have entries.
+
+use std::time::{Duration, Instant};
+
+use qpair_nvme_wire::{Command, Status};
+
+use crate::rings::{Rings, Words};
+
+/// Entries of the admin queues.
+pub(crate) const ENTRIES: u32 = 64;
+const SLOTS: usize = 32;
+
+/// Names a command under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    slot: u16,
+    serial: u32,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its completion's dword 0.
+    Done(u32),
+    /// It failed.
+    Failed(Status),
+    /// The controller was reset meanwhile, or is gone.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Free,
+    /// Its owner will fetch the outcome.
+    Pending {
+        deadline: Option<Instant>,
+    },
+    /// Nobody will.
+    Unowned {
+        deadline: Option<Instant>,
+        is_event: bool,
+    },
+    Ended(Outcome),
+}
+
+pub(crate) struct AdminQueue {
+    rings: Rings,
+    slots: [Slot; SLOTS],
+    serials: [u32; SLOTS],
+    /// Asynchronous events that arrived and were not looked at.
+    events: Vec<u32>,
+    /// The event requests that came back.
+    events_ended: u32,
+}
+
+impl AdminQueue {
+    pub(crate) fn new(rings: Rings) -> Self {
+        Self {
+            rings,
+            slots: [Slot::Free; SLOTS],
+            serials: [0; SLOTS],
+            events: Vec::new(),
+            events_ended: 0,
+        }
+    }
+
+    pub(crate) fn rings(&mut self) -> &mut Rings {
+        &mut self.rings
+    }
+
+    /// Sends a command; `None` if too many are under way.
+    pub(crate) fn submit(&mut self, command: Command, timeout: Duration) -> Option<Ticket> {
+        let deadline = Instant::now().checked_add(timeout);
+        let slot = self.send(command, Slot::Pending { deadline })?;
+        Some(Ticket { slot, serial: self.serials[usize::from(slot)] })
+    }
+
+    /// Sends a command whose outcome nobody needs.
+    pub(crate) fn submit_unowned(&mut self, command: Command, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        self.send(command, Slot::Unowned { deadline, is_event: false }).is_some()
+    }
+
+    /// Sends an asynchronous event request.
+    pub(crate) fn submit_event_request(&mut self, command: Command) -> bool {
+        self.send(command, Slot::Unowned { deadline: None, is_event: true }).is_some()
+    }
+
+    fn send(&mut self, mut command: Command, state: Slot) -> Option<u16> {
+        let slot = self.slots.iter().position(|slot| matches!(slot, Slot::Free))?;
+        self.slots[slot] = state;
+        self.serials[slot] = self.serials[slot].wrapping_add(1);
+        command.set_cid(slot as u16);
+        self.rings.push(Words::of(&command));
+        // A controller that does not listen is found out by the time-out.
+        self.rings.kick();
+        Some(slot as u16)
+    }
+
+    /// Takes what has completed.
+    pub(crate) fn poll(&mut self) {
+        while let Some(taken) = self.rings.take() {
+            let Some(slot) = self.slots.get_mut(usize::from(taken.cid)) else { continue };
+            let outcome = match taken.status.is_success() {
+                true => Outcome::Done(taken.result),
+                false => Outcome::Failed(taken.status),
+            };
+            match *slot {
+                Slot::Pending { .. } => *slot = Slot::Ended(outcome),
+                Slot::Unowned { is_event, .. } => {
+                    *slot = Slot::Free;
+                    if let (true, Outcome::Done(event)) = (is_event, outcome) {
+                        self.events_ended += 1;
+                        self.events.push(event);
+                    }
+                }
+                // Completed without having been asked for: nobody is told.
+                Slot::Free | Slot::Ended(_) => {}
+            }
+        }
+        self.rings.release();
+    }
+
+    /// The outcome of a command, once; `None` while it is under way.
+    pub(crate) fn fetch(&mut self, ticket: Ticket) -> Option<Outcome> {
+        let slot = usize::from(ticket.slot);
+        if self.serials[slot] != ticket.serial {
+            return Some(Outcome::Lost);
+        }
+        match self.slots[slot] {
+            Slot::Ended(outcome) => {
+                self.slots[slot] = Slot::Free;
+                Some(outcome)
+            }
+            Slot::Pending { .. } => None,
+            Slot::Free | Slot::Unowned { .. } => Some(Outcome::Lost),
+        }
+    }
+
+    /// Whether a command has taken longer than it may.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.slots.iter().any(|slot| match slot {
+            Slot::Pending { deadline } | Slot::Unowned { deadline, .. } => {
+                deadline.is_some_and(|deadline| deadline <= now)
+            }
+            Slot::Free | Slot::Ended(_) => false,
+        })
+    }
+
+    /// The next event that arrived.
+    pub(crate) fn next_event(&mut self) -> Option<u32> {
+        self.events.pop()
+    }
+
+    /// Event requests that have to be sent again.
+    pub(crate) fn take_ended_event_requests(&mut self) -> u32 {
+        std::mem::take(&mut self.events_ended)
+    }
+
+    /// All commands are lost; the controller knows nothing of the rings any more.
+    pub(crate) fn lose_all(&mut self) {
+        for slot in &mut self.slots {
+            *slot = match *slot {
+                Slot::Pending { .. } | Slot::Ended(_) => Slot::Ended(Outcome::Lost),
+                Slot::Free | Slot::Unowned { .. } => Slot::Free,
+            };
+        }
+        self.rings.reset();
+    }
+}

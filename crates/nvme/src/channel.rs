@@ -1,0 +1,544 @@
+//! A channel: one thread's queue pair on a controller, for one namespace.
+//!
+//! Invariants:
+//! - `taken` requests were submitted and not returned: each is in a lead slot, or its completion is in `ended`;
+//! - a request's buffer is in its slot until the controller cannot touch it any more;
+//! - commands are pushed only while the queue is open (`is_open`); what comes while it is not is `held`.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use qpair_block::{
+    Arena, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, IoError, Op,
+    Request, Result, WaitOptions, WakeEvent,
+};
+use qpair_memory::SharedBytes;
+use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
+use qpair_nvme_wire::{Range, Status};
+use qpair_pci::Step;
+
+use crate::controller::Controller;
+use crate::device::Geometry;
+use crate::line::{self, Line};
+use crate::memory::QueueMemory;
+use crate::rings::{Rings, Words};
+use crate::slots::{NO_BOUNCE, Slots, Stage};
+use crate::state::Word;
+use crate::status::{cancelled, error_of};
+use crate::transfer::{BOUNCES, Layout, prps};
+use crate::wait::Bell;
+
+/// Slots for further commands of large requests.
+const SPARES: u32 = 32;
+/// Polls between two looks at the clock: at most, and by how much one that found nothing counts more.
+const POLLS: u32 = 1024;
+const EMPTY_POLL: u32 = 8;
+
+pub(crate) struct NvmeChannel {
+    pub(crate) rings: Rings,
+    pub(crate) slots: Slots,
+    /// The queue is there, and commands go into it.
+    pub(crate) is_open: bool,
+    pub(crate) taken: u32,
+    depth: u32,
+    /// The arena that was used last, and where it is for the controller.
+    last_arena: (u32, u64),
+    geometry: Geometry,
+    layout: Layout,
+    pub(crate) queue: u16,
+    pub(crate) stepper: Option<Arc<dyn Step>>,
+    /// Completions made without the controller.
+    pub(crate) ended: Vec<Completion>,
+    /// Leads that wait for a bounce buffer.
+    waiting: VecDeque<u16>,
+    free_bounces: Vec<u16>,
+    /// Leads that wait for the queue.
+    pub(crate) held: VecDeque<u16>,
+    /// The controller's state as this channel has seen it last.
+    pub(crate) seen: Word,
+    /// Time as this channel counts it.
+    pub(crate) epoch: u32,
+    polls_left: u32,
+    pub(crate) line: Line,
+    pub(crate) statistics: ChannelStatistics,
+    info: DeviceInfo,
+    arenas: Vec<(Arc<Arena>, u64)>,
+    pub(crate) wake: Option<Arc<WakeEvent>>,
+    pub(crate) bell: Bell,
+    pub(crate) controller: Arc<Controller>,
+}
+
+impl NvmeChannel {
+    pub(crate) fn open(
+        controller: &Arc<Controller>,
+        geometry: Geometry,
+        info: &DeviceInfo,
+        options: &ChannelOptions,
+    ) -> Result<Self> {
+        let entries_max = controller.queue_entries_max();
+        let slots = (options.depth + SPARES).min(entries_max - 1);
+        let entries = match controller.options.queue_entries {
+            Some(_) => entries_max,
+            None => slots + 1,
+        };
+        let rings_bytes = Rings::bytes_of(entries);
+        let layout = Layout::new(rings_bytes, slots as u16, geometry.piece_bytes_max);
+        let queue = line::Number::take(controller)?;
+        let memory = QueueMemory::new(&controller.maps, layout.len)?;
+        let rings = Rings::new(memory, controller.doorbells.of(queue.number()), entries);
+        let mut arenas = Arenas { controller, opened: Vec::new() };
+        for arena in &options.arenas {
+            arenas.open(arena)?;
+        }
+        let bell = Bell::new(controller, queue.number())?;
+        let mut channel = Self {
+            rings,
+            slots: Slots::new(options.depth as u16, (slots - options.depth) as u16),
+            is_open: false,
+            taken: 0,
+            depth: options.depth,
+            last_arena: (u32::MAX, 0),
+            geometry,
+            layout,
+            queue: queue.number(),
+            stepper: controller.stepper.clone(),
+            ended: Vec::with_capacity(options.depth as usize),
+            waiting: VecDeque::with_capacity(options.depth as usize),
+            free_bounces: (0..BOUNCES).rev().collect(),
+            held: VecDeque::with_capacity(options.depth as usize),
+            seen: controller.hub.state(),
+            epoch: 0,
+            polls_left: POLLS,
+            line: Line::new(controller),
+            statistics: ChannelStatistics::default(),
+            info: info.clone(),
+            arenas: arenas.keep(),
+            wake: options.wake.clone(),
+            bell,
+            controller: controller.clone(),
+        };
+        // From here on the channel itself gives back what it has.
+        queue.keep();
+        channel.open_queue()?;
+        Ok(channel)
+    }
+
+    /// What can be said of a request without the controller.
+    #[inline]
+    fn answer(&self, request: &Request) -> Option<std::result::Result<(), IoError>> {
+        if let Err(error) = self.info.check(request, self.geometry.size_bytes) {
+            return Some(Err(error));
+        }
+        match request.op {
+            Op::Read | Op::Write => None,
+            // What has completed is durable already.
+            Op::Flush => (!self.controller.limits.volatile_write_cache).then_some(Ok(())),
+            Op::Discard => {
+                (!self.controller.limits.deallocate).then_some(Err(IoError::UNSUPPORTED))
+            }
+            Op::WriteZeroes => {
+                (!self.controller.limits.write_zeroes).then_some(Err(IoError::UNSUPPORTED))
+            }
+        }
+    }
+
+    /// Where a buffer's arena is for the controller, if it is open to it.
+    #[inline]
+    fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
+        if self.last_arena.0 == arena_id {
+            return Some(self.last_arena.1);
+        }
+        let (_, iova) = *self.arenas.iter().find(|(arena, _)| arena.id() == arena_id)?;
+        self.last_arena = (arena_id, iova);
+        Some(iova)
+    }
+
+    /// Pushes the first command of the request in `lead`, and more if it takes more.
+    #[inline]
+    pub(crate) fn start(&mut self, lead: u16) {
+        let slot = self.slots.get(lead);
+        let Some(request) = &slot.request else { return };
+        if let (Op::Read | Op::Write, Some(buffer)) = (request.op, &request.buffer)
+            && request.len_bytes <= self.geometry.piece_bytes_max
+        {
+            let arena_id = buffer.arena().id();
+            let in_arena = buffer.block().0 as u64 * buffer.len() as u64
+                + u64::from(request.buffer_offset_bytes);
+            let (opcode, flags) = data_opcode(request);
+            let (offset, len) = (request.offset_bytes, request.len_bytes);
+            if let Some(iova) = self.iova_of(arena_id) {
+                let slot = self.slots.get_mut(lead);
+                slot.stage = Stage::Active;
+                slot.is_whole = true;
+                slot.epoch = self.epoch;
+                self.push_data(lead, opcode, flags, offset, len, iova + in_arena);
+                return;
+            }
+        }
+        let slot = self.slots.get_mut(lead);
+        (slot.is_whole, slot.sent_bytes, slot.commands, slot.error) = (false, 0, 0, None);
+        self.go_on(lead);
+    }
+
+    #[inline]
+    fn push_data(&mut self, cid: u16, opcode: u8, flags: u32, offset: u64, len: u32, address: u64) {
+        let list_at = self.layout.list(cid);
+        let memory = self.rings.memory();
+        let iova = memory.iova();
+        let (prp1, prp2) = prps(memory.bytes(), iova, list_at, address, len);
+        let blocks = (len >> self.geometry.block_shift) - 1;
+        self.rings.push(Words {
+            head: self.geometry.head(cid, opcode),
+            prp1,
+            prp2,
+            first: offset >> self.geometry.block_shift,
+            second: u64::from(blocks | flags),
+        });
+    }
+
+    /// Pushes what can be pushed of a request that is several commands, or whose data has to be copied, or that has none.
+    #[cold]
+    fn go_on(&mut self, lead: u16) {
+        loop {
+            let slot = self.slots.get(lead);
+            let Some(request) = &slot.request else { return };
+            let (op, len) = (request.op, request.len_bytes.max(1));
+            if slot.error.is_some() || slot.sent_bytes >= len {
+                return;
+            }
+            if !self.is_open {
+                self.slots.get_mut(lead).error = Some(cancelled());
+                return;
+            }
+            let arena_id = request.buffer.as_ref().map(|buffer| buffer.arena().id());
+            let moves_data = matches!(op, Op::Read | Op::Write);
+            let iova = arena_id.and_then(|id| self.iova_of(id));
+            let needs_bounce = moves_data && iova.is_none();
+            if needs_bounce && self.free_bounces.is_empty() {
+                let slot = self.slots.get_mut(lead);
+                if slot.commands == 0 && !slot.is_waiting {
+                    slot.is_waiting = true;
+                    self.waiting.push_back(lead);
+                }
+                return;
+            }
+            let Some(cid) = self.slots.one_more(lead) else { return };
+            let bounce = match needs_bounce {
+                true => self.free_bounces.pop().unwrap_or(NO_BOUNCE),
+                false => NO_BOUNCE,
+            };
+            self.push_part(lead, cid, iova, bounce);
+        }
+    }
+
+    /// Pushes one command of a request: the next part of it.
+    fn push_part(&mut self, lead: u16, cid: u16, iova: Option<u64>, bounce: u16) {
+        let at = self.slots.get(lead).sent_bytes;
+        let geometry = self.geometry;
+        let head_of = |opcode: u8| geometry.head(cid, opcode);
+        let slot = self.slots.get_mut(lead);
+        let Some(request) = &mut slot.request else { return };
+        let rest = request.len_bytes - at;
+        let offset = request.offset_bytes + u64::from(at);
+        let first_block = offset >> geometry.block_shift;
+        let mut len = rest.min(geometry.piece_bytes_max);
+        let mut words = Words { head: 0, prp1: 0, prp2: 0, first: first_block, second: 0 };
+        let mut data = None;
+        match request.op {
+            Op::Flush => {
+                words.head = head_of(io::FLUSH);
+                words.first = 0;
+                // It has no length; this says that it was sent.
+                len = 1;
+            }
+            Op::Discard => {
+                len = rest;
+                let range =
+                    Range { attributes: 0, blocks: len >> geometry.block_shift, first_block };
+                let list_at = self.layout.list(cid);
+                self.rings.memory().bytes().copy_from(list_at, &range.encode());
+                words.head = head_of(io::DATASET_MANAGEMENT);
+                words.prp1 = self.rings.memory().iova() + list_at as u64;
+                words.first = u64::from(DEALLOCATE) << 32;
+            }
+            Op::WriteZeroes => {
+                words.head = head_of(io::WRITE_ZEROES);
+                words.second = u64::from((len >> geometry.block_shift) - 1);
+            }
+            Op::Read | Op::Write => {
+                let in_buffer = request.buffer_offset_bytes + at;
+                let (opcode, flags) = data_opcode(request);
+                let Some(buffer) = &mut request.buffer else { return };
+                let address = match iova {
+                    Some(iova) => {
+                        iova + buffer.block().0 as u64 * buffer.len() as u64 + u64::from(in_buffer)
+                    }
+                    None => {
+                        len = len.min(self.layout.bounce_bytes);
+                        let bounce_at = self.layout.bounce(bounce);
+                        let memory = self.rings.memory();
+                        if request.op == Op::Write {
+                            SharedBytes::copy_between(
+                                buffer.shared(),
+                                in_buffer as usize,
+                                memory.bytes(),
+                                bounce_at,
+                                len as usize,
+                            );
+                        }
+                        memory.iova() + bounce_at as u64
+                    }
+                };
+                data = Some((opcode, flags, address));
+            }
+        }
+        slot.sent_bytes += len;
+        slot.commands += 1;
+        let epoch = self.epoch;
+        let command = self.slots.get_mut(cid);
+        command.stage = Stage::Active;
+        command.is_whole = false;
+        (command.lead, command.bounce, command.epoch) = (lead, bounce, epoch);
+        (command.at_bytes, command.len_bytes) = (at, len);
+        match data {
+            Some((opcode, flags, address)) => {
+                self.push_data(cid, opcode, flags, offset, len, address);
+            }
+            None => self.rings.push(words),
+        }
+    }
+
+    /// Takes what is there, without sleeping.
+    #[inline]
+    pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
+        if !self.ended.is_empty() {
+            self.taken -= self.ended.len() as u32;
+            completions.append(&mut self.ended);
+        }
+        self.rings.kick();
+        if let Some(stepper) = &self.stepper {
+            self.bell.due = stepper.step(self.queue).due;
+        }
+        let found = self.reap(completions);
+        if !self.waiting.is_empty() {
+            self.resume();
+        }
+        let polls = if found { 1 } else { EMPTY_POLL };
+        self.polls_left = self.polls_left.saturating_sub(polls);
+        if self.polls_left == 0 || self.controller.hub.state() != self.seen {
+            self.polls_left = POLLS;
+            self.tend();
+        }
+    }
+
+    /// Takes all completions; whether there was one.
+    #[inline]
+    pub(crate) fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let mut found = false;
+        while let Some(taken) = self.rings.take() {
+            found = true;
+            let Some(slot) = self.slots.active(taken.cid) else {
+                // Completed twice, or never asked for.
+                continue;
+            };
+            if slot.is_whole {
+                let result = match taken.status.is_success() {
+                    true => Ok(()),
+                    false => Err(error_of(taken.status)),
+                };
+                self.finish(taken.cid, result, completions);
+            } else {
+                self.part_ended(taken.cid, taken.status, completions);
+            }
+        }
+        if found {
+            self.rings.release();
+        }
+        found
+    }
+
+    /// Gives a request back.
+    #[inline]
+    pub(crate) fn finish(
+        &mut self,
+        lead: u16,
+        result: std::result::Result<(), IoError>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(request) = self.slots.end(lead) else { return };
+        self.statistics.count(request.op, request.len_bytes, result);
+        self.taken -= 1;
+        completions.push(request.complete(result));
+    }
+
+    /// One command of a request is over.
+    #[cold]
+    fn part_ended(&mut self, cid: u16, status: Status, completions: &mut Vec<Completion>) {
+        let lead = self.release_part(cid, status.is_success());
+        let slot = self.slots.get_mut(lead);
+        if !status.is_success() {
+            slot.error.get_or_insert(error_of(status));
+        }
+        self.go_on(lead);
+        let slot = self.slots.get(lead);
+        if slot.commands == 0 && !slot.is_waiting {
+            let result = slot.error.map_or(Ok(()), Err);
+            self.finish(lead, result, completions);
+        }
+    }
+
+    /// Frees what a command of a request had; its lead.
+    pub(crate) fn release_part(&mut self, cid: u16, copy_back: bool) -> u16 {
+        let slot = self.slots.get(cid);
+        let (lead, bounce, at, len) = (slot.lead, slot.bounce, slot.at_bytes, slot.len_bytes);
+        if bounce != NO_BOUNCE {
+            let bounce_at = self.layout.bounce(bounce);
+            let request = self.slots.get_mut(lead).request.as_mut();
+            if let Some(request) = request.filter(|it| it.op == Op::Read && copy_back)
+                && let Some(buffer) = &mut request.buffer
+            {
+                let to = (request.buffer_offset_bytes + at) as usize;
+                let memory = self.rings.memory().bytes();
+                SharedBytes::copy_between(memory, bounce_at, buffer.shared(), to, len as usize);
+            }
+            self.free_bounces.push(bounce);
+        }
+        let slot = self.slots.get_mut(cid);
+        slot.bounce = NO_BOUNCE;
+        self.slots.rest(cid);
+        self.slots.get_mut(lead).commands -= 1;
+        lead
+    }
+
+    /// Goes on with those that waited for a bounce buffer.
+    #[cold]
+    fn resume(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        for _ in 0..self.waiting.len() {
+            if self.free_bounces.is_empty() {
+                return;
+            }
+            let Some(lead) = self.waiting.pop_front() else { return };
+            self.slots.get_mut(lead).is_waiting = false;
+            self.go_on(lead);
+        }
+    }
+
+    /// Those that waited for a bounce buffer wait no more.
+    pub(crate) fn forget_waiting(&mut self) {
+        for lead in self.waiting.drain(..) {
+            self.slots.get_mut(lead).is_waiting = false;
+        }
+    }
+
+    /// Whether a command is under way.
+    pub(crate) fn has_commands(&self) -> bool {
+        (0..self.slots.len())
+            .any(|slot| matches!(self.slots.get(slot).stage, Stage::Active | Stage::Aborting))
+    }
+}
+
+/// Opcode and bits of dword 12 of a read or write.
+#[inline]
+fn data_opcode(request: &Request) -> (u8, u32) {
+    match (request.op, request.force_unit_access) {
+        (Op::Read, _) => (io::READ, 0),
+        (_, false) => (io::WRITE, 0),
+        (_, true) => (io::WRITE, FORCE_UNIT_ACCESS),
+    }
+}
+
+/// Arenas opened for a channel that is being made: closed again if it is not.
+struct Arenas<'a> {
+    controller: &'a Controller,
+    opened: Vec<(Arc<Arena>, u64)>,
+}
+
+impl Arenas<'_> {
+    fn open(&mut self, arena: &Arc<Arena>) -> Result<()> {
+        let known = self.opened.iter().any(|(opened, _)| opened.id() == arena.id());
+        if !known && self.controller.maps.takes(arena) {
+            let iova = self.controller.maps.open(arena)?;
+            self.opened.push((arena.clone(), iova));
+        }
+        Ok(())
+    }
+
+    fn keep(mut self) -> Vec<(Arc<Arena>, u64)> {
+        std::mem::take(&mut self.opened)
+    }
+}
+
+impl Drop for Arenas<'_> {
+    fn drop(&mut self) {
+        for (arena, _) in &self.opened {
+            self.controller.maps.close(arena);
+        }
+    }
+}
+
+impl IoChannel for NvmeChannel {
+    #[inline]
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.taken >= self.depth {
+            return Err(request);
+        }
+        if let Some(result) = self.answer(&request) {
+            self.taken += 1;
+            self.statistics.count(request.op, request.len_bytes, result);
+            self.ended.push(request.complete(result));
+            return Ok(());
+        }
+        let lead = self.slots.begin(request)?;
+        self.taken += 1;
+        if self.is_open {
+            self.start(lead);
+        } else {
+            self.held.push_back(lead);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn kick(&mut self) {
+        self.rings.kick();
+        self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+    }
+
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.bell.hush(&mut self.statistics);
+        self.turn(completions);
+        self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+        completions.len() - before
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        self.wait_for(completions, options)
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.taken
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        self.statistics
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        self.bell.descriptor(self.taken, !self.ended.is_empty()).map(Some)
+    }
+}
+
+impl Drop for NvmeChannel {
+    fn drop(&mut self) {
+        self.close();
+        for (arena, _) in &self.arenas {
+            self.controller.maps.close(arena);
+        }
+    }
+}

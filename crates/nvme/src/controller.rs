@@ -1,0 +1,321 @@
+//! A controller: opening it, what is on it, and the end of it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme_wire::command::cns;
+use qpair_nvme_wire::registers::{CAP, Capabilities, DOORBELLS, VS};
+use qpair_nvme_wire::{Command, IDENTIFY_BYTES, IdentifyController, NSID_ALL, PAGE_BYTES};
+use qpair_pci::{PciFunction, Step};
+
+use crate::admin::Outcome;
+use crate::core::{Core, CoreOptions, Hub};
+use crate::device::NvmeDevice;
+use crate::identify::{Limits, NamespaceInfo};
+use crate::maps::Maps;
+use crate::options::{ControllerOptions, WaitMode};
+use crate::registers::{Doorbells, Registers};
+use crate::state::State;
+
+/// PCI class of NVMe I/O controllers: mass storage, non-volatile memory, NVM Express.
+const PCI_CLASS: u32 = 0x01_08_02;
+/// Largest I/O queues that the driver makes, entries.
+const QUEUE_ENTRIES_MAX: u32 = 4096 + 1;
+/// Namespaces that are looked at when a controller has no list of the active ones.
+const NAMESPACES_PROBED_MAX: u32 = 1024;
+/// Namespaces that are looked at in all.
+const NAMESPACES_MAX: usize = 4096;
+
+/// What a controller is.
+#[derive(Clone, Debug)]
+pub struct ControllerInfo {
+    /// The function's name.
+    pub name: String,
+    /// How it is reached: `vfio`, `vfio-user`, `in-process`.
+    pub transport: &'static str,
+    /// What it said of itself.
+    pub identify: IdentifyController,
+    /// Version register: major in bits 31:16, minor in 15:8.
+    pub version: u32,
+    /// Most entries of an I/O queue.
+    pub queue_entries_max: u32,
+    /// I/O queue pairs granted: the most channels that can be open at once, over all namespaces.
+    pub queues: u16,
+    /// Whether doorbells are stores to mapped registers.
+    pub doorbells_mapped: bool,
+    /// Interrupt vectors (MSI-X).
+    pub interrupts: u32,
+    /// Largest transfer of one command, bytes.
+    pub command_bytes_max: u32,
+}
+
+/// A controller that this program drives. It is shut down when it and all that was opened on it are gone.
+pub struct Controller {
+    pub(crate) hub: Hub,
+    pub(crate) maps: Arc<Maps>,
+    pub(crate) doorbells: Doorbells,
+    pub(crate) limits: Limits,
+    pub(crate) options: ControllerOptions,
+    pub(crate) stepper: Option<Arc<dyn Step>>,
+    pub(crate) function: Arc<dyn PciFunction>,
+    info: ControllerInfo,
+    namespaces: Vec<NamespaceInfo>,
+    /// Held while a queue pair is made or taken away, so that these come one after the other.
+    pub(crate) queues: Mutex<()>,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Controller {}", self.info.name)
+    }
+}
+
+impl Controller {
+    /// Takes over a function: resets it, sets it up, and asks what is on it.
+    ///
+    /// # Errors
+    /// `Gone` if it is not there any more; `Invalid` if it is no NVMe controller; `Unsupported` if it lacks what the driver needs;
+    /// `Io` if it does not do what it should.
+    pub fn open(function: Arc<dyn PciFunction>, options: ControllerOptions) -> Result<Arc<Self>> {
+        let name = function.name().to_owned();
+        let capabilities = check_function(function.as_ref())?;
+        if options.wait == WaitMode::Sleep && function.irq_count() == 0 {
+            let context = format!("{name} has no interrupts to sleep for");
+            return Err(Error::new(ErrorKind::Unsupported, context).hint("use wait=poll"));
+        }
+        let stride = capabilities.doorbell_stride_bytes();
+        let room = Doorbells::queues_max(function.bar_bytes(0), stride).saturating_sub(1);
+        let queues = u64::from(options.queues.max(1)).min(room) as u16;
+        let doorbells = Doorbells::open(&function, stride, queues)?;
+        let maps = Maps::new(function.clone());
+        let core_options = CoreOptions {
+            ready_timeout: ready_timeout(capabilities, &options),
+            timeout: options.timeout(),
+            queues,
+        };
+        let state = Arc::new(State::new());
+        let core = Core::new(function.clone(), maps.clone(), state, &doorbells, &core_options)?;
+        let hub = Hub::start(core)?;
+        let identify = IdentifyController::parse(&identify(&hub, &name, cns::CONTROLLER, 0)?);
+        let limits = Limits::of(&identify);
+        hub.lock().arm_events(limits.event_requests, event_mask(identify.async_events));
+        let mut namespaces = Vec::new();
+        for nsid in active_namespaces(&hub, &name, &identify)? {
+            match self::identify(&hub, &name, cns::NAMESPACE, nsid) {
+                Ok(data) => namespaces.extend(NamespaceInfo::read(nsid, &data, &limits)),
+                // One that does not say what it is cannot be opened; the others can.
+                Err(error) if error.kind() == ErrorKind::Io => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let version = Registers::new(function.clone()).read_u32(VS)?;
+        let info = ControllerInfo {
+            name,
+            transport: function.transport(),
+            version,
+            queue_entries_max: capabilities.queue_entries_max(),
+            queues: hub.lock().queues_granted(),
+            doorbells_mapped: doorbells.are_mapped(),
+            interrupts: function.irq_count(),
+            command_bytes_max: limits.piece_bytes_max,
+            identify,
+        };
+        Ok(Arc::new(Self {
+            hub,
+            maps,
+            doorbells,
+            limits,
+            options,
+            stepper: function.stepper(),
+            function,
+            info,
+            namespaces,
+            queues: Mutex::new(()),
+        }))
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn info(&self) -> &ControllerInfo {
+        &self.info
+    }
+
+    /// Its active namespaces, also those that cannot be used.
+    #[must_use]
+    pub fn namespaces(&self) -> &[NamespaceInfo] {
+        &self.namespaces
+    }
+
+    /// Opens a namespace.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not there, `Unsupported` if it has a format that the driver cannot use.
+    pub fn open_namespace(self: &Arc<Self>, nsid: u32) -> Result<NvmeDevice> {
+        let name = &self.info.name;
+        let Some(namespace) = self.namespaces.iter().find(|it| it.nsid == nsid) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("{name} has no namespace {nsid}"))
+                .hint(self.listed()));
+        };
+        namespace.check(name)?;
+        Ok(NvmeDevice::new(self.clone(), namespace))
+    }
+
+    /// Opens the namespace that an address means: the one it names, or the only one there is.
+    ///
+    /// # Errors
+    /// As [`Controller::open_namespace`]; `Invalid` if none is named and there are several.
+    pub fn open_default_namespace(self: &Arc<Self>, nsid: Option<u32>) -> Result<NvmeDevice> {
+        let name = &self.info.name;
+        match (nsid, &self.namespaces[..]) {
+            (Some(nsid), _) => self.open_namespace(nsid),
+            (None, [only]) => self.open_namespace(only.nsid),
+            (None, []) => Err(Error::new(ErrorKind::NotFound, format!("{name} has no namespaces"))
+                .hint("make one: nvme create-ns, nvme attach-ns")),
+            (None, _) => {
+                let context = format!("{name} has several namespaces");
+                Err(Error::new(ErrorKind::Invalid, context).hint(self.listed()))
+            }
+        }
+    }
+
+    /// Resets the controller: what is under way on any channel ends with an error that can be retried, and the channels go on.
+    ///
+    /// # Errors
+    /// `Gone` or `Io` if it does not come back.
+    pub fn reset(&self) -> Result<()> {
+        self.hub.lock().reset("a reset was asked for");
+        self.hub.settle().map(|_| ())
+    }
+
+    /// Resets so far, whoever wanted them.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.hub.lock().resets()
+    }
+
+    /// Most entries of a channel's queues.
+    pub(crate) fn queue_entries_max(&self) -> u32 {
+        let most = self.info.queue_entries_max.min(QUEUE_ENTRIES_MAX);
+        self.options.queue_entries.map_or(most, |entries| entries.clamp(2, most))
+    }
+
+    fn listed(&self) -> String {
+        let words: Vec<String> =
+            self.namespaces.iter().map(|it| format!("/ns{}", it.nsid)).collect();
+        match words.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("it has {}", words.join(", ")),
+        }
+    }
+}
+
+/// How long the controller may take to stop or to start.
+fn ready_timeout(capabilities: Capabilities, options: &ControllerOptions) -> Duration {
+    // Some say 0, and mean that they do not know.
+    let said = capabilities.ready_timeout_ms().max(1000);
+    Duration::from_millis(options.ready_timeout_ms.unwrap_or(said).max(1).into())
+}
+
+/// Checks that a function is an NVMe controller that this driver can drive.
+fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {
+    let name = function.name();
+    let mut class = [0; 4];
+    function.read_config(8, &mut class)?;
+    let class = u32::from_le_bytes(class);
+    if class == u32::MAX {
+        return Err(crate::registers::gone(name));
+    }
+    if class >> 8 != PCI_CLASS {
+        let context = format!("{name} is no NVMe controller: its PCI class is {:06x}", class >> 8);
+        return Err(Error::new(ErrorKind::Invalid, context).hint("NVMe controllers have 010802"));
+    }
+    let unsupported =
+        |what: String| Err(Error::new(ErrorKind::Unsupported, format!("{name} {what}")));
+    let bar_bytes = function.bar_bytes(0);
+    if bar_bytes < DOORBELLS + 16 {
+        return unsupported(format!(
+            "has {bar_bytes} bytes of registers: too few for a queue's doorbells"
+        ));
+    }
+    let mut bytes = [0; 8];
+    function.read_bar(0, CAP, &mut bytes)?;
+    let capabilities = Capabilities(u64::from_le_bytes(bytes));
+    if capabilities.0 == u64::MAX {
+        return Err(crate::registers::gone(name));
+    }
+    let stride = capabilities.doorbell_stride_bytes();
+    if Doorbells::queues_max(bar_bytes, stride) < 2 {
+        return unsupported(format!(
+            "has {bar_bytes} bytes of registers: too few for the doorbells of an I/O queue, {stride} bytes apart"
+        ));
+    }
+    if !capabilities.nvm_command_set() {
+        return unsupported("does not have the NVM command set".to_owned());
+    }
+    if capabilities.page_bytes_min() > PAGE_BYTES as u64 {
+        let page = capabilities.page_bytes_min();
+        return unsupported(format!(
+            "takes no memory pages under {page} bytes; the driver has 4096"
+        ));
+    }
+    if capabilities.queue_entries_max() < 2 {
+        return unsupported("has queues of one entry, which cannot be".to_owned());
+    }
+    Ok(capabilities)
+}
+
+/// Events to be told of: critical warnings of health, and changes of namespaces where it tells of them (Base §5.27.1.8).
+fn event_mask(optional: u32) -> u32 {
+    const CRITICAL_WARNINGS: u32 = 0x1F;
+    const NAMESPACES_CHANGED: u32 = 1 << 8;
+    CRITICAL_WARNINGS | optional & NAMESPACES_CHANGED
+}
+
+/// Identify data; an error `Io` if the controller refuses to give it.
+fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_BYTES]> {
+    hub.call(
+        |core| {
+            let data = core.data_iova();
+            Command::identify(what, nsid, data)
+        },
+        |core, outcome| match outcome {
+            Outcome::Done(_) => Ok(core.data()),
+            Outcome::Failed(status) => {
+                let context = format!("{name}: identify {what} of namespace {nsid}: {status:?}");
+                Err(Error::new(ErrorKind::Io, context))
+            }
+            Outcome::Lost => Err(core.failure()),
+        },
+    )?
+}
+
+/// The active namespaces in order, at most [`NAMESPACES_MAX`].
+fn active_namespaces(hub: &Hub, name: &str, controller: &IdentifyController) -> Result<Vec<u32>> {
+    let mut found: Vec<u32> = Vec::new();
+    loop {
+        let last = found.last().copied().unwrap_or(0);
+        let data = match identify(hub, name, cns::ACTIVE_NAMESPACES, last) {
+            Ok(data) => data,
+            // Controllers of version 1.0 know no such list: the namespaces are numbered from 1 on.
+            Err(error) if error.kind() == ErrorKind::Io && found.is_empty() => {
+                return Ok((1..=controller.namespaces.min(NAMESPACES_PROBED_MAX)).collect());
+            }
+            Err(error) => return Err(error),
+        };
+        let ids = data.chunks_exact(4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
+        let before = found.len();
+        // They ascend; what does not is no list.
+        for nsid in ids.take_while(|&nsid| nsid != 0 && nsid < NSID_ALL - 1) {
+            if found.last().is_some_and(|&last| nsid <= last) {
+                return Ok(found);
+            }
+            found.push(nsid);
+        }
+        if found.len() - before < IDENTIFY_BYTES / 4 || found.len() >= NAMESPACES_MAX {
+            found.truncate(NAMESPACES_MAX);
+            return Ok(found);
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! The controller's core: registers, the admin queue, and the way through a reset. One lock guards it; nobody waits with it held.
+//!
+//! Invariants:
+//! - only [`Core::advance`] moves a reset on, in short steps, on the thread of whoever comes by;
+//! - the state becomes `Quiet` or `Gone` only when the controller can touch no memory: it said that it is not ready (CSTS.RDY = 0), the
+//!   function was reset, or all memory was closed to it;
+//! - the state becomes `Running` only when the admin queue answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme_wire::command::{admin, feature};
+use qpair_nvme_wire::registers::{
+    ACQ, AQA, ASQ, CC, CC_ENABLE, CC_RUN, CC_SHUTDOWN_MASK, CC_SHUTDOWN_NORMAL, CSTS, CSTS_FATAL,
+    CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK,
+};
+use qpair_nvme_wire::{Command, IDENTIFY_BYTES};
+use qpair_pci::{PciFunction, Step};
+
+use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
+use crate::maps::Maps;
+use crate::memory::QueueMemory;
+use crate::registers::{Doorbells, Registers, gone};
+use crate::rings::Rings;
+use crate::state::{Phase, State, Word};
+
+/// Resets in a row that may fail before the controller is given up.
+const ATTEMPTS_MAX: u32 = 3;
+/// Event requests that are kept with the controller.
+const EVENT_REQUESTS_MAX: u8 = 4;
+/// PCI configuration space: the command register, and the bit in it that lets the device reach memory.
+const PCI_COMMAND: u32 = 4;
+const PCI_BUS_MASTER: u16 = 1 << 2;
+const PCI_MEMORY: u16 = 1 << 1;
+
+/// How far a reset is.
+#[derive(Clone, Copy, Debug)]
+enum Recovery {
+    None,
+    /// Told to stop; it has until then.
+    Disabling(Instant),
+    /// Told to start; it has until then.
+    Enabling(Instant),
+    /// Asked for queues.
+    Configuring(Ticket),
+}
+
+pub(crate) struct Core {
+    function: Arc<dyn PciFunction>,
+    registers: Registers,
+    stepper: Option<Arc<dyn Step>>,
+    maps: Arc<Maps>,
+    state: Arc<State>,
+    admin: AdminQueue,
+    recovery: Recovery,
+    attempts: u32,
+    /// Resets that were begun, the first start not counted.
+    resets: u64,
+    /// Why the controller was given up.
+    failure: Option<(ErrorKind, String)>,
+    ready_timeout: Duration,
+    timeout: Duration,
+    queues_asked: u16,
+    queues_granted: u16,
+    /// Numbers of queues that no channel has; the last one is taken next.
+    free_queues: Vec<u16>,
+    queues_known: bool,
+    event_requests: u8,
+    event_mask: u32,
+}
+
+/// What opening a core needs to know.
+pub(crate) struct CoreOptions {
+    pub(crate) ready_timeout: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) queues: u16,
+}
+
+impl Core {
+    /// A core whose controller is about to be stopped and started: [`Core::advance`] does it.
+    pub(crate) fn new(
+        function: Arc<dyn PciFunction>,
+        maps: Arc<Maps>,
+        state: Arc<State>,
+        doorbells: &Doorbells,
+        options: &CoreOptions,
+    ) -> Result<Self> {
+        let bytes = Rings::bytes_of(admin_queue::ENTRIES) + IDENTIFY_BYTES;
+        let memory = QueueMemory::new(&maps, bytes)?;
+        let rings = Rings::new(memory, doorbells.of(0), admin_queue::ENTRIES);
+        let mut core = Self {
+            registers: Registers::new(function.clone()),
+            stepper: function.stepper(),
+            function,
+            maps,
+            state,
+            admin: AdminQueue::new(rings),
+            recovery: Recovery::None,
+            attempts: 0,
+            resets: 0,
+            failure: None,
+            ready_timeout: options.ready_timeout,
+            timeout: options.timeout,
+            queues_asked: options.queues,
+            queues_granted: 0,
+            free_queues: Vec::new(),
+            queues_known: false,
+            event_requests: 0,
+            event_mask: 0,
+        };
+        core.disable();
+        Ok(core)
+    }
+
+    pub(crate) fn state(&self) -> Word {
+        self.state.get()
+    }
+
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    /// Why nothing goes any more.
+    pub(crate) fn failure(&self) -> Error {
+        match &self.failure {
+            Some((kind, why)) => Error::new(*kind, format!("{}: {why}", self.function.name())),
+            None => gone(self.function.name()),
+        }
+    }
+
+    /// Queue pairs that the controller grants.
+    pub(crate) fn queues_granted(&self) -> u16 {
+        self.queues_granted
+    }
+
+    pub(crate) fn take_queue(&mut self) -> Option<u16> {
+        self.free_queues.pop()
+    }
+
+    pub(crate) fn return_queue(&mut self, queue: u16) {
+        self.free_queues.push(queue);
+    }
+
+    /// Sends an admin command, if the controller runs and there is room.
+    pub(crate) fn submit(&mut self, command: Command) -> Option<Ticket> {
+        match self.state().phase() {
+            Phase::Running => self.admin.submit(command, self.timeout),
+            Phase::Stopping | Phase::Quiet | Phase::Gone => None,
+        }
+    }
+
+    pub(crate) fn fetch(&mut self, ticket: Ticket) -> Option<Outcome> {
+        self.admin.fetch(ticket)
+    }
+
+    /// Where the page for the data of admin commands is for the device.
+    pub(crate) fn data_iova(&mut self) -> u64 {
+        self.admin.rings().submission_iova() + Rings::bytes_of(admin_queue::ENTRIES) as u64
+    }
+
+    /// What is in that page.
+    pub(crate) fn data(&mut self) -> [u8; IDENTIFY_BYTES] {
+        let mut data = [0; IDENTIFY_BYTES];
+        let at = Rings::bytes_of(admin_queue::ENTRIES);
+        self.admin.rings().memory().bytes().copy_to(at, &mut data);
+        data
+    }
+
+    /// Keeps `requests` asynchronous event requests with the controller from now on, for the events in `mask`.
+    pub(crate) fn arm_events(&mut self, requests: u8, mask: u32) {
+        self.event_requests = requests.min(EVENT_REQUESTS_MAX);
+        self.event_mask = mask;
+        self.send_event_requests();
+    }
+
+    fn send_event_requests(&mut self) {
+        if self.event_requests == 0 {
+            return;
+        }
+        // A controller without this feature sends what it sends.
+        let configure = Command::set_features(feature::ASYNC_EVENT, self.event_mask);
+        self.admin.submit_unowned(configure, self.timeout);
+        for _ in 0..self.event_requests {
+            self.admin.submit_event_request(Command::new(admin::ASYNC_EVENT_REQUEST, 0));
+        }
+    }
+
+    /// Stops the controller and starts it again, unless that is under way.
+    pub(crate) fn reset(&mut self, why: &str) {
+        if matches!(self.recovery, Recovery::None) && self.state().phase() == Phase::Running {
+            self.resets += 1;
+            self.failure = Some((ErrorKind::Io, why.to_owned()));
+            self.disable();
+        }
+    }
+
+    fn disable(&mut self) {
+        if self.state().phase() == Phase::Running {
+            self.state.set(Word::new(self.state().life(), Phase::Stopping));
+        }
+        let stopped = self.set_command(PCI_MEMORY | PCI_BUS_MASTER, 0).and_then(|()| {
+            let cc = self.registers.read_u32(CC)?;
+            self.registers.write_u32(CC, cc & !(CC_ENABLE | CC_SHUTDOWN_MASK))
+        });
+        match stopped {
+            Ok(()) => self.recovery = Recovery::Disabling(Instant::now() + self.ready_timeout),
+            Err(error) => self.give_up(error.kind(), &error.to_string()),
+        }
+    }
+
+    fn set_command(&self, set: u16, clear: u16) -> Result<()> {
+        let mut bytes = [0; 2];
+        self.function.read_config(PCI_COMMAND, &mut bytes)?;
+        let command = (u16::from_le_bytes(bytes) | set) & !clear;
+        self.function.write_config(PCI_COMMAND, &command.to_le_bytes())
+    }
+
+    /// The controller touches no memory: what was under way is over.
+    fn is_quiet(&mut self) {
+        self.admin.lose_all();
+        self.state.set(Word::new(self.state().life(), Phase::Quiet));
+        let entries = admin_queue::ENTRIES - 1;
+        let (submission, completion) =
+            (self.admin.rings().submission_iova(), self.admin.rings().completion_iova());
+        let registers = &self.registers;
+        let enabled = self
+            .set_command(PCI_MEMORY | PCI_BUS_MASTER, 0)
+            .and_then(|()| registers.write_u32(AQA, entries | entries << 16))
+            .and_then(|()| registers.write_u64(ASQ, submission))
+            .and_then(|()| registers.write_u64(ACQ, completion))
+            .and_then(|()| registers.write_u32(CC, CC_RUN));
+        match enabled {
+            Ok(()) => self.recovery = Recovery::Enabling(Instant::now() + self.ready_timeout),
+            Err(error) => self.give_up(error.kind(), &error.to_string()),
+        }
+    }
+
+    /// Makes sure that the controller touches no memory any more, and ends its last life.
+    fn give_up(&mut self, kind: ErrorKind, why: &str) {
+        // What is gone cannot be written to.
+        let _ = self.set_command(0, PCI_BUS_MASTER);
+        self.maps.cut_off();
+        self.recovery = Recovery::None;
+        self.failure = Some((kind, why.to_owned()));
+        self.admin.lose_all();
+        self.state.set(Word::new(self.state().life(), Phase::Gone));
+    }
+
+    /// Looks whether the controller is still there and well.
+    pub(crate) fn check_status(&mut self) {
+        if self.state().phase() != Phase::Running {
+            return;
+        }
+        match self.registers.read_u32(CSTS) {
+            Ok(csts) if csts & CSTS_FATAL != 0 => self.reset("it reported a fatal error"),
+            Ok(csts) if csts & CSTS_READY == 0 => self.reset("it stopped by itself"),
+            Ok(_) => {}
+            Err(error) => self.give_up(error.kind(), &error.to_string()),
+        }
+    }
+
+    /// Does what can be done now, without waiting. Whether it was worth asking again at once.
+    pub(crate) fn advance(&mut self) -> bool {
+        let progress = self.stepper.as_ref().is_some_and(|stepper| stepper.step(0).progress);
+        match self.recovery {
+            Recovery::None => self.tend(),
+            Recovery::Disabling(until) => match self.registers.read_u32(CSTS) {
+                Err(error) => self.give_up(error.kind(), &error.to_string()),
+                Ok(csts) if csts & CSTS_READY == 0 => self.is_quiet(),
+                Ok(_) if Instant::now() < until => {}
+                Ok(_) => self.reset_function(),
+            },
+            Recovery::Enabling(until) => match self.registers.read_u32(CSTS) {
+                Err(error) => self.give_up(error.kind(), &error.to_string()),
+                Ok(csts) if csts & CSTS_FATAL != 0 => self.try_again("it reported a fatal error"),
+                Ok(csts) if csts & CSTS_READY != 0 => self.configure(),
+                Ok(_) if Instant::now() < until => {}
+                Ok(_) => {
+                    let why = format!("it did not become ready in {:?}", self.ready_timeout);
+                    self.try_again(&why);
+                }
+            },
+            Recovery::Configuring(ticket) => {
+                self.admin.poll();
+                match self.admin.fetch(ticket) {
+                    Some(outcome) => self.configured(outcome),
+                    None if self.admin.is_overdue(Instant::now()) => {
+                        let why = format!("its admin queue did not answer in {:?}", self.timeout);
+                        self.try_again(&why);
+                    }
+                    None => {}
+                }
+            }
+        }
+        progress
+    }
+
+    fn tend(&mut self) {
+        if self.state().phase() != Phase::Running {
+            return;
+        }
+        self.admin.poll();
+        while let Some(_event) = self.admin.next_event() {}
+        for _ in 0..self.admin.take_ended_event_requests() {
+            self.admin.submit_event_request(Command::new(admin::ASYNC_EVENT_REQUEST, 0));
+        }
+        if self.admin.is_overdue(Instant::now()) {
+            self.check_status();
+            let why = format!("an admin command took longer than {:?}", self.timeout);
+            self.reset(&why);
+        }
+    }
+
+    /// It does not stop when told to.
+    fn reset_function(&mut self) {
+        match self.function.reset() {
+            Ok(()) => self.is_quiet(),
+            Err(error) => {
+                let why = format!(
+                    "it did not stop in {:?}, and its function cannot be reset: {error}",
+                    self.ready_timeout
+                );
+                self.give_up(ErrorKind::Io, &why);
+            }
+        }
+    }
+
+    /// A start that failed.
+    fn try_again(&mut self, why: &str) {
+        self.attempts += 1;
+        if self.attempts >= ATTEMPTS_MAX {
+            // It may have got memory by now.
+            let why = why.to_owned();
+            self.give_up(ErrorKind::Io, &why);
+        } else {
+            self.disable();
+        }
+    }
+
+    fn configure(&mut self) {
+        // Both counts are 0-based.
+        let count = u32::from(self.queues_asked.max(1)) - 1;
+        let command = Command::set_features(feature::NUMBER_OF_QUEUES, count | count << 16);
+        match self.admin.submit(command, self.timeout) {
+            Some(ticket) => self.recovery = Recovery::Configuring(ticket),
+            None => self.try_again("its admin queue is full"),
+        }
+    }
+
+    fn configured(&mut self, outcome: Outcome) {
+        let granted = match outcome {
+            Outcome::Done(counts) => {
+                (counts & 0xFFFF).min(counts >> 16).saturating_add(1).min(self.queues_asked.into())
+            }
+            Outcome::Failed(status) => {
+                let why = format!("it grants no I/O queues: {status:?}");
+                return self.give_up(ErrorKind::Io, &why);
+            }
+            Outcome::Lost => return self.try_again("it lost a command"),
+        };
+        self.queues_granted = granted as u16;
+        if !self.queues_known {
+            self.queues_known = true;
+            self.free_queues = (1..=self.queues_granted).rev().collect();
+        }
+        self.attempts = 0;
+        self.failure = None;
+        self.recovery = Recovery::None;
+        self.send_event_requests();
+        self.state.set(Word::new(self.state().life() + 1, Phase::Running));
+    }
+
+    /// Tells the controller that it will not be used any more, and waits until it agrees (Base §3.6.1).
+    fn shut_down(&mut self) -> Result<()> {
+        let until = Instant::now() + self.ready_timeout.min(Duration::from_secs(10));
+        let cc = self.registers.read_u32(CC)?;
+        self.registers.write_u32(CC, cc & !CC_SHUTDOWN_MASK | CC_SHUTDOWN_NORMAL)?;
+        while self.registers.read_u32(CSTS)? & CSTS_SHUTDOWN_MASK != CSTS_SHUTDOWN_COMPLETE
+            && Instant::now() < until
+        {
+            self.pause();
+        }
+        self.stop()
+    }
+
+    /// Disables the controller and waits for it.
+    fn stop(&mut self) -> Result<()> {
+        let until = Instant::now() + self.ready_timeout;
+        let cc = self.registers.read_u32(CC)?;
+        self.registers.write_u32(CC, cc & !CC_ENABLE)?;
+        while self.registers.read_u32(CSTS)? & CSTS_READY != 0 {
+            if Instant::now() >= until {
+                return self.function.reset();
+            }
+            self.pause();
+        }
+        Ok(())
+    }
+
+    fn pause(&self) {
+        if let Some(stepper) = &self.stepper {
+            stepper.step(0);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let stopped = match self.state().phase() {
+            Phase::Gone => return,
+            Phase::Running => self.shut_down(),
+            Phase::Stopping | Phase::Quiet => self.stop(),
+        };
+        if stopped.is_err() {
+            self.maps.cut_off();
+        }
+        let _ = self.set_command(0, PCI_BUS_MASTER);
+    }
+}
+
+/// Between two looks at a controller that takes its time.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// The core behind its lock, and what channels read without it.
+pub(crate) struct Hub {
+    core: Mutex<Core>,
+    state: Arc<State>,
+    is_stepped: bool,
+}
+
+impl Hub {
+    /// Starts the controller.
+    pub(crate) fn start(core: Core) -> Result<Self> {
+        let hub = Self {
+            state: core.state.clone(),
+            is_stepped: core.stepper.is_some(),
+            core: Mutex::new(core),
+        };
+        hub.settle()?;
+        Ok(hub)
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&self) -> Word {
+        self.state.get()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The core, unless somebody else is at it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(std::sync::TryLockError::Poisoned(core)) => Some(core.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn pause(&self, progress: bool) {
+        if !progress {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Waits until the controller runs.
+    pub(crate) fn settle(&self) -> Result<Word> {
+        loop {
+            let mut core = self.lock();
+            let state = core.state();
+            match state.phase() {
+                Phase::Running => return Ok(state),
+                Phase::Gone => return Err(core.failure()),
+                Phase::Stopping | Phase::Quiet => {}
+            }
+            let progress = core.advance();
+            drop(core);
+            self.pause(progress && self.is_stepped);
+        }
+    }
+
+    /// Runs an admin command to its end, and looks at the core when it has.
+    pub(crate) fn call<T>(
+        &self,
+        command: impl Fn(&mut Core) -> Command,
+        then: impl FnOnce(&mut Core, Outcome) -> T,
+    ) -> Result<T> {
+        let mut ticket = None;
+        loop {
+            let mut core = self.lock();
+            if core.state().phase() == Phase::Gone {
+                return Err(core.failure());
+            }
+            if ticket.is_none() {
+                let command = command(&mut core);
+                ticket = core.submit(command);
+            }
+            let progress = core.advance();
+            if let Some(outcome) = ticket.and_then(|ticket| core.fetch(ticket)) {
+                return Ok(then(&mut core, outcome));
+            }
+            drop(core);
+            self.pause(progress);
+        }
+    }
+}

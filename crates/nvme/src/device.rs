@@ -1,0 +1,122 @@
+//! A namespace as a block device.
+
+use std::fmt;
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+
+use crate::channel::NvmeChannel;
+use crate::controller::Controller;
+use crate::identify::NamespaceInfo;
+use crate::options::WaitMode;
+
+/// Largest request, bytes: channels cut it into commands.
+const TRANSFER_BYTES_MAX: u32 = 1 << 30;
+/// Every controller takes memory aligned to a dword (Base §4.1.1).
+const MEMORY_ALIGNMENT_BYTES: u32 = 4;
+
+/// A namespace of a [`Controller`].
+pub struct NvmeDevice {
+    controller: Arc<Controller>,
+    info: DeviceInfo,
+    size_bytes: u64,
+    geometry: Geometry,
+}
+
+/// What a channel needs to know of a namespace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) nsid: u32,
+    pub(crate) block_shift: u32,
+    /// Most bytes of one command; a multiple of the block.
+    pub(crate) piece_bytes_max: u32,
+    pub(crate) size_bytes: u64,
+}
+
+impl Geometry {
+    /// The first two dwords of a command.
+    #[inline(always)]
+    pub(crate) fn head(&self, cid: u16, opcode: u8) -> u64 {
+        u64::from(opcode) | u64::from(cid) << 16 | u64::from(self.nsid) << 32
+    }
+}
+
+impl fmt::Debug for NvmeDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NvmeDevice {}", self.info.name)
+    }
+}
+
+impl NvmeDevice {
+    pub(crate) fn new(controller: Arc<Controller>, namespace: &NamespaceInfo) -> Self {
+        let about = controller.info();
+        let doorbells = if about.doorbells_mapped { "mapped" } else { "trapped" };
+        let wait = match controller.options.wait {
+            WaitMode::Poll => "polled",
+            WaitMode::Sleep => "interrupts",
+        };
+        let info = DeviceInfo {
+            name: format!("{}/ns{}", about.name, namespace.nsid),
+            interface: "nvme".to_owned(),
+            mode: format!(
+                "user-space driver over {}, a queue pair a channel, {wait}, {doorbells} doorbells",
+                about.transport
+            ),
+            logical_block_bytes: namespace.logical_block_bytes,
+            memory_alignment_bytes: MEMORY_ALIGNMENT_BYTES,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            atomic_write_bytes: namespace.atomic_write_bytes,
+            volatile_write_cache: controller.limits.volatile_write_cache,
+            read_only: false,
+            growable: false,
+            depth_max: controller.queue_entries_max() - 1,
+        };
+        let geometry = Geometry {
+            nsid: namespace.nsid,
+            block_shift: namespace.block_shift,
+            piece_bytes_max: namespace.piece_bytes_max(&controller.limits),
+            size_bytes: namespace.size_bytes,
+        };
+        Self { info, size_bytes: namespace.size_bytes, geometry, controller }
+    }
+
+    /// The device under another name: the specifier that it was opened by.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.info.name = name.into();
+        self
+    }
+
+    /// The controller it is on.
+    #[must_use]
+    pub fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+}
+
+impl BlockDevice for NvmeDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        if size_bytes <= self.size_bytes {
+            return Ok(());
+        }
+        let context = format!(
+            "{} has {} bytes and cannot have {size_bytes}",
+            self.info.name, self.size_bytes
+        );
+        Err(Error::new(ErrorKind::NoSpace, context).hint("a namespace has a fixed size"))
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        let channel = NvmeChannel::open(&self.controller, self.geometry, &self.info, options)?;
+        Ok(Box::new(channel))
+    }
+}

@@ -1,0 +1,95 @@
+//! Which arenas are open to the function, and where.
+//!
+//! Invariant: an arena is open while it has users. It is closed when its last user goes, or when the function is cut off, and
+//! never twice.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qpair_block::{Arena, Error, ErrorKind, Result};
+use qpair_nvme_wire::PAGE_BYTES;
+use qpair_pci::PciFunction;
+
+pub(crate) struct Maps {
+    function: Arc<dyn PciFunction>,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Default)]
+struct Opened {
+    /// By the arena's number.
+    arenas: HashMap<u32, Entry>,
+    /// Nothing is open any more, and nothing will be.
+    is_cut_off: bool,
+}
+
+struct Entry {
+    arena: Arc<Arena>,
+    iova: u64,
+    users: u32,
+}
+
+impl Maps {
+    pub(crate) fn new(function: Arc<dyn PciFunction>) -> Arc<Self> {
+        Arc::new(Self { function, opened: Mutex::default() })
+    }
+
+    pub(crate) fn needs_shared_memory(&self) -> bool {
+        self.function.needs_shared_memory()
+    }
+
+    /// Whether the device can reach an arena at all.
+    pub(crate) fn takes(&self, arena: &Arena) -> bool {
+        arena.file().is_some() || !self.function.needs_shared_memory()
+    }
+
+    /// Opens an arena for one more user: where its first byte is for the device.
+    pub(crate) fn open(&self, arena: &Arc<Arena>) -> Result<u64> {
+        let name = self.function.name();
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.is_cut_off {
+            return Err(crate::registers::gone(name));
+        }
+        if let Some(entry) = opened.arenas.get_mut(&arena.id()) {
+            entry.users += 1;
+            return Ok(entry.iova);
+        }
+        let iova = self.function.map_dma(arena)?;
+        let end = iova.checked_add(arena.mapped_bytes() as u64);
+        if !iova.is_multiple_of(PAGE_BYTES as u64) || end.is_none() {
+            // An error of the transport: of no use to anybody.
+            let _ = self.function.unmap_dma(arena);
+            let context = format!("{name}: {arena:?} was opened at {iova:#x}, off its pages");
+            return Err(Error::new(ErrorKind::Io, context));
+        }
+        opened.arenas.insert(arena.id(), Entry { arena: arena.clone(), iova, users: 1 });
+        Ok(iova)
+    }
+
+    /// Takes one user of an arena away.
+    pub(crate) fn close(&self, arena: &Arena) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(entry) = opened.arenas.get_mut(&arena.id()) else { return };
+        entry.users -= 1;
+        if entry.users == 0 {
+            opened.arenas.remove(&arena.id());
+            // A function that is gone has no memory open; one that cannot close it keeps the arena alive by itself.
+            let _ = self.function.unmap_dma(arena);
+        }
+    }
+
+    /// Closes all. False: some of it may still be reached.
+    pub(crate) fn cut_off(&self) -> bool {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.is_cut_off = true;
+        let mut all_closed = true;
+        for (_, entry) in opened.arenas.drain() {
+            let closed = self.function.unmap_dma(&entry.arena);
+            all_closed &= match closed {
+                Ok(()) => true,
+                Err(error) => matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound),
+            };
+        }
+        all_closed
+    }
+}

@@ -1,0 +1,49 @@
+//! Memory of queues: one block that the controller reaches.
+//!
+//! Invariant: while this lives, the block is leased and its arena is open to the function. It is dropped only when the controller can no
+//! longer touch it (see `core.rs`).
+
+use std::sync::Arc;
+
+use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
+use qpair_memory::SharedBytes;
+
+use crate::maps::Maps;
+
+/// A zeroed block, contiguous for the device.
+pub(crate) struct QueueMemory {
+    buffer: Buffer,
+    iova: u64,
+    maps: Arc<Maps>,
+}
+
+impl QueueMemory {
+    /// At least `len` bytes.
+    pub(crate) fn new(maps: &Arc<Maps>, len: usize) -> Result<Self> {
+        let shared = maps.needs_shared_memory();
+        let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
+        let context = || format!("{len} bytes of memory for queues");
+        let arena = Arena::new(len.next_power_of_two().max(4096), 1, options)
+            .map_err(|cause| Error::os(cause, context()))?;
+        let buffer = arena.lease().ok_or_else(|| Error::new(ErrorKind::Limit, context()))?;
+        let iova = maps.open(&arena)?;
+        Ok(Self { buffer, iova, maps: maps.clone() })
+    }
+
+    /// Where its first byte is for the device: a multiple of the page.
+    #[inline]
+    pub(crate) fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(&mut self) -> SharedBytes<'_> {
+        self.buffer.shared()
+    }
+}
+
+impl Drop for QueueMemory {
+    fn drop(&mut self) {
+        self.maps.close(self.buffer.arena());
+    }
+}

@@ -1,0 +1,155 @@
+//! A queue pair: the submission and the completion ring in memory that the controller reaches.
+//!
+//! Invariants:
+//! - there are fewer commands under way than entries, so neither ring is ever full, and nobody has to ask;
+//! - an entry of the completion ring is taken once, when its phase is this round's; what is read of it is read after its phase;
+//! - entries hold zeroes where no command of this driver has anything, and those words are not written again.
+
+use qpair_nvme_wire::{COMPLETION_BYTES, Command, PAGE_BYTES, SUBMISSION_BYTES, Status};
+
+use crate::memory::QueueMemory;
+use crate::registers::DoorbellPair;
+
+/// The words of a command that differ from command to command; the others are zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    /// Opcode, identifier, namespace (dwords 0 and 1).
+    pub(crate) head: u64,
+    pub(crate) prp1: u64,
+    pub(crate) prp2: u64,
+    /// Dwords 10 and 11.
+    pub(crate) first: u64,
+    /// Dwords 12 and 13.
+    pub(crate) second: u64,
+}
+
+impl Words {
+    /// Of any command that has nothing elsewhere.
+    pub(crate) fn of(command: &Command) -> Self {
+        let words = command.words();
+        Self { head: words[0], prp1: words[3], prp2: words[4], first: words[5], second: words[6] }
+    }
+}
+
+/// A completion, as far as it matters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) result: u32,
+    pub(crate) cid: u16,
+    pub(crate) status: Status,
+}
+
+pub(crate) struct Rings {
+    memory: QueueMemory,
+    doorbells: DoorbellPair,
+    entries: u32,
+    completions_at: usize,
+    tail: u32,
+    told_tail: u32,
+    head: u32,
+    told_head: u32,
+    phase: u32,
+}
+
+impl Rings {
+    /// Bytes that two rings take at the start of their memory.
+    pub(crate) fn bytes_of(entries: u32) -> usize {
+        Self::completions_at(entries)
+            + (entries as usize * COMPLETION_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
+    fn completions_at(entries: u32) -> usize {
+        (entries as usize * SUBMISSION_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// In memory that has at least [`Rings::bytes_of`] bytes, all zero.
+    pub(crate) fn new(memory: QueueMemory, doorbells: DoorbellPair, entries: u32) -> Self {
+        Self {
+            memory,
+            doorbells,
+            entries,
+            completions_at: Self::completions_at(entries),
+            tail: 0,
+            told_tail: 0,
+            head: 0,
+            told_head: 0,
+            phase: 1,
+        }
+    }
+
+    /// Empty again, for a controller that knows nothing of these rings.
+    pub(crate) fn reset(&mut self) {
+        self.memory.bytes().zero(0, Self::bytes_of(self.entries));
+        (self.tail, self.told_tail, self.head, self.told_head, self.phase) = (0, 0, 0, 0, 1);
+    }
+
+    pub(crate) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    pub(crate) fn submission_iova(&self) -> u64 {
+        self.memory.iova()
+    }
+
+    pub(crate) fn completion_iova(&self) -> u64 {
+        self.memory.iova() + self.completions_at as u64
+    }
+
+    /// The memory behind the rings.
+    #[inline(always)]
+    pub(crate) fn memory(&mut self) -> &mut QueueMemory {
+        &mut self.memory
+    }
+
+    /// Appends a command. Seen by the controller after [`Rings::kick`].
+    #[inline]
+    pub(crate) fn push(&mut self, words: Words) {
+        let at = self.tail as usize * SUBMISSION_BYTES;
+        let Some(entry) = self.memory.bytes().part(at, SUBMISSION_BYTES) else { return };
+        entry.store_u64(0, words.head);
+        entry.store_u64(24, words.prp1);
+        entry.store_u64(32, words.prp2);
+        entry.store_u64(40, words.first);
+        entry.store_u64(48, words.second);
+        self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
+    }
+
+    /// Tells the controller of all that was pushed. False: it does not listen.
+    #[inline]
+    pub(crate) fn kick(&mut self) -> bool {
+        if self.tail == self.told_tail {
+            return true;
+        }
+        self.told_tail = self.tail;
+        self.doorbells.ring_submission(self.tail)
+    }
+
+    /// The next completion.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Taken> {
+        let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
+        let entry = self.memory.bytes().part(at, COMPLETION_BYTES)?;
+        // Acquire: what the controller wrote before the phase, data and the other words, is seen after it.
+        let last = entry.load_u32_acquire(12);
+        if last >> 16 & 1 != self.phase {
+            return None;
+        }
+        let result = entry.load_u32(0);
+        self.head += 1;
+        if self.head == self.entries {
+            self.head = 0;
+            self.phase ^= 1;
+        }
+        Some(Taken { result, cid: last as u16, status: Status((last >> 17) as u16) })
+    }
+
+    /// Tells the controller what was taken. False: it does not listen.
+    #[inline]
+    pub(crate) fn release(&mut self) -> bool {
+        if self.head == self.told_head {
+            return true;
+        }
+        self.told_head = self.head;
+        self.doorbells.ring_completion(self.head)
+    }
+}

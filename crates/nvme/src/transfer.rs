@@ -1,0 +1,82 @@
+//! Requests as commands: what of a request goes into the next command, and where its data is for the controller.
+//!
+//! Memory behind the rings: a list of PRP entries for each slot, and bounce buffers for data in arenas that the controller does not
+//! reach.
+
+use qpair_memory::SharedBytes;
+use qpair_nvme_wire::PAGE_BYTES;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Bounce buffers of a channel.
+pub(crate) const BOUNCES: u16 = 8;
+/// Most bytes of one.
+const BOUNCE_BYTES_MAX: u32 = 128 << 10;
+
+/// Where the parts of a channel's memory are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    lists_at: usize,
+    list_bytes: usize,
+    bounces_at: usize,
+    pub(crate) bounce_bytes: u32,
+    pub(crate) len: usize,
+}
+
+impl Layout {
+    /// Behind `rings_bytes` of rings, for `slots` slots with commands of at most `piece_bytes_max` (a power of two).
+    pub(crate) fn new(rings_bytes: usize, slots: u16, piece_bytes_max: u32) -> Self {
+        // One entry for each page; the first page is not in the list, but the last one may be one more. Never more than a page.
+        let entries = (piece_bytes_max as usize).div_ceil(PAGE_BYTES);
+        // At least a range of a deallocation. A power of two, so that none lies across pages.
+        let list_bytes = (entries * 8).next_power_of_two().clamp(16, PAGE_BYTES);
+        let lists = (usize::from(slots) * list_bytes).next_multiple_of(PAGE_BYTES);
+        let bounces_at = rings_bytes + lists;
+        let bounce_bytes = piece_bytes_max.min(BOUNCE_BYTES_MAX);
+        let bounces = usize::from(BOUNCES) * (bounce_bytes as usize).next_multiple_of(PAGE_BYTES);
+        Self {
+            lists_at: rings_bytes,
+            list_bytes,
+            bounces_at,
+            bounce_bytes,
+            len: bounces_at + bounces,
+        }
+    }
+
+    /// Where the list of a slot is.
+    #[inline]
+    pub(crate) fn list(&self, slot: u16) -> usize {
+        self.lists_at + usize::from(slot) * self.list_bytes
+    }
+
+    /// Where a bounce buffer is.
+    pub(crate) fn bounce(&self, number: u16) -> usize {
+        let bytes = (self.bounce_bytes as usize).next_multiple_of(PAGE_BYTES);
+        self.bounces_at + usize::from(number) * bytes
+    }
+}
+
+/// The PRP entries of a transfer of `len_bytes` from `address` on (Base §4.1.1), with a list at `list_at` in `memory` if it takes one; the
+/// memory begins at `memory_iova`.
+#[inline]
+pub(crate) fn prps(
+    memory: SharedBytes<'_>,
+    memory_iova: u64,
+    list_at: usize,
+    address: u64,
+    len_bytes: u32,
+) -> (u64, u64) {
+    let in_first = PAGE - (address & (PAGE - 1));
+    let len = u64::from(len_bytes);
+    if len <= in_first {
+        return (address, 0);
+    }
+    let second = address + in_first;
+    if len <= in_first + PAGE {
+        return (address, second);
+    }
+    let pages = (len - in_first).div_ceil(PAGE);
+    for page in 0..pages {
+        memory.store_u64(list_at + 8 * page as usize, second + page * PAGE);
+    }
+    (address, memory_iova + list_at as u64)
+}

@@ -1,0 +1,228 @@
+//! Waiting for completions: by looking, or asleep.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use qpair_block::{ChannelStatistics, Completion, Error, Result, WaitOptions};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+
+use crate::channel::NvmeChannel;
+use crate::controller::Controller;
+use crate::options::WaitMode;
+
+/// Looks at the queue between two looks at the clock and the wake event.
+const LOOKS: u32 = 64;
+/// Longest sleep with something under way, so that a controller that says nothing is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Longest sleep while a queue is being made again.
+const SLEEP_SHORT: Duration = Duration::from_millis(1);
+
+/// How a channel is told of completions, and tells others.
+pub(crate) struct Bell {
+    mode: WaitMode,
+    /// Signalled by the controller's interrupt.
+    interrupt: Option<OwnedFd>,
+    vector: Option<u16>,
+    /// Readable while there may be completions, once somebody asked for it.
+    event: Option<OwnedFd>,
+    is_told: bool,
+    /// When a device that runs on this thread has something to do.
+    pub(crate) due: Option<Instant>,
+}
+
+impl Bell {
+    pub(crate) fn new(controller: &Controller, queue: u16) -> Result<Self> {
+        let mode = controller.options.wait;
+        // A device that runs on this thread has nothing to interrupt.
+        let interrupts = match (mode, &controller.stepper) {
+            (WaitMode::Sleep, None) => controller.function.irq_count(),
+            _ => 0,
+        };
+        let (mut interrupt, mut vector) = (None, None);
+        if interrupts > 0 {
+            let number = u32::from(queue) % interrupts;
+            let event = new_event()?;
+            controller.function.set_irq(number, Some(event.as_fd()))?;
+            (interrupt, vector) = (Some(event), Some(number as u16));
+        }
+        Ok(Self { mode, interrupt, vector, event: None, is_told: false, due: None })
+    }
+
+    /// The interrupt vector of the completion queue.
+    pub(crate) fn vector(&self) -> Option<u16> {
+        self.vector
+    }
+
+    /// A descriptor that polls readable as long as there is anything to poll for.
+    pub(crate) fn descriptor(&mut self, taken: u32, ended: bool) -> Result<BorrowedFd<'_>> {
+        if self.event.is_none() {
+            self.event = Some(new_event()?);
+            self.is_told = false;
+            self.tell(taken, ended, &mut ChannelStatistics::default());
+        }
+        let event: &OwnedFd = match &self.event {
+            Some(event) => event,
+            None => return Err(Error::new(qpair_block::ErrorKind::Limit, "no event")),
+        };
+        Ok(event.as_fd())
+    }
+
+    /// Brings the descriptor up to date.
+    #[inline]
+    pub(crate) fn tell(&mut self, taken: u32, _ended: bool, statistics: &mut ChannelStatistics) {
+        let Some(event) = &self.event else { return };
+        if (taken > 0) != self.is_told {
+            self.is_told = taken > 0;
+            statistics.system_calls += 1;
+            set(event, self.is_told);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hush(&mut self, _statistics: &mut ChannelStatistics) {}
+}
+
+fn new_event() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|cause| Error::os(cause.into(), "eventfd"))
+}
+
+/// Signals an event, or takes its signal back. Neither can fail in a way that matters: it is set, or it is not.
+fn set(event: &OwnedFd, on: bool) {
+    if on {
+        let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+    } else {
+        let _ = rustix::io::read(event, &mut [0; 8]);
+    }
+}
+
+/// When a wait ends.
+struct Until {
+    want: usize,
+    linger: Option<Instant>,
+    deadline: Option<Instant>,
+}
+
+impl Until {
+    fn new(options: WaitOptions, in_flight: u32) -> Self {
+        let now = Instant::now();
+        Self {
+            want: options.want.min(in_flight).max(1) as usize,
+            // What lies past the end of time never comes.
+            linger: now.checked_add(options.linger),
+            deadline: options.timeout.and_then(|timeout| now.checked_add(timeout)),
+        }
+    }
+
+    /// When it ends if no more completions come than `got`.
+    fn end(&self, got: usize) -> Option<Instant> {
+        let linger = self.linger.filter(|_| got > 0);
+        [linger, self.deadline].into_iter().flatten().min()
+    }
+}
+
+impl NvmeChannel {
+    pub(crate) fn wait_for(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        options: WaitOptions,
+    ) -> usize {
+        let before = completions.len();
+        self.bell.hush(&mut self.statistics);
+        self.turn(completions);
+        let got = completions.len() - before;
+        let in_flight = self.taken + got as u32;
+        if got > 0 && (options.linger.is_zero() || got as u32 >= options.want.min(in_flight)) {
+            self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+            return got;
+        }
+        let until = Until::new(options, in_flight);
+        let mut looks = 0;
+        loop {
+            let got = completions.len() - before;
+            if got >= until.want {
+                break;
+            }
+            if self.taken == 0 {
+                // Nothing can come but the end.
+                let end = until.end(got);
+                if end.is_none() && self.wake.is_none() {
+                    break;
+                }
+                if end.is_some_and(|end| end <= Instant::now()) || self.sleep(end) {
+                    break;
+                }
+                continue;
+            }
+            let is_polled = self.bell.mode == WaitMode::Poll && self.is_open;
+            looks += 1;
+            if !is_polled || looks % LOOKS == 1 {
+                let now = Instant::now();
+                let end = until.end(got);
+                if end.is_some_and(|end| end <= now) {
+                    break;
+                }
+                let woken = match is_polled {
+                    true => self.is_woken(),
+                    false => self.sleep_for_completion(end, now),
+                };
+                if woken {
+                    self.turn(completions);
+                    break;
+                }
+            }
+            self.turn(completions);
+            if self.stepper.is_none() {
+                std::hint::spin_loop();
+            }
+        }
+        self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+        completions.len() - before
+    }
+
+    /// Sleeps until a completion may be there, and no longer than until `end`. Whether the wake event ended it.
+    fn sleep_for_completion(&mut self, end: Option<Instant>, now: Instant) -> bool {
+        let longest = match (self.is_open, self.stepper.is_some()) {
+            (false, _) => SLEEP_SHORT,
+            (true, _) => SLEEP_MAX,
+        };
+        let slice = now.checked_add(longest);
+        let end = [end, slice, self.bell.due].into_iter().flatten().min();
+        if end.is_some_and(|end| end <= now) {
+            return self.is_woken();
+        }
+        self.sleep(end)
+    }
+
+    /// Whether the wake event is signalled; its signal is taken.
+    fn is_woken(&mut self) -> bool {
+        self.wake.is_some() && self.sleep(Some(Instant::now()))
+    }
+
+    /// Sleeps until the interrupt, the wake event or `end`. Whether it was the wake event.
+    fn sleep(&mut self, end: Option<Instant>) -> bool {
+        let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let fds = [
+            self.wake.as_ref().map(|wake| wake.as_fd()),
+            self.bell.interrupt.as_ref().map(AsFd::as_fd),
+        ];
+        let mut polled: Vec<PollFd<'_>> = Vec::new();
+        for fd in fds.into_iter().flatten() {
+            polled.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        self.statistics.system_calls += 1;
+        // A signal to the process ends the sleep: the caller looks again.
+        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+        let is_set = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let woken = self.wake.is_some() && is_set(0);
+        let interrupted = self.bell.interrupt.is_some() && is_set(usize::from(self.wake.is_some()));
+        if let (true, Some(interrupt)) = (interrupted, &self.bell.interrupt) {
+            set(interrupt, false);
+        }
+        if let (true, Some(wake)) = (woken, &self.wake) {
+            wake.clear();
+        }
+        woken
+    }
+}
