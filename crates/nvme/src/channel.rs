@@ -25,7 +25,7 @@ use crate::memory::QueueMemory;
 use crate::rings::{Rings, Words};
 use crate::slots::{NO_BOUNCE, Slots, Stage};
 use crate::state::Word;
-use crate::status::{cancelled, error_of};
+use crate::status::error_of;
 use crate::transfer::{BOUNCES, Layout, prps};
 use crate::wait::Bell;
 
@@ -208,7 +208,7 @@ impl NvmeChannel {
                 return;
             }
             if !self.is_open {
-                self.slots.get_mut(lead).error = Some(cancelled());
+                self.slots.get_mut(lead).error = Some(IoError::CANCELED);
                 return;
             }
             let arena_id = request.buffer.as_ref().map(|buffer| buffer.arena().id());

@@ -70,6 +70,7 @@ impl NvmeDevice {
             read_only: false,
             growable: false,
             depth_max: controller.queue_entries_max() - 1,
+            shared_memory: controller.maps.needs_shared_memory(),
         };
         let geometry = Geometry {
             nsid: namespace.nsid,

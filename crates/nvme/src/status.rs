@@ -3,15 +3,11 @@
 use qpair_block::IoError;
 use qpair_nvme_wire::Status;
 
-/// The device is gone: ENODEV.
-pub(crate) const GONE: IoError = IoError { kind: qpair_block::ErrorKind::Gone, errno: 19 };
-
 /// The error of a command that failed. EAGAIN and EBUSY where the controller says that it may work later.
 pub(crate) fn error_of(status: Status) -> IoError {
     const EAGAIN: i32 = 11;
     const EACCES: i32 = 13;
     const EBUSY: i32 = 16;
-    const ECANCELED: i32 = 125;
     match (status.kind(), status.code()) {
         // Command interrupted; namespace not ready.
         (0, 0x21 | 0x82) if !status.do_not_retry() => IoError::from_errno(EAGAIN),
@@ -20,9 +16,9 @@ pub(crate) fn error_of(status: Status) -> IoError {
         // Invalid field, LBA out of range; conflicting attributes, invalid protection information.
         (0, 0x02 | 0x80) | (1, 0x80 | 0x81) => IoError::INVALID,
         // Aborted: by request, as its queue went, with a fused command, in preparation of power loss.
-        (0, 0x05 | 0x07 | 0x08 | 0x09 | 0x0A) => IoError::from_errno(ECANCELED),
+        (0, 0x05 | 0x07 | 0x08 | 0x09 | 0x0A) => IoError::CANCELED,
         // Invalid namespace or format: it was deleted or formatted under us.
-        (0, 0x0B) => GONE,
+        (0, 0x0B) => IoError::GONE,
         // Namespace write protected; attempted write to a read-only range.
         (0, 0x20) | (1, 0x82) => IoError::READ_ONLY,
         // Capacity exceeded.
@@ -34,14 +30,4 @@ pub(crate) fn error_of(status: Status) -> IoError {
         // Media errors, internal errors, lost paths, and what vendors add.
         _ => IoError::IO,
     }
-}
-
-/// Ended by a reset of the controller or of its queue, and may be sent again: ECANCELED.
-pub(crate) fn cancelled() -> IoError {
-    IoError::from_errno(125)
-}
-
-/// Took longer than it may: ETIMEDOUT.
-pub(crate) fn timed_out() -> IoError {
-    IoError::from_errno(110)
 }
