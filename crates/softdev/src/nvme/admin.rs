@@ -145,6 +145,8 @@ impl SoftNvme {
         self.store_doorbell(number, false, 0);
         pair.side.submission = Some(SubmissionQueue::new(ring, cq));
         self.use_slot(number);
+        // Its first doorbell may say what the last one of an earlier queue of that number said.
+        self.call_attention(number.into());
         pair.side.waiting.reserve(entries as usize);
         Ok(Answer::Done(0))
     }

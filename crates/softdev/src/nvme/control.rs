@@ -116,6 +116,7 @@ impl SoftNvme {
             // The admin queues interrupt by vector 0.
             pair.completion = Some(CompletionQueue::new(completion, Some(0)));
         }
+        self.call_attention(0);
         self.set_status(CSTS_READY, CSTS_READY);
     }
 
