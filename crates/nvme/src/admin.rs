@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - a slot's number is its command's identifier; a slot is taken again only after its command has completed and the outcome was
-//!   fetched, or after the rings were reset;
+//!   fetched, or after the rings were reset, and then under another serial number;
 //! - all commands have fewer slots than the rings have entries.
 
 use std::time::{Duration, Instant};
@@ -43,9 +43,17 @@ enum Slot {
     /// Nobody will.
     Unowned {
         deadline: Option<Instant>,
-        is_event: bool,
+        purpose: Purpose,
     },
     Ended(Outcome),
+}
+
+/// Of commands whose outcome nobody fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Event,
+    Abort,
+    Other,
 }
 
 pub(crate) struct AdminQueue {
@@ -83,12 +91,24 @@ impl AdminQueue {
     /// Sends a command whose outcome nobody needs.
     pub(crate) fn submit_unowned(&mut self, command: Command, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
-        self.send(command, Slot::Unowned { deadline, is_event: false }).is_some()
+        self.send(command, Slot::Unowned { deadline, purpose: Purpose::Other }).is_some()
+    }
+
+    /// Sends an abort. The command that it is for tells how it went.
+    pub(crate) fn submit_abort(&mut self, command: Command, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        self.send(command, Slot::Unowned { deadline, purpose: Purpose::Abort }).is_some()
+    }
+
+    /// Aborts under way.
+    pub(crate) fn aborts(&self) -> u32 {
+        let is_abort = |slot: &&Slot| matches!(slot, Slot::Unowned { purpose: Purpose::Abort, .. });
+        self.slots.iter().filter(is_abort).count() as u32
     }
 
     /// Sends an asynchronous event request.
     pub(crate) fn submit_event_request(&mut self, command: Command) -> bool {
-        self.send(command, Slot::Unowned { deadline: None, is_event: true }).is_some()
+        self.send(command, Slot::Unowned { deadline: None, purpose: Purpose::Event }).is_some()
     }
 
     fn send(&mut self, mut command: Command, state: Slot) -> Option<u16> {
@@ -112,9 +132,9 @@ impl AdminQueue {
             };
             match *slot {
                 Slot::Pending { .. } => *slot = Slot::Ended(outcome),
-                Slot::Unowned { is_event, .. } => {
+                Slot::Unowned { purpose, .. } => {
                     *slot = Slot::Free;
-                    if let (true, Outcome::Done(event)) = (is_event, outcome) {
+                    if let (Purpose::Event, Outcome::Done(event)) = (purpose, outcome) {
                         self.events_ended += 1;
                         self.events.push(event);
                     }
@@ -164,12 +184,8 @@ impl AdminQueue {
 
     /// All commands are lost; the controller knows nothing of the rings any more.
     pub(crate) fn lose_all(&mut self) {
-        for slot in &mut self.slots {
-            *slot = match *slot {
-                Slot::Pending { .. } | Slot::Ended(_) => Slot::Ended(Outcome::Lost),
-                Slot::Free | Slot::Unowned { .. } => Slot::Free,
-            };
-        }
+        // Who asks for one of them finds its slot free, or taken by another one: lost.
+        self.slots.fill(Slot::Free);
         self.rings.reset();
     }
 }

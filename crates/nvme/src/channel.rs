@@ -20,7 +20,7 @@ use qpair_pci::Step;
 
 use crate::controller::Controller;
 use crate::device::Geometry;
-use crate::line::{self, Line};
+use crate::line::{self, Line, UNSEEN};
 use crate::memory::QueueMemory;
 use crate::rings::{Rings, Words};
 use crate::slots::{NO_BOUNCE, Slots, Stage};
@@ -107,7 +107,7 @@ impl NvmeChannel {
             waiting: VecDeque::with_capacity(options.depth as usize),
             free_bounces: (0..BOUNCES).rev().collect(),
             held: VecDeque::with_capacity(options.depth as usize),
-            seen: controller.hub.state(),
+            seen: UNSEEN,
             epoch: 0,
             polls_left: POLLS,
             line: Line::new(controller),
@@ -327,14 +327,25 @@ impl NvmeChannel {
         let polls = if found { 1 } else { EMPTY_POLL };
         self.polls_left = self.polls_left.saturating_sub(polls);
         if self.polls_left == 0 || self.controller.hub.state() != self.seen {
-            self.polls_left = POLLS;
             self.tend();
+            self.polls_left = if self.line.is_settled() { POLLS } else { 1 };
         }
+    }
+
+    /// Takes all completions, and tells the controller; whether there was one.
+    #[inline]
+    fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let found = self.take_all(completions);
+        if found {
+            self.line.has_progress = true;
+            self.rings.release();
+        }
+        found
     }
 
     /// Takes all completions; whether there was one.
     #[inline]
-    pub(crate) fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
+    pub(crate) fn take_all(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut found = false;
         while let Some(taken) = self.rings.take() {
             found = true;
@@ -343,17 +354,15 @@ impl NvmeChannel {
                 continue;
             };
             if slot.is_whole {
+                let is_late = slot.stage == Stage::Aborting;
                 let result = match taken.status.is_success() {
                     true => Ok(()),
-                    false => Err(error_of(taken.status)),
+                    false => Err(error_of_command(taken.status, is_late)),
                 };
                 self.finish(taken.cid, result, completions);
             } else {
                 self.part_ended(taken.cid, taken.status, completions);
             }
-        }
-        if found {
-            self.rings.release();
         }
         found
     }
@@ -375,17 +384,38 @@ impl NvmeChannel {
     /// One command of a request is over.
     #[cold]
     fn part_ended(&mut self, cid: u16, status: Status, completions: &mut Vec<Completion>) {
+        let is_late = self.slots.get(cid).stage == Stage::Aborting;
         let lead = self.release_part(cid, status.is_success());
         let slot = self.slots.get_mut(lead);
         if !status.is_success() {
-            slot.error.get_or_insert(error_of(status));
+            slot.error.get_or_insert(error_of_command(status, is_late));
         }
         self.go_on(lead);
+        self.finish_if_over(lead, completions);
+    }
+
+    /// Gives a request of several commands back if none is left.
+    fn finish_if_over(&mut self, lead: u16, completions: &mut Vec<Completion>) {
         let slot = self.slots.get(lead);
         if slot.commands == 0 && !slot.is_waiting {
             let result = slot.error.map_or(Ok(()), Err);
             self.finish(lead, result, completions);
         }
+    }
+
+    /// Ends a command that the controller is done with and did not complete.
+    pub(crate) fn end_command(
+        &mut self,
+        cid: u16,
+        error: IoError,
+        completions: &mut Vec<Completion>,
+    ) {
+        if self.slots.get(cid).is_whole {
+            return self.finish(cid, Err(error), completions);
+        }
+        let lead = self.release_part(cid, false);
+        self.slots.get_mut(lead).error.get_or_insert(error);
+        self.finish_if_over(lead, completions);
     }
 
     /// Frees what a command of a request had; its lead.
@@ -428,9 +458,10 @@ impl NvmeChannel {
     }
 
     /// Those that waited for a bounce buffer wait no more.
-    pub(crate) fn forget_waiting(&mut self) {
-        for lead in self.waiting.drain(..) {
+    pub(crate) fn forget_waiting(&mut self, error: IoError, completions: &mut Vec<Completion>) {
+        while let Some(lead) = self.waiting.pop_front() {
             self.slots.get_mut(lead).is_waiting = false;
+            self.finish(lead, Err(error), completions);
         }
     }
 
@@ -438,6 +469,15 @@ impl NvmeChannel {
     pub(crate) fn has_commands(&self) -> bool {
         (0..self.slots.len())
             .any(|slot| matches!(self.slots.get(slot).stage, Stage::Active | Stage::Aborting))
+    }
+}
+
+/// The error of a command that failed; `is_late`: the controller was asked to abort it.
+#[cold]
+fn error_of_command(status: Status, is_late: bool) -> IoError {
+    match error_of(status) {
+        IoError::CANCELED if is_late => IoError::TIMED_OUT,
+        error => error,
     }
 }
 
@@ -497,7 +537,7 @@ impl IoChannel for NvmeChannel {
         if self.is_open {
             self.start(lead);
         } else {
-            self.held.push_back(lead);
+            self.hold(lead);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A controller: opening it, what is on it, and the end of it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -62,8 +62,6 @@ pub struct Controller {
     pub(crate) function: Arc<dyn PciFunction>,
     info: ControllerInfo,
     namespaces: Vec<NamespaceInfo>,
-    /// Held while a queue pair is made or taken away, so that these come one after the other.
-    pub(crate) queues: Mutex<()>,
 }
 
 impl fmt::Debug for Controller {
@@ -132,7 +130,6 @@ impl Controller {
             function,
             info,
             namespaces,
-            queues: Mutex::new(()),
         }))
     }
 
@@ -193,6 +190,12 @@ impl Controller {
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.hub.lock().resets()
+    }
+
+    /// Asynchronous events that it told of so far (health, errors, changed namespaces).
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.hub.lock().events()
     }
 
     /// Most entries of a channel's queues.

@@ -15,7 +15,7 @@ use qpair_nvme_wire::registers::{
     ACQ, AQA, ASQ, CC, CC_ENABLE, CC_RUN, CC_SHUTDOWN_MASK, CC_SHUTDOWN_NORMAL, CSTS, CSTS_FATAL,
     CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK,
 };
-use qpair_nvme_wire::{Command, IDENTIFY_BYTES};
+use qpair_nvme_wire::{Command, IDENTIFY_BYTES, NSID_ALL};
 use qpair_pci::{PciFunction, Step};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
@@ -29,6 +29,8 @@ use crate::state::{Phase, State, Word};
 const ATTEMPTS_MAX: u32 = 3;
 /// Event requests that are kept with the controller.
 const EVENT_REQUESTS_MAX: u8 = 4;
+/// Bytes of a log that is read, a page at most.
+const LOG_BYTES: usize = 4096;
 /// PCI configuration space: the command register, and the bit in it that lets the device reach memory.
 const PCI_COMMAND: u32 = 4;
 const PCI_BUS_MASTER: u16 = 1 << 2;
@@ -57,6 +59,10 @@ pub(crate) struct Core {
     attempts: u32,
     /// Resets that were begun, the first start not counted.
     resets: u64,
+    /// Asynchronous events so far.
+    events: u64,
+    /// Memory could not be closed when the controller was given up.
+    is_runaway: bool,
     /// Why the controller was given up.
     failure: Option<(ErrorKind, String)>,
     ready_timeout: Duration,
@@ -86,7 +92,8 @@ impl Core {
         doorbells: &Doorbells,
         options: &CoreOptions,
     ) -> Result<Self> {
-        let bytes = Rings::bytes_of(admin_queue::ENTRIES) + IDENTIFY_BYTES;
+        // A page for what is asked for, and one for logs that nobody asked for.
+        let bytes = Rings::bytes_of(admin_queue::ENTRIES) + IDENTIFY_BYTES + LOG_BYTES;
         let memory = QueueMemory::new(&maps, bytes)?;
         let rings = Rings::new(memory, doorbells.of(0), admin_queue::ENTRIES);
         let mut core = Self {
@@ -99,6 +106,8 @@ impl Core {
             recovery: Recovery::None,
             attempts: 0,
             resets: 0,
+            events: 0,
+            is_runaway: false,
             failure: None,
             ready_timeout: options.ready_timeout,
             timeout: options.timeout,
@@ -119,6 +128,15 @@ impl Core {
 
     pub(crate) fn resets(&self) -> u64 {
         self.resets
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Whether the controller was given up and may still touch memory.
+    pub(crate) fn is_runaway(&self) -> bool {
+        self.is_runaway
     }
 
     /// Why nothing goes any more.
@@ -148,6 +166,19 @@ impl Core {
             Phase::Running => self.admin.submit(command, self.timeout),
             Phase::Stopping | Phase::Quiet | Phase::Gone => None,
         }
+    }
+
+    /// The same, if the controller is where `word` says.
+    pub(crate) fn submit_in(&mut self, word: Word, command: Command) -> Option<Ticket> {
+        (self.state() == word).then(|| self.submit(command)).flatten()
+    }
+
+    /// Asks for a command to be aborted, if fewer than `limit` such requests are under way.
+    pub(crate) fn abort(&mut self, word: Word, queue: u16, cid: u16, limit: u8) -> bool {
+        self.state() == word
+            && word.phase() == Phase::Running
+            && self.admin.aborts() < u32::from(limit)
+            && self.admin.submit_abort(Command::abort(queue, cid), self.timeout)
     }
 
     pub(crate) fn fetch(&mut self, ticket: Ticket) -> Option<Outcome> {
@@ -240,7 +271,7 @@ impl Core {
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
         // What is gone cannot be written to.
         let _ = self.set_command(0, PCI_BUS_MASTER);
-        self.maps.cut_off();
+        self.is_runaway = !self.maps.cut_off();
         self.recovery = Recovery::None;
         self.failure = Some((kind, why.to_owned()));
         self.admin.lose_all();
@@ -301,7 +332,9 @@ impl Core {
             return;
         }
         self.admin.poll();
-        while let Some(_event) = self.admin.next_event() {}
+        while let Some(event) = self.admin.next_event() {
+            self.acknowledge(event);
+        }
         for _ in 0..self.admin.take_ended_event_requests() {
             self.admin.submit_event_request(Command::new(admin::ASYNC_EVENT_REQUEST, 0));
         }
@@ -310,6 +343,16 @@ impl Core {
             let why = format!("an admin command took longer than {:?}", self.timeout);
             self.reset(&why);
         }
+    }
+
+    /// Reads the log that an event names: until then the controller tells of no more events of that kind (Base §5.2).
+    fn acknowledge(&mut self, event: u32) {
+        let log = event >> 16 & 0xFF;
+        let mut command = Command::new(admin::GET_LOG_PAGE, NSID_ALL);
+        command.set_prps(self.data_iova() + IDENTIFY_BYTES as u64, 0);
+        command.0[10] = log | (LOG_BYTES as u32 / 4 - 1) << 16;
+        self.admin.submit_unowned(command, self.timeout);
+        self.events += 1;
     }
 
     /// It does not stop when told to.
@@ -460,8 +503,11 @@ impl Hub {
         }
     }
 
-    fn pause(&self, progress: bool) {
-        if !progress {
+    /// Lets some time pass, if time is what the controller needs.
+    pub(crate) fn pause(&self) {
+        if self.is_stepped {
+            std::thread::yield_now();
+        } else {
             std::thread::sleep(PAUSE);
         }
     }
@@ -478,7 +524,9 @@ impl Hub {
             }
             let progress = core.advance();
             drop(core);
-            self.pause(progress && self.is_stepped);
+            if !progress {
+                self.pause();
+            }
         }
     }
 
@@ -503,7 +551,9 @@ impl Hub {
                 return Ok(then(&mut core, outcome));
             }
             drop(core);
-            self.pause(progress);
+            if !progress {
+                self.pause();
+            }
         }
     }
 }

@@ -6,7 +6,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "time-outs and resets, which use it, come next")]
 
 mod address;
 mod admin;

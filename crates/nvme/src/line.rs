@@ -1,15 +1,28 @@
-//! The life of a channel's queue pair: made, used, taken away.
+//! The life of a channel's queue pair: made, timed, taken away, made again.
+//!
+//! Invariants (docs/design/nvme-driver.md has the argument):
+//! - everything here runs on the channel's own thread;
+//! - commands under way are ended without a completion only in [`NvmeChannel::end_all`], which is called only when the controller is done
+//!   with the queue: it was deleted, or the controller was quiet since;
+//! - the rings are emptied before a queue is made in them.
 
 use std::time::{Duration, Instant};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::{Error, ErrorKind, IoError, Result};
 use qpair_nvme_wire::Command;
 use qpair_nvme_wire::command::admin;
 
-use crate::admin::Outcome;
+use crate::admin::{Outcome, Ticket};
 use crate::channel::NvmeChannel;
 use crate::controller::Controller;
-use crate::state::Phase;
+use crate::slots::Stage;
+use crate::state::{Phase, Word};
+
+/// Longest and shortest period.
+const PERIOD_MAX: Duration = Duration::from_millis(250);
+const PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Periods of a time-out, at least.
+const PERIODS: u32 = 8;
 
 /// The number of a queue pair: given back unless it is kept.
 pub(crate) struct Number<'a> {
@@ -52,61 +65,401 @@ impl Drop for Number<'_> {
 }
 
 /// Where a queue pair is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// There is none, and none is to be.
+    Closed,
+    /// There is none: one is to be made.
+    Wanted,
+    MakingCompletion(Ticket),
+    /// The completion queue is there.
+    HasCompletion,
+    MakingSubmission(Ticket),
+    /// It is there.
+    Open,
+    /// It is there, and is to be taken away.
+    Unwanted,
+    DeletingSubmission(Ticket),
+    /// The completion queue is left.
+    HasNoSubmission,
+    DeletingCompletion(Ticket),
+    /// The controller is being reset, and with it goes the queue pair.
+    Waiting,
+    /// There is none, and there will be none.
+    Dead,
+}
+
+/// A queue pair's life, and the channel's time.
 #[derive(Debug)]
 pub(crate) struct Line {
-    _period: Duration,
+    place: Place,
+    period: Duration,
+    /// When the period ends.
+    next: Instant,
+    /// Periods after which a command is overdue, and one that was to be aborted.
+    patience: u32,
+    /// Commands completed in this period.
+    pub(crate) has_progress: bool,
+    /// The queue pair was in use in this life of the controller.
+    was_open: bool,
+    /// It is not made again.
+    is_closing: bool,
+    failure: Option<Error>,
 }
 
 impl Line {
     pub(crate) fn new(controller: &Controller) -> Self {
-        Self { _period: controller.options.timeout() / 8 }
+        let timeout = controller.options.timeout();
+        let period = (timeout / PERIODS).clamp(PERIOD_MIN, PERIOD_MAX);
+        let patience = timeout.as_micros().div_ceil(period.as_micros()) as u32;
+        Self {
+            place: Place::Waiting,
+            period,
+            next: Instant::now() + period,
+            patience,
+            has_progress: false,
+            was_open: false,
+            is_closing: false,
+            failure: None,
+        }
+    }
+
+    /// Whether there is nothing to do but to look at the clock now and then.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.place, Place::Open | Place::Closed | Place::Dead)
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.place == Place::Dead
+    }
+
+    /// Longest sleep that keeps time.
+    pub(crate) fn sleep_max(&self) -> Duration {
+        self.period
     }
 }
+
+/// What a channel that has seen nothing yet has seen.
+pub(crate) const UNSEEN: Word = Word::NEVER;
 
 impl NvmeChannel {
     /// Makes the queue pair, and waits until it is there.
     pub(crate) fn open_queue(&mut self) -> Result<()> {
-        let (queue, entries) = (self.queue, self.rings.entries());
-        let (submission, completion) = (self.rings.submission_iova(), self.rings.completion_iova());
-        let vector = self.bell.vector();
-        let make_cq = Command::create_cq(queue, entries, completion, vector);
-        let make_sq = Command::create_sq(queue, entries, submission);
-        for (command, what) in [(make_cq, "completion"), (make_sq, "submission")] {
-            let outcome = self.controller.hub.call(|_| command, |_, outcome| outcome)?;
-            if let Outcome::Failed(status) = outcome {
-                let name = &self.controller.info().name;
-                let context = format!("{name}: making {what} queue {queue}: {status:?}");
-                return Err(Error::new(ErrorKind::Io, context));
+        loop {
+            self.tend();
+            match self.line.place {
+                Place::Open => return Ok(()),
+                Place::Dead => {
+                    return Err(match self.line.failure.take() {
+                        Some(error) => error,
+                        None => self.controller.hub.lock().failure(),
+                    });
+                }
+                _ => self.controller.hub.pause(),
             }
         }
-        self.is_open = true;
-        Ok(())
     }
 
-    /// Waits for what is under way, and takes the queue pair away.
+    /// Takes what is under way to its end, and the queue pair away.
     pub(crate) fn close(&mut self) {
         let mut completions = Vec::new();
-        let start = Instant::now();
-        while self.has_commands() && start.elapsed() < Duration::from_secs(60) {
+        self.rings.kick();
+        let mut idle = 0u32;
+        while self.has_commands() {
             self.turn(&mut completions);
+            idle = if completions.is_empty() { idle + 1 } else { 0 };
             completions.clear();
+            // Drives answer soon; one that does not is given time.
+            if idle > 10_000 {
+                self.tend();
+                self.controller.hub.pause();
+            }
         }
-        let hub = &self.controller.hub;
-        for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
-            let command = Command::delete_queue(opcode, self.queue);
-            let _ = hub.call(|_| command, |_, outcome| outcome);
+        self.line.is_closing = true;
+        if self.line.place == Place::Open {
+            self.is_open = false;
+            self.line.place = Place::Unwanted;
         }
-        hub.lock().return_queue(self.queue);
+        loop {
+            self.tend();
+            match (self.line.place, self.seen.phase()) {
+                (Place::Closed | Place::Dead, _) => break,
+                // A controller that is reset forgets the queue pair.
+                (Place::Waiting, Phase::Quiet | Phase::Gone) => break,
+                (Place::Waiting, Phase::Stopping | Phase::Running) => {}
+                _ => {}
+            }
+            self.controller.hub.pause();
+        }
+        self.controller.hub.lock().return_queue(self.queue);
     }
 
-    /// Looks at the clock and at the controller.
+    /// Looks at the controller and at the clock, and does what they ask for.
     #[cold]
     pub(crate) fn tend(&mut self) {
-        self.seen = self.controller.hub.state();
-        if let Some(mut core) = self.controller.hub.try_lock()
-            && core.state().phase() != Phase::Gone
+        self.follow();
+        let now = Instant::now();
+        let is_due = now >= self.line.next;
+        if is_due {
+            self.line.next = now + self.line.period;
+            // By one, however long nobody looked: the controller had its time only while somebody did.
+            self.epoch = self.epoch.wrapping_add(1);
+        }
+        if is_due
+            || !self.line.is_settled()
+            || self.controller.hub.state().phase() != Phase::Running
         {
-            core.advance();
+            if let Some(mut core) = self.controller.hub.try_lock() {
+                core.advance();
+            }
+            self.follow();
+            self.move_on();
+        }
+        if is_due && self.line.place == Place::Open {
+            self.look_for_overdue();
+        }
+    }
+
+    /// Acts on a change of the controller's state.
+    fn follow(&mut self) {
+        let word = self.controller.hub.state();
+        if word == self.seen {
+            return;
+        }
+        let is_later_life = word.life() != self.seen.life();
+        self.seen = word;
+        self.is_open = false;
+        // Another life: the controller was quiet in between.
+        if is_later_life || matches!(word.phase(), Phase::Quiet | Phase::Gone) {
+            let is_gone = word.phase() == Phase::Gone;
+            if is_gone && self.controller.hub.lock().is_runaway() {
+                self.abandon_buffers();
+            }
+            self.end_all(if is_gone { IoError::GONE } else { IoError::CANCELED });
+            self.line.was_open = false;
+        }
+        self.line.place = match word.phase() {
+            Phase::Running if self.line.is_closing => Place::Closed,
+            Phase::Running => Place::Wanted,
+            Phase::Stopping | Phase::Quiet => Place::Waiting,
+            Phase::Gone => {
+                self.end_held(IoError::GONE);
+                Place::Dead
+            }
+        };
+    }
+
+    /// Moves the queue pair towards where it is to be.
+    fn move_on(&mut self) {
+        let queue = self.queue;
+        self.line.place = match self.line.place {
+            Place::Wanted if self.line.is_closing => Place::Closed,
+            Place::Wanted => {
+                self.rings.reset();
+                let (entries, at) = (self.rings.entries(), self.rings.completion_iova());
+                let command = Command::create_cq(queue, entries, at, self.bell.vector());
+                self.send(command).map_or(Place::Wanted, Place::MakingCompletion)
+            }
+            Place::MakingCompletion(ticket) => match self.fetch(ticket) {
+                None => return,
+                Some(Outcome::Done(_)) => Place::HasCompletion,
+                Some(outcome) => self.not_made(outcome, "completion"),
+            },
+            Place::HasCompletion => {
+                let (entries, at) = (self.rings.entries(), self.rings.submission_iova());
+                let command = Command::create_sq(queue, entries, at);
+                self.send(command).map_or(Place::HasCompletion, Place::MakingSubmission)
+            }
+            Place::MakingSubmission(ticket) => match self.fetch(ticket) {
+                None => return,
+                Some(Outcome::Done(_)) if self.line.is_closing => Place::Unwanted,
+                Some(Outcome::Done(_)) => {
+                    self.open_for_use();
+                    Place::Open
+                }
+                Some(outcome) => self.not_made(outcome, "submission"),
+            },
+            Place::Unwanted => {
+                let command = Command::delete_queue(admin::DELETE_SQ, queue);
+                self.send(command).map_or(Place::Unwanted, Place::DeletingSubmission)
+            }
+            Place::DeletingSubmission(ticket) => match self.fetch(ticket) {
+                None => return,
+                Some(Outcome::Done(_)) => {
+                    self.end_all(IoError::CANCELED);
+                    Place::HasNoSubmission
+                }
+                Some(outcome) => self.not_deleted(outcome),
+            },
+            Place::HasNoSubmission => {
+                let command = Command::delete_queue(admin::DELETE_CQ, queue);
+                self.send(command).map_or(Place::HasNoSubmission, Place::DeletingCompletion)
+            }
+            Place::DeletingCompletion(ticket) => match self.fetch(ticket) {
+                None => return,
+                Some(Outcome::Done(_)) => Place::Wanted,
+                Some(outcome) => self.not_deleted(outcome),
+            },
+            settled @ (Place::Open | Place::Closed | Place::Waiting | Place::Dead) => settled,
+        };
+    }
+
+    /// Sends an admin command in the life that this channel has seen.
+    fn send(&self, command: Command) -> Option<Ticket> {
+        self.controller.hub.lock().submit_in(self.seen, command)
+    }
+
+    fn fetch(&self, ticket: Ticket) -> Option<Outcome> {
+        self.controller.hub.lock().fetch(ticket)
+    }
+
+    fn open_for_use(&mut self) {
+        self.is_open = true;
+        self.line.was_open = true;
+        self.line.next = Instant::now() + self.line.period;
+        while let Some(lead) = self.held.pop_front() {
+            self.start(lead);
+        }
+        self.rings.kick();
+    }
+
+    /// The controller did not make a queue.
+    fn not_made(&mut self, outcome: Outcome, what: &str) -> Place {
+        let Outcome::Failed(status) = outcome else {
+            // A reset, which the state tells of.
+            return Place::Waiting;
+        };
+        if self.line.was_open {
+            // It had one like it a moment ago: what it says now is not to be trusted.
+            self.controller.hub.lock().reset("it did not make a queue again");
+            return Place::Waiting;
+        }
+        let name = &self.controller.info().name;
+        let context = format!("{name}: making {what} queue {} failed with {status:?}", self.queue);
+        self.line.failure = Some(Error::new(ErrorKind::Io, context));
+        self.end_held(IoError::GONE);
+        Place::Dead
+    }
+
+    /// The controller did not delete a queue.
+    fn not_deleted(&mut self, outcome: Outcome) -> Place {
+        if let Outcome::Failed(_) = outcome {
+            self.controller.hub.lock().reset("it did not delete a queue");
+        }
+        Place::Waiting
+    }
+
+    /// Finds commands that take too long, and a controller that is not well.
+    fn look_for_overdue(&mut self) {
+        let has_progress = std::mem::replace(&mut self.line.has_progress, false);
+        let patience = self.line.patience;
+        let mut oldest = None;
+        let (mut is_stuck, mut overdue) = (false, false);
+        for number in 0..self.slots.len() {
+            let slot = self.slots.get(number);
+            let age = self.epoch.wrapping_sub(slot.epoch);
+            match slot.stage {
+                Stage::Active => {
+                    oldest = oldest.max(Some(age));
+                    overdue |= age > patience;
+                }
+                Stage::Aborting => {
+                    oldest = oldest.max(Some(age));
+                    is_stuck |= age > patience.div_ceil(2).max(2);
+                }
+                Stage::Free | Stage::Idle => {}
+            }
+        }
+        let Some(oldest) = oldest else { return };
+        if !has_progress && oldest > 0 {
+            self.controller.hub.lock().check_status();
+            self.follow();
+            if self.line.place != Place::Open {
+                return;
+            }
+        }
+        if overdue {
+            self.abort_overdue();
+        }
+        // Also those that nobody could be asked to abort.
+        if is_stuck || oldest > patience.saturating_mul(2) {
+            self.is_open = false;
+            self.line.place = Place::Unwanted;
+        }
+    }
+
+    fn abort_overdue(&mut self) {
+        let mut core = self.controller.hub.lock();
+        for number in 0..self.slots.len() {
+            let slot = self.slots.get(number);
+            let age = self.epoch.wrapping_sub(slot.epoch);
+            if slot.stage != Stage::Active || age <= self.line.patience {
+                continue;
+            }
+            if !core.abort(self.seen, self.queue, number, self.controller.limits.aborts) {
+                return;
+            }
+            let epoch = self.epoch;
+            let slot = self.slots.get_mut(number);
+            slot.stage = Stage::Aborting;
+            slot.epoch = epoch;
+        }
+    }
+
+    /// Ends what is under way: the controller is done with the queue.
+    fn end_all(&mut self, error: IoError) {
+        self.is_open = false;
+        let mut ended = std::mem::take(&mut self.ended);
+        let before = ended.len();
+        // What completed in time has completed.
+        self.take_all(&mut ended);
+        self.forget_waiting(error, &mut ended);
+        for number in 0..self.slots.len() {
+            let slot = self.slots.get(number);
+            let error = match slot.stage {
+                Stage::Active => error,
+                // Its time was over, whatever happened then.
+                Stage::Aborting if error == IoError::CANCELED => IoError::TIMED_OUT,
+                Stage::Aborting => error,
+                Stage::Free | Stage::Idle => continue,
+            };
+            self.end_command(number, error, &mut ended);
+        }
+        self.taken += (ended.len() - before) as u32;
+        self.ended = ended;
+    }
+
+    /// The controller may write to what is under way for ever: nobody gets that memory back.
+    #[cold]
+    fn abandon_buffers(&mut self) {
+        for number in 0..self.slots.len() {
+            let slot = self.slots.get(number);
+            if matches!(slot.stage, Stage::Active | Stage::Aborting) {
+                let lead = if slot.is_whole { number } else { slot.lead };
+                let request = self.slots.get_mut(lead).request.as_mut();
+                std::mem::forget(request.and_then(|request| request.buffer.take()));
+            }
+        }
+    }
+
+    /// Ends what waits for the queue.
+    fn end_held(&mut self, error: IoError) {
+        let mut ended = std::mem::take(&mut self.ended);
+        let before = ended.len();
+        while let Some(lead) = self.held.pop_front() {
+            self.finish(lead, Err(error), &mut ended);
+        }
+        self.taken += (ended.len() - before) as u32;
+        self.ended = ended;
+    }
+
+    /// Takes a request that the queue cannot take now.
+    #[cold]
+    pub(crate) fn hold(&mut self, lead: u16) {
+        self.held.push_back(lead);
+        if self.line.is_dead() {
+            self.end_held(IoError::GONE);
         }
     }
 }

@@ -39,15 +39,6 @@ impl Registers {
         }
     }
 
-    pub(crate) fn read_u64(&self, offset: u64) -> Result<u64> {
-        let mut bytes = [0; 8];
-        self.function.read_bar(BAR, offset, &mut bytes)?;
-        match u64::from_le_bytes(bytes) {
-            u64::MAX => Err(gone(self.function.name())),
-            value => Ok(value),
-        }
-    }
-
     pub(crate) fn write_u32(&self, offset: u64, value: u32) -> Result<()> {
         self.function.write_bar(BAR, offset, &value.to_le_bytes())
     }

@@ -20,6 +20,9 @@ pub(crate) enum Phase {
 pub(crate) struct Word(u64);
 
 impl Word {
+    /// Of no controller: no life comes to this.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
     pub(crate) fn new(life: u64, phase: Phase) -> Self {
         Self(life << 2 | phase as u64)
     }

@@ -155,6 +155,13 @@ impl NvmeChannel {
                 continue;
             }
             let is_polled = self.bell.mode == WaitMode::Poll && self.is_open;
+            if !is_polled {
+                self.tend();
+                self.turn(completions);
+                if completions.len() - before >= until.want {
+                    break;
+                }
+            }
             looks += 1;
             if !is_polled || looks % LOOKS == 1 {
                 let now = Instant::now();
@@ -182,9 +189,9 @@ impl NvmeChannel {
 
     /// Sleeps until a completion may be there, and no longer than until `end`. Whether the wake event ended it.
     fn sleep_for_completion(&mut self, end: Option<Instant>, now: Instant) -> bool {
-        let longest = match (self.is_open, self.stepper.is_some()) {
-            (false, _) => SLEEP_SHORT,
-            (true, _) => SLEEP_MAX,
+        let longest = match self.is_open {
+            false => SLEEP_SHORT,
+            true => SLEEP_MAX.min(self.line.sleep_max()),
         };
         let slice = now.checked_add(longest);
         let end = [end, slice, self.bell.due].into_iter().flatten().min();
