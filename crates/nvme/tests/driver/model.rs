@@ -1,11 +1,7 @@
 //! Random requests against a model, over a drive without faults.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
-
-mod rig;
-
+use crate::rig::{Drive, Worker, options};
 use qpair_nvme::WaitMode;
-use rig::{Drive, Worker, options};
 
 /// Requests of each test: millions where they are cheap.
 const REQUESTS: u32 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };

@@ -1,17 +1,13 @@
 //! What goes wrong in drives, and resets and removals at random points: every request completes once, and what was written stays.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
-
-mod rig;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::rig::{Drive, Worker, options};
 use qpair_block::{BlockDevice, ChannelOptions, ErrorKind, IoError, Op};
 use qpair_nvme::WaitMode;
 use qpair_softdev::SoftNvmeOptions;
 use qpair_softdev::faults::Plan;
-use rig::{Drive, Worker, options};
 
 const SIZE: u64 = 4 << 20;
 const BLOCKS: usize = (SIZE / 512) as usize;
@@ -49,8 +45,7 @@ fn only(errors: &[(Op, IoError)], may: &[IoError]) {
 #[test]
 fn errors_of_the_medium() {
     let seed = seed();
-    let plan =
-        Plan { seed, read_error_rate: 0.02, write_error_rate: 0.02, ..Plan::default() };
+    let plan = Plan { seed, read_error_rate: 0.02, write_error_rate: 0.02, ..Plan::default() };
     let drive = drive(plan, WaitMode::Poll);
     let errors = run(&drive, 10_000, seed);
     assert!(errors.len() > 50);
@@ -201,10 +196,7 @@ fn resets_with_several_workers() {
         std::thread::sleep(Duration::from_millis(20));
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
-            only(
-                &worker.join().unwrap(),
-                &[IoError::CANCELED, IoError::TIMED_OUT, IoError::GONE],
-            );
+            only(&worker.join().unwrap(), &[IoError::CANCELED, IoError::TIMED_OUT, IoError::GONE]);
         }
     });
     assert!(drive.controller.resets() >= 30);

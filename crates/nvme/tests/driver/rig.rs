@@ -15,27 +15,24 @@ use qpair_nvme::{Controller, ControllerOptions, NvmeDevice, WaitMode};
 use qpair_pci::InProcess;
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 
-pub const BUFFER_BYTES: usize = 64 << 10;
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A drive of `size_bytes` with one namespace.
-pub fn options(size_bytes: u64, block: u32) -> SoftNvmeOptions {
-    let namespace = NamespaceOptions {
-        size_bytes,
-        logical_block_bytes: block,
-        ..NamespaceOptions::default()
-    };
+pub(crate) fn options(size_bytes: u64, block: u32) -> SoftNvmeOptions {
+    let namespace =
+        NamespaceOptions { size_bytes, logical_block_bytes: block, ..NamespaceOptions::default() };
     SoftNvmeOptions { namespaces: vec![namespace], ..SoftNvmeOptions::default() }
 }
 
-pub struct Drive {
-    pub soft: Arc<SoftNvme>,
-    pub controller: Arc<Controller>,
-    pub device: Arc<NvmeDevice>,
+pub(crate) struct Drive {
+    pub(crate) soft: Arc<SoftNvme>,
+    pub(crate) controller: Arc<Controller>,
+    pub(crate) device: Arc<NvmeDevice>,
 }
 
 impl Drive {
-    pub fn new(soft: SoftNvmeOptions, timeout_ms: u32, wait: WaitMode) -> Self {
+    pub(crate) fn new(soft: SoftNvmeOptions, timeout_ms: u32, wait: WaitMode) -> Self {
         let soft = SoftNvme::new(soft).unwrap();
         let function = Arc::new(InProcess::new("soft", soft.clone()));
         let options = ControllerOptions { timeout_ms, wait, ..ControllerOptions::default() };
@@ -53,11 +50,11 @@ struct Sent {
 }
 
 /// One worker's part of a drive, with a channel of its own.
-pub struct Worker {
-    pub channel: Box<dyn IoChannel>,
-    pub rng: fastrand::Rng,
-    pub errors: Vec<(Op, IoError)>,
-    pub completed: u64,
+pub(crate) struct Worker {
+    pub(crate) channel: Box<dyn IoChannel>,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) errors: Vec<(Op, IoError)>,
+    pub(crate) completed: u64,
     arena: Arc<Arena>,
     /// One that the controller does not know.
     foreign: Arc<Arena>,
@@ -80,7 +77,13 @@ fn arena(blocks: u32) -> Arc<Arena> {
 
 impl Worker {
     /// On `blocks` blocks from `start_bytes` on, which hold zeroes.
-    pub fn new(drive: &Drive, depth: u32, start_bytes: u64, blocks: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        drive: &Drive,
+        depth: u32,
+        start_bytes: u64,
+        blocks: usize,
+        seed: u64,
+    ) -> Self {
         let arena = arena(depth);
         let options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
         let channel = drive.device.open_channel(&options).unwrap();
@@ -112,7 +115,7 @@ impl Worker {
     }
 
     /// Sends a random request, if there is room.
-    pub fn send(&mut self) {
+    pub(crate) fn send(&mut self) {
         if self.channel.in_flight() >= self.depth {
             return;
         }
@@ -175,7 +178,7 @@ impl Worker {
     }
 
     /// Takes what has completed, and compares.
-    pub fn take(&mut self, wait: bool) {
+    pub(crate) fn take(&mut self, wait: bool) {
         let mut completions = std::mem::take(&mut self.completions);
         if wait {
             let options = WaitOptions {
@@ -233,7 +236,7 @@ impl Worker {
     }
 
     /// Waits for all that is under way.
-    pub fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         let start = Instant::now();
         while self.channel.in_flight() > 0 {
             self.take(true);
@@ -243,7 +246,7 @@ impl Worker {
     }
 
     /// `count` random requests.
-    pub fn run(&mut self, count: u32) {
+    pub(crate) fn run(&mut self, count: u32) {
         for _ in 0..count {
             self.send();
             match self.rng.u32(0..8) {
@@ -255,7 +258,7 @@ impl Worker {
     }
 
     /// Ends the worker: all memory is back.
-    pub fn finish(self) -> Vec<(Op, IoError)> {
+    pub(crate) fn finish(self) -> Vec<(Op, IoError)> {
         let Self { channel, arena, foreign, depth, errors, .. } = self;
         drop(channel);
         for arena in [arena, foreign] {
