@@ -1,13 +1,13 @@
 //! The device's own ceiling: random reads as fast as they come, with nothing above the channel.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair::{Error, ErrorKind, Mode, Result};
-use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoError, Request, WaitOptions,
-};
+use qpair_block::{Arena, BlockDevice, ChannelOptions, DeviceSpec, IoError, Request, WaitOptions};
+use qpair_drivers::Drivers;
 use qpair_kernel::FileOptions;
 
 use crate::clock::Stretch;
@@ -50,13 +50,18 @@ pub struct Ceiling {
 /// # Errors
 /// What opening the file or reading from it says.
 pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceiling> {
-    let file = FileOptions {
-        read_only: true,
-        direct: !options.buffered,
-        ..FileOptions::new(&options.path)
+    let files = |path: &Path| -> qpair_block::Result<Arc<dyn BlockDevice>> {
+        let file =
+            FileOptions { read_only: true, direct: !options.buffered, ..FileOptions::new(path) };
+        Ok(Arc::new(qpair_kernel::open(&file, options.io)?))
     };
-    let device = qpair_kernel::open(&file, options.io)
-        .map_err(|error| Error::block(error, "measuring the device"))?;
+    let open = |name: &str| DeviceSpec::parse(name)?.open(&Drivers(files));
+    let device = match options.path.to_str() {
+        Some(name) => open(name),
+        None => files(&options.path),
+    }
+    .map_err(|error| Error::block(error, "measuring the device"))?;
+    let device = device.as_ref();
     let mut best: Option<Ceiling> = None;
     let mut done = 0;
     for threads in &options.threads {
@@ -65,7 +70,7 @@ pub fn ceiling(options: &CeilingOptions, progress: &dyn Progress) -> Result<Ceil
                 break;
             }
             progress.at(done);
-            let one = measure(&device, options, *threads, *depth)?;
+            let one = measure(device, options, *threads, *depth)?;
             done += 1;
             if best.is_none_or(|best| best.reads_per_s < one.reads_per_s) {
                 best = Some(one);
@@ -119,7 +124,7 @@ fn read_randomly(
     let no_memory = |error: std::io::Error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory to read into: {error}"))
     };
-    let arena = Arena::new(options.block_bytes as usize, depth, ArenaOptions::default())
+    let arena = Arena::new(options.block_bytes as usize, depth, device.info().arena_options())
         .map_err(no_memory)?;
     let channel_options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
     let mut channel = device

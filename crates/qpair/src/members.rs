@@ -40,6 +40,11 @@ impl Members {
         self.paths().into_iter().filter(is_missing).map(Path::to_owned).collect()
     }
 
+    /// Whether nothing of the store is there yet, given which of its files are not: then nothing can be lost by making it.
+    pub(crate) fn is_new(&self, missing: &[PathBuf]) -> bool {
+        missing.len() == self.paths().len() && !self.specs.iter().any(has_lasting_drive)
+    }
+
     /// The same file twice would lock itself out, with an error that tells little.
     fn check_distinct(&self) -> Result<()> {
         let mut paths = self.paths();
@@ -58,6 +63,18 @@ impl Members {
     pub(crate) fn new_file_bytes(&self, stripe_unit_bytes: u64) -> u64 {
         let units = self.specs.iter().map(unit_bytes_max).max().unwrap_or(0);
         units.max(stripe_unit_bytes).saturating_add(NEW_FILE_BYTES)
+    }
+}
+
+/// Whether a drive in it, one that is no file, outlives this process.
+fn has_lasting_drive(spec: &DeviceSpec) -> bool {
+    match spec {
+        DeviceSpec::Driven { driver, name } => !qpair_drivers::is_volatile(driver, name),
+        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
+            has_lasting_drive(inner)
+        }
+        DeviceSpec::Stripe { members, .. } => members.iter().any(has_lasting_drive),
+        DeviceSpec::File(_) | DeviceSpec::Ram(_) | DeviceSpec::Null(_) => false,
     }
 }
 

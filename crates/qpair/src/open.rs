@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
+use qpair_drivers::Drivers;
 use qpair_engine::{Error, ErrorKind, Result, Store, StoreOptions};
 use qpair_kernel::{FileOptions, KernelDevice, Mode};
 
@@ -25,7 +26,7 @@ use crate::report::OpenReport;
 pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     let members = Members::of(options)?;
     let missing = members.missing();
-    let all_missing = missing.len() == members.paths().len();
+    let all_missing = members.is_new(&missing);
     if let Some(path) = missing.first() {
         check_missing(options, path, all_missing)?;
     }
@@ -87,7 +88,7 @@ pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Resul
     let members = Members::of(options)?;
     let missing = members.missing();
     if let Some(path) = missing.first() {
-        check_missing(options, path, missing.len() == members.paths().len())?;
+        check_missing(options, path, members.is_new(&missing))?;
     }
     let attempt = Attempt::new(options, &members, options.store.clone());
     let mut new_files = NewFiles::default();
@@ -221,7 +222,7 @@ impl<'a> Attempt<'a> {
             Ok(Arc::new(device))
         };
         let open = |spec: &DeviceSpec| {
-            spec.open(&opener).map_err(|error| Error::block(error, "opening the store"))
+            spec.open(&Drivers(&opener)).map_err(|error| Error::block(error, "opening the store"))
         };
         let devices = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;
         if self.must_be_blank.get() {

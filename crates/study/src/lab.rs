@@ -43,6 +43,12 @@ pub const INTERFACES: [Candidate; 7] = [
 /// The user-space driver, which the papers call SPDK: the name of its series.
 pub const USER_SPACE: &str = "nvme";
 
+/// The user-space driver over a drive made of software: the start of the name of its series.
+pub const SOFT_DRIVE: &str = "softnvme";
+
+/// Size of that drive: more than fits the processor's caches, little enough to fill at once.
+const SOFT_DRIVE_SIZE: &str = "size=256MiB";
+
 /// `io_uring` with nothing registered, for S4's comparison of what registering saves.
 pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
 
@@ -165,8 +171,11 @@ impl Device {
             name: USER_SPACE.to_owned(),
             about: "NVMe driven from user space, as SPDK does".to_owned(),
             ran_as: None,
-            unavailable: Some("there is no user-space NVMe driver to compare with yet".to_owned()),
-            way_out: None,
+            unavailable: Some("the kernel drives this device".to_owned()),
+            way_out: Some(
+                "for an NVMe drive: qpair nvme bind ADDRESS, then --device nvme:ADDRESS; the experiment user-space has the driver on a soft drive"
+                    .to_owned(),
+            ),
         });
         all
     }
@@ -269,6 +278,8 @@ pub(crate) fn disks(devices: &[Device]) -> usize {
 /// `Invalid` if the name is that of no mode, which a stored report might have.
 pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>) -> Result<Mode> {
     let mut mode: Mode = match (interface, depth) {
+        // A driver of this program's own: modes are the kernel's.
+        (soft, _) if soft.starts_with(SOFT_DRIVE) => Mode::default(),
         // The submitter itself makes the calls; with more than one, each has a thread.
         ("posix", 1) => "posix:threads=0".parse()?,
         ("posix", depth) => format!("posix:threads={}", depth.min(POSIX_THREADS_MAX)).parse()?,
@@ -288,10 +299,17 @@ pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>
 /// More threads than that are not started for `posix`, whatever the depth.
 pub(crate) const POSIX_THREADS_MAX: u32 = 128;
 
-/// The device that an interface reaches a namespace through: `/dev/ng0n1` for `/dev/nvme0n1` with passthrough, else
-/// the same.
+/// The device that an interface reaches a namespace through: `/dev/ng0n1` for `/dev/nvme0n1` with passthrough, a soft drive instead of it
+/// for `softnvme:OPTIONS`, else the same.
 #[must_use]
 pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
+    if let Some(options) = interface.strip_prefix(SOFT_DRIVE) {
+        let options = options.replacen(':', ",", 1);
+        return DeviceSpec::Driven {
+            driver: SOFT_DRIVE,
+            name: format!("{SOFT_DRIVE_SIZE}{options}"),
+        };
+    }
     let DeviceSpec::File(path) = spec else { return spec.clone() };
     let Some(name) = path.to_str().and_then(|path| path.strip_prefix("/dev/nvme")) else {
         return spec.clone();

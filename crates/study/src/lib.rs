@@ -34,8 +34,8 @@ pub use finding::{Evidence, FINDINGS, Finding, Verdict, judge};
 pub use html::to_html;
 pub use jobs::Length;
 pub use lab::{
-    Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, UNREGISTERED, USER_SPACE, cpus,
-    interfaces,
+    Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,
+    USER_SPACE, cpus, interfaces,
 };
 pub use measure::{Measure, Metric};
 pub use own_file::OwnFile;

@@ -11,6 +11,7 @@ use qpair_block::{
     Arena, BlockDevice, ChannelOptions, DeviceInfo, DeviceSpec, Error, ErrorKind, Request, Result,
     WaitOptions,
 };
+use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Mode};
 use rand::Rng;
 
@@ -167,7 +168,7 @@ fn open(options: &PeakOptions) -> Result<Arc<dyn BlockDevice>> {
         let device = qpair_kernel::open(&file, options.mode)?;
         Ok(Arc::new(device) as Arc<dyn BlockDevice>)
     };
-    options.spec.open(&files)
+    options.spec.open(&Drivers(files))
 }
 
 fn check(options: &PeakOptions, device: &dyn BlockDevice) -> Result<()> {

@@ -6,6 +6,7 @@ mod s1;
 mod s3;
 mod s4;
 mod s5;
+mod user_space;
 
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +45,7 @@ impl Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const EXPERIMENTS: [Experiment; 16] = [
+pub const EXPERIMENTS: [Experiment; 17] = [
     s1::QUEUE_DEPTH,
     s1::SYSTEM_CALLS,
     s1::CORES_PER_DRIVE,
@@ -61,6 +62,7 @@ pub const EXPERIMENTS: [Experiment; 16] = [
     s4::PROLONGED_WRITES,
     s5::ONE_CORE,
     s5::LATENCY,
+    user_space::SOFT,
 ];
 
 /// The experiment of that name.

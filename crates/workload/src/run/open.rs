@@ -14,6 +14,7 @@ use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceSpec, Error, ErrorKind, Request,
     Result, WaitOptions, format_bytes,
 };
+use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 use rand::RngCore;
 
@@ -102,7 +103,7 @@ impl Devices {
                 let device = qpair_kernel::open(&options, Interface::Auto)?;
                 Ok(Arc::new(device) as Arc<dyn BlockDevice>)
             };
-            let device = spec.open(&lock).map_err(|error| match error.kind() {
+            let device = spec.open(&Drivers(lock)).map_err(|error| match error.kind() {
                 ErrorKind::Busy => Error::new(ErrorKind::Busy, format!("writing to {name}"))
                     .caused_by(error)
                     .hint("--force writes to it all the same, and destroys what it holds"),
@@ -128,7 +129,7 @@ impl Devices {
             }
             Ok(Arc::new(device) as Arc<dyn BlockDevice>)
         };
-        let device = spec.open(&opener)?;
+        let device = spec.open(&Drivers(opener))?;
         self.notes.extend(notes.into_inner());
         if !kernel {
             self.locks.insert(name, device.clone());

@@ -1,0 +1,57 @@
+//! Devices that this program drives itself, by name: what [`qpair_block::DRIVERS`] are.
+//!
+//! ```text
+//! nvme:[wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN]      bound to vfio-pci
+//! nvme:[...:]vfio-user:/run/x.sock[/nsN]                                        served by another process
+//! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
+//! ```
+//!
+//! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod nvme;
+mod soft;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use nvme::{controller, function};
+use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
+pub use soft::SoftDrive;
+
+/// Opens a device by its driver's name and its own.
+///
+/// # Errors
+/// `Invalid` for a name that the driver cannot read, `Unsupported` for an unknown driver, and what the driver says.
+pub fn open(driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
+    match driver {
+        "nvme" => nvme::open(name),
+        "softnvme" => Ok(SoftDrive::open(name)?.device),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("no driver of this program is called {driver}"),
+        )),
+    }
+}
+
+/// Whether what is on a device of that name is gone when the program ends.
+#[must_use]
+pub fn is_volatile(driver: &str, name: &str) -> bool {
+    driver == "softnvme" && soft::is_volatile(name)
+}
+
+/// An [`Opener`] for everything: files as the function inside does, other devices by the drivers here.
+#[derive(Clone, Copy, Debug)]
+pub struct Drivers<F>(pub F);
+
+impl<F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>> Opener for Drivers<F> {
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+        (self.0)(path)
+    }
+
+    fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        open(driver, name)
+    }
+}

@@ -1,0 +1,62 @@
+//! NVMe controllers by address.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeTarget};
+use qpair_pci::PciFunction;
+
+/// A controller that is open, and how.
+type Known = (Weak<Controller>, ControllerOptions);
+
+/// Controllers that are open. A function has one driver in a process, whatever number of its namespaces are in use; so this is the one
+/// place that knows them all. They end with the last device that uses them.
+static OPEN: Mutex<Option<HashMap<NvmeTarget, Known>>> = Mutex::new(None);
+
+pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
+    let address = NvmeAddress::parse(name)?;
+    let controller = controller(&address)?;
+    Ok(Arc::new(controller.open_default_namespace(address.nsid)?))
+}
+
+/// The function at an address.
+///
+/// # Errors
+/// What VFIO or the process at the other end of the socket says.
+pub fn function(target: &NvmeTarget) -> Result<Arc<dyn PciFunction>> {
+    match target {
+        NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
+        NvmeTarget::VfioUser(path) => {
+            let options = qpair_vfio_user::ClientOptions::default();
+            Ok(Arc::new(qpair_vfio_user::Client::connect(path, &options)?))
+        }
+    }
+}
+
+/// The controller at an address: the one that is open already, or a new one.
+///
+/// # Errors
+/// `Busy` if it is open with other options; otherwise what the driver says.
+pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
+    // Held while a controller is set up: another thread that asks for the same one waits for it.
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    open.retain(|_, (controller, _)| controller.strong_count() > 0);
+    let options = address.options();
+    if let Some((controller, its)) = open.get(&address.target)
+        && let Some(controller) = controller.upgrade()
+    {
+        if *its != options {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("nvme:{address}: in use by this program with other options"),
+            )
+            .hint("give all namespaces of a controller the same options"));
+        }
+        return Ok(controller);
+    }
+    let controller = Controller::open(function(&address.target)?, options.clone())?;
+    open.insert(address.target.clone(), (Arc::downgrade(&controller), options));
+    Ok(controller)
+}

@@ -1,0 +1,109 @@
+//! Soft drives in this process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_nvme::{Controller, NvmeAddress};
+use qpair_pci::InProcess;
+use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
+
+/// Options that are the driver's, not the drive's.
+const DRIVER_OPTIONS: [&str; 3] = ["wait", "queue_entries", "timeout_ms"];
+
+/// A drive made of software and the driver that drives it, in one process.
+pub struct SoftDrive {
+    /// Its only namespace, through the driver.
+    pub device: Arc<dyn BlockDevice>,
+    /// The drive itself, for what no driver can do: faults, a power cut.
+    pub drive: Arc<SoftNvme>,
+}
+
+impl SoftDrive {
+    /// Makes one: `[wait=...,queue_entries=N,timeout_ms=N,]` and what [`SoftNvmeOptions`] reads.
+    ///
+    /// # Errors
+    /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; what the driver says.
+    pub fn open(text: &str) -> Result<Self> {
+        let (driver, drive) = split(text);
+        let options = SoftNvmeOptions::parse(&drive.join(","))?;
+        if options.namespaces.len() != 1 {
+            let context = format!("softnvme:{text}: {} namespaces", options.namespaces.len());
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint("one here; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
+        }
+        // The driver's options are read as in an address, which says what is wrong with them.
+        let place =
+            if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
+        let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
+        let name = format!("softnvme:{text}");
+        let drive = SoftNvme::new(options)?;
+        let function = Arc::new(InProcess::new(name, drive.clone()));
+        let device = Controller::open(function, driver)?.open_default_namespace(None)?;
+        Ok(Self { device: Arc::new(device), drive })
+    }
+}
+
+impl fmt::Debug for SoftDrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SoftDrive {}", self.device.info().name)
+    }
+}
+
+/// Whether what is on it is gone with it.
+pub(crate) fn is_volatile(text: &str) -> bool {
+    let is_file = |options: SoftNvmeOptions| {
+        options
+            .namespaces
+            .iter()
+            .any(|namespace| matches!(namespace.medium, MediumOptions::File(_)))
+    };
+    // What cannot be read cannot be opened either.
+    !SoftNvmeOptions::parse(&split(text).1.join(",")).is_ok_and(is_file)
+}
+
+/// The driver's options, and the drive's.
+fn split(text: &str) -> (Vec<String>, Vec<String>) {
+    let is_driver_s = |option: &String| {
+        option.split_once('=').is_some_and(|(key, _)| DRIVER_OPTIONS.contains(&key))
+    };
+    options(text).into_iter().partition(is_driver_s)
+}
+
+/// Splits at commas without a backslash before them.
+fn options(text: &str) -> Vec<String> {
+    let (mut all, mut one, mut quoted) = (Vec::new(), String::new(), false);
+    for c in text.chars() {
+        if c == ',' && !quoted {
+            all.push(std::mem::take(&mut one));
+            continue;
+        }
+        quoted = c == '\\' && !quoted;
+        one.push(c);
+    }
+    if !one.is_empty() {
+        all.push(one);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_the_drive_s_or_the_driver_s() {
+        assert_eq!(options("a=1,b=x\\,y,c"), ["a=1", "b=x\\,y", "c"]);
+        let drive = SoftDrive::open("wait=sleep,size=1MiB,timeout_ms=500").unwrap();
+        assert_eq!(drive.device.size_bytes(), 1 << 20);
+        for (text, said) in [
+            ("size=1MiB,sise=2", "sise"),
+            ("size=1MiB+1MiB", "2 namespaces"),
+            ("size=1MiB,wait=doze", "doze"),
+        ] {
+            let error = SoftDrive::open(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+            assert!(error.to_string().contains(said), "{text}: {error}");
+        }
+    }
+}
