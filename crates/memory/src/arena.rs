@@ -218,7 +218,7 @@ fn map_shared(
 }
 
 /// Maps ordinary memory aligned to a huge page, and asks for transparent huge pages.
-fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
+pub(crate) fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     let base = map(len + HUGE_PAGE, MapFlags::PRIVATE)?;
     let skip = base.as_ptr().align_offset(HUGE_PAGE);
     // SAFETY: `skip < HUGE_PAGE`, so `aligned .. aligned + len` lies in the mapping just made; head and tail

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::arena::HUGE_PAGE;
+use crate::arena::{HUGE_PAGE, map_aligned};
 use crate::shared::SharedBytes;
 
 /// A range of a file, mapped and shared. Reached through [`SharedBytes`] alone.
@@ -20,6 +20,8 @@ pub struct Mapping {
     skip_bytes: usize,
     len: usize,
     writable: bool,
+    /// Memory of this program alone, and of no file.
+    anonymous: bool,
 }
 
 // SAFETY: `base` points to a mapping that this value alone unmaps, and its bytes are reached by atomics and string copies
@@ -57,7 +59,14 @@ impl Mapping {
             })
             .ok_or(io::ErrorKind::InvalidInput)?;
         let base = map_file(file, offset_bytes - skip, mapped, writable)?;
-        Ok(Arc::new(Self { base, mapped_bytes: mapped, skip_bytes: skip as usize, len, writable }))
+        Ok(Arc::new(Self {
+            base,
+            mapped_bytes: mapped,
+            skip_bytes: skip as usize,
+            len,
+            writable,
+            anonymous: false,
+        }))
     }
 
     /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on.
@@ -68,6 +77,47 @@ impl Mapping {
         let file = memory_file(len as u64, MemfdFlags::empty())?;
         let mapping = Self::of_file(file.as_fd(), 0, len, true)?;
         Ok((mapping, file))
+    }
+
+    /// Memory of `len` bytes for this program alone, zeroed, touched only on use, of huge pages where the kernel has them: for a model of
+    /// a device that keeps blocks in it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no bytes, or more than there are addresses; otherwise what mmap said.
+    pub fn new_anonymous(len: usize) -> io::Result<Arc<Self>> {
+        let mapped_bytes = len
+            .checked_next_multiple_of(HUGE_PAGE)
+            .filter(|bytes| *bytes > 0 && *bytes < isize::MAX as usize - HUGE_PAGE)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let base = map_aligned(mapped_bytes)?;
+        Ok(Arc::new(Self {
+            base,
+            mapped_bytes,
+            skip_bytes: 0,
+            len,
+            writable: true,
+            anonymous: true,
+        }))
+    }
+
+    /// Gives whole pages back to the kernel: they read as zeroes from now on. Only of [`Mapping::new_anonymous`].
+    ///
+    /// # Errors
+    /// `InvalidInput` if the range is not inside, or not of whole pages; otherwise what madvise said.
+    pub fn release(&self, offset: usize, len: usize) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let inside = offset <= self.len && len <= self.len - offset;
+        let whole = offset.is_multiple_of(page) && len.is_multiple_of(page);
+        if !self.anonymous || !inside || !whole {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: inside the mapping, which is private to this value; its bytes are reached by atomics and string copies alone, which
+        // find zeroes then (point 5).
+        unsafe {
+            let at = self.base.as_ptr().add(offset).cast();
+            rustix::mm::madvise(at, len, Advice::LinuxDontNeed)?;
+        }
+        Ok(())
     }
 
     /// The bytes.
@@ -182,6 +232,25 @@ mod tests {
         one.bytes().copy_to(8204, &mut out);
         assert_eq!(&out, b"seven");
         assert!(rustix::fs::ftruncate(&file, 0).is_err(), "sealed");
+    }
+
+    #[test]
+    fn released_memory_is_zero_again() {
+        let memory = Mapping::new_anonymous(3 << 20).unwrap();
+        let bytes = memory.bytes();
+        assert_eq!(bytes.len(), 3 << 20);
+        for at in (0..3 << 20).step_by(1024) {
+            bytes.store_u8(at, 1);
+        }
+        memory.release(4096, 2 << 20).unwrap();
+        let sum = |from: usize, to| (from..to).map(|at| u32::from(bytes.load_u8(at))).sum::<u32>();
+        assert_eq!((sum(0, 4096), sum(4096, 4096 + (2 << 20))), (4, 0));
+        assert_eq!(sum(4096 + (2 << 20), 3 << 20), 1020);
+        for (offset, len) in [(0, 4 << 20), (1, 4096), (0, 100), (usize::MAX, 4096)] {
+            assert!(memory.release(offset, len).is_err());
+        }
+        assert!(Mapping::new_file(4096).unwrap().0.release(0, 4096).is_err(), "others see it");
+        assert!(Mapping::new_anonymous(0).is_err() && Mapping::new_anonymous(usize::MAX).is_err());
     }
 
     #[test]

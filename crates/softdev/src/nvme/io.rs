@@ -27,6 +27,16 @@ impl<'a> Target<'a> {
         self.namespaces.get((nsid.wrapping_sub(1)) as usize).ok_or(Status::INVALID_NAMESPACE)
     }
 
+    /// A read is executed soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, command: &Command) {
+        if command.opcode() == io::READ
+            && let Ok(namespace) = self.namespace(command.nsid())
+        {
+            namespace.prefetch(command.first_block());
+        }
+    }
+
     /// Executes a command.
     #[inline]
     pub(crate) fn execute(&self, command: &Command, tools: &mut Tools) -> Status {

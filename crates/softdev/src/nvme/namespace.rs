@@ -83,6 +83,14 @@ impl Namespace {
         self.range(command.first_block(), command.blocks())
     }
 
+    /// A block is read soon; there may be none such.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, block: u64) {
+        if let Medium::Ram(ram) = &self.medium {
+            ram.prefetch(block << self.block_shift);
+        }
+    }
+
     #[inline]
     pub(crate) fn read(&self, at: u64, into: DmaSpan<'_>, scratch: &mut Scratch) -> MediumResult {
         self.medium.read(at, into, scratch)

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use qpair_nvme_wire::Status;
 use qpair_nvme_wire::registers::{CSTS_FATAL, CSTS_READY};
+use qpair_nvme_wire::{Command, Status};
 use qpair_pci::Stepped;
 
 use super::admin::Answer;
@@ -12,6 +12,9 @@ use super::device::SoftNvme;
 use super::events::Event;
 use super::fate::End;
 use super::queue::{CompletionQueue, Pair, Side, SubmissionQueue, Unreachable};
+
+/// Commands fetched before the first of them is executed.
+const BATCH: usize = 8;
 
 /// A number of a queue pair.
 #[derive(Debug, Default)]
@@ -134,10 +137,20 @@ impl SoftNvme {
         }
         let target = self.target();
         let now = pending.min(room);
-        for _ in 0..now {
-            let command = queue.fetch()?;
-            let status = target.execute(&command, tools);
-            completion.post(number, queue.head, command.cid(), status, 0)?;
+        let mut left = now;
+        let mut batch = [Command::default(); BATCH];
+        while left > 0 {
+            // All of a batch are on their way from memory while the first ones are copied.
+            let commands = &mut batch[..left.min(BATCH as u32) as usize];
+            left -= commands.len() as u32;
+            for command in &mut *commands {
+                *command = queue.fetch()?;
+                target.prefetch(command);
+            }
+            for command in &*commands {
+                let status = target.execute(command, tools);
+                completion.post(number, queue.head, command.cid(), status, 0)?;
+            }
         }
         Ok(Ran { progress: now > 0, again: now < pending, ..Ran::default() })
     }
