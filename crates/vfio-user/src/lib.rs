@@ -2,6 +2,7 @@
 //!
 //! - [`codec`]: messages as bytes.
 //! - [`Server`]: lets one client at a time drive a [`qpair_pci::PciDevice`]. It is polled, has no thread, and never blocks.
+//!   [`Host`] serves several on one thread.
 //! - [`Client`]: a device in another process as a [`qpair_pci::PciFunction`].
 //!
 //! Memory does not go over the socket: the client passes the files behind its memory, and the server maps them; the server passes the
@@ -17,4 +18,4 @@ mod server;
 mod socket;
 
 pub use client::{Client, ClientOptions};
-pub use server::{Counters, Ended, Server, ServerOptions, Session, Turn};
+pub use server::{Counters, Ended, Host, Idle, Server, ServerOptions, Session, Turn};

@@ -23,6 +23,7 @@ mod nvme;
 mod put;
 mod repair;
 mod scan;
+mod softdrive;
 mod stat;
 mod study;
 mod tables;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Nvme(nvme::Nvme),
     Study(study::Study),
     Advise(advise::Advise),
+    #[command(name = "softdrive")]
+    SoftDrive(softdrive::SoftDrive),
     Man(man::Man),
     Completions(completions::Completions),
 }
@@ -82,6 +85,7 @@ impl Command {
             Self::Nvme(command) => command.run(),
             Self::Study(command) => command.run(),
             Self::Advise(command) => command.run(),
+            Self::SoftDrive(command) => command.run(),
             Self::Man(command) => command.run(crate::Arguments::command()),
             Self::Completions(command) => command.run(crate::Arguments::command()),
         }

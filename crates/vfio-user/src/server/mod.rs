@@ -5,6 +5,7 @@
 
 mod answer;
 mod counters;
+mod host;
 mod listen;
 mod maps;
 mod refusal;
@@ -21,6 +22,7 @@ use qpair_block::Result;
 use qpair_pci::{BusGuard, PciDevice};
 
 pub use counters::Counters;
+pub use host::{Host, Idle};
 pub use session::{Ended, Session, Turn};
 
 use listen::Listener;

@@ -1,0 +1,207 @@
+//! What the command says: how to use the drives, who comes and goes, and what was counted.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use qpair_softdev::SoftNvme;
+use qpair_vfio_user::{Counters, Host};
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::output::Output;
+use crate::text::{count, size};
+
+pub(super) struct Reporter {
+    json: bool,
+    status_every: Option<Duration>,
+    status_at: Instant,
+    /// What was told of each drive last.
+    known: Vec<Known>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    /// Whether a driver is there.
+    here: bool,
+    refused: u64,
+}
+
+impl Reporter {
+    pub(super) fn new(json: bool, status_s: Option<f64>) -> Self {
+        let status_every = status_s.map(Duration::from_secs_f64);
+        Self { json, status_every, status_at: Instant::now(), known: Vec::new() }
+    }
+
+    pub(super) fn begin(&mut self, host: &mut Host<SoftNvme>) -> Result<()> {
+        let drives = host.drives();
+        self.known = vec![Known::default(); drives.len()];
+        if self.json {
+            let drives: Vec<Value> = drives
+                .iter()
+                .map(|(drive, server)| {
+                    let options = drive.options();
+                    let namespaces: Vec<Value> = options
+                        .namespaces
+                        .iter()
+                        .map(|namespace| {
+                            json!({
+                                "size_bytes": namespace.size_bytes,
+                                "logical_block_bytes": namespace.logical_block_bytes,
+                            })
+                        })
+                        .collect();
+                    json!({
+                        "socket": server.path(),
+                        "serial": options.serial,
+                        "namespaces": namespaces,
+                        "options": options.to_string(),
+                    })
+                })
+                .collect();
+            return say(json!({"event": "serving", "drives": drives}).to_string());
+        }
+        let mut out = Output::new();
+        for (drive, server) in drives.iter() {
+            let options = drive.options();
+            let namespaces: Vec<String> = options
+                .namespaces
+                .iter()
+                .map(|namespace| {
+                    format!(
+                        "{} in blocks of {}",
+                        size(namespace.size_bytes),
+                        namespace.logical_block_bytes
+                    )
+                })
+                .collect();
+            let path = server.path().display();
+            out.line(format!("{path}  serial {}, {}", options.serial, namespaces.join(" and ")))?;
+        }
+        if let Some((_, server)) = drives.first() {
+            for line in uses(server.path()) {
+                out.line(line)?;
+            }
+        }
+        out.line("Ctrl-C ends the drives.")?;
+        out.finish()
+    }
+
+    /// Tells what has changed since the last look.
+    pub(super) fn look(&mut self, host: &mut Host<SoftNvme>, now: Instant) -> Result<()> {
+        let is_one = host.drives().len() == 1;
+        for (number, (_, server)) in host.drives().iter_mut().enumerate() {
+            let ended = server.take_ended();
+            let here = server.has_client();
+            let counters = server.counters();
+            let Some(known) = self.known.get_mut(number) else { continue };
+            let which = if is_one { String::new() } else { format!("drive {}: ", number + 1) };
+            if let Some(ended) = ended {
+                known.here = false;
+                let why = ended.to_string();
+                let text = format!("{which}the driver has gone: {why}; {}", words(&counters));
+                let event = event("gone", number, &counters, &json!({ "why": why }));
+                self.tell(text, event)?;
+            }
+            let known = &mut self.known[number];
+            if here && !known.here {
+                known.here = true;
+                self.tell(
+                    format!("{which}a driver is here"),
+                    event("here", number, &counters, &Value::Null),
+                )?;
+            }
+            let known = &mut self.known[number];
+            if counters.refused > known.refused {
+                known.refused = counters.refused;
+                self.tell(
+                    format!("{which}another driver came, and was told that there is one"),
+                    event("refused", number, &counters, &Value::Null),
+                )?;
+            }
+        }
+        if self.status_every.is_some_and(|every| now >= self.status_at + every) {
+            self.status_at = now;
+            self.status(host, "status")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn power_cut(&self) -> Result<()> {
+        self.tell("the power failed, and came back".to_owned(), json!({"event": "power-cut"}))
+    }
+
+    pub(super) fn end(&self, host: &mut Host<SoftNvme>) -> Result<()> {
+        self.status(host, "end")
+    }
+
+    fn status(&self, host: &mut Host<SoftNvme>, name: &str) -> Result<()> {
+        for (number, (_, server)) in host.drives().iter().enumerate() {
+            let counters = server.counters();
+            let text = format!("drive {}: {}", number + 1, words(&counters));
+            self.tell(text, event(name, number, &counters, &Value::Null))?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, text: String, event: Value) -> Result<()> {
+        say(if self.json { event.to_string() } else { text })
+    }
+}
+
+fn say(line: String) -> Result<()> {
+    let mut out = Output::new();
+    out.line(line)?;
+    out.finish()
+}
+
+fn words(counters: &Counters) -> String {
+    format!(
+        "{} drivers, {} messages, {} register writes of which {} doorbells, {} of memory open",
+        count(counters.clients),
+        count(counters.messages),
+        count(counters.region_writes),
+        count(counters.trapped_writes),
+        size(counters.dma_bytes),
+    )
+}
+
+fn event(name: &str, number: usize, counters: &Counters, more: &Value) -> Value {
+    let mut event = json!({
+        "event": name,
+        "drive": number + 1,
+        "clients": counters.clients,
+        "refused": counters.refused,
+        "messages": counters.messages,
+        "errors": counters.errors,
+        "region_reads": counters.region_reads,
+        "region_writes": counters.region_writes,
+        "trapped_doorbells": counters.trapped_writes,
+        "dma_maps": counters.dma_maps,
+        "dma_bytes": counters.dma_bytes,
+        "resets": counters.resets,
+    });
+    if let (Some(event), Some(more)) = (event.as_object_mut(), more.as_object()) {
+        event.extend(more.clone());
+    }
+    event
+}
+
+/// How programs use the drive at a socket.
+fn uses(socket: &Path) -> Vec<String> {
+    let path = socket.display().to_string();
+    let mut lines =
+        vec![format!("  qpair   nvme:vfio-user:{path}   as a device, with /nsN for namespace N")];
+    lines.push(match (socket.file_name(), socket.parent()) {
+        (Some(name), Some(folder)) if name == "cntrl" => {
+            format!("  SPDK    -r 'trtype:VFIOUSER traddr:{}'", folder.display())
+        }
+        _ => "  SPDK    looks for a socket called cntrl: give a folder as --socket".to_owned(),
+    });
+    let device = json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}});
+    lines.push(format!("  QEMU    -device '{device}'"));
+    lines.push(
+        "          -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem   (QEMU 10.1 or newer)"
+            .to_owned(),
+    );
+    lines
+}

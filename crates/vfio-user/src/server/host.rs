@@ -1,0 +1,147 @@
+//! Serves devices on the thread of its caller, which they have to themselves.
+//!
+//! A driver that has mapped the doorbells wakes nobody by ringing them: somebody has to look. So as long as there is work, the thread does
+//! nothing but look; then it naps, each time longer, up to a bound; and with no driver there at all it sleeps until one comes. Sockets
+//! cost a system call to look at, and are looked at seldom while there is work without them.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qpair_pci::PciDevice;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::Server;
+
+/// Turns between two looks at the clock.
+const TURNS: u32 = 32;
+/// Rounds of so many turns between two looks at sockets, while there is other work.
+const ROUNDS: u32 = 32;
+/// Turns that sockets are looked at in each of, after one of them had something: registers are accessed one after the other.
+const SOCKET_TURNS: u32 = 256;
+/// How long there is nothing to do before the first nap.
+const HOT: Duration = Duration::from_micros(200);
+/// The first nap; each is twice the one before.
+const NAP_MIN: Duration = Duration::from_micros(20);
+
+/// What is done while there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Look again at once.
+    Poll,
+    /// Nap, at most so long while a driver is there: a command may have to wait for that.
+    Nap(Duration),
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self::Nap(Duration::from_millis(1))
+    }
+}
+
+/// Devices that are served together.
+#[derive(Debug)]
+pub struct Host<D> {
+    drives: Vec<(Arc<D>, Server)>,
+    idle: Idle,
+    /// Turns that sockets are still looked at in.
+    socket_turns: u32,
+    rounds: u32,
+    nap: Duration,
+}
+
+impl<D: PciDevice> Host<D> {
+    /// Of devices with their servers.
+    #[must_use]
+    pub fn new(drives: Vec<(Arc<D>, Server)>, idle: Idle) -> Self {
+        Self { drives, idle, socket_turns: 0, rounds: 0, nap: NAP_MIN }
+    }
+
+    /// The devices and their servers.
+    pub fn drives(&mut self) -> &mut [(Arc<D>, Server)] {
+        &mut self.drives
+    }
+
+    /// Serves for this long.
+    pub fn run_for(&mut self, time: Duration) {
+        let mut now = Instant::now();
+        let end = now + time;
+        let mut busy_at = now;
+        while now < end {
+            let (progress, due) = self.round();
+            now = Instant::now();
+            if progress {
+                busy_at = now;
+                self.nap = NAP_MIN;
+            } else if let Idle::Nap(nap_max) = self.idle
+                && now - busy_at >= HOT
+            {
+                now = self.take_nap(now, end, due, nap_max);
+                // Once it has begun to nap, one look is enough between two naps.
+                busy_at = now.checked_sub(HOT).unwrap_or(busy_at);
+            }
+        }
+    }
+
+    /// Some turns. Whether anything was done, and when there will be something to do by itself.
+    fn round(&mut self) -> (bool, Option<Instant>) {
+        let mut progress = false;
+        let mut due: Option<Instant> = None;
+        for turn in 0..TURNS {
+            due = None;
+            for (device, _) in &self.drives {
+                let stepped = device.step_all();
+                progress |= stepped.progress;
+                due = match (due, stepped.due) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+            }
+            self.rounds += u32::from(turn == 0);
+            if self.socket_turns > 0 {
+                self.socket_turns -= 1;
+            } else if self.rounds < ROUNDS && (progress || turn > 0) {
+                continue;
+            }
+            self.rounds = 0;
+            if self.look_at_sockets() {
+                progress = true;
+                self.socket_turns = SOCKET_TURNS;
+            }
+        }
+        (progress, due)
+    }
+
+    fn look_at_sockets(&mut self) -> bool {
+        self.drives.iter_mut().fold(false, |any, (_, server)| server.poll() | any)
+    }
+
+    fn take_nap(
+        &mut self,
+        now: Instant,
+        end: Instant,
+        due: Option<Instant>,
+        nap_max: Duration,
+    ) -> Instant {
+        let alone = self.drives.iter().all(|(_, server)| !server.has_client());
+        let nap = match alone {
+            true => end - now,
+            false => self.nap.min(nap_max),
+        };
+        self.nap = (2 * nap).min(nap_max).max(NAP_MIN);
+        let until = due.map_or(now + nap, |due| due.min(now + nap)).min(end);
+        let nap = until.saturating_duration_since(now);
+        // A wait that short takes longer than it is.
+        if nap >= NAP_MIN {
+            let sockets: Vec<BorrowedFd<'_>> =
+                self.drives.iter().flat_map(|(_, server)| server.sockets()).collect();
+            let mut sockets: Vec<_> =
+                sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+            let nap = Timespec { tv_sec: nap.as_secs() as _, tv_nsec: nap.subsec_nanos().into() };
+            // However it ends, the next turn looks.
+            let _ = rustix::event::poll(&mut sockets, Some(&nap));
+            self.look_at_sockets();
+        }
+        Instant::now()
+    }
+}
