@@ -147,7 +147,24 @@ pub(crate) trait Operation {
 const SPINS: u32 = 8;
 
 /// Runs an operation as part of a task of a worker.
-pub(crate) async fn run<O: Operation>(shared: &Shared, mut operation: O) -> Result<O::Output> {
+#[inline]
+pub(crate) async fn run<O: Operation>(shared: &Shared, operation: O) -> Result<O::Output> {
+    run_as(shared, operation, true).await
+}
+
+/// The same for a task that others wait for: it does not give the worker away while cache lines travel.
+#[inline]
+pub(crate) async fn run_at_once<O: Operation>(shared: &Shared, operation: O) -> Result<O::Output> {
+    run_as(shared, operation, false).await
+}
+
+/// Runs an operation; `interleave`: others may run while cache lines travel.
+#[inline]
+pub(crate) async fn run_as<O: Operation>(
+    shared: &Shared,
+    mut operation: O,
+    interleave: bool,
+) -> Result<O::Output> {
     let mut fresh = true;
     poll_fn(|context| {
         current(|worker| {
@@ -159,7 +176,7 @@ pub(crate) async fn run<O: Operation>(shared: &Shared, mut operation: O) -> Resu
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
-            turn(worker, &mut operation, context.waker())
+            turn(worker, &mut operation, context.waker(), interleave)
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
     })
@@ -194,10 +211,11 @@ fn turn<O: Operation>(
     worker: &Worker,
     operation: &mut O,
     waker: &std::task::Waker,
+    interleave: bool,
 ) -> Poll<Result<O::Output>> {
     let mut spins = 0;
     loop {
-        let interleave = worker.has_ready();
+        let interleave = interleave && worker.has_ready();
         let context = Context { interleave, ..worker.context() };
         let need = match operation.step(context) {
             Ok(output) => return Poll::Ready(Ok(output)),

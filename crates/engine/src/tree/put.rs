@@ -109,7 +109,7 @@ impl Operation for Put<'_> {
         context.begin_change(&page)?;
         let node = Node::new(page.bytes());
         let (position, found) = node.lower_bound(self.key);
-        if let Some(needed_bytes) = lacks(node, position, found, self.key, self.value.len()) {
+        if let Err(needed_bytes) = lacks(node, (position, found), self.key, self.value.len(), 0) {
             return Ok(PutOutcome::Full { needed_bytes });
         }
         let suffix = &self.key[node.prefix_len()..];
@@ -133,18 +133,23 @@ impl Operation for Put<'_> {
     }
 }
 
-/// The bytes that a record needs, if its leaf has fewer.
+/// The bytes that a record needs, if its leaf has fewer; else those by which it makes the leaf fuller. `beside_bytes` are wanted
+/// for others.
 fn lacks(
     node: Node<'_>,
-    position: usize,
-    found: bool,
+    (position, found): (usize, bool),
     key: &[u8],
     value_len: usize,
-) -> Option<usize> {
+    beside_bytes: usize,
+) -> Result<usize, usize> {
     let suffix_len = key.len().saturating_sub(node.prefix_len());
     let needed_bytes = Node::entry_bytes(true, suffix_len, value_len);
     let there = if found { node.entry_bytes_at(position) } else { 0 };
-    (node.free_bytes() + there < needed_bytes).then_some(needed_bytes)
+    match node.free_bytes() + there < needed_bytes + beside_bytes {
+        // An empty leaf has a quarter of the page at least: more than that, and what this record needs, no split must promise.
+        true => Err((needed_bytes + beside_bytes).min(node.bytes.len() / 4).max(needed_bytes)),
+        false => Ok(needed_bytes.saturating_sub(there)),
+    }
 }
 
 /// Brings the leaf of a key into memory, and looks whether there is room, before a commit must not fail any more.
@@ -153,12 +158,14 @@ pub(crate) struct Prepare<'a> {
     key: &'a [u8],
     /// Length of the value that will be put, if one will be.
     value_len: Option<usize>,
+    /// The leaf of the write before, and bytes that the writes before need of it.
+    beside: Option<(Leaf, usize)>,
     descent: Descent,
 }
 
 impl<'a> Prepare<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], value_len: Option<usize>) -> Self {
-        Self { tree, key, value_len, descent: Descent::default() }
+        Self { tree, key, value_len, beside: None, descent: Descent::default() }
     }
 
     /// Begins at a leaf that was seen.
@@ -166,27 +173,34 @@ impl<'a> Prepare<'a> {
         self.descent.at = leaf;
         self
     }
+
+    /// Looks first whether this leaf covers the key. Writes before this one will need so many bytes of it.
+    pub(crate) fn beside(mut self, leaf: Option<(Leaf, usize)>) -> Self {
+        self.beside = leaf;
+        self
+    }
 }
 
 impl Operation for Prepare<'_> {
-    /// The leaf and its version; or the bytes that it lacks room for.
-    type Output = Result<Leaf, usize>;
+    /// The leaf, its version, and the bytes by which the write makes it fuller; or the bytes that it lacks room for.
+    type Output = Result<(Leaf, usize), usize>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
-        let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
-        let mut outcome = Ok((page.index(), page.version()));
-        if let Some(value_len) = self.value_len {
-            let node = Node::new(page.bytes());
-            let (position, found) = node.lower_bound(self.key);
-            if let Some(needed_bytes) = lacks(node, position, found, self.key, value_len) {
-                outcome = Err(needed_bytes);
-            }
-            if !page.validate() {
-                self.descent.restart();
-                return Err(Need::Retry);
-            }
+        if let Some((near, _)) = self.beside {
+            self.descent.begin_near(context, near, self.key);
         }
-        Ok(outcome)
+        let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
+        let leaf = (page.index(), page.version());
+        let Some(value_len) = self.value_len else { return Ok(Ok((leaf, 0))) };
+        let node = Node::new(page.bytes());
+        let beside_bytes =
+            self.beside.filter(|(near, _)| near.0 == leaf.0).map_or(0, |(_, bytes)| bytes);
+        let room = lacks(node, node.lower_bound(self.key), self.key, value_len, beside_bytes);
+        if !page.validate() {
+            self.descent.restart();
+            return Err(Need::Retry);
+        }
+        Ok(room.map(|bytes| (leaf, bytes)))
     }
 
     fn descent(&mut self) -> &mut Descent {

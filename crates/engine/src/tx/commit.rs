@@ -17,7 +17,9 @@ use crate::error::{ErrorKind, Result};
 use crate::log;
 use crate::shared::Shared;
 use crate::store::{make_room, merge_sparse};
-use crate::task::{AloneGuard, Context, Need, Operation, Worker, current, run, run_inline};
+use crate::task::{
+    AloneGuard, Context, Need, Operation, Worker, current, run, run_at_once, run_inline,
+};
 use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed};
 
 /// Tries of a latch that is held before a change lets others run.
@@ -63,6 +65,23 @@ pub(super) struct Work {
     inside: Option<GateGuard>,
     /// No other commit of this worker comes between this one's stamp and its record.
     stamping: Option<AloneGuard>,
+}
+
+/// The leaf that a commit has prepared last.
+#[derive(Default)]
+struct Last(Option<(u32, Leaf, usize)>);
+
+impl Last {
+    /// The leaf, if it is of this tree, and bytes that the writes before will need of it.
+    fn beside(&self, tree: crate::tree::Tree) -> Option<(Leaf, usize)> {
+        self.0.filter(|(of, ..)| *of == tree.id).map(|(_, leaf, bytes)| (leaf, bytes))
+    }
+
+    /// A write was prepared that makes this leaf fuller by so many bytes.
+    fn prepared(&mut self, tree: crate::tree::Tree, leaf: Leaf, bytes: usize) {
+        let before = self.beside(tree).filter(|(of, _)| of.0 == leaf.0).map_or(0, |(_, of)| of);
+        self.0 = Some((tree.id, leaf, before + bytes));
+    }
 }
 
 /// Bytes that the record of a commit has at most.
@@ -236,14 +255,18 @@ impl Work {
             None => return Ok(false),
         }
         let mut cursor = (0, 0);
+        let mut last = Last::default();
         while let Some(item) = core.writes.nth(&mut cursor) {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
-            match run_inline(
-                &shared,
-                &mut Prepare::new(item.tree, item.key, value_len).at(item.leaf),
-            ) {
-                Some(Ok(leaf)) => self.leaves.push(leaf),
+            let mut prepare = Prepare::new(item.tree, item.key, value_len)
+                .at(item.leaf)
+                .beside(last.beside(item.tree));
+            match run_inline(&shared, &mut prepare) {
+                Some(Ok((leaf, bytes))) => {
+                    self.leaves.push(leaf);
+                    last.prepared(item.tree, leaf, bytes);
+                }
                 _ => {
                     self.leaves.clear();
                     return Ok(false);
@@ -271,19 +294,24 @@ impl Work {
         let Some(core) = &self.core else { return Ok(()) };
         self.leaves.clear();
         let mut cursor = (0, 0);
+        let mut last = Last::default();
         while let Some(item) = core.writes.nth(&mut cursor) {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
+            let mut beside = last.beside(item.tree);
             loop {
-                match run(shared, Prepare::new(item.tree, item.key, value_len).at(item.leaf))
-                    .await?
-                {
-                    Ok(leaf) => {
+                let prepare =
+                    Prepare::new(item.tree, item.key, value_len).at(item.leaf).beside(beside);
+                match run_at_once(shared, prepare).await? {
+                    Ok((leaf, bytes)) => {
                         self.leaves.push(leaf);
+                        last.prepared(item.tree, leaf, bytes);
                         break;
                     }
                     Err(needed_bytes) => {
-                        make_room(&core.inner, item.tree, item.key, needed_bytes).await?
+                        make_room(&core.inner, item.tree, item.key, needed_bytes).await?;
+                        // Which of the writes before are in which half, nobody looks.
+                        beside = None;
                     }
                 }
             }
@@ -352,15 +380,21 @@ impl Work {
         let worker = worker.map(|worker| &**worker);
         let context = Context { shared, worker, interleave: false };
         let Some(core) = &mut self.core else { return Ok(false) };
+        // The leaf changed last. Others were prepared at the version before.
+        let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = core.writes.nth(&mut self.cursor) {
-            let leaf = self.leaves.get(self.done).copied();
+            let prepared = self.leaves.get(self.done).copied();
+            let near = last.filter(|(tree, _)| *tree == item.tree.id).map(|(_, leaf)| leaf);
+            let leaf = prepared.filter(|leaf| near.is_none_or(|near| near.0 != leaf.0));
             let change = Change { stamp: self.stamp, row: Some(item.row) };
             let kept_bytes = match written(&item) {
                 Some((value, large)) => {
-                    let mut put = Put::new(item.tree, item.key, value, large, change).at(leaf);
+                    let mut put =
+                        Put::new(item.tree, item.key, value, large, change).at(leaf).near(near);
                     match step(&mut put, context) {
-                        Some(PutOutcome::Done { replaced, kept_bytes, .. }) => {
+                        Some(PutOutcome::Done { replaced, kept_bytes, leaf }) => {
                             self.found = replaced;
+                            last = Some((item.tree.id, leaf));
                             kept_bytes
                         }
                         Some(PutOutcome::Full { .. }) | None => return Ok(false),

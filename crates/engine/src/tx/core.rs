@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
-use crate::task::{check_here, run, run_inline};
+use crate::task::{check_here, run_as, run_inline};
 use crate::tree::{Found, Get, Leaf, Seen, Tree};
 
 /// A transaction, wherever it is used.
@@ -85,6 +85,11 @@ impl Core {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.inner.shared
+    }
+
+    /// Whether nobody can be waiting for it.
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.locks.is_empty()
     }
 
     /// What people call it.
@@ -237,7 +242,8 @@ impl Core {
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
-        let seen = find_at(&self.inner.shared, tree, key, snapshot, value).await?;
+        let seen =
+            find_at(&self.inner.shared, tree, key, snapshot, value, self.holds_nothing()).await?;
         self.note_seen(tree, key, seen.leaf);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
@@ -357,7 +363,7 @@ impl Core {
         let snapshot = self.snapshot();
         let mut value = Vec::new();
         // The lock keeps the row as it is: there is nothing to compare at the commit.
-        let seen = find_at(&self.inner.shared, tree, key, snapshot, &mut value).await?;
+        let seen = find_at(&self.inner.shared, tree, key, snapshot, &mut value, false).await?;
         self.note_seen(tree, key, seen.leaf);
         self.check_snapshot(snapshot)?;
         Ok(seen.found != Found::Nothing)
@@ -551,9 +557,10 @@ async fn find_at(
     key: &[u8],
     snapshot: u64,
     value: &mut Vec<u8>,
+    interleave: bool,
 ) -> Result<Seen> {
     let start = value.len();
-    let seen = run(shared, Get::new(tree, key, value)).await?;
+    let seen = run_as(shared, Get::new(tree, key, value), interleave).await?;
     Ok(Seen { found: older(shared, tree, key, snapshot, seen, start, value), ..seen })
 }
 
@@ -566,7 +573,7 @@ pub(super) async fn read_at(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     let start = value.len();
-    let seen = find_at(shared, tree, key, snapshot, value).await?;
+    let seen = find_at(shared, tree, key, snapshot, value, true).await?;
     resolve(shared, seen.found, start, value).await
 }
 

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::Table;
-use crate::task::{run, run_inline};
+use crate::task::{run, run_as, run_inline};
 use crate::tree::{Batch, Direction, ReadAhead, Scan, Tree, route};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
@@ -85,7 +85,8 @@ impl RangeCursor {
         }
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        run(&shared, scan).await.inspect_err(|_| self.from = Some(from.clone()))?;
+        let interleave = view.core().is_none_or(Core::holds_nothing);
+        run_as(&shared, scan, interleave).await.inspect_err(|_| self.from = Some(from.clone()))?;
         self.fetched(&shared, from, view)
     }
 
