@@ -7,6 +7,7 @@ use qpair_nvme_wire::command::{DEALLOCATE, io};
 use qpair_nvme_wire::registers::{CSTS, CSTS_FATAL, CSTS_READY};
 use qpair_nvme_wire::{Command, Range, Status};
 use qpair_pci::PciDevice;
+use qpair_softdev::faults::Plan;
 
 const OPS: [u8; 6] =
     [io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, io::FLUSH];
@@ -144,6 +145,26 @@ fn a_delayed_command_waits_and_says_until_when() {
     settle(&host, 1);
     assert_eq!(host.pop(&mut queue).unwrap().status, Status::ABORT_REQUESTED);
     assert_eq!(host.device.step(1).due, None);
+}
+
+#[test]
+fn faults_can_come_and_go() {
+    let mut host = Host::new("size=1MiB");
+    let mut queue = host.queue(1, 8, None);
+    let read = |host: &Host, queue: &mut Queue| host.status(queue, transfer(io::READ, 0, 8, DATA));
+    assert_eq!(read(&host, &mut queue), Status::SUCCESS);
+    host.device.set_faults("read_error_rate=1".parse().unwrap());
+    assert_eq!(read(&host, &mut queue), Status::UNRECOVERED_READ_ERROR);
+    host.device.set_faults("timeout_rate=1".parse().unwrap());
+    submit(&host, &mut queue, transfer(io::READ, 0, 8, DATA), 1);
+    settle(&host, 1);
+    assert!(host.pop(&mut queue).is_none());
+    host.device.set_faults(Plan::default());
+    // What waited still waits, and can be aborted; what comes is well.
+    assert_eq!(read(&host, &mut queue), Status::SUCCESS);
+    assert_eq!(host.admin(Command::abort(1, 1)).result & 1, 0);
+    settle(&host, 1);
+    assert_eq!(host.pop(&mut queue).unwrap().status, Status::ABORT_REQUESTED);
 }
 
 #[test]

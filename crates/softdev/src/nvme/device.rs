@@ -22,7 +22,7 @@ use super::options::SoftNvmeOptions;
 use super::queue::Pair;
 use super::step::Slot;
 use crate::dma::{DmaTable, SharedTable};
-use crate::faults::Faults;
+use crate::faults::{Faults, Plan};
 use crate::flash::Flash;
 
 /// NVM Express 1.4.
@@ -61,9 +61,9 @@ pub struct SoftNvme {
     vector_table: Mutex<Box<[u8]>>,
     events: Box<[Mutex<Option<OwnedFd>>]>,
     flash: Flash,
-    faults: Faults,
+    faults: Mutex<Arc<Faults>>,
     /// Nothing takes time, and nothing goes wrong.
-    is_plain: bool,
+    is_plain: AtomicBool,
     /// Where the time of `flash` begins.
     start: Instant,
 }
@@ -97,7 +97,7 @@ impl SoftNvme {
         }
         let flash = Flash::new(options.profile, first_byte, options.faults.seed)?;
         let is_plain = flash.is_instant() && options.faults.is_empty();
-        let faults = Faults::new(options.faults.clone());
+        let faults = Mutex::new(Arc::new(Faults::new(options.faults.clone())));
         let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
             .map_err(|cause| Error::os(cause, "memory for the doorbells of a soft drive"))?;
         let pairs = usize::from(options.queues_max) + 1;
@@ -120,7 +120,7 @@ impl SoftNvme {
             events: (0..pairs).map(|_| Mutex::default()).collect(),
             flash,
             faults,
-            is_plain,
+            is_plain: AtomicBool::new(is_plain),
             start: Instant::now(),
             options,
         }))
@@ -160,16 +160,23 @@ impl SoftNvme {
         &self.flash
     }
 
-    /// What went wrong on demand.
+    /// What goes wrong on demand, and how many commands there were.
     #[must_use]
-    pub fn faults(&self) -> &Faults {
-        &self.faults
+    pub fn faults(&self) -> Arc<Faults> {
+        locked(&self.faults).clone()
+    }
+
+    /// Other things go wrong from the next command on. Those that wait keep their fate.
+    pub fn set_faults(&self, plan: Plan) {
+        let mut faults = locked(&self.faults);
+        self.is_plain.store(self.flash.is_instant() && plan.is_empty(), Ordering::Relaxed);
+        *faults = Arc::new(Faults::new(plan));
     }
 
     /// Whether nothing takes time, and nothing goes wrong.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.is_plain
+        self.is_plain.load(Ordering::Relaxed)
     }
 
     /// Nanoseconds since it was made.

@@ -12,7 +12,7 @@ use super::queue::{CompletionQueue, Side, Tools, Unreachable};
 use super::step::Ran;
 use super::waiting::{Fate, NEVER};
 use crate::dma::DmaSpan;
-use crate::faults::Outcome;
+use crate::faults::{Faults, Outcome};
 
 /// What the drive as a whole comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +45,13 @@ impl SoftNvme {
             return Ok(ran);
         }
         let cq = queue.cq;
-        let now_ns = self.now_ns();
+        let (now_ns, faults) = (self.now_ns(), self.faults());
         // What waits could never be completed if it were more than the queue holds.
         let taken = pending.min(completion.ring.entries().saturating_sub(waiting.len()));
         for _ in 0..taken {
             let command = queue.fetch()?;
             ran.progress = true;
-            match self.verdict(&command, now_ns) {
+            match self.verdict(&command, &faults, now_ns) {
                 Verdict::Due(at_ns, fate) => waiting.push(at_ns, command, fate),
                 Verdict::Fatal => {
                     self.set_status(CSTS_FATAL, CSTS_FATAL);
@@ -90,7 +90,7 @@ impl SoftNvme {
         Ok(ran)
     }
 
-    fn verdict(&self, command: &Command, now_ns: u64) -> Verdict {
+    fn verdict(&self, command: &Command, faults: &Faults, now_ns: u64) -> Verdict {
         let target = self.target();
         let at_once = Verdict::Due(now_ns, Fate::Execute);
         let op = match command.opcode() {
@@ -109,7 +109,7 @@ impl SoftNvme {
             (first, blocks) = (command.first_block(), command.blocks().into());
             (at, len) = (namespace.first_byte + range.at_bytes, range.len_bytes);
         }
-        let (fate, delay_ns) = match self.faults().next(op, first, blocks) {
+        let (fate, delay_ns) = match faults.next(op, first, blocks) {
             Outcome::Proceed => (Fate::Execute, 0),
             Outcome::Fail(status) => (Fate::Complete(status), 0),
             Outcome::Never => {

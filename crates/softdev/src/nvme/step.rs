@@ -126,9 +126,11 @@ impl SoftNvme {
         side: &mut Side,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), tools, .. } = side else { return Ok(Ran::default()) };
+        let Side { submission: Some(queue), tools, waiting } = side else {
+            return Ok(Ran::default());
+        };
         let pending = self.pending(queue, tail);
-        if !self.is_plain() {
+        if !self.is_plain() || !waiting.is_empty() {
             return self.run_timed(number, pending, side, completion);
         }
         let (room, wrong) = completion.room(pending, || self.doorbell(queue.cq, true));
