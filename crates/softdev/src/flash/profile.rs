@@ -2,7 +2,7 @@
 
 /// The parts of a drive and their times. Times are nanoseconds; in text they have the units that their keys name.
 ///
-/// The named profiles are typical of their kind, not of a product; docs/design/soft-nvme.md says where the numbers come from.
+/// The named profiles are typical of their kind, not of a product; docs/design/soft-nvme-profiles.md says where the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
     /// The named profile that it started from: `none`, `tlc`, `qlc` or `optane`.

@@ -35,6 +35,18 @@ impl SubmissionQueue {
         if tail >= self.head { tail - self.head } else { tail + entries - self.head }
     }
 
+    /// `count` entries from the head on are taken soon. Not more: the driver writes what comes after, and would have to fetch it back.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, count: u32) {
+        let mut index = self.head;
+        for _ in 1..count {
+            index = next(index, self.ring.entries());
+            if let Some((bytes, at)) = self.ring.entry(index) {
+                bytes.prefetch(at);
+            }
+        }
+    }
+
     /// Takes the entry at the head.
     #[inline(always)]
     pub(crate) fn fetch(&mut self) -> Result<Command, Unreachable> {
@@ -46,7 +58,6 @@ impl SubmissionQueue {
             pair[1] = (word >> 32) as u32;
         }
         self.head = next(self.head, self.ring.entries());
-        bytes.prefetch(at + 2 * SUBMISSION_BYTES);
         Ok(command)
     }
 }

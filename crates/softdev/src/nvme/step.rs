@@ -145,6 +145,7 @@ impl SoftNvme {
             // All of a batch are on their way from memory while the first ones are copied.
             let commands = &mut batch[..left.min(BATCH as u32) as usize];
             left -= commands.len() as u32;
+            queue.prefetch(commands.len() as u32);
             for command in &mut *commands {
                 *command = queue.fetch()?;
                 target.prefetch(command);
