@@ -19,14 +19,14 @@ use qpair_nvme_wire::{Range, Status};
 use qpair_pci::Step;
 
 use crate::controller::Controller;
-use crate::device::Geometry;
+use crate::device::{Geometry, MEMORY_ALIGNMENT_BYTES};
 use crate::line::{self, Line, UNSEEN};
 use crate::memory::QueueMemory;
 use crate::rings::{Rings, Words};
 use crate::slots::{NO_BOUNCE, Slots, Stage};
 use crate::state::Word;
 use crate::status::error_of;
-use crate::transfer::{BOUNCES, Layout, prps};
+use crate::transfer::{BOUNCES, Layout, second_prp, write_list};
 use crate::wait::Bell;
 
 /// Slots for further commands of large requests.
@@ -143,6 +143,59 @@ impl NvmeChannel {
         }
     }
 
+    /// Where the data of a request is for the controller, if it is a sound one that is one command: most are.
+    #[inline(always)]
+    fn direct(&self, request: &Request) -> Option<u64> {
+        let Some(buffer) = &request.buffer else { return None };
+        let (len, at) = (request.len_bytes, request.buffer_offset_bytes);
+        let buffer_len = buffer.len() as u64;
+        let is_sound = matches!(request.op, Op::Read | Op::Write)
+            // Not 0, and not more than a command moves.
+            && len.wrapping_sub(1) < self.geometry.piece_bytes_max
+            && (request.offset_bytes | u64::from(len)) & self.geometry.block_mask() == 0
+            && u64::from(len) <= self.geometry.size_bytes
+            && request.offset_bytes <= self.geometry.size_bytes - u64::from(len)
+            && at & (MEMORY_ALIGNMENT_BYTES - 1) == 0
+            && u64::from(at) + u64::from(len) <= buffer_len;
+        let is_near = self.is_open && self.last_arena.0 == buffer.arena().id();
+        (is_sound && is_near)
+            .then(|| self.last_arena.1 + u64::from(buffer.block().0) * buffer_len + u64::from(at))
+    }
+
+    /// Pushes a request that is one command.
+    #[inline(always)]
+    fn submit_direct(
+        &mut self,
+        request: Request,
+        address: u64,
+    ) -> std::result::Result<(), Request> {
+        let Some(lead) = self.slots.next_lead() else { return Err(request) };
+        let (opcode, flags) = data_opcode(&request);
+        self.push_data(lead, opcode, flags, request.offset_bytes, request.len_bytes, address);
+        self.slots.begin_whole(lead, request, self.epoch);
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// Takes a request that is not the usual one.
+    #[cold]
+    fn submit_other(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if let Some(result) = self.answer(&request) {
+            self.taken += 1;
+            self.statistics.count(request.op, request.len_bytes, result);
+            self.ended.push(request.complete(result));
+            return Ok(());
+        }
+        let lead = self.slots.begin(request)?;
+        self.taken += 1;
+        if self.is_open {
+            self.start(lead);
+        } else {
+            self.hold(lead);
+        }
+        Ok(())
+    }
+
     /// Where a buffer's arena is for the controller, if it is open to it.
     #[inline]
     fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
@@ -183,18 +236,27 @@ impl NvmeChannel {
 
     #[inline]
     fn push_data(&mut self, cid: u16, opcode: u8, flags: u32, offset: u64, len: u32, address: u64) {
-        let list_at = self.layout.list(cid);
-        let memory = self.rings.memory();
-        let iova = memory.iova();
-        let (prp1, prp2) = prps(memory.bytes(), iova, list_at, address, len);
+        let prp2 = match second_prp(address, len) {
+            Some(second) => second,
+            None => self.list_of(cid, address, len),
+        };
         let blocks = (len >> self.geometry.block_shift) - 1;
         self.rings.push(Words {
             head: self.geometry.head(cid, opcode),
-            prp1,
+            prp1: address,
             prp2,
             first: offset >> self.geometry.block_shift,
             second: u64::from(blocks | flags),
         });
+    }
+
+    /// Writes the PRP list of a command: where it is for the controller.
+    #[inline(never)]
+    fn list_of(&mut self, cid: u16, address: u64, len: u32) -> u64 {
+        let list_at = self.layout.list(cid);
+        let memory = self.rings.memory();
+        write_list(memory.bytes(), list_at, address, len);
+        memory.iova() + list_at as u64
     }
 
     /// Pushes what can be pushed of a request that is several commands, or whose data has to be copied, or that has none.
@@ -526,20 +588,10 @@ impl IoChannel for NvmeChannel {
         if self.taken >= self.depth {
             return Err(request);
         }
-        if let Some(result) = self.answer(&request) {
-            self.taken += 1;
-            self.statistics.count(request.op, request.len_bytes, result);
-            self.ended.push(request.complete(result));
-            return Ok(());
+        match self.direct(&request) {
+            Some(address) => self.submit_direct(request, address),
+            None => self.submit_other(request),
         }
-        let lead = self.slots.begin(request)?;
-        self.taken += 1;
-        if self.is_open {
-            self.start(lead);
-        } else {
-            self.hold(lead);
-        }
-        Ok(())
     }
 
     #[inline]

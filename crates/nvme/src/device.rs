@@ -13,7 +13,7 @@ use crate::options::WaitMode;
 /// Largest request, bytes: channels cut it into commands.
 const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 /// Every controller takes memory aligned to a dword (Base §4.1.1).
-const MEMORY_ALIGNMENT_BYTES: u32 = 4;
+pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;
 
 /// A namespace of a [`Controller`].
 pub struct NvmeDevice {
@@ -34,6 +34,11 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
+    #[inline(always)]
+    pub(crate) fn block_mask(&self) -> u64 {
+        (1 << self.block_shift) - 1
+    }
+
     /// The first two dwords of a command.
     #[inline(always)]
     pub(crate) fn head(&self, cid: u16, opcode: u8) -> u64 {

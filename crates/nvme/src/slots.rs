@@ -94,6 +94,22 @@ impl Slots {
         Ok(number)
     }
 
+    /// A free lead, for [`Slots::begin_whole`].
+    #[inline(always)]
+    pub(crate) fn next_lead(&mut self) -> Option<u16> {
+        self.free_leads.pop()
+    }
+
+    /// Puts a request into a lead that was taken for it, its only command having been pushed.
+    #[inline(always)]
+    pub(crate) fn begin_whole(&mut self, lead: u16, request: Request, epoch: u32) {
+        let slot = &mut self.slots[usize::from(lead)];
+        slot.request = Some(request);
+        slot.stage = Stage::Active;
+        slot.is_whole = true;
+        slot.epoch = epoch;
+    }
+
     /// Takes the request out of its slot.
     #[inline]
     pub(crate) fn end(&mut self, lead: u16) -> Option<Request> {

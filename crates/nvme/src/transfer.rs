@@ -55,28 +55,59 @@ impl Layout {
     }
 }
 
-/// The PRP entries of a transfer of `len_bytes` from `address` on (Base §4.1.1), with a list at `list_at` in `memory` if it takes one; the
-/// memory begins at `memory_iova`.
-#[inline]
-pub(crate) fn prps(
-    memory: SharedBytes<'_>,
-    memory_iova: u64,
-    list_at: usize,
-    address: u64,
-    len_bytes: u32,
-) -> (u64, u64) {
+/// The second PRP entry of a transfer of `len_bytes` from `address` on (Base §4.1.1); the first is the address. `None`: it takes a list.
+#[inline(always)]
+pub(crate) fn second_prp(address: u64, len_bytes: u32) -> Option<u64> {
     let in_first = PAGE - (address & (PAGE - 1));
     let len = u64::from(len_bytes);
     if len <= in_first {
-        return (address, 0);
+        return Some(0);
     }
-    let second = address + in_first;
-    if len <= in_first + PAGE {
-        return (address, second);
-    }
-    let pages = (len - in_first).div_ceil(PAGE);
+    (len <= in_first + PAGE).then_some(address + in_first)
+}
+
+/// Writes the list of a transfer that takes one to `list_at` in `memory`.
+pub(crate) fn write_list(memory: SharedBytes<'_>, list_at: usize, address: u64, len_bytes: u32) {
+    let in_first = PAGE - (address & (PAGE - 1));
+    let pages = (u64::from(len_bytes) - in_first).div_ceil(PAGE);
     for page in 0..pages {
-        memory.store_u64(list_at + 8 * page as usize, second + page * PAGE);
+        memory.store_u64(list_at + 8 * page as usize, address + in_first + page * PAGE);
     }
-    (address, memory_iova + list_at as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_fit_their_place() {
+        for shift in 12..=21 {
+            let piece = 1u32 << shift;
+            let layout = Layout::new(8192, 3, piece);
+            // The worst alignment: the first page holds one dword.
+            let entries = (u64::from(piece) - 4).div_ceil(PAGE);
+            assert!(entries as usize * 8 <= layout.list_bytes, "{piece}");
+            for slot in 0..3 {
+                let (first, last) = (layout.list(slot), layout.list(slot) + layout.list_bytes - 1);
+                assert_eq!(first / PAGE_BYTES, last / PAGE_BYTES, "in one page");
+                assert!(last < layout.bounce(0));
+            }
+            assert!(layout.bounce(BOUNCES - 1) + layout.bounce_bytes as usize <= layout.len);
+        }
+    }
+
+    #[test]
+    fn entries_of_every_alignment() {
+        for (address, len, second) in [
+            (0x1000, 4096, Some(0)),
+            (0x1004, 4092, Some(0)),
+            (0x1004, 4096, Some(0x2000)),
+            (0x1000, 8192, Some(0x2000)),
+            (0x1FFC, 4100, Some(0x2000)),
+            (0x1FFC, 4104, None),
+            (0x1200, 8192, None),
+        ] {
+            assert_eq!(second_prp(address, len), second, "{address:#x} {len}");
+        }
+    }
 }
