@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 pub use nvme::{controller, function};
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
+use qpair_nvme::{Controller, NvmeAddress};
 pub use soft::SoftDrive;
 
 /// Opens a device by its driver's name and its own.
@@ -33,6 +34,17 @@ pub fn open(driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
             ErrorKind::Unsupported,
             format!("no driver of this program is called {driver}"),
         )),
+    }
+}
+
+/// The NVMe controller that a device of that name is on. Of a soft drive it is a new one.
+///
+/// # Errors
+/// As [`open`].
+pub fn controller_named(driver: &str, name: &str) -> Result<Arc<Controller>> {
+    match driver {
+        "softnvme" => Ok(soft::controller(name)?.0),
+        _ => controller(&NvmeAddress::parse(name)?),
     }
 }
 

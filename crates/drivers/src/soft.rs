@@ -25,23 +25,29 @@ impl SoftDrive {
     /// # Errors
     /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; what the driver says.
     pub fn open(text: &str) -> Result<Self> {
-        let (driver, drive) = split(text);
-        let options = SoftNvmeOptions::parse(&drive.join(","))?;
-        if options.namespaces.len() != 1 {
-            let context = format!("softnvme:{text}: {} namespaces", options.namespaces.len());
+        let (controller, drive) = controller(text)?;
+        let namespaces = controller.namespaces().len();
+        if namespaces != 1 {
+            let context = format!("softnvme:{text}: {namespaces} namespaces");
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("one here; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
         }
-        // The driver's options are read as in an address, which says what is wrong with them.
-        let place =
-            if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
-        let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
-        let name = format!("softnvme:{text}");
-        let drive = SoftNvme::new(options)?;
-        let function = Arc::new(InProcess::new(name, drive.clone()));
-        let device = Controller::open(function, driver)?.open_default_namespace(None)?;
+        let device = controller.open_default_namespace(None)?;
         Ok(Self { device: Arc::new(device), drive })
     }
+}
+
+/// Makes a drive, and the driver for it.
+pub(crate) fn controller(text: &str) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
+    let (driver, drive) = split(text);
+    let options = SoftNvmeOptions::parse(&drive.join(","))?;
+    // The driver's options are read as in an address, which says what is wrong with them.
+    let place = if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
+    let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
+    let name = format!("softnvme:{text}");
+    let drive = SoftNvme::new(options)?;
+    let function = Arc::new(InProcess::new(name, drive.clone()));
+    Ok((Controller::open(function, driver)?, drive))
 }
 
 impl fmt::Debug for SoftDrive {

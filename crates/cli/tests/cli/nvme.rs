@@ -41,3 +41,38 @@ fn help_says_how_to_undo() {
     assert!(out.contains("Undo: sudo qpair nvme unbind"), "{out}");
     assert!(directory.run("nvme --help").done().contains("identify"));
 }
+
+#[test]
+fn a_soft_drive_says_what_it_is() {
+    let directory = Directory::new();
+    let drive = "softnvme:size=1MiB+2MiB,block=512+4096,serial=abc";
+    let text = directory.run(&format!("nvme identify {drive}")).done();
+    for word in
+        ["in-process", "serial      abc", "namespace 2: 2.0 MiB, blocks of 4096 bytes", "mapped"]
+    {
+        assert!(text.contains(word), "no \"{word}\" in: {text}");
+    }
+    let out = directory.run(&format!("nvme identify {drive} --json")).done();
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["serial"], "abc");
+    assert_eq!(said["namespaces"][1]["logical_block_bytes"], 4096);
+    assert_eq!(said["namespaces"][1]["unusable"], Value::Null);
+    let text = directory.run(&format!("nvme format-check {drive}")).done();
+    assert!(text.contains("namespace 2: has format 0, which can be used"), "{text}");
+    let out = directory.run(&format!("nvme format-check {drive} --json")).done();
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said[1]["formats"][0]["data_bytes"], 4096);
+}
+
+#[test]
+fn controllers_that_cannot_be_had() {
+    let directory = Directory::new();
+    for command in ["identify", "format-check"] {
+        let run = |what: &str| directory.run(&format!("nvme {command} {what}"));
+        run("/dev/nvme0n1").failed(2, &["a file of the kernel's driver", "qpair nvme list"]);
+        run("fffe:00:00.0").failed(3, &["no PCI function fffe:00:00.0"]);
+        run("vfio-user:nothing.sock").failed(3, &["nothing.sock"]);
+        run("softnvme:sise=1MiB").failed(2, &["sise"]);
+        run("nvme0").failed(2, &["0000:3b:00.0"]);
+    }
+}

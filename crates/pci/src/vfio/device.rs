@@ -135,10 +135,10 @@ impl Device {
 
     pub(super) fn map_bar(&self, bar: u8, offset: u64, len: usize) -> Result<Option<Arc<Mapping>>> {
         let region = self.bar(bar)?;
-        if !region.may_map(offset, len as u64) {
+        let Some(at) = region.at(offset, len).filter(|_| region.may_map(offset, len as u64)) else {
             return Ok(None);
-        }
-        Mapping::of_file(self.fd.as_fd(), region.offset + offset, len, true)
+        };
+        Mapping::of_file(self.fd.as_fd(), at, len, true)
             .map(Some)
             .map_err(|cause| Error::os(cause, format!("{}: mapping its registers", self.name)))
     }

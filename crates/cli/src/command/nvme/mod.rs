@@ -1,8 +1,11 @@
 //! `qpair nvme list|bind|unbind|identify|format-check`.
 
 mod bind;
+mod format_check;
+mod identify;
 mod list;
 mod on_it;
+mod opened;
 mod unbind;
 
 use clap::{Args, Subcommand};
@@ -32,6 +35,8 @@ enum What {
     List(list::List),
     Bind(bind::Bind),
     Unbind(unbind::Unbind),
+    Identify(identify::Identify),
+    FormatCheck(format_check::FormatCheck),
 }
 
 impl Nvme {
@@ -40,6 +45,8 @@ impl Nvme {
             What::List(command) => command.run(),
             What::Bind(command) => command.run(),
             What::Unbind(command) => command.run(),
+            What::Identify(command) => command.run(),
+            What::FormatCheck(command) => command.run(),
         }
     }
 }
