@@ -1,0 +1,239 @@
+//! A store on a soft NVMe drive, through the user-space driver, loses its power at any command: while it works, while it recovers. Every commit
+//! that was acknowledged is there when the power is back, none in part, and every page is sound.
+//!
+//! The drive has a volatile write cache, of which a cut takes each block or not. `QPAIR_POWER_CUTS=500 cargo test -p qpair --test power` goes on
+//! for longer; `QPAIR_POWER_SEED=N` begins with that seed. Threads make the order of commands their own, so a seed says when the power
+//! fails and what is lost, but not what was under way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that fails should panic, and say what it did"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use qpair::block::BlockDevice;
+use qpair::{Store, StoreOptions};
+use qpair_nvme::{Controller, ControllerOptions, WaitMode};
+use qpair_pci::{InProcess, PciDevice};
+use qpair_softdev::faults::Plan;
+use qpair_softdev::{SoftNvme, SoftNvmeOptions};
+
+const WRITERS: u64 = 4;
+/// Rows that a writer changes in each of its transactions.
+const ROWS: u64 = 3;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// What a writer has done.
+#[derive(Debug, Default)]
+struct Writer {
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+struct Drive {
+    soft: Arc<SoftNvme>,
+    wait: WaitMode,
+}
+
+impl Drive {
+    fn new(options: &str, wait: WaitMode) -> Self {
+        let soft = SoftNvme::new(SoftNvmeOptions::parse(options).unwrap()).unwrap();
+        Self { soft, wait }
+    }
+
+    /// Power is back: the drive as a new driver finds it. It loses its power again at the command of number `cut_after`.
+    fn plug_in(&self, seed: u64, cut_after: Option<u64>) -> Arc<dyn BlockDevice> {
+        self.soft.insert();
+        self.soft.unmap_all();
+        self.soft.set_faults(Plan { seed, power_cut_after: cut_after, ..Plan::default() });
+        let function = Arc::new(InProcess::new("softnvme", self.soft.clone()));
+        let options = ControllerOptions { wait: self.wait, ..ControllerOptions::default() };
+        let controller = Controller::open(function, options).unwrap();
+        Arc::new(controller.open_default_namespace(None).unwrap())
+    }
+
+    fn is_cut(&self) -> bool {
+        let faults = self.soft.faults();
+        faults.plan().power_cut_after.is_some_and(|after| faults.commands() >= after)
+    }
+}
+
+fn options(format: bool, log_flushed: bool) -> StoreOptions {
+    StoreOptions {
+        memory_bytes: 1 << 20,
+        workers: 2,
+        page_size: 4096,
+        format,
+        log_flushed,
+        log_segment_bytes: 256 << 10,
+        checkpoint_bytes: 1 << 20,
+        ..StoreOptions::default()
+    }
+}
+
+fn row(writer: u64, row: u64) -> Vec<u8> {
+    format!("row {writer} {row}").into_bytes()
+}
+
+fn history(writer: u64, number: u64) -> Vec<u8> {
+    format!("history {writer} {number:08}").into_bytes()
+}
+
+/// The number, and as many bytes more as follow from it.
+fn value(number: u64) -> Vec<u8> {
+    let mut value = number.to_le_bytes().to_vec();
+    value.resize(8 + (number * 37 % 900) as usize, number as u8);
+    value
+}
+
+/// Commits until the power is gone.
+fn work(store: &Store, id: u64, writer: &Writer, limit: u64) {
+    let table = store.table("t").unwrap();
+    for _ in 0..limit {
+        let number = writer.acknowledged.load(Ordering::Relaxed) + 1;
+        writer.begun.store(number, Ordering::Relaxed);
+        let committed = store.transact(|tx| {
+            for index in 0..ROWS {
+                tx.put(&table, &row(id, index), &value(number))?;
+            }
+            tx.put(&table, &history(id, number), &value(number))
+        });
+        if committed.is_err() {
+            return;
+        }
+        writer.acknowledged.store(number, Ordering::Relaxed);
+    }
+}
+
+/// How far each writer came by what is in the store; `Err`: what cannot be.
+fn judge(store: &Store, writers: &[Writer]) -> qpair::Result<Result<Vec<u64>, String>> {
+    let table = store.table("t")?;
+    let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for record in table.range::<[u8], _>(..)? {
+        let (key, value) = record?;
+        found.insert(key, value);
+    }
+    let mut reached = Vec::new();
+    for (id, writer) in (0..).zip(writers) {
+        let number_of = |value: &Vec<u8>| u64::from_le_bytes(value[..8].try_into().unwrap());
+        let number = found.get(&row(id, 0)).map_or(0, number_of);
+        let acknowledged = writer.acknowledged.load(Ordering::Relaxed);
+        let begun = writer.begun.load(Ordering::Relaxed);
+        if !(acknowledged..=begun).contains(&number) {
+            return Ok(Err(format!(
+                "writer {id}: {number} is there, {acknowledged} was acknowledged, {begun} begun"
+            )));
+        }
+        let mut expected: Vec<_> = (1..=number).map(|n| (history(id, n), value(n))).collect();
+        if number > 0 {
+            expected.extend((0..ROWS).map(|index| (row(id, index), value(number))));
+        }
+        for (key, value) in expected {
+            let key_text = String::from_utf8_lossy(&key).into_owned();
+            if found.remove(&key).as_ref() != Some(&value) {
+                return Ok(Err(format!("writer {id} at {number}: {key_text} is not as it was")));
+            }
+        }
+        reached.push(number);
+    }
+    let rest: Vec<_> = found.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+    if !rest.is_empty() {
+        return Ok(Err(format!("nobody committed {rest:?}")));
+    }
+    Ok(Ok(reached))
+}
+
+/// Checks every page of a store that was closed.
+fn check(drive: &Drive) -> Result<(), String> {
+    let checked = || {
+        let store = Store::open(vec![drive.plug_in(0, None)], &options(false, true))?;
+        let report = store.check(&|_, _| ())?;
+        store.close()?;
+        Ok::<_, qpair::Error>(report)
+    };
+    let report = checked().map_err(|error| format!("after the last life: {error}"))?;
+    let is_well = report.is_sound() && report.leaked_pages == 0;
+    if is_well { Ok(()) } else { Err(format!("after the last life: {report:?}")) }
+}
+
+/// Cuts the power `cuts` times on one drive; what was wrong, if anything was.
+fn lives(drive: &Drive, seed: u64, cuts: u64, log_flushed: bool) -> Result<(), String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let writers: Vec<Writer> = (0..WRITERS).map(|_| Writer::default()).collect();
+    let mut is_new = true;
+    for life in 0..=cuts {
+        let is_last = life == cuts;
+        // Often within the opening, mostly in the work.
+        let most = 1 << random.u32(4..12);
+        let after = 1 + random.u64(0..most);
+        let device = drive.plug_in(random.u64(..), (!is_last).then_some(after));
+        let opened = Store::open(vec![device], &options(is_new, log_flushed));
+        let store = match opened {
+            Ok(store) => store,
+            Err(_) if drive.is_cut() => continue,
+            Err(error) => return Err(format!("life {life}: cannot be opened: {error}")),
+        };
+        if is_new && store.table("t").is_err() {
+            // What was not finished is begun again.
+            continue;
+        }
+        is_new = false;
+        match judge(&store, &writers) {
+            Ok(judged) => {
+                for (writer, number) in
+                    writers.iter().zip(judged.map_err(|e| format!("life {life}: {e}"))?)
+                {
+                    writer.acknowledged.store(number, Ordering::Relaxed);
+                }
+            }
+            Err(_) if drive.is_cut() => continue,
+            Err(error) => return Err(format!("life {life}: cannot be read: {error}")),
+        }
+        if is_last {
+            store.close().map_err(|e| format!("life {life}: {e}"))?;
+            return check(drive);
+        }
+        std::thread::scope(|scope| {
+            for (id, writer) in (0..).zip(&writers) {
+                let store = &store;
+                scope.spawn(move || work(store, id, writer, 100_000));
+            }
+        });
+        if !drive.is_cut() {
+            return Err(format!("life {life}: a commit failed though there was power"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_acknowledged_survives_every_power_cut() {
+    let first = number("QPAIR_POWER_SEED").unwrap_or(1);
+    let cuts = number("QPAIR_POWER_CUTS").unwrap_or(48);
+    for (seed, (wait, block)) in
+        (first..).zip([(WaitMode::Sleep, 512), (WaitMode::Poll, 512), (WaitMode::Sleep, 4096)])
+    {
+        let cuts = cuts.div_ceil(3);
+        eprintln!("seed {seed}: {cuts} cuts, {wait}, blocks of {block} bytes");
+        let drive = Drive::new(&format!("size=64MiB,block={block},cache=on"), wait);
+        lives(&drive, seed, cuts, true).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+/// With a log that is not flushed, the same test must miss commits: else it would see nothing.
+#[test]
+fn a_store_that_does_not_flush_is_caught() {
+    let caught = (1..40).any(|seed| {
+        let drive = Drive::new("size=64MiB,cache=on", WaitMode::Sleep);
+        let why = lives(&drive, seed, 4, false).err();
+        why.is_some_and(|why| why.contains("was acknowledged") || why.contains("as it was"))
+    });
+    assert!(caught);
+}
