@@ -15,7 +15,7 @@ use super::Server;
 
 /// Turns between two looks at the clock.
 const TURNS: u32 = 32;
-/// Rounds of so many turns between two looks at sockets, while there is other work.
+/// Rounds of so many turns between two looks at sockets, while a driver is there.
 const ROUNDS: u32 = 32;
 /// Turns that sockets are looked at in each of, after one of them had something: registers are accessed one after the other.
 const SOCKET_TURNS: u32 = 256;
@@ -100,7 +100,8 @@ impl<D: PciDevice> Host<D> {
             self.rounds += u32::from(turn == 0);
             if self.socket_turns > 0 {
                 self.socket_turns -= 1;
-            } else if self.rounds < ROUNDS && (progress || turn > 0) {
+            } else if self.rounds < ROUNDS && (progress || turn > 0 || self.has_client()) {
+                // Without work too: what a driver asks for next most likely comes by a doorbell.
                 continue;
             }
             self.rounds = 0;
@@ -110,6 +111,10 @@ impl<D: PciDevice> Host<D> {
             }
         }
         (progress, due)
+    }
+
+    fn has_client(&self) -> bool {
+        self.drives.iter().any(|(_, server)| server.has_client())
     }
 
     fn look_at_sockets(&mut self) -> bool {
@@ -123,10 +128,9 @@ impl<D: PciDevice> Host<D> {
         due: Option<Instant>,
         nap_max: Duration,
     ) -> Instant {
-        let alone = self.drives.iter().all(|(_, server)| !server.has_client());
-        let nap = match alone {
-            true => end - now,
-            false => self.nap.min(nap_max),
+        let nap = match self.has_client() {
+            false => end - now,
+            true => self.nap.min(nap_max),
         };
         self.nap = (2 * nap).min(nap_max).max(NAP_MIN);
         let until = due.map_or(now + nap, |due| due.min(now + nap)).min(end);
