@@ -129,10 +129,15 @@ impl Server {
     }
 
     fn end(&mut self, ended: Ended) {
+        let mut agreed = false;
         if let Some((session, _)) = self.session.take() {
+            agreed = session.is_agreed();
             self.counters.add(Counters { dma_maps: 0, dma_bytes: 0, ..session.counters() });
         }
-        self.ended = Some(ended);
+        // Somebody who only tries whether anybody is here is no client.
+        if agreed || !matches!(ended, Ended::Closed) {
+            self.ended = Some(ended);
+        }
     }
 
     /// Whether a client is there that has agreed on the protocol.

@@ -40,7 +40,7 @@ Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane; 
 
 Examples:
   qpair softdrive --socket /run/soft.sock
-  qpair bench io nvme:vfio-user:/run/soft.sock --rw randread --iodepth 32
+  qpair bench io --filename nvme:vfio-user:/run/soft.sock --rw randread --iodepth 32 --runtime 5
 
   qpair softdrive --socket /run/soft.sock --size 4GiB --size 64MiB --block 4096 --block 512
   qpair softdrive --socket /run/drives --drives 4 --null --cpu 3 --idle poll
