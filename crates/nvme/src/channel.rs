@@ -597,15 +597,14 @@ impl IoChannel for NvmeChannel {
     #[inline]
     fn kick(&mut self) {
         self.rings.kick();
-        self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+        self.bell.tell(self.taken, &mut self.statistics);
     }
 
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        self.bell.hush(&mut self.statistics);
         self.turn(completions);
-        self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+        self.bell.tell(self.taken, &mut self.statistics);
         completions.len() - before
     }
 
@@ -622,7 +621,7 @@ impl IoChannel for NvmeChannel {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        self.bell.descriptor(self.taken, !self.ended.is_empty()).map(Some)
+        self.bell.descriptor(self.taken).map(Some)
     }
 }
 

@@ -280,6 +280,7 @@ fn event_mask(optional: u32) -> u32 {
 fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_BYTES]> {
     hub.call(
         |core| {
+            core.clear_data();
             let data = core.data_iova();
             Command::identify(what, nsid, data)
         },

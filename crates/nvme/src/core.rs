@@ -190,6 +190,12 @@ impl Core {
         self.admin.rings().submission_iova() + Rings::bytes_of(admin_queue::ENTRIES) as u64
     }
 
+    /// Empties that page, so that what is in it afterwards is what the controller wrote.
+    pub(crate) fn clear_data(&mut self) {
+        let at = Rings::bytes_of(admin_queue::ENTRIES);
+        self.admin.rings().memory().bytes().zero(at, IDENTIFY_BYTES);
+    }
+
     /// What is in that page.
     pub(crate) fn data(&mut self) -> [u8; IDENTIFY_BYTES] {
         let mut data = [0; IDENTIFY_BYTES];

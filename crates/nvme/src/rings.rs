@@ -143,6 +143,12 @@ impl Rings {
         Some(Taken { result, cid: last as u16, status: Status((last >> 17) as u16) })
     }
 
+    /// Whether there is a completion to take.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
+        self.memory.bytes().load_u32_acquire(at + 12) >> 16 & 1 == self.phase
+    }
+
     /// Tells the controller what was taken. False: it does not listen.
     #[inline]
     pub(crate) fn release(&mut self) -> bool {

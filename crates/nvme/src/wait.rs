@@ -54,11 +54,11 @@ impl Bell {
     }
 
     /// A descriptor that polls readable as long as there is anything to poll for.
-    pub(crate) fn descriptor(&mut self, taken: u32, ended: bool) -> Result<BorrowedFd<'_>> {
+    pub(crate) fn descriptor(&mut self, taken: u32) -> Result<BorrowedFd<'_>> {
         if self.event.is_none() {
             self.event = Some(new_event()?);
             self.is_told = false;
-            self.tell(taken, ended, &mut ChannelStatistics::default());
+            self.tell(taken, &mut ChannelStatistics::default());
         }
         let event: &OwnedFd = match &self.event {
             Some(event) => event,
@@ -69,7 +69,7 @@ impl Bell {
 
     /// Brings the descriptor up to date.
     #[inline]
-    pub(crate) fn tell(&mut self, taken: u32, _ended: bool, statistics: &mut ChannelStatistics) {
+    pub(crate) fn tell(&mut self, taken: u32, statistics: &mut ChannelStatistics) {
         let Some(event) = &self.event else { return };
         if (taken > 0) != self.is_told {
             self.is_told = taken > 0;
@@ -77,9 +77,6 @@ impl Bell {
             set(event, self.is_told);
         }
     }
-
-    #[inline]
-    pub(crate) fn hush(&mut self, _statistics: &mut ChannelStatistics) {}
 }
 
 fn new_event() -> Result<OwnedFd> {
@@ -128,12 +125,11 @@ impl NvmeChannel {
         options: WaitOptions,
     ) -> usize {
         let before = completions.len();
-        self.bell.hush(&mut self.statistics);
         self.turn(completions);
         let got = completions.len() - before;
         let in_flight = self.taken + got as u32;
         if got > 0 && (options.linger.is_zero() || got as u32 >= options.want.min(in_flight)) {
-            self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+            self.bell.tell(self.taken, &mut self.statistics);
             return got;
         }
         let until = Until::new(options, in_flight);
@@ -183,7 +179,7 @@ impl NvmeChannel {
                 std::hint::spin_loop();
             }
         }
-        self.bell.tell(self.taken, !self.ended.is_empty(), &mut self.statistics);
+        self.bell.tell(self.taken, &mut self.statistics);
         completions.len() - before
     }
 
@@ -195,7 +191,10 @@ impl NvmeChannel {
         };
         let slice = now.checked_add(longest);
         let end = [end, slice, self.bell.due].into_iter().flatten().min();
-        if end.is_some_and(|end| end <= now) {
+        // Ordered between the completion doorbell and the look: a controller that posts now either sees that all was taken, and
+        // signals, or is seen here.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        if end.is_some_and(|end| end <= now) || self.rings.is_ready() {
             return self.is_woken();
         }
         self.sleep(end)
@@ -210,20 +209,36 @@ impl NvmeChannel {
     fn sleep(&mut self, end: Option<Instant>) -> bool {
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let fds = [
-            self.wake.as_ref().map(|wake| wake.as_fd()),
-            self.bell.interrupt.as_ref().map(AsFd::as_fd),
-        ];
-        let mut polled: Vec<PollFd<'_>> = Vec::new();
-        for fd in fds.into_iter().flatten() {
-            polled.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        }
+        let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let wake = self.wake.as_ref().map(|wake| on(wake.as_fd()));
+        let interrupt = self.bell.interrupt.as_ref().map(|event| on(event.as_fd()));
         self.statistics.system_calls += 1;
         // A signal to the process ends the sleep: the caller looks again.
-        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
-        let is_set = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let woken = self.wake.is_some() && is_set(0);
-        let interrupted = self.bell.interrupt.is_some() && is_set(usize::from(self.wake.is_some()));
+        let mut sleep = |fds: &mut [PollFd<'_>]| {
+            let _ = rustix::event::poll(fds, timeout.as_ref());
+        };
+        let is_set = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (woken, interrupted) = match (wake, interrupt) {
+            (Some(wake), Some(interrupt)) => {
+                let mut fds = [wake, interrupt];
+                sleep(&mut fds);
+                (is_set(&fds[0]), is_set(&fds[1]))
+            }
+            (Some(wake), None) => {
+                let mut fds = [wake];
+                sleep(&mut fds);
+                (is_set(&fds[0]), false)
+            }
+            (None, Some(interrupt)) => {
+                let mut fds = [interrupt];
+                sleep(&mut fds);
+                (false, is_set(&fds[0]))
+            }
+            (None, None) => {
+                sleep(&mut []);
+                (false, false)
+            }
+        };
         if let (true, Some(interrupt)) = (interrupted, &self.bell.interrupt) {
             set(interrupt, false);
         }

@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 mod faults;
+mod hostile;
 mod model;
 mod rig;
+mod script;
