@@ -214,7 +214,7 @@ impl NvmeChannel {
         let interrupt = self.bell.interrupt.as_ref().map(|event| on(event.as_fd()));
         self.statistics.system_calls += 1;
         // A signal to the process ends the sleep: the caller looks again.
-        let mut sleep = |fds: &mut [PollFd<'_>]| {
+        let sleep = |fds: &mut [PollFd<'_>]| {
             let _ = rustix::event::poll(fds, timeout.as_ref());
         };
         let is_set = |fd: &PollFd<'_>| !fd.revents().is_empty();
