@@ -87,8 +87,12 @@ impl Worker {
         let stamp = stamp().inspect_err(|_| self.publish_open());
         let stamp = stamp?;
         let before = writer.end_lsn();
-        let end =
-            writer.append(stamp, encode).inspect_err(|error| self.shared.fail(error.clone()))?;
+        let end = writer.append(stamp, encode).inspect_err(|error| {
+            // The stamp is taken and its commit will never end: nobody must wait for that.
+            self.shared.fail(error.clone());
+            self.shared.tx.clock.fail(error.clone());
+            self.wake_all_durable();
+        })?;
         self.log.open.borrow_mut().push_back(stamp);
         self.publish_open();
         let appended = end - before;
