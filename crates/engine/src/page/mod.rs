@@ -105,14 +105,27 @@ pub const VALUE_LEN_MAX: usize = 16 << 20;
 
 /// Longest key of a store with pages of this size: one record and both fences always fit into a page.
 #[must_use]
-pub fn key_len_max(page_size: usize) -> usize {
-    ((page_size - 4 * HEADER_BYTES) / 3).min(KEY_LEN_MAX)
+pub const fn key_len_max(page_size: usize) -> usize {
+    let longest = (page_size - 4 * HEADER_BYTES) / 3;
+    if longest < KEY_LEN_MAX { longest } else { KEY_LEN_MAX }
 }
 
-/// Longest key and value together that are kept in the leaf; the value of a longer record goes to overflow pages.
-pub(crate) fn inline_len_max(page_size: usize) -> usize {
-    (page_size - HEADER_BYTES) / 4
+/// Longest key and value together that are kept in the leaf; the value of a longer record goes to overflow pages. Three such
+/// records fit into a page whose fences are short, and one into any.
+pub(crate) const fn inline_len_max(page_size: usize) -> usize {
+    (page_size - HEADER_BYTES) / 3 - LEAF_SLOT_BYTES - RECORD_HEAD_BYTES
 }
+
+const _: () = {
+    let mut page_size = PAGE_SIZE_MIN;
+    while page_size <= PAGE_SIZE_MAX {
+        // One record and both fences.
+        let record_bytes = inline_len_max(page_size) + LEAF_SLOT_BYTES + RECORD_HEAD_BYTES;
+        assert!(HEADER_BYTES + record_bytes + 2 * key_len_max(page_size) <= page_size);
+        assert!(inline_len_max(page_size) < OVERFLOW_FLAG as usize);
+        page_size *= 2;
+    }
+};
 
 /// CRC-32C of a page, all but the checksum itself.
 pub(crate) fn checksum(page: &[u8]) -> u32 {
