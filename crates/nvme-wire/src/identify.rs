@@ -159,6 +159,13 @@ pub struct IdentifyNamespace {
     pub format: u8,
     /// Whether metadata comes at the end of each block.
     pub metadata_inline: bool,
+    /// Blocks written atomically if power fails, less one, where the features (bit 1) say that the namespace has values of its own; 0: as the
+    /// controller (NAWUPF).
+    pub atomic_write_power_fail: u16,
+    /// The first boundary of atomic writes, blocks (NABO).
+    pub atomic_boundary_offset: u16,
+    /// From boundary to boundary, blocks, less one; 0: there are none (NABSPF).
+    pub atomic_boundary_power_fail: u16,
     /// End-to-end protection in use (DPS), type 0 to 3.
     pub protection: u8,
     /// Its number all over the world (NGUID); zeroes: none.
@@ -188,6 +195,9 @@ impl IdentifyNamespace {
             formats: (0..count).map(format).collect(),
             format: data[26] & 0xF | (data[26] >> 5 & 3) << 4,
             metadata_inline: data[26] >> 4 & 1 != 0,
+            atomic_write_power_fail: u16_at(data, 36),
+            atomic_boundary_offset: u16_at(data, 42),
+            atomic_boundary_power_fail: u16_at(data, 44),
             protection: data[29] & 7,
             nguid,
             eui64,
@@ -206,6 +216,9 @@ impl IdentifyNamespace {
         data[26] =
             self.format & 0xF | u8::from(self.metadata_inline) << 4 | (self.format >> 4 & 3) << 5;
         data[29] = self.protection;
+        data[36..38].copy_from_slice(&self.atomic_write_power_fail.to_le_bytes());
+        data[42..44].copy_from_slice(&self.atomic_boundary_offset.to_le_bytes());
+        data[44..46].copy_from_slice(&self.atomic_boundary_power_fail.to_le_bytes());
         data[104..120].copy_from_slice(&self.nguid);
         data[120..128].copy_from_slice(&self.eui64);
         for (number, format) in self.formats.iter().take(64).enumerate() {
@@ -214,6 +227,23 @@ impl IdentifyNamespace {
             data[at + 2] = format.data_shift;
         }
         data
+    }
+
+    /// Blocks that power loss leaves all old or all new in a write that begins at a multiple of them: a power of two (NVM §2.1.4).
+    /// `of_controller` is what the controller promises, less one (AWUPF).
+    #[must_use]
+    pub fn atomic_blocks(&self, of_controller: u16) -> u32 {
+        let own = Some(self.atomic_write_power_fail)
+            .filter(|own| self.features >> 1 & 1 != 0 && *own != 0);
+        let blocks = u32::from(own.unwrap_or(of_controller)) + 1;
+        let blocks = match (self.atomic_boundary_power_fail, self.atomic_boundary_offset) {
+            (0, _) => blocks,
+            // The largest power of two that divides the distance: a multiple of it is never across a boundary.
+            (last, 0) => blocks.min(1 << (u32::from(last) + 1).trailing_zeros()),
+            // Boundaries that do not begin at block 0 lie between multiples of anything.
+            _ => 1,
+        };
+        1 << blocks.ilog2()
     }
 
     /// The format in use, if it is among those that are there.
@@ -261,6 +291,27 @@ mod tests {
         assert_eq!(read, namespace);
         assert_eq!(read.format_in_use(), Some(LbaFormat { metadata_bytes: 8, data_shift: 12 }));
         assert_eq!(IdentifyNamespace::parse(&[0xFF; 4096]).formats.len(), 64);
+    }
+
+    #[test]
+    fn what_is_atomic_keeps_to_its_boundaries() {
+        let atomic = |features, own, offset, boundary| {
+            let namespace = IdentifyNamespace {
+                features,
+                atomic_write_power_fail: own,
+                atomic_boundary_offset: offset,
+                atomic_boundary_power_fail: boundary,
+                ..IdentifyNamespace::default()
+            };
+            IdentifyNamespace::parse(&namespace.encode()).atomic_blocks(31)
+        };
+        assert_eq!(atomic(0, 7, 0, 0), 32);
+        assert_eq!(atomic(2, 7, 0, 0), 8);
+        assert_eq!(atomic(2, 0, 0, 0), 32);
+        assert_eq!(atomic(2, 11, 0, 0), 8, "a power of two");
+        assert_eq!(atomic(0, 0, 0, 23), 8, "of boundaries 24 blocks apart");
+        assert_eq!(atomic(0, 0, 3, 63), 1);
+        assert_eq!(atomic(2, u16::MAX, 0, u16::MAX), 65536);
     }
 
     #[test]

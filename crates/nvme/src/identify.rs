@@ -71,7 +71,9 @@ impl NamespaceInfo {
             )),
             _ => None,
         };
-        let atomic = (u64::from(controller.atomic_blocks) << shift.min(16)).min(BLOCKS_MAX << 16);
+        let atomic = (u64::from(identify.atomic_blocks(controller.atomic_power_fail))
+            << shift.min(16))
+        .min(BLOCKS_MAX << 16);
         Some(Self {
             nsid,
             size_bytes: size.unwrap_or(0),
@@ -112,7 +114,7 @@ pub(crate) struct Limits {
     pub(crate) volatile_write_cache: bool,
     pub(crate) write_zeroes: bool,
     pub(crate) deallocate: bool,
-    pub(crate) atomic_blocks: u32,
+    pub(crate) atomic_power_fail: u16,
     pub(crate) event_requests: u8,
     pub(crate) aborts: u8,
 }
@@ -131,7 +133,7 @@ impl Limits {
             volatile_write_cache: identify.volatile_write_cache & 1 != 0,
             write_zeroes: identify.nvm_commands & WRITE_ZEROES != 0,
             deallocate: identify.nvm_commands & DATASET_MANAGEMENT != 0,
-            atomic_blocks: u32::from(identify.atomic_write_power_fail) + 1,
+            atomic_power_fail: identify.atomic_write_power_fail,
             event_requests: identify.async_event_limit.saturating_add(1),
             aborts: identify.abort_limit.saturating_add(1),
         }

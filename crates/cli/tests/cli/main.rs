@@ -17,6 +17,7 @@ mod loads;
 mod nvme;
 mod pages;
 mod records;
+mod softdrive;
 mod study;
 mod system_calls;
 mod tools;

@@ -115,11 +115,11 @@ impl NamespaceData {
                 .then(|| u16_at(data, 36))
                 .filter(|&blocks| blocks != 0)
                 .map(|blocks| u32::from(blocks) + 1),
-            atomic_boundary_blocks: match u16_at(data, 42) {
+            atomic_boundary_blocks: match u16_at(data, 44) {
                 0 => 0,
                 blocks => u32::from(blocks) + 1,
             },
-            atomic_boundary_offset: u16_at(data, 40).into(),
+            atomic_boundary_offset: u16_at(data, 42).into(),
         }
     }
 }
@@ -259,9 +259,9 @@ mod tests {
         assert_eq!(bytes(&controller, &namespace), 4096);
         namespace[24] = 1 << 1;
         assert_eq!(bytes(&controller, &namespace), 16384);
-        namespace[42] = 7; // a boundary every 8 blocks
+        namespace[44] = 7; // a boundary every 8 blocks
         assert_eq!(bytes(&controller, &namespace), 4096);
-        namespace[40] = 3; // which are not at multiples of 8
+        namespace[42] = 3; // which are not at multiples of 8
         assert_eq!(bytes(&controller, &namespace), 512);
     }
 }

@@ -1,0 +1,104 @@
+//! `qpair softdrive` as a process of its own, and the driver of this program on it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::Directory;
+
+/// A served drive; killed when dropped.
+struct Drive {
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Drive {
+    fn start(directory: &Directory, words: &str) -> Self {
+        let mut command = directory.command(&format!("softdrive --json {words}"));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        let mut drive = Self { child, says };
+        assert_eq!(drive.next()["event"], "serving");
+        drive
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.says.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no event: {line:?}"))
+    }
+
+    /// Its last words, when it is asked to end.
+    fn end(mut self) -> Value {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut last = self.next();
+        while last["event"] != "end" {
+            last = self.next();
+        }
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        last
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const VERIFIED: &str = "bench io --rw randwrite --size 4m --iodepth 8 --verify crc32c";
+
+#[test]
+fn drives_for_this_program() {
+    let directory = Directory::new();
+    let drive =
+        Drive::start(&directory, "--socket s --size 8MiB --size 8MiB --block 512 --block 4096");
+    for namespace in ["/ns1", "/ns2"] {
+        let path = directory.path("s");
+        directory
+            .run(&format!("{VERIFIED} --filename nvme:vfio-user:{}{namespace}", path.display()))
+            .done();
+    }
+    let last = drive.end();
+    assert_eq!(last["trapped_doorbells"], 0, "{last}");
+    assert_eq!(last["clients"], 2, "{last}");
+    assert!(!directory.path("s").exists());
+
+    let drive = Drive::start(&directory, "--socket s --size 8MiB --trap-doorbells");
+    let path = directory.path("s");
+    directory.run(&format!("{VERIFIED} --filename nvme:vfio-user:{}", path.display())).done();
+    assert!(drive.end()["trapped_doorbells"].as_u64().unwrap() > 100);
+}
+
+#[test]
+fn sockets_that_are_taken_or_left() {
+    let directory = Directory::new();
+    let mut drive = Drive::start(&directory, "--socket s --null");
+    let run = directory.run("softdrive --socket s --null");
+    run.failed(3, &["somebody serves at", "hint: end that one"]);
+    drive.child.kill().unwrap();
+    drive.child.wait().unwrap();
+    assert!(directory.path("s").exists(), "nobody was there to remove it");
+    Drive::start(&directory, "--socket s --null").end();
+    directory.file("f", "text");
+    directory.run("softdrive --socket f --null").failed(3, &["is no socket"]);
+    directory.run("softdrive --socket no/where").failed(3, &["make the folder"]);
+    directory.run("softdrive --socket s --idle now").failed(2, &["nap=1000"]);
+    directory.run("softdrive --socket s --profile tape").failed(2, &["tape"]);
+}
+
+#[test]
+fn several_drives() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.path("d")).unwrap();
+    let drives = Drive::start(&directory, "--socket d --drives 2 --null");
+    assert!(directory.path("d/1/cntrl").exists() && directory.path("d/2/cntrl").exists());
+    drives.end();
+    assert_eq!(std::fs::read_dir(directory.path("d")).unwrap().count(), 0, "nothing is left");
+    let drives = Drive::start(&directory, "--socket s --drives 2 --null");
+    assert!(directory.path("s.1").exists() && directory.path("s.2").exists());
+    drives.end();
+}
