@@ -175,8 +175,10 @@ pub trait KvSession {
     where
         Self: 'session;
 
-    /// Whether [`KvSession::fetch`] does something.
-    const FETCHES: bool = false;
+    /// Whether [`KvSession::fetch`] does something that is of use: not where all of the store may be in memory.
+    fn fetches(&self) -> bool {
+        false
+    }
 
     /// Brings the page of a key into memory, outside of any transaction, where a client that waits for it holds nobody up: what
     /// a transaction then reads under its locks is there already. Stores whose clients are threads do nothing.

@@ -75,7 +75,11 @@ impl StoreKv {
 
     fn session(&self, number: usize) -> StoreSession {
         let worker = number % self.commits.len();
-        StoreSession::new(self.store.task(), self.tables.clone(), self.commits.clone(), worker)
+        let report = self.store.report();
+        let used_bytes = (report.pages - report.free_pages) * report.page_size as u64;
+        let fetches = used_bytes > report.memory_bytes;
+        let (task, tables) = (self.store.task(), self.tables.clone());
+        StoreSession::new(task, tables, self.commits.clone(), worker, fetches)
     }
 
     /// Closes the store.

@@ -18,6 +18,8 @@ pub struct StoreSession {
     options: TransactionOptions,
     commits: Arc<[Commits]>,
     worker: usize,
+    /// The store is larger than its memory.
+    fetches: bool,
     /// A record of a scan.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -40,10 +42,11 @@ impl StoreSession {
         tables: Arc<[Table]>,
         commits: Arc<[Commits]>,
         worker: usize,
+        fetches: bool,
     ) -> Self {
         let options = TransactionOptions::default();
         let (key, value) = (Vec::new(), Vec::new());
-        Self { store, tables, open: None, options, commits, worker, key, value }
+        Self { store, tables, open: None, options, commits, worker, fetches, key, value }
     }
 
     #[inline]
@@ -56,7 +59,9 @@ impl StoreSession {
 impl KvSession for StoreSession {
     type Loader<'session> = StoreLoader;
 
-    const FETCHES: bool = true;
+    fn fetches(&self) -> bool {
+        self.fetches
+    }
 
     async fn fetch(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
         self.value.clear();

@@ -20,7 +20,7 @@ fn is_original(data: &[u8]) -> bool {
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
         let &NewOrder { w, d, c, .. } = input;
-        if S::FETCHES {
+        if self.session.fetches() {
             self.session.fetch(CUSTOMER, &keys::customer(w, d, c)).await?;
             for line in input.lines() {
                 self.session.fetch(STOCK, &keys::stock(line.supply_w, line.item)).await?;

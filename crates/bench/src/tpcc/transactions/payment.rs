@@ -12,7 +12,7 @@ use crate::tpcc::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, keys};
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn payment(&mut self, input: &Payment) -> KvResult<Outcome> {
         let &Payment { w, d, customer_w, customer_d, who, amount } = input;
-        if S::FETCHES {
+        if self.session.fetches() {
             let c = match who {
                 Who::Id(c) => c,
                 Who::Name(_) => {
