@@ -9,7 +9,7 @@ use qpair_nvme::{Controller, ControllerOptions, NvmeAddress};
 use qpair_nvme_wire::registers::Capabilities;
 use script::{Answer, Script, function, sound};
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared with the driver's tests, which use more of it")]
 #[path = "../../crates/nvme/tests/driver/script.rs"]
 mod script;
 

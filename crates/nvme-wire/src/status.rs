@@ -67,6 +67,44 @@ impl Status {
         (self.0 >> 8 & 7) as u8
     }
 
+    /// What Linux would call it, if it is no success: the number (errno) that says to those above what went wrong. EAGAIN and EBUSY where the
+    /// controller says that it may work later, ECANCELED where the command was taken back.
+    #[must_use]
+    pub fn errno(self) -> i32 {
+        const EIO: i32 = 5;
+        const EAGAIN: i32 = 11;
+        const EACCES: i32 = 13;
+        const EBUSY: i32 = 16;
+        const ENODEV: i32 = 19;
+        const EINVAL: i32 = 22;
+        const ENOSPC: i32 = 28;
+        const EROFS: i32 = 30;
+        const EOPNOTSUPP: i32 = 95;
+        const ECANCELED: i32 = 125;
+        match (self.kind(), self.code()) {
+            // Command interrupted; namespace not ready.
+            (0, 0x21 | 0x82) if !self.do_not_retry() => EAGAIN,
+            // Invalid opcode; the drive does not know the verb.
+            (0, 0x01) => EOPNOTSUPP,
+            // Invalid field, LBA out of range; conflicting attributes, invalid protection information.
+            (0, 0x02 | 0x80) | (1, 0x80 | 0x81) => EINVAL,
+            // Aborted: by request, as its queue went, with a fused command, in preparation of power loss.
+            (0, 0x05 | 0x07 | 0x08 | 0x09 | 0x0A) => ECANCELED,
+            // Invalid namespace or format: it was deleted or formatted under us.
+            (0, 0x0B) => ENODEV,
+            // Namespace write protected; attempted write to a read-only range.
+            (0, 0x20) | (1, 0x82) => EROFS,
+            // Capacity exceeded.
+            (0, 0x81) => ENOSPC,
+            // Command interrupted, namespace not ready, format in progress.
+            (0, 0x21 | 0x82 | 0x84) => EBUSY,
+            // Reservation conflict; access denied by lock.
+            (0, 0x83) | (2, 0x86) => EACCES,
+            // Media errors, internal errors, lost paths, and what vendors add.
+            _ => EIO,
+        }
+    }
+
     /// Whether the controller says that sending it again will not help (DNR).
     #[must_use]
     pub fn do_not_retry(self) -> bool {

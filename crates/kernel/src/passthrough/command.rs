@@ -3,21 +3,12 @@
 //! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set Specification 1.0.
 
 use qpair_block::Op;
+use qpair_nvme_wire::Status;
+use qpair_nvme_wire::command::io::{DATASET_MANAGEMENT, FLUSH, READ, WRITE, WRITE_ZEROES};
+use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS};
 
 /// Bytes of a 128-byte submission entry that are the command's.
 pub(super) const COMMAND_BYTES: usize = 80;
-
-/// Opcodes of the NVM command set, NVM §3.
-const FLUSH: u8 = 0x00;
-const WRITE: u8 = 0x01;
-const READ: u8 = 0x02;
-const WRITE_ZEROES: u8 = 0x08;
-const DATASET_MANAGEMENT: u8 = 0x09;
-
-/// Command dword 12: force unit access, NVM §3.2.6.
-const FORCE_UNIT_ACCESS: u32 = 1 << 30;
-/// Command dword 11 of Dataset Management: deallocate, NVM §3.2.3.
-const DEALLOCATE: u32 = 1 << 2;
 
 /// One range of a Dataset Management command, NVM §3.2.3.1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,29 +73,11 @@ impl Command {
 }
 
 /// The errno that says what the status of a failed command says: status code and type without the bits above, Base §4.5.
-///
-/// EAGAIN where the drive asks for the command to be sent again.
 pub(super) fn errno_of(status: i32) -> i32 {
-    let do_not_retry = status & 0x4000 != 0;
-    match (status >> 8 & 7, status & 0xFF) {
-        // Command interrupted; namespace not ready.
-        (0, 0x21 | 0x82) if !do_not_retry => libc::EAGAIN,
-        // Invalid opcode; the drive does not know the verb.
-        (0, 0x01) => libc::EOPNOTSUPP,
-        // Invalid field, LBA out of range; conflicting attributes, invalid protection information.
-        (0, 0x02 | 0x80) | (1, 0x80 | 0x81) => libc::EINVAL,
-        // Invalid namespace or format: it was deleted or formatted under us.
-        (0, 0x0B) => libc::ENODEV,
-        // Namespace write protected; attempted write to a read-only range.
-        (0, 0x20) | (1, 0x82) => libc::EROFS,
-        // Capacity exceeded.
-        (0, 0x81) => libc::ENOSPC,
-        // Command interrupted, namespace not ready, format in progress.
-        (0, 0x21 | 0x82 | 0x84) => libc::EBUSY,
-        // Reservation conflict; access denied by lock.
-        (0, 0x83) | (2, 0x86) => libc::EACCES,
-        // Media errors, internal errors, lost paths, and what vendors add.
-        _ => libc::EIO,
+    match Status(status as u16).errno() {
+        // Taken back by a reset of the controller: sent again at once it might cause the next one.
+        libc::ECANCELED => libc::EIO,
+        errno => errno,
     }
 }
 

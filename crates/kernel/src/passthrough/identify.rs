@@ -5,13 +5,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes of every Identify data structure.
-const IDENTIFY_BYTES: usize = 4096;
-/// Admin opcode, Base §5.17.
-const IDENTIFY: u8 = 0x06;
-/// CNS values, Base §5.17.1.
-const CNS_NAMESPACE: u32 = 0x00;
-const CNS_CONTROLLER: u32 = 0x01;
+use qpair_nvme_wire::command::{admin, cns};
+use qpair_nvme_wire::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
+
 /// Unit of MDTS, bytes. It is the controller's smallest page (CAP.MPSMIN), which only its registers tell: 4 KiB or more.
 const MDTS_UNIT_BYTES: u64 = 4096;
 /// Larger than any transfer: what a drive says beyond that is no limit.
@@ -61,8 +57,8 @@ pub(super) struct Controller {
     pub(super) has_write_zeroes: bool,
     /// Completed writes may rest in memory that power loss empties (VWC).
     pub(super) volatile_write_cache: bool,
-    /// Blocks written as one when the power fails (AWUPF).
-    atomic_blocks: u32,
+    /// Blocks written as one when the power fails, less one (AWUPF).
+    atomic_power_fail: u16,
 }
 
 /// What a namespace says of itself: NVM §4.1.5.1.
@@ -74,18 +70,14 @@ pub(super) struct NamespaceData {
     pub(super) block_shift: u32,
     /// Bytes of metadata with each block (MS).
     pub(super) metadata_bytes: u32,
-    /// Blocks written as one when the power fails, if it says otherwise than its controller (NAWUPF).
-    atomic_blocks: Option<u32>,
-    /// Writes across multiples of so many blocks are not written as one; 0: there are none (NABSPF).
-    atomic_boundary_blocks: u32,
-    /// Where the first boundary is, blocks (NABO).
-    atomic_boundary_offset: u32,
+    /// All of it.
+    identify: IdentifyNamespace,
 }
 
 impl Controller {
     fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
-        let mdts = data[77];
-        let commands = u16_at(data, 520);
+        let identify = IdentifyController::parse(data);
+        let IdentifyController { mdts, nvm_commands: commands, .. } = identify;
         Self {
             serial: text(&data[4..24]),
             model: text(&data[24..64]),
@@ -94,32 +86,22 @@ impl Controller {
                 .then(|| MDTS_UNIT_BYTES << u32::from(mdts).min(MDTS_SHIFT_MAX)),
             has_dataset_management: commands & 1 << 2 != 0,
             has_write_zeroes: commands & 1 << 3 != 0,
-            volatile_write_cache: data[525] & 1 != 0,
-            atomic_blocks: u32::from(u16_at(data, 528)) + 1,
+            volatile_write_cache: identify.volatile_write_cache & 1 != 0,
+            atomic_power_fail: identify.atomic_write_power_fail,
         }
     }
 }
 
 impl NamespaceData {
     fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
-        let (features, in_use) = (data[24], data[26]);
-        // FLBAS: the low four bits of the format's index, and two more above.
-        let format = usize::from(in_use & 0xF) | usize::from(in_use >> 5 & 3) << 4;
-        let at = 128 + 4 * format;
-        let own_atomicity = features & 1 << 1 != 0;
+        let identify = IdentifyNamespace::parse(data);
+        // Whether it counts the format in use among those that are there or not.
+        let at = 128 + 4 * usize::from(identify.format);
         Self {
-            blocks: u64_at(data, 0),
+            blocks: identify.size_blocks,
             block_shift: u32::from(data[at + 2]),
-            metadata_bytes: u16_at(data, at).into(),
-            atomic_blocks: own_atomicity
-                .then(|| u16_at(data, 36))
-                .filter(|&blocks| blocks != 0)
-                .map(|blocks| u32::from(blocks) + 1),
-            atomic_boundary_blocks: match u16_at(data, 44) {
-                0 => 0,
-                blocks => u32::from(blocks) + 1,
-            },
-            atomic_boundary_offset: u16_at(data, 42).into(),
+            metadata_bytes: u16::from_le_bytes([data[at], data[at + 1]]).into(),
+            identify,
         }
     }
 }
@@ -127,17 +109,8 @@ impl NamespaceData {
 /// Bytes that power loss leaves old or new, never mixed, in a write that begins at a multiple of them: at least one
 /// block (NVM §2.1.4).
 pub(super) fn atomic_bytes(controller: &Controller, namespace: &NamespaceData) -> u64 {
-    let blocks = namespace.atomic_blocks.unwrap_or(controller.atomic_blocks);
-    let boundary = namespace.atomic_boundary_blocks;
-    let blocks = match boundary {
-        0 => blocks,
-        // Boundaries that do not begin at block 0 lie between multiples of anything.
-        _ if namespace.atomic_boundary_offset != 0 => 1,
-        // The largest power of two that divides the boundary: a multiple of it is never across one.
-        _ => blocks.min(1 << boundary.trailing_zeros()),
-    };
-    // Only with a power of two is a multiple of it also a multiple of all that is smaller.
-    (1 << blocks.ilog2()) << namespace.block_shift
+    u64::from(namespace.identify.atomic_blocks(controller.atomic_power_fail))
+        << namespace.block_shift
 }
 
 /// The number of the namespace that a descriptor stands for.
@@ -153,22 +126,22 @@ pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
 
 /// Asks the controller behind a namespace.
 pub(super) fn controller(fd: BorrowedFd<'_>) -> io::Result<Controller> {
-    identify(fd, 0, CNS_CONTROLLER).map(|data| Controller::parse(&data))
+    identify(fd, 0, cns::CONTROLLER).map(|data| Controller::parse(&data))
 }
 
 /// Asks for a namespace.
 pub(super) fn namespace(fd: BorrowedFd<'_>, nsid: u32) -> io::Result<NamespaceData> {
-    identify(fd, nsid, CNS_NAMESPACE).map(|data| NamespaceData::parse(&data))
+    identify(fd, nsid, cns::NAMESPACE).map(|data| NamespaceData::parse(&data))
 }
 
-fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u32) -> io::Result<Box<[u8; IDENTIFY_BYTES]>> {
+fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u8) -> io::Result<Box<[u8; IDENTIFY_BYTES]>> {
     let mut data = Box::new([0; IDENTIFY_BYTES]);
     let mut command = AdminCommand {
-        opcode: IDENTIFY,
+        opcode: admin::IDENTIFY,
         nsid,
         addr: data.as_mut_ptr() as u64,
         data_len: IDENTIFY_BYTES as u32,
-        cdw10: cns,
+        cdw10: cns.into(),
         ..AdminCommand::default()
     };
     // SAFETY: the command is of the kernel's layout; it and the data it names, whose length it says, outlive the call.
@@ -178,14 +151,6 @@ fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u32) -> io::Result<Box<[u8; IDEN
         ..0 => Err(io::Error::last_os_error()),
         status => Err(io::Error::other(format!("the drive refuses Identify: status {status:#x}"))),
     }
-}
-
-fn u16_at(data: &[u8; IDENTIFY_BYTES], at: usize) -> u16 {
-    u16::from_le_bytes([data[at], data[at + 1]])
-}
-
-fn u64_at(data: &[u8; IDENTIFY_BYTES], at: usize) -> u64 {
-    data[at..at + 8].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// Text as drives have it: ASCII, padded with blanks.
@@ -219,7 +184,7 @@ mod tests {
                 has_dataset_management: true,
                 has_write_zeroes: false,
                 volatile_write_cache: true,
-                atomic_blocks: 8,
+                atomic_power_fail: 7,
             }
         );
         data[77] = 0;
@@ -241,7 +206,7 @@ mod tests {
         let namespace = NamespaceData::parse(&data);
         assert_eq!((namespace.blocks, namespace.block_shift), (0x1_0000_0001, 12));
         assert_eq!(namespace.metadata_bytes, 8);
-        assert_eq!(namespace.atomic_blocks, None);
+        assert_eq!(namespace.identify.atomic_blocks(7), 8, "as the controller says");
     }
 
     #[test]
