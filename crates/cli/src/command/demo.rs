@@ -123,11 +123,11 @@ fn lines(report: &DemoReport) -> Vec<String> {
 fn line(row: &DemoRow) -> String {
     match (&row.report, &row.unavailable) {
         (Some(found), _) => format!(
-            "{:<10} {:>10} {:>14} {:>8.0}% {:>11.2} {:>9.0} {:>9.0} {:>9.0}",
+            "{:<10} {:>10} {:>14} {:>9} {:>11.2} {:>9.0} {:>9.0} {:>9.0}",
             found.io,
             count(found.ops_per_s as u64),
             count(found.device_reads_per_s as u64),
-            100.0 * row.share_of_ceiling().unwrap_or_default(),
+            row.share_of_ceiling().map_or("-".to_owned(), |share| format!("{:.0}%", 100.0 * share)),
             found.cpu_us_per_op,
             found.latency_us.p50,
             found.latency_us.p99,
