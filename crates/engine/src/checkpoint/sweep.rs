@@ -20,6 +20,12 @@ use crate::task::{LocalFuture, Need, current, promise};
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
 
+/// Frames looked at before the space that was kept for them is given to others.
+const SAVED_AT_ONCE: u64 = 32;
+
+/// Tries to save a page for want of a frame, before changed pages may take space that was kept for the image.
+const TRIES_MAX: u32 = 1000;
+
 /// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the gate stays
 /// closed, and there is no log behind it.
 ///
@@ -88,6 +94,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
     shared.gate.close().await;
     // Nobody changes the trees; this is the instant.
+    shared.space.keep_for_unsaved(shared.pool.frames.len().into());
     shared.space.begin_image(|| shared.checkpoints.begin());
     shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
@@ -186,21 +193,30 @@ async fn sweep(shared: &Arc<Shared>) -> Result<()> {
         let (shared, next) = (shared_by_all.clone(), next.clone());
         Box::pin(async move { sweep_some(&shared, &next, epoch).await })
     });
-    swept.await?.into_iter().collect()
+    let swept = swept.await?.into_iter().collect();
+    shared.space.keep_for_unsaved(0);
+    swept
 }
 
 /// Looks at frames, some at a time from `next` on, as long as there are any.
 async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
     let frames = shared.pool.frames.len();
     let mut again: Vec<FrameIndex> = Vec::new();
+    let mut saved = 0;
     loop {
         let first = next.fetch_add(u64::from(FRAMES_PER_TURN), Ordering::Relaxed);
         let Some(first) = u32::try_from(first).ok().filter(|first| *first < frames) else { break };
         for frame in (first..frames.min(first + FRAMES_PER_TURN)).map(FrameIndex) {
-            if !save(shared, frame, epoch).await? {
+            if save(shared, frame, epoch).await? {
+                saved += 1;
+            } else {
                 again.push(frame);
             }
+            if saved == SAVED_AT_ONCE {
+                shared.space.saved(std::mem::take(&mut saved));
+            }
         }
+        shared.space.saved(std::mem::take(&mut saved));
         yield_now().await;
     }
     while !again.is_empty() {
@@ -219,6 +235,7 @@ async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<(
 /// Saves the page in a frame if it must be; `false` if that must be tried again.
 async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> {
     let pool = &shared.pool;
+    let mut tries = 0;
     loop {
         if shared.failure().is_some() {
             return Ok(true);
@@ -254,7 +271,12 @@ async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> 
                     .allocate(1, Purpose::Checkpoint)
                     .map(|page| shared.space.free(page, 1))?;
             }
-            Some(Err(_)) => {}
+            Some(Err(_)) => {
+                tries += 1;
+                if tries == TRIES_MAX {
+                    shared.space.keep_for_unsaved(0);
+                }
+            }
             None => return Err(Error::closed()),
         }
         yield_now().await;

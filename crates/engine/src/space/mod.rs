@@ -53,6 +53,8 @@ pub(crate) struct Space {
     log_pages: AtomicU64,
     /// A page could not leave memory for want of space.
     squeezed: AtomicBool,
+    /// Frames whose pages the checkpoint under way may still have to find a place for.
+    unsaved: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -206,6 +208,7 @@ impl Space {
             urgent: AtomicBool::new(false),
             log_pages: AtomicU64::new(0),
             squeezed: AtomicBool::new(false),
+            unsaved: AtomicU64::new(0),
             inner: Mutex::new(inner),
         }
     }
@@ -238,6 +241,17 @@ impl Space {
     /// Whether a page could not leave memory since the last checkpoint, for want of space.
     pub(crate) fn is_squeezed(&self) -> bool {
         self.squeezed.load(Ordering::Relaxed)
+    }
+
+    /// How many frames the checkpoint under way has not looked at yet: so many pages may still need a place for it.
+    pub(crate) fn keep_for_unsaved(&self, frames: u64) {
+        self.unsaved.store(frames, Ordering::Relaxed);
+    }
+
+    /// It has looked at so many of them.
+    pub(crate) fn saved(&self, frames: u64) {
+        let less = |unsaved: u64| Some(unsaved.saturating_sub(frames));
+        let _ = self.unsaved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Pages that the device has room for.
@@ -296,8 +310,11 @@ impl Space {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
             Purpose::New => written_out + written_out / 4 + self.log_pages.load(Ordering::Relaxed),
             Purpose::Log => written_out + written_out / 4,
-            // A checkpoint comes, and needs no place for a page that has one already.
-            Purpose::Eviction if self.is_squeezed() => written_out / 4,
+            // A checkpoint comes, and needs no place for a page that has one already. Once it has begun, what leaves memory was
+            // changed after its instant, and takes nothing from the pages that it must still save.
+            Purpose::Eviction if self.is_squeezed() => {
+                (written_out / 4).max(self.unsaved.load(Ordering::Relaxed))
+            }
             Purpose::Eviction => written_out,
             Purpose::Checkpoint => 0,
         };
@@ -382,9 +399,9 @@ impl Space {
     }
 
     /// [`Space::enter`] and [`Space::allocate`] in one.
-    pub(crate) fn reserve(&self, count: u64) -> Result<u64> {
+    pub(crate) fn reserve(&self, count: u64, purpose: Purpose) -> Result<u64> {
         self.enter()?;
-        self.allocate(count, Purpose::New).inspect_err(|_| self.leave())
+        self.allocate(count, purpose).inspect_err(|_| self.leave())
     }
 
     /// [`Space::enter`] and [`Space::allocate_detached`] in one.
@@ -489,6 +506,7 @@ impl Space {
     pub(crate) fn drop_image(&self) {
         let mut inner = self.lock();
         inner.image = None;
+        self.keep_for_unsaved(0);
         inner.recount(self.capacity());
     }
 

@@ -162,7 +162,7 @@ impl StoreInner {
         while let Err(needed_bytes) =
             run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await?
         {
-            make_room(self, catalog, name.as_bytes(), needed_bytes).await?;
+            make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
         }
         let bytes_max = 256 + name.len();
         let stamp = current(|worker| {
@@ -202,7 +202,7 @@ impl StoreInner {
             match run(shared, Put::new(catalog, name.as_bytes(), &record, false, change)).await? {
                 PutOutcome::Done { .. } => return Ok(()),
                 PutOutcome::Full { needed_bytes } => {
-                    make_room(self, catalog, name.as_bytes(), needed_bytes).await?;
+                    make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
                 }
             }
         }

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
 use crate::shared::Shared;
+use crate::space::Purpose;
 use crate::task::{check_here, run, run_inline};
 use crate::tree::{Found, Get, Merge, Merged, Seen, Split, SplitOutcome, Tree};
 use crate::tx;
@@ -284,16 +285,18 @@ impl TaskTable {
     }
 }
 
-/// Makes room for a record in the leaf of a key, and above it first where that is needed.
+/// Makes room for a record in the leaf of a key, and above it first where that is needed. `purpose`: for which the new pages are
+/// asked.
 pub(crate) async fn make_room(
     inner: &StoreInner,
     tree: Tree,
     key: &[u8],
     needed_bytes: usize,
+    purpose: Purpose,
 ) -> Result<()> {
     let mut todo = vec![(0, needed_bytes)];
     while let Some(&(level, needed_bytes)) = todo.last() {
-        let page = ReservedPage::new(inner)?;
+        let page = ReservedPage::new(inner, purpose)?;
         let split = Split::new(tree, key, level, needed_bytes, &page.id);
         match run(&inner.shared, split).await? {
             SplitOutcome::Done => {
@@ -323,8 +326,8 @@ struct ReservedPage<'a> {
 }
 
 impl<'a> ReservedPage<'a> {
-    fn new(inner: &'a StoreInner) -> Result<Self> {
-        Ok(Self { inner, id: std::cell::Cell::new(Some(inner.shared.space.reserve(1)?)) })
+    fn new(inner: &'a StoreInner, purpose: Purpose) -> Result<Self> {
+        Ok(Self { inner, id: std::cell::Cell::new(Some(inner.shared.space.reserve(1, purpose)?)) })
     }
 }
 

@@ -98,6 +98,14 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Whether the first change of a leaf would have to save it: a hint, until the leaf is latched.
+    #[inline]
+    pub(crate) fn is_unsaved(&self, leaf: FrameIndex) -> bool {
+        let epoch = self.shared.checkpoints.epoch();
+        let frames = &self.shared.pool.frames;
+        epoch.saving && frames.epoch(leaf) != epoch.number && frames.is_dirty(leaf)
+    }
+
     /// The first change of a page in an epoch.
     #[cold]
     fn first_change(&self, page: &ExclusiveFrame<'_>, epoch: Epoch) -> Result<(), Need> {

@@ -190,7 +190,16 @@ impl Operation for Prepare<'_> {
             self.descent.begin_near(context, near, self.key);
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
-        let leaf = (page.index(), page.version());
+        let frame = page.index();
+        if context.is_unsaved(frame) {
+            // Saving it takes space, which is not to be had for certain: the change itself must not ask for it.
+            self.descent.restart();
+            let latched = latch(page)?;
+            context.begin_change(&latched)?;
+            drop(latched);
+            return Err(Need::Retry);
+        }
+        let leaf = (frame, page.version());
         let Some(value_len) = self.value_len else { return Ok(Ok((leaf, 0))) };
         let node = Node::new(page.bytes());
         let beside_bytes =

@@ -16,6 +16,7 @@ use crate::checkpoint::{GateGuard, flush, relieve};
 use crate::error::{ErrorKind, Result};
 use crate::log;
 use crate::shared::Shared;
+use crate::space::Purpose;
 use crate::store::{make_room, merge_sparse};
 use crate::task::{
     AloneGuard, Context, Need, Operation, Worker, current, run, run_at_once, run_inline,
@@ -309,7 +310,8 @@ impl Work {
                         break;
                     }
                     Err(needed_bytes) => {
-                        make_room(&core.inner, item.tree, item.key, needed_bytes).await?;
+                        make_room(&core.inner, item.tree, item.key, needed_bytes, Purpose::New)
+                            .await?;
                         // Which of the writes before are in which half, nobody looks.
                         beside = None;
                     }
@@ -428,7 +430,10 @@ impl Work {
                         break kept_bytes;
                     }
                     PutOutcome::Full { needed_bytes } => {
-                        make_room(&core.inner, item.tree, item.key, needed_bytes).await?;
+                        // Others took the room that was made. The stamp is taken: this must not fail for want of space, and
+                        // the few pages it takes are of those that are kept.
+                        let purpose = Purpose::Checkpoint;
+                        make_room(&core.inner, item.tree, item.key, needed_bytes, purpose).await?;
                     }
                 }
             },

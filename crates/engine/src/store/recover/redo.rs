@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::log::Operation;
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
+use crate::space::Purpose;
 use crate::store::{StoreInner, make_room, merge_sparse};
 use crate::task::{JoinHandle, run};
 use crate::tree::{Change, Leaf, Put, PutOutcome, Remove, Tree};
@@ -282,7 +283,7 @@ async fn apply(
         match run(shared, Put::new(tree, key, value, is_large, change).near(near)).await? {
             PutOutcome::Done { leaf, .. } => return Ok(Some(leaf)),
             PutOutcome::Full { needed_bytes } => {
-                make_room(inner, tree, key, needed_bytes).await?;
+                make_room(inner, tree, key, needed_bytes, Purpose::New).await?;
             }
         }
     }
