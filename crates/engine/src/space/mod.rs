@@ -304,18 +304,21 @@ impl Space {
     }
 
     fn allocate_locked(&self, inner: &mut Inner, count: u64, purpose: Purpose) -> Result<u64> {
-        // What is in memory must still find a place when nothing new does.
+        // What is in memory must still find a place when nothing new does: a checkpoint has so many pages to save at most.
         let written_out = inner.used.min(self.frames) + 32;
         let keep = match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
-            Purpose::New => written_out + written_out / 4 + self.log_pages.load(Ordering::Relaxed),
-            Purpose::Log => written_out + written_out / 4,
-            // A checkpoint comes, and needs no place for a page that has one already. Once it has begun, what leaves memory was
-            // changed after its instant, and takes nothing from the pages that it must still save.
-            Purpose::Eviction if self.is_squeezed() => {
+            Purpose::New => {
+                written_out + written_out * 3 / 4 + self.log_pages.load(Ordering::Relaxed)
+            }
+            Purpose::Log => written_out + written_out * 3 / 4,
+            // The checkpoint has begun: what leaves memory was changed after its instant.
+            Purpose::Eviction if inner.image.is_some() => {
                 (written_out / 4).max(self.unsaved.load(Ordering::Relaxed))
             }
-            Purpose::Eviction => written_out,
+            // A checkpoint comes: those who are inside the gate need frames until its instant.
+            Purpose::Eviction if self.is_squeezed() => written_out,
+            Purpose::Eviction => written_out + written_out / 2,
             Purpose::Checkpoint => 0,
         };
         let mut refusal = None;
