@@ -58,7 +58,7 @@ fn write_page(device: &Device, page: u64, bytes: &[u8]) {
 fn tree_pages(device: &Device) -> Vec<u64> {
     let checkpoint = checkpoint_of(device.as_ref(), PAGE);
     assert!(checkpoint.closed);
-    let own = checkpoint.description;
+    let own = checkpoint.own;
     let used = checkpoint.used.into_iter();
     used.filter(|page| *page > 1 && !own.contains(page)).collect()
 }

@@ -24,7 +24,7 @@ pub(crate) struct Record {
     pub(crate) sequence: u64,
     /// All commits up to this stamp are in the image, none above it.
     pub(crate) stamp: u64,
-    /// The run of pages with the image, and its bytes.
+    /// The run of pages with the image, which may be longer than that, and the image's bytes.
     pub(crate) image_page: u64,
     pub(crate) image_pages: u64,
     pub(crate) image_bytes: u64,
@@ -34,9 +34,24 @@ pub(crate) struct Record {
     pub(crate) closed: bool,
     /// Generation of the labels when it was made: a member whose label is older was restored alone.
     pub(crate) generation: u64,
+    /// The run that the next image is for: the one of the image before. No pages: there is none.
+    pub(crate) spare_page: u64,
+    pub(crate) spare_pages: u64,
 }
 
 impl Record {
+    /// Where the pages end that it names.
+    pub(crate) fn end(&self) -> u64 {
+        let end = self.image_page.saturating_add(self.image_pages);
+        end.max(self.spare_page.saturating_add(self.spare_pages))
+    }
+
+    /// The runs of pages that it names: the image's, and the one for the next.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let runs = [(self.image_page, self.image_pages), (self.spare_page, self.spare_pages)];
+        runs.into_iter().filter(|(_, pages)| *pages > 0)
+    }
+
     /// What the record's page has behind its header.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut content = self.store_id.to_vec();
@@ -44,7 +59,7 @@ impl Record {
         content
     }
 
-    fn words(&self) -> [u64; 8] {
+    fn words(&self) -> [u64; 10] {
         let flags = u64::from(self.closed) << 32 | u64::from(VERSION);
         [
             flags,
@@ -55,6 +70,8 @@ impl Record {
             self.image_bytes,
             u64::from(self.image_checksum),
             self.generation,
+            self.spare_page,
+            self.spare_pages,
         ]
     }
 
@@ -81,6 +98,8 @@ impl Record {
             image_bytes: word(5)?,
             image_checksum: word(6)? as u32,
             generation: word(7)?,
+            spare_page: word(8)?,
+            spare_pages: word(9)?,
             closed: flags >> 32 & 1 == 1,
         })
     }

@@ -125,10 +125,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     }
     let record = write_out(shared, stamp, roots, logs, last).await?;
     shared.space.image_is_durable();
-    let before = shared.replace_record(record);
-    if before.image_pages > 0 {
-        shared.space.free(before.image_page, before.image_pages);
-    }
+    shared.replace_record(record);
     shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
     shared.counters.checkpoints.record(begun.elapsed());
     on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
@@ -283,6 +280,38 @@ async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> 
     }
 }
 
+/// Pages in a row for an image's description: those of the image before the last, or others if the device has grown too large
+/// for them. Two runs take turns, since a device that is full has none.
+fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64)> {
+    let per_page = image_bytes_per_page(shared.page_size) as u64;
+    let fixed_bytes = image.encode().len() as u64;
+    loop {
+        // The run is part of the image, which may be longer for it.
+        let words = shared.space.capacity().div_ceil(64) + 1;
+        let pages = |words: u64| (fixed_bytes + words * 8).div_ceil(per_page);
+        if before.spare_pages >= pages(words) {
+            return Ok((before.spare_page, before.spare_pages));
+        }
+        if before.spare_pages > 0 {
+            shared.space.free(before.spare_page, before.spare_pages);
+        }
+        // Twice as long, so that it lasts until the device is twice as large.
+        let (count, first) =
+            match shared.space.allocate_detached(pages(2 * words), Purpose::Checkpoint) {
+                Ok(first) => (pages(2 * words), first),
+                Err(_) => {
+                    let count = pages(words);
+                    (count, shared.space.allocate_detached(count, Purpose::Checkpoint)?)
+                }
+            };
+        if first + count <= words * 64 {
+            return Ok((first, count));
+        }
+        // The device grew for it: measure again.
+        shared.space.free(first, count);
+    }
+}
+
 /// Writes the image's description and the record, durably.
 async fn write_out(
     shared: &Arc<Shared>,
@@ -291,20 +320,12 @@ async fn write_out(
     logs: Vec<Vec<u8>>,
     last: bool,
 ) -> Result<Record> {
-    let per_page = image_bytes_per_page(shared.page_size) as u64;
     let mut image = Image { roots, logs, ..Image::default() };
-    let (image_page, image_pages) = loop {
-        // The run is part of the image, which may be longer for it.
-        let words = shared.space.capacity().div_ceil(64) + 1;
-        let pages = (image.encode().len() as u64 + words * 8).div_ceil(per_page);
-        let first = shared.space.allocate_detached(pages, Purpose::Checkpoint)?;
-        if first + pages <= words * 64 {
-            break (first, pages);
-        }
-        // The device grew for it: measure again.
-        shared.space.free(first, pages);
-    };
-    image.pages = shared.space.end_image(image_page, image_pages);
+    let before = shared.record();
+    let (image_page, image_pages) = find_run(shared, &before, &image)?;
+    image.pages = shared
+        .space
+        .end_image([(image_page, image_pages), (before.image_page, before.image_pages)]);
     let bytes = image.encode();
     write_image(shared, image_page, &bytes).await?;
     // All pages of the image, and what describes it, before the record that makes it count.
@@ -313,7 +334,7 @@ async fn write_out(
     }
     let record = Record {
         store_id: shared.store_id,
-        sequence: shared.record().sequence + 1,
+        sequence: before.sequence + 1,
         stamp,
         image_page,
         image_pages,
@@ -321,6 +342,8 @@ async fn write_out(
         image_checksum: crc_fast::crc32_iscsi(&bytes),
         closed: last,
         generation: shared.generation.load(Ordering::Acquire),
+        spare_page: before.image_page,
+        spare_pages: before.image_pages,
     };
     record.write(shared).await?;
     Ok(record)

@@ -487,10 +487,10 @@ impl Space {
     }
 
     /// Adds pages of the checkpoint's own to its image; the image as it is then.
-    pub(crate) fn end_image(&self, start: u64, count: u64) -> Bitmap {
+    pub(crate) fn end_image(&self, own: [(u64, u64); 2]) -> Bitmap {
         let mut inner = self.lock();
         let mut image = inner.image.take().unwrap_or_else(|| inner.durable.clone());
-        image.change(start, count, true);
+        own.into_iter().for_each(|(start, count)| image.change(start, count, true));
         inner.image = Some(image.clone());
         image
     }
@@ -557,7 +557,7 @@ mod tests {
         let space = space(4096);
         let page = space.allocate(1, Purpose::New).unwrap();
         space.begin_image(|| {});
-        space.end_image(100, 1);
+        space.end_image([(100, 1), (0, 0)]);
         space.image_is_durable();
         let place = space.allocate(1, Purpose::Eviction).unwrap();
         space.moved(page, place, || false);
@@ -578,11 +578,11 @@ mod tests {
         let space = space(1024);
         let run = space.allocate_detached(10, Purpose::New).unwrap();
         space.begin_image(|| {});
-        assert!(!space.end_image(1000, 1).get(run));
+        assert!(!space.end_image([(1000, 1), (0, 0)]).get(run));
         space.drop_image();
         space.attach(run, 10);
         space.begin_image(|| {});
-        assert!(space.end_image(1000, 1).get(run + 9));
+        assert!(space.end_image([(1000, 1), (0, 0)]).get(run + 9));
     }
 
     #[test]

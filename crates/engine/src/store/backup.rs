@@ -93,7 +93,7 @@ impl Store {
         }
         let mut pages = held.pages.clone();
         pages.change(0, RECORD_PAGES, false);
-        pages.change(held.record.image_page, held.record.image_pages, false);
+        held.record.runs().for_each(|(first, count)| pages.change(first, count, false));
         let suspects = copy_pages(&inner.shared.device, &target, page_size, &pages, progress)?;
         let label = open::new_label(members.len(), page_size, unit, created_s);
         seal(&target, page_size, &held, label.store_id)?;

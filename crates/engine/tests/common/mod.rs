@@ -111,6 +111,8 @@ pub(crate) struct Checkpoint {
     pub(crate) closed: bool,
     /// The pages of the image's description.
     pub(crate) description: std::ops::Range<u64>,
+    /// All pages of the checkpoint's own but its records: those, and what is kept for the next description.
+    pub(crate) own: Vec<u64>,
     /// Pages in use, the checkpoint's own included.
     pub(crate) used: Vec<u64>,
 }
@@ -138,7 +140,16 @@ pub(crate) fn checkpoint_of(device: &dyn BlockDevice, page_size: usize) -> Check
     let used = (0..words as u64 * 64)
         .filter(|page| word(&image, at + 8 + (page / 64) as usize * 8) >> (page % 64) & 1 == 1)
         .collect();
-    Checkpoint { closed: word(&record, 80) >> 32 & 1 == 1, description: first..first + pages, used }
+    let per_page = page_size as u64 - 64;
+    assert!(bytes.div_ceil(per_page) <= pages, "the description is in its run");
+    Checkpoint {
+        closed: word(&record, 80) >> 32 & 1 == 1,
+        description: first..first + bytes.div_ceil(per_page),
+        own: (first..first + pages)
+            .chain(word(&record, 144)..word(&record, 144) + word(&record, 152))
+            .collect(),
+        used,
+    }
 }
 
 /// Checks the store on these members, which must be closed and sound, and without lost pages.

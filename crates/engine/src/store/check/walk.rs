@@ -131,9 +131,8 @@ impl<'a> Walk<'a> {
     /// The pages that are no tree's: checkpoint records, the image's description.
     fn claim_own(&mut self) {
         let record = self.inner.shared.record();
-        let own =
-            (0..RECORD_PAGES).chain(record.image_page..record.image_page + record.image_pages);
-        for page_id in own {
+        let own = record.runs().flat_map(|(first, pages)| first..first + pages);
+        for page_id in (0..RECORD_PAGES).chain(own) {
             if let Err(what) = self.claim(page_id) {
                 self.fault(format!("the checkpoint refers to {what}"));
             }
@@ -346,7 +345,7 @@ impl<'a> Walk<'a> {
     fn finish(&mut self) {
         let mut attached = self.inner.shared.space.attached();
         let record = self.inner.shared.record();
-        attached.change(record.image_page, record.image_pages, true);
+        record.runs().for_each(|(first, pages)| attached.change(first, pages, true));
         let mut unknown = 0;
         let mut doubles = Vec::new();
         for index in 0..self.claimed.len() {

@@ -56,7 +56,9 @@ impl StoreInner {
                 logs = image.logs;
                 self.shared.space.load(image.pages);
                 // The image's description is part of it for a crash, but no tree refers to it.
-                self.shared.space.detach(record.image_page, record.image_pages);
+                for (first, pages) in record.runs() {
+                    self.shared.space.detach(first, pages);
+                }
                 *self.shared.roots() =
                     image.roots.iter().map(|(tree, page)| (*tree, Root::Closed(*page))).collect();
                 image.roots.keys().for_each(|id| self.shared.skip_tree_id(*id));
@@ -236,7 +238,7 @@ impl StoreInner {
         let name = shortest.map_or(name, |member| member.info().name.clone());
         let shared = self.shared.clone();
         self.block_on(move || async move {
-            let end = record.image_page.saturating_add(record.image_pages);
+            let end = record.end();
             if end > shared.space.capacity() {
                 return Err(cut_short(&name, end, &shared));
             }
