@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
     pub(crate) remotes: Vec<Arc<Remote>>,
+    /// What ends with the store.
+    companions: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
     /// A bug planted for the simulation to find.
     pub(crate) canary: Option<Canary>,
     /// Every change of the trees is between its entering and leaving.
@@ -138,6 +140,7 @@ impl Shared {
             checkpoint_wanted: AtomicBool::new(false),
             counters: Counters::new(remotes.len()),
             spare_segments: Mutex::default(),
+            companions: Mutex::default(),
             pool,
             space,
             tx,
@@ -297,6 +300,18 @@ impl Shared {
 
     pub(crate) fn set_logs_begun(&self) {
         self.logs_begun.store(true, Ordering::Release);
+    }
+
+    /// Keeps something until the store is closed.
+    pub(crate) fn keep(&self, companion: Box<dyn std::any::Any + Send>) {
+        self.companions.lock().unwrap_or_else(PoisonError::into_inner).push(companion);
+    }
+
+    /// Lets go of what was kept until the store is closed.
+    pub(crate) fn end_companions(&self) {
+        let companions =
+            std::mem::take(&mut *self.companions.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(companions);
     }
 
     /// Lets no change begin from now on. Those under way go on until they ask [`Shared::is_closing`].

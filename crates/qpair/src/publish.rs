@@ -1,7 +1,7 @@
 //! What a store counts, and its open transactions, for other processes to look at: `qpair top`.
 //!
 //! What always holds: who connects is written one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
-//! the one thread that serves it. That thread ends, and its socket goes, when the store is closed.
+//! the one thread that serves it. The socket goes when the store is closed, before its close returns; that thread ends soon after.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -50,11 +50,11 @@ pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
         Error::new(kind, format!("publishing the store at {}: {error}", path.display()))
     };
     let listener = UnixListener::bind(path).map_err(failed)?;
+    store.keep_until_closed(Socket(path.to_owned()));
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let publisher = Publisher {
         listener,
-        path: path.to_owned(),
         name: store.device_info().name,
         observer: store.observer(),
         seen: BTreeMap::new(),
@@ -86,9 +86,17 @@ fn make_way(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The path of a socket, which is taken away with this.
+struct Socket(PathBuf);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 struct Publisher {
     listener: UnixListener,
-    path: PathBuf,
     name: String,
     observer: Observer,
     /// When open transactions were seen first.
@@ -109,7 +117,6 @@ impl Publisher {
                 let _ = self.tell(stream);
             }
         }
-        let _ = std::fs::remove_file(&self.path);
     }
 
     /// Notes since when transactions are open.

@@ -23,6 +23,11 @@ impl Store {
     pub fn close(self) -> Result<()> {
         self.inner.close()
     }
+
+    /// Keeps something that is of no use without the store, and drops it when the store has been closed.
+    pub fn keep_until_closed(&self, companion: impl Send + 'static) {
+        self.inner.shared.keep(Box::new(companion));
+    }
 }
 
 impl Drop for StoreInner {
@@ -88,6 +93,7 @@ impl StoreInner {
             Crew::Stepped => stepped::finish(&self.shared),
             Crew::Gone => {}
         }
+        self.shared.end_companions();
         outcome
     }
 
