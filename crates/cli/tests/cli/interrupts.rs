@@ -63,3 +63,38 @@ fn a_killed_load_is_recovered() {
     let out = directory.run("check s").done();
     assert!(!out.contains("was not closed") && out.contains("no damage found"), "{out}");
 }
+
+#[test]
+fn an_interrupted_backup_leaves_nothing() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let directory = Directory::new();
+    let records: String = (0..150_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
+    std::fs::write(directory.path("in"), records).unwrap();
+    directory.run("load s in --format tsv --memory 64MiB --quiet").done();
+    // Some are over before the signal comes.
+    for _ in 0..50 {
+        let mut command = directory.command("backup s copy --memory 1MiB");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while !directory.path("copy").exists() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Interrupted where it is, not where it would be when the signal is seen.
+        let pid = Pid::from_child(&child);
+        for signal in [Signal::STOP, Signal::INT, Signal::CONT] {
+            // It may be over.
+            let _ = kill_process(pid, signal);
+        }
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(130) {
+            assert!(err.contains("interrupted") && err.contains("no store"), "{err}");
+            assert!(!directory.path("copy").exists());
+            assert_eq!(directory.run("scan s --count").done().trim(), "150000");
+            return;
+        }
+        assert!(output.status.success(), "{err}");
+        assert!(directory.run("check copy").done().contains("no damage found"));
+        std::fs::remove_file(directory.path("copy")).unwrap();
+    }
+    panic!("no backup was interrupted");
+}
