@@ -8,6 +8,7 @@ mod gate;
 mod image;
 mod record;
 mod save;
+mod stage;
 mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};

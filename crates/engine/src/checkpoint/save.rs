@@ -3,6 +3,8 @@
 //! All of this runs on workers, under the exclusive latch of the page, within one turn of a worker. A checkpoint lets every
 //! worker finish its turn after the epoch moved before it relies on the new one.
 
+use std::ops::Range;
+
 use qpair_block::Request;
 use qpair_memory::{ExclusiveFrame, FrameIndex};
 
@@ -51,6 +53,41 @@ impl Pool {
                 Ok(target_of(other, epoch).unwrap_or(page_id))
             }
         }
+    }
+
+    /// The place where the image under way has a page, the first of `spare` unless one was chosen already.
+    pub(super) fn image_place_from(
+        &self,
+        frame: FrameIndex,
+        epoch: Epoch,
+        spare: &mut Range<u64>,
+    ) -> u64 {
+        let word = self.frames.target(frame);
+        if let Some(page_id) = target_of(word, epoch) {
+            return page_id;
+        }
+        let page_id = spare.start;
+        match self.frames.change_target(frame, word, target_word(epoch, page_id)) {
+            Ok(()) => spare.start += 1,
+            // Only the present epoch's word can have come in between.
+            Err(other) => return target_of(other, epoch).unwrap_or(page_id),
+        }
+        page_id
+    }
+
+    /// Notes that a leaf goes to its place in the image as it is now, by way of a copy; it is dirty until that is written.
+    pub(super) fn take_image_place(
+        &self,
+        shared: &Shared,
+        page: &mut ExclusiveFrame<'_>,
+        place: u64,
+        epoch: Epoch,
+    ) {
+        let frame = page.index();
+        self.take_place(&shared.space, &shared.checkpoints, frame, place);
+        NodeMut::new(page.bytes_mut()).set_page_id(place);
+        self.frames.set_dirty(frame, true);
+        self.frames.set_epoch(frame, epoch.number);
     }
 
     /// The place that was chosen in an epoch for a page that never went there. Saving is over.

@@ -8,10 +8,12 @@ use std::time::Instant;
 use qpair_memory::FrameIndex;
 
 use super::record::{flush, image_bytes_per_page, write_image};
+use super::stage::{Looked, Stage};
 use super::{Epoch, Image, Record};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Node;
+use crate::pool::state;
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
 use crate::store::yield_now;
@@ -19,9 +21,6 @@ use crate::task::{LocalFuture, Need, current, promise};
 
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
-
-/// Frames looked at before the space that was kept for them is given to others.
-const SAVED_AT_ONCE: u64 = 32;
 
 /// Tries to save a page for want of a frame, before changed pages may take space that was kept for the image.
 const TRIES_MAX: u32 = 1000;
@@ -197,39 +196,75 @@ async fn sweep(shared: &Arc<Shared>) -> Result<()> {
 
 /// Looks at frames, some at a time from `next` on, as long as there are any.
 async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
+    let mut stage = Stage::new(shared, epoch)?;
+    let swept = sweep_with(shared, &mut stage, next, epoch).await;
+    // What was begun ends before anybody relies on the image, or gives it up.
+    swept.and(stage.finish().await)
+}
+
+async fn sweep_with(
+    shared: &Shared,
+    stage: &mut Stage<'_>,
+    next: &AtomicU64,
+    epoch: Epoch,
+) -> Result<()> {
     let frames = shared.pool.frames.len();
     let mut again: Vec<FrameIndex> = Vec::new();
-    let mut saved = 0;
     loop {
         let first = next.fetch_add(u64::from(FRAMES_PER_TURN), Ordering::Relaxed);
         let Some(first) = u32::try_from(first).ok().filter(|first| *first < frames) else { break };
-        for frame in (first..frames.min(first + FRAMES_PER_TURN)).map(FrameIndex) {
-            if save(shared, frame, epoch).await? {
-                saved += 1;
-            } else {
-                again.push(frame);
-            }
-            if saved == SAVED_AT_ONCE {
-                shared.space.saved(std::mem::take(&mut saved));
-            }
-        }
-        shared.space.saved(std::mem::take(&mut saved));
+        let some = (first..frames.min(first + FRAMES_PER_TURN)).map(FrameIndex);
+        save_some(shared, stage, some, epoch, &mut again).await?;
         yield_now().await;
     }
     while !again.is_empty() {
         yield_now().await;
-        let mut rest = Vec::new();
-        for frame in again {
-            if !save(shared, frame, epoch).await? {
-                rest.push(frame);
-            }
-        }
-        again = rest;
+        let some = std::mem::take(&mut again);
+        save_some(shared, stage, some.into_iter(), epoch, &mut again).await?;
     }
     Ok(())
 }
 
-/// Saves the page in a frame if it must be; `false` if that must be tried again.
+/// Saves the pages in some frames if they must be, leaves in the order of their places; those that must be tried again.
+async fn save_some(
+    shared: &Shared,
+    stage: &mut Stage<'_>,
+    some: impl Iterator<Item = FrameIndex>,
+    epoch: Epoch,
+    again: &mut Vec<FrameIndex>,
+) -> Result<()> {
+    if shared.failure().is_some() {
+        return Ok(());
+    }
+    let mut leaves: Vec<(u64, FrameIndex)> = Vec::new();
+    let mut others: Vec<FrameIndex> = Vec::new();
+    let mut done = 0;
+    for frame in some {
+        match stage.look(frame)? {
+            Looked::Saved => done += 1,
+            Looked::Busy => again.push(frame),
+            Looked::Other => others.push(frame),
+            Looked::Leaf(place) => leaves.push((place, frame)),
+        }
+    }
+    leaves.sort_unstable();
+    // They have their places.
+    shared.space.saved(done + leaves.len() as u64);
+    for (place, frame) in leaves {
+        if stage.add(frame, place).await? {
+            again.push(frame);
+        }
+    }
+    for frame in others {
+        match save(shared, frame, epoch).await? {
+            true => shared.space.saved(1),
+            false => again.push(frame),
+        }
+    }
+    Ok(())
+}
+
+/// Saves the inner page or root in a frame if it must be; `false` if that must be tried again.
 async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> {
     let pool = &shared.pool;
     let mut tries = 0;
@@ -246,17 +281,15 @@ async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> 
             if !pool.holds_page(frame) || !pool.is_unsaved(frame, node, epoch) {
                 return Ok(true);
             }
-            let swizzled = !node.is_leaf();
-            let root = pool.frames.state(frame) == crate::pool::state::PINNED;
+            if node.is_leaf() && pool.frames.state(frame) != state::PINNED {
+                // It was another page a moment ago: one for the stage.
+                return Ok(false);
+            }
             current(|worker| {
                 if worker.page_writes() as usize > pool.local_max {
                     return Err(Need::Frame);
                 }
-                if swizzled || root {
-                    worker.save_page(&page, epoch)
-                } else {
-                    worker.write_page(page, epoch)
-                }
+                worker.save_page(&page, epoch)
             })
         };
         match need {

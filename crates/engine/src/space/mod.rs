@@ -7,6 +7,7 @@
 mod bitmap;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -301,6 +302,24 @@ impl Space {
     pub(crate) fn allocate(&self, count: u64, purpose: Purpose) -> Result<u64> {
         let mut inner = self.lock();
         self.allocate_locked(&mut inner, count, purpose)
+    }
+
+    /// Allocates pages in a row, one at least and `most` at most: as many as follow the next free one. For who needs many, and
+    /// not all of them together.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing is allocated then.
+    pub(crate) fn allocate_some(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
+        let mut inner = self.lock();
+        let start = self.allocate_locked(&mut inner, 1, purpose)?;
+        let last = (start + most).min(self.capacity());
+        let mut end = start + 1;
+        while end < last && !inner.is_taken(end) {
+            end += 1;
+        }
+        inner.take(start + 1, end - start - 1);
+        inner.cursor = (end / 64) as usize;
+        Ok(start..end)
     }
 
     fn allocate_locked(&self, inner: &mut Inner, count: u64, purpose: Purpose) -> Result<u64> {

@@ -215,26 +215,6 @@ impl Worker {
         }
     }
 
-    /// Writes a page that the image under way needs, from where it is: its writers wait meanwhile.
-    ///
-    /// # Errors
-    /// `Need::NoSpace`.
-    pub(crate) fn write_page(
-        &self,
-        mut page: ExclusiveFrame<'_>,
-        epoch: Epoch,
-    ) -> Result<(), Need> {
-        let shared = &self.shared;
-        shared
-            .pool
-            .relocate(&shared.space, &shared.checkpoints, &mut page, epoch)
-            .map_err(|_| Need::NoSpace)?;
-        let request = shared.pool.write_back(page, tag(Tag::WriteBack, self.begin_transfer()));
-        self.write_backs.set(self.write_backs.get() + 1);
-        self.submit(request);
-        Ok(())
-    }
-
     /// Page writes in flight.
     pub(crate) fn page_writes(&self) -> u32 {
         self.write_backs.get()

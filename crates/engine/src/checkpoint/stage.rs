@@ -1,0 +1,190 @@
+//! Leaves that a sweep writes many at a time: copied one behind the other, and written at once.
+//!
+//! What always holds: a leaf that was copied counts as saved, and is dirty until its copy is written, so that it does not leave
+//! memory as a clean one before. A leaf that was touched since it was copied stays dirty. Nothing is under way to a place
+//! once [`Stage::finish`] returned, however the sweep went.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use qpair_block::{Arena, Buffer, Request};
+use qpair_memory::{FrameIndex, Version};
+
+use super::Epoch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::Transfer;
+use crate::page::{Node, NodeMut, checksum};
+use crate::pool::state;
+use crate::shared::Shared;
+use crate::space::Purpose;
+
+/// Bytes written at once, at most.
+const EXTENT_BYTES: usize = 256 << 10;
+/// Extents of one worker that are being filled or written.
+const EXTENTS: u32 = 4;
+/// The part of the frames that the extents of all workers may have beside them.
+const FRAMES_PART: usize = 8;
+
+/// What became of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// There is nothing to do.
+    Saved,
+    /// It must be tried again.
+    Busy,
+    /// It is no leaf that can be copied here.
+    Other,
+    /// A leaf that is to be written to this place.
+    Leaf(u64),
+}
+
+/// Leaves whose copies go to places that follow one another.
+struct Extent {
+    first_place: u64,
+    /// Each with its version when it was copied.
+    pages: Vec<(FrameIndex, Version)>,
+}
+
+/// What one worker has copied and is writing.
+pub(super) struct Stage<'a> {
+    shared: &'a Shared,
+    epoch: Epoch,
+    arena: Arc<Arena>,
+    pages_max: usize,
+    /// Places that were allocated and not chosen for a page yet.
+    spare: Range<u64>,
+    open: Option<(Buffer, Extent)>,
+    writing: VecDeque<(Transfer, Extent)>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(shared: &'a Shared, epoch: Epoch) -> Result<Self> {
+        let page_size = shared.page_size;
+        let workers = shared.remotes.len();
+        let frames = shared.pool.frames.len() as usize;
+        let most = (EXTENT_BYTES / page_size)
+            .min(shared.device.info().transfer_bytes_max as usize / page_size)
+            .min(frames / FRAMES_PART / EXTENTS as usize / workers)
+            .max(1);
+        let pages_max = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+        let options = shared.device.info().small_arena_options();
+        let arena = Arena::new(pages_max * page_size, EXTENTS, options).map_err(|error| {
+            Error::new(ErrorKind::NoMemory, format!("mapping memory for a checkpoint: {error}"))
+        })?;
+        Ok(Self {
+            shared,
+            epoch,
+            arena,
+            pages_max,
+            spare: 0..0,
+            open: None,
+            writing: VecDeque::new(),
+        })
+    }
+
+    /// Looks whether the page in a frame is a leaf that the image needs, and chooses its place.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn look(&mut self, frame: FrameIndex) -> Result<Looked> {
+        let pool = &self.shared.pool;
+        if !pool.holds_page(frame) || pool.frames.epoch(frame) == self.epoch.number {
+            return Ok(Looked::Saved);
+        }
+        let Ok(page) = pool.frames.try_exclusive(frame) else { return Ok(Looked::Busy) };
+        let node = Node::new(page.bytes());
+        if !pool.holds_page(frame) || !pool.is_unsaved(frame, node, self.epoch) {
+            return Ok(Looked::Saved);
+        }
+        if !node.is_leaf() || pool.frames.state(frame) == state::PINNED {
+            return Ok(Looked::Other);
+        }
+        if self.spare.is_empty() {
+            let space = &self.shared.space;
+            self.spare = space.allocate_some(self.pages_max as u64, Purpose::Checkpoint)?;
+        }
+        let place = pool.image_place_from(frame, self.epoch, &mut self.spare);
+        Ok(Looked::Leaf(place))
+    }
+
+    /// Copies a leaf for its place, if the image still needs it; whether that must be tried again.
+    pub(super) async fn add(&mut self, frame: FrameIndex, place: u64) -> Result<bool> {
+        let goes_on = |(_, extent): &(Buffer, Extent)| {
+            extent.pages.len() < self.pages_max
+                && extent.first_place + extent.pages.len() as u64 == place
+        };
+        if !self.open.as_ref().is_some_and(goes_on) {
+            self.write();
+            let buffer = loop {
+                match self.arena.lease() {
+                    Some(buffer) => break buffer,
+                    None => self.finish_one().await?,
+                }
+            };
+            self.open = Some((buffer, Extent { first_place: place, pages: Vec::new() }));
+        }
+        let (pool, page_size) = (&self.shared.pool, self.shared.page_size);
+        let Some((buffer, extent)) = &mut self.open else { return Ok(true) };
+        let Ok(mut page) = pool.frames.try_exclusive(frame) else { return Ok(true) };
+        if !pool.holds_page(frame) || !pool.is_unsaved(frame, Node::new(page.bytes()), self.epoch) {
+            return Ok(false);
+        }
+        pool.take_image_place(self.shared, &mut page, place, self.epoch);
+        let offset = extent.pages.len() * page_size;
+        buffer.part_mut(offset, page_size).copy_from(0, page.as_slice());
+        extent.pages.push((frame, page.release()));
+        let sum = checksum(&buffer.as_slice()[offset..offset + page_size]);
+        NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
+        Ok(false)
+    }
+
+    /// Begins to write what was copied.
+    fn write(&mut self) {
+        let Some((buffer, extent)) = self.open.take() else { return };
+        if extent.pages.is_empty() {
+            return;
+        }
+        let offset_bytes = self.shared.offset_bytes(extent.first_place);
+        let len_bytes = (extent.pages.len() * self.shared.page_size) as u32;
+        let transfer = Transfer::submit(Request::write(offset_bytes, len_bytes, buffer, 0));
+        self.writing.push_back((transfer, extent));
+    }
+
+    /// Waits for the oldest write: its pages are clean, unless they were touched since.
+    async fn finish_one(&mut self) -> Result<()> {
+        let Some((transfer, Extent { first_place, pages })) = self.writing.pop_front() else {
+            return Ok(());
+        };
+        let frames = &self.shared.pool.frames;
+        match transfer.done().await?.result {
+            Ok(()) => {
+                for (place, (frame, version)) in (first_place..).zip(pages) {
+                    if let Ok(page) = frames.resume(frame, version).upgrade()
+                        && frames.page_id(frame) == place
+                    {
+                        frames.set_dirty(frame, false);
+                        drop(page);
+                    }
+                }
+            }
+            Err(error) => {
+                self.shared.fail(Error::io(error, format!("writing pages from {first_place} on")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and waits until nothing is under way.
+    pub(super) async fn finish(mut self) -> Result<()> {
+        self.write();
+        let mut outcome = Ok(());
+        while !self.writing.is_empty() {
+            outcome = outcome.and(self.finish_one().await);
+        }
+        if !self.spare.is_empty() {
+            self.shared.space.free(self.spare.start, self.spare.end - self.spare.start);
+        }
+        outcome
+    }
+}
