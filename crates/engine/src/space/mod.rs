@@ -233,6 +233,11 @@ impl Space {
         self.urgent.store(urgent, Ordering::Relaxed);
     }
 
+    /// Whether nothing is held back.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
     /// How many pages nothing new gets, beside those that what is in memory may need; none while the store recovers, since
     /// what it makes again was there before.
     pub(crate) fn keep_for_log(&self, pages: u64) {

@@ -132,6 +132,10 @@ impl Worker {
 
     /// Starts a checkpoint as a task of this worker, unless one is under way.
     pub(crate) fn begin_checkpoint(&self) {
+        // While the store recovers, its trees are between two commits, and the log is what tells the rest.
+        if self.shared.space.is_urgent() {
+            return;
+        }
         if self.shared.checkpoint_wanted.swap(true, Ordering::AcqRel) {
             return;
         }
