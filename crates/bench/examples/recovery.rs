@@ -1,8 +1,8 @@
 //! How fast a store comes back: makes one, ends the process in the midst of its work, and opens it again.
 //!
-//! `recovery insert|update PATH RECORDS MEMORY [CHANGES]`: records of 8 and 120 bytes are inserted in random order, or inserted, saved by
-//! a checkpoint and then updated at random, 100 to a transaction, by a process that is then gone without a word. All of the
-//! changes are in the log and in no checkpoint.
+//! `recovery insert|update|closed PATH RECORDS MEMORY [CHANGES [VALUE_BYTES]]`: records of 8 and 120 bytes are inserted in random order, or
+//! inserted, saved by a checkpoint and then updated at random, 100 to a transaction, by a process that is then gone without a word. All
+//! of the changes are in the log and in no checkpoint. `closed`: they are inserted, and the store is closed.
 
 #![allow(clippy::print_stdout, reason = "a measurement tells what it measured")]
 
@@ -15,18 +15,31 @@ use rustix::time::{ClockId, clock_gettime};
 const PER_TX: u64 = 100;
 const VALUE_BYTES: usize = 120;
 
+/// What is to be done.
+#[derive(Clone, Copy)]
+struct Job {
+    records: u64,
+    changes: u64,
+    value_bytes: usize,
+}
+
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().collect();
-    let usage =
-        || Error::new(ErrorKind::Invalid, "recovery insert|update PATH RECORDS MEMORY [CHANGES]");
+    let usage = || {
+        let usage = "recovery insert|update|closed PATH RECORDS MEMORY [CHANGES [VALUE_BYTES]]";
+        Error::new(ErrorKind::Invalid, usage)
+    };
     let [_, work, path, records, memory, rest @ ..] = words.as_slice() else { return Err(usage()) };
     let records: u64 = records.parse().map_err(|_| usage())?;
     let changes = rest.first().map_or(Ok(records), |word| word.parse()).map_err(|_| usage())?;
-    if rest.get(1).is_some_and(|word| word == "crash") {
-        return crash(work, path, records, memory, changes);
+    let value_bytes = rest.get(1).map_or(Ok(VALUE_BYTES), |word| word.parse());
+    let job = Job { records, changes, value_bytes: value_bytes.map_err(|_| usage())?.max(8) };
+    if rest.get(2).is_some_and(|word| word == "crash") {
+        return crash(work, path, memory, job);
     }
     let mut child = Command::new(&words[0]);
-    child.args([work, path, &records.to_string(), memory, &changes.to_string(), "crash"]);
+    let numbers = [job.changes.to_string(), job.value_bytes.to_string()];
+    child.args([work, path, &records.to_string(), memory]).args(numbers).arg("crash");
     let _ = child.status();
     // Memory that the process has had before: the kernel clears it, and a hypervisor need not find it first.
     let memory_bytes = qpair_block::parse_bytes(memory).map_err(|_| usage())?;
@@ -34,7 +47,11 @@ fn main() -> Result<()> {
     let begun = (Instant::now(), processor_time());
     let store = options(path, memory)?.open()?;
     let (seconds, used) = (begun.0.elapsed().as_secs_f64(), processor_time() - begun.1);
-    let Some(recovered) = store.report().recovered else { return Err(usage()) };
+    let Some(recovered) = store.report().recovered else {
+        let used_ms = used.as_secs_f64() * 1e3;
+        println!("open in {:.1} ms, {used_ms:.1} ms of processor", seconds * 1e3);
+        return Ok(());
+    };
     let bytes = recovered.bytes as f64;
     println!(
         "{} commits, {:.0} MB of log in {seconds:.2} s: {:.0} MB/s, {:.2} us of processor a row, {:.0} MB/s a core",
@@ -58,23 +75,27 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-fn value(record: u64) -> [u8; VALUE_BYTES] {
-    let mut value = [record as u8; VALUE_BYTES];
+fn value(record: u64, bytes: usize) -> Vec<u8> {
+    let mut value = vec![record as u8; bytes];
     value[..8].copy_from_slice(&record.to_le_bytes());
     value
 }
 
 /// Makes the store, does the work, and ends the process without closing it.
-fn crash(work: &str, path: &str, records: u64, memory: &str, changes: u64) -> Result<()> {
+fn crash(work: &str, path: &str, memory: &str, job: Job) -> Result<()> {
+    let Job { records, changes, value_bytes } = job;
     if std::fs::metadata(path).is_ok_and(|file| file.is_file()) {
         std::fs::remove_file(path).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
     }
     let store = options(path, memory)?.open()?;
     let table = store.table("t")?;
-    let updating = work == "update";
-    if updating {
-        let row = |record: u64| (record.to_be_bytes().to_vec(), value(record).to_vec());
+    if work != "insert" {
+        let row = move |record: u64| (record.to_be_bytes().to_vec(), value(record, value_bytes));
         table.bulk_load((0..records).map(move |record| Ok(row(record))))?;
+        if work == "closed" {
+            drop(table);
+            return store.close();
+        }
         store.checkpoint()?;
     }
     let transactions = changes / PER_TX;
@@ -91,7 +112,7 @@ fn crash(work: &str, path: &str, records: u64, memory: &str, changes: u64) -> Re
                     for row in number * PER_TX..(number + 1) * PER_TX {
                         let record = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % records;
                         let key = record.to_be_bytes();
-                        transaction.put(&table, &key, &value(row)).await?;
+                        transaction.put(&table, &key, &value(row, value_bytes)).await?;
                     }
                     last = Some(transaction.commit().await?);
                 }

@@ -56,7 +56,7 @@ enum Head {
 }
 
 /// Several logs, read as one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LogMerge {
     logs: Vec<(LogReader, Head)>,
     /// The log whose record came out last.
@@ -77,6 +77,17 @@ impl LogMerge {
             end: MergeEnd { next_stamp: first_stamp, ..MergeEnd::default() },
             over: false,
         }
+    }
+
+    /// A reader of the same logs that goes on where this one is. What was asked for and is not there yet it asks for again.
+    pub(crate) fn rest(&self) -> Self {
+        let mut here = self.clone();
+        for (_, head) in &mut here.logs {
+            if *head == Head::Asked {
+                *head = Head::Unknown;
+            }
+        }
+        here
     }
 
     /// Goes on to the next record, or to what is needed for it. The record before is gone.

@@ -78,7 +78,7 @@ enum Found {
 }
 
 /// The reading end of one log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LogReader {
     identity: LogIdentity,
     /// Where the next chunk is; moves on with each chunk.

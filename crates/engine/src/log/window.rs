@@ -17,7 +17,7 @@ pub(super) enum Fetched {
 }
 
 /// Bytes of one segment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     geometry: LogGeometry,
     /// Bytes to ask for at once.

@@ -6,10 +6,12 @@
 mod build;
 mod node;
 mod node_mut;
+mod staged;
 
 pub(crate) use build::{separator_len, shared_prefix_len};
 pub(crate) use node::{LeafValue, Node};
 pub(crate) use node_mut::{NodeInit, NodeMut};
+pub(crate) use staged::Staged;
 
 /// Bytes of every page's header.
 pub(crate) const HEADER_BYTES: usize = 64;

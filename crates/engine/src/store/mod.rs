@@ -27,7 +27,9 @@ pub use repair::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable,
 pub use report::{StoreReport, StoreStatistics};
 pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};
-pub(crate) use table::{bounds, check_sizes, make_room, merge_sparse, needs_overflow};
+pub(crate) use table::{
+    bounds, check_sizes, make_room, make_room_at, merge_sparse, needs_overflow,
+};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -294,7 +294,19 @@ pub(crate) async fn make_room(
     needed_bytes: usize,
     purpose: Purpose,
 ) -> Result<()> {
-    let mut todo = vec![(0, needed_bytes)];
+    make_room_at(inner, tree, key, 0, needed_bytes, purpose).await
+}
+
+/// Splits the page of this level that covers the key, unless it has so much room, and those above it where they need room for that.
+pub(crate) async fn make_room_at(
+    inner: &StoreInner,
+    tree: Tree,
+    key: &[u8],
+    level: u8,
+    needed_bytes: usize,
+    purpose: Purpose,
+) -> Result<()> {
+    let mut todo = vec![(level, needed_bytes)];
     while let Some(&(level, needed_bytes)) = todo.last() {
         let page = ReservedPage::new(inner, purpose)?;
         let split = Split::new(tree, key, level, needed_bytes, &page.id);

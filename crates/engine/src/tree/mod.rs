@@ -4,6 +4,7 @@
 //! place, its parent. The root keeps its frame and its page id for ever; when it splits, its content moves down.
 
 mod descend;
+mod fill;
 mod get;
 mod merge;
 mod put;
@@ -12,6 +13,7 @@ mod remove;
 mod scan;
 mod split;
 
+pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
 pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};
 pub(crate) use put::{Change, Prepare, Put, PutOutcome};

@@ -48,46 +48,6 @@ impl<'a> Split<'a> {
         Self { tree, key, level, needed_bytes, descent: Descent::default(), page_id }
     }
 
-    /// Moves the root's content to a new page below it.
-    fn push_root_down(
-        &mut self,
-        context: Context<'_>,
-        mut root: ExclusiveFrame<'_>,
-        frame: FrameIndex,
-    ) {
-        let Some(page_id) = self.page_id.take() else { return };
-        let mut below = fresh(context, frame, page_id, (root.index(), 0));
-        let (level, last_child) = {
-            let node = Node::new(root.bytes());
-            let mut copy = NodeMut::new(below.bytes_mut());
-            copy.init(NodeInit {
-                level: node.level(),
-                tree_id: self.tree.id,
-                page_id,
-                lower: &[],
-                upper: None,
-            });
-            copy.append_range(node, 0, node.count());
-            copy.set_stamp(node.stamp());
-            (node.level(), node.child(node.count()))
-        };
-        if level > 0 {
-            NodeMut::new(below.bytes_mut()).set_last_child(last_child);
-        }
-        rehome(context, &below);
-        let root_page = Node::new(root.bytes()).page_id();
-        let mut node = NodeMut::new(root.bytes_mut());
-        node.init(NodeInit {
-            level: level + 1,
-            tree_id: self.tree.id,
-            page_id: root_page,
-            lower: &[],
-            upper: None,
-        });
-        node.set_last_child(Swip::Hot(frame).encode());
-        context.shared.pool.frames.set_dirty(root.index(), true);
-    }
-
     /// Cuts `page` in two, the right part in `frame`.
     fn cut(
         &mut self,
@@ -162,8 +122,10 @@ impl Operation for Split<'_> {
             let Some((parent, position)) = place.parent else {
                 let root = latch(place.page)?;
                 context.begin_change(&root)?;
-                if Node::new(root.bytes()).free_bytes() < self.needed_bytes {
-                    self.push_root_down(context, root, frame);
+                if Node::new(root.bytes()).free_bytes() < self.needed_bytes
+                    && let Some(page_id) = self.page_id.take()
+                {
+                    push_root_down(context, &self.tree, root, frame, page_id);
                 }
                 return Ok(SplitOutcome::Done);
             };
@@ -198,13 +160,53 @@ impl Operation for Split<'_> {
     }
 }
 
+/// Moves the root's content to a new page below it, in `frame`.
+pub(super) fn push_root_down(
+    context: Context<'_>,
+    tree: &Tree,
+    mut root: ExclusiveFrame<'_>,
+    frame: FrameIndex,
+    page_id: u64,
+) {
+    let mut below = fresh(context, frame, page_id, (root.index(), 0));
+    let (level, last_child) = {
+        let node = Node::new(root.bytes());
+        let mut copy = NodeMut::new(below.bytes_mut());
+        copy.init(NodeInit {
+            level: node.level(),
+            tree_id: tree.id,
+            page_id,
+            lower: &[],
+            upper: None,
+        });
+        copy.append_range(node, 0, node.count());
+        copy.set_stamp(node.stamp());
+        (node.level(), node.child(node.count()))
+    };
+    if level > 0 {
+        NodeMut::new(below.bytes_mut()).set_last_child(last_child);
+    }
+    rehome(context, &below);
+    let root_page = Node::new(root.bytes()).page_id();
+    let mut node = NodeMut::new(root.bytes_mut());
+    node.init(NodeInit {
+        level: level + 1,
+        tree_id: tree.id,
+        page_id: root_page,
+        lower: &[],
+        upper: None,
+    });
+    node.set_last_child(Swip::Hot(frame).encode());
+    context.shared.pool.frames.set_dirty(root.index(), true);
+}
+
 /// A copy of a page's words.
 pub(crate) fn image(bytes: qpair_memory::RacyBytes<'_>) -> Vec<u64> {
     (0..bytes.len() / 8).map(|i| bytes.load_u64(i * 8)).collect()
 }
 
 /// Latches a free frame for a page that is about to be made in it.
-fn fresh<'a>(
+pub(super) fn fresh<'a>(
     context: Context<'a>,
     frame: FrameIndex,
     page_id: u64,

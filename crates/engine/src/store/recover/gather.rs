@@ -5,10 +5,16 @@
 
 use std::cmp::Ordering;
 
+use crate::log::{Operation, Record};
+use crate::page::shared_prefix_len;
+
 /// Changes of a part at least, unless there are fewer in all.
 const PART_CHANGES_MIN: usize = 64;
 /// Keys looked at for each part, to find out where to cut.
 const SAMPLES_PER_PART: usize = 8;
+
+/// Bytes that the first bytes of all keys of a part must share before it is worth while to look behind what they share.
+const ALIKE_BYTES: u32 = 3;
 
 /// What a key has after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +57,11 @@ impl Redo {
     #[inline]
     fn order_of_keys(&self, other: &Self, bytes: &[u8]) -> Ordering {
         let order = (self.tree, self.head).cmp(&(other.tree, other.head));
-        order.then_with(|| self.key(bytes).cmp(other.key(bytes)))
+        order.then_with(|| match self.key_len.max(other.key_len) {
+            // The first bytes are all there are, but for zeroes at their end.
+            0..=8 => self.key_len.cmp(&other.key_len),
+            _ => self.key(bytes).cmp(other.key(bytes)),
+        })
     }
 }
 
@@ -60,6 +70,72 @@ impl Redo {
 pub(super) struct Gathered {
     changes: Vec<Redo>,
     bytes: Vec<u8>,
+}
+
+/// What the logs say, one after the other.
+pub(super) enum Step {
+    Changes(Gathered),
+    /// There is a table of this name.
+    CreateTable(u32, String),
+    /// There is no such tree.
+    DropTable(u32),
+}
+
+/// What the first pass over the logs keeps, so that it need not be read again.
+pub(super) struct Kept {
+    steps: Vec<Step>,
+    /// Bytes of memory that they have.
+    steps_bytes: usize,
+    /// The changes behind them.
+    gathered: Gathered,
+    /// Bytes of memory that all may have, about.
+    bytes_max: usize,
+    full: bool,
+    record_bytes: u64,
+}
+
+impl Kept {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self {
+            steps: Vec::new(),
+            steps_bytes: 0,
+            gathered: Gathered::default(),
+            bytes_max,
+            full: false,
+            record_bytes: 0,
+        }
+    }
+
+    /// Takes a commit, if there is room; whether it is the last one.
+    pub(super) fn take(&mut self, record: &Record<'_>) -> bool {
+        if self.full {
+            return false;
+        }
+        self.record_bytes += record.bytes() as u64;
+        for operation in record.operations() {
+            match operation {
+                Operation::CreateTable { tree, name } => {
+                    self.add(Step::CreateTable(tree, name.to_owned()));
+                }
+                Operation::DropTable { tree } => self.add(Step::DropTable(tree)),
+                change => self.gathered.take(record.stamp, change),
+            }
+        }
+        self.full = self.steps_bytes + self.gathered.size_bytes() >= self.bytes_max;
+        self.full
+    }
+
+    fn add(&mut self, step: Step) {
+        self.steps_bytes += self.gathered.size_bytes() + 2 * size_of::<Step>();
+        self.steps.push(Step::Changes(std::mem::take(&mut self.gathered)));
+        self.steps.push(step);
+    }
+
+    /// All that was kept, in order, and the bytes of the records it comes from.
+    pub(super) fn into_steps(mut self) -> (Vec<Step>, u64) {
+        self.steps.push(Step::Changes(self.gathered));
+        (self.steps, self.record_bytes)
+    }
 }
 
 impl Gathered {
@@ -78,16 +154,27 @@ impl Gathered {
         self.bytes.len() + self.changes.len() * size_of::<Redo>()
     }
 
+    /// Adds a change of a key that comes after all that are there.
+    pub(super) fn take(&mut self, stamp: u64, change: Operation<'_>) {
+        match change {
+            Operation::Put { tree, key, value } => {
+                self.push(stamp, tree, key, After::Value, value);
+            }
+            Operation::PutLarge { tree, key, descriptor } => {
+                self.push(stamp, tree, key, After::Large, &descriptor);
+            }
+            Operation::Delete { tree, key } => self.push(stamp, tree, key, After::Nothing, &[]),
+            Operation::CreateTable { .. } | Operation::DropTable { .. } => {}
+        }
+    }
+
     /// Adds a change that comes after all that are there. Positions are 32 bits: the caller stays below that.
-    pub(super) fn push(&mut self, stamp: u64, tree: u32, key: &[u8], after: After, value: &[u8]) {
+    fn push(&mut self, stamp: u64, tree: u32, key: &[u8], after: After, value: &[u8]) {
         let at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        let mut head = [0; 8];
-        let len = key.len().min(8);
-        head[..len].copy_from_slice(&key[..len]);
         self.changes.push(Redo {
-            head: u64::from_be_bytes(head),
+            head: head_of(key),
             stamp,
             tree,
             at,
@@ -121,9 +208,39 @@ impl Gathered {
     }
 }
 
+/// The first bytes of a key, as a number that sorts as they do.
+#[inline]
+fn head_of(key: &[u8]) -> u64 {
+    if let Some(head) = key.first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut head = [0; 8];
+    head[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(head)
+}
+
 /// Puts a part's changes into the order of keys, so that each leaf is visited once.
 pub(super) fn sort(part: &mut [Redo], bytes: &[u8]) {
+    look_behind_prefix(part, bytes);
     part.sort_unstable_by(|a, b| a.order_of_keys(b, bytes).then(a.at.cmp(&b.at)));
+}
+
+/// If all keys of a part begin alike, what follows tells them apart sooner.
+fn look_behind_prefix(part: &mut [Redo], bytes: &[u8]) {
+    let Some(first) = part.first().copied() else { return };
+    let differing = part.iter().fold(0, |differing, redo| differing | (redo.head ^ first.head));
+    if differing.leading_zeros() / 8 < ALIKE_BYTES
+        || part.iter().any(|redo| redo.tree != first.tree)
+    {
+        return;
+    }
+    let prefix = first.key(bytes);
+    let shared = part
+        .iter()
+        .fold(prefix.len(), |shared, redo| shared_prefix_len(&prefix[..shared], redo.key(bytes)));
+    for redo in part {
+        redo.head = head_of(&redo.key(bytes)[shared..]);
+    }
 }
 
 #[cfg(test)]

@@ -13,11 +13,13 @@ use super::labels::Generations;
 use super::{StoreInner, StoreOptions, Table};
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::LogMerge;
 use crate::shared::{Recovered, Root, Shared};
 use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
-use redo::Lanes;
-use scan::{Analysis, Logs};
+use gather::Kept;
+use redo::{Lanes, kept_bytes_max};
+use scan::{Analysis, Logs, Wish};
 
 impl StoreInner {
     /// Makes the first checkpoint of a new store.
@@ -104,7 +106,9 @@ impl StoreInner {
         self.block_on(move || async move {
             let shared = inner.shared.clone();
             let mut logs = Logs::new(&shared, &record, &logs)?;
-            let Analysis { end, bytes, segments, large } = logs.analyse(&shared).await?;
+            let mut kept = Kept::new(kept_bytes_max(&shared));
+            let Analysis { end, bytes, segments, large, rest } =
+                logs.analyse(&shared, &mut kept).await?;
             if end.is_damaged() {
                 return Err(unreadable(format!(
                     "the log is damaged: commits from {} on were durable and cannot be read",
@@ -127,17 +131,10 @@ impl StoreInner {
                 }
             }
             let mut lanes = Lanes::start(&inner, large);
-            let mut done = 0;
-            let redone = logs
-                .read(&shared, async |record| {
-                    for operation in record.operations() {
-                        lanes.take(record.stamp, operation).await?;
-                    }
-                    done += record.bytes() as u64;
-                    progress.tell(done, bytes);
-                    Ok(())
-                })
-                .await;
+            let redone = redo(&shared, &mut logs, &mut lanes, kept, rest, |done| {
+                progress.tell(done, bytes);
+            })
+            .await;
             lanes.finish().await?;
             redone?;
             if let Some(failure) = shared.failure() {
@@ -259,6 +256,33 @@ fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
         format!("{name} was cut short: the store has pages up to {end}, its members hold {room}"),
         "restore the store from a backup",
     )
+}
+
+/// Hands out what the logs say: what was kept of the first pass, and what follows it.
+async fn redo(
+    shared: &Shared,
+    logs: &mut Logs,
+    lanes: &mut Lanes,
+    kept: Kept,
+    rest: Option<LogMerge>,
+    told: impl Fn(u64),
+) -> Result<()> {
+    let (steps, mut done) = kept.into_steps();
+    for step in steps {
+        lanes.take_kept(step).await?;
+    }
+    told(done);
+    let Some(rest) = rest else { return Ok(()) };
+    logs.read(shared, rest, async |record| {
+        for operation in record.operations() {
+            lanes.take(record.stamp, operation).await?;
+        }
+        done += record.bytes() as u64;
+        told(done);
+        Ok(Wish::GoOn)
+    })
+    .await
+    .map(|_| ())
 }
 
 /// What cannot be recovered, and what is left to do.

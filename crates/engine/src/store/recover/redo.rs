@@ -6,27 +6,45 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::gather::{After, Gathered, Redo, sort};
+use super::gather::{After, Gathered, Redo, Step, sort};
 use crate::error::Result;
 use crate::log::Operation;
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::store::{StoreInner, make_room, merge_sparse};
+use crate::store::{StoreInner, make_room, make_room_at, merge_sparse};
 use crate::task::{JoinHandle, run};
-use crate::tree::{Change, Leaf, Put, PutOutcome, Remove, Tree};
+use crate::tree::{Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree};
 
 /// Tasks for each worker: changes that wait for pages beside each other.
 const TASKS_PER_WORKER: usize = 16;
 /// Parts of a gathering for each task, so that no task is busy long after the others.
 const PARTS_PER_TASK: usize = 4;
 /// Bytes of changes that are gathered, at most and at least. One is gathered while another is made.
-const GATHERED_BYTES: std::ops::RangeInclusive<usize> = (256 << 10)..=(48 << 20);
-/// The part of the memory that a gathering may have beside the pages.
-const MEMORY_PART: usize = 16;
+const GATHERED_BYTES: RangeInclusive<usize> = (4 << 10)..=(1 << 30);
+/// The part of the memory that what the first pass keeps may have beside the pages.
+const KEPT_MEMORY_PART: usize = 4;
+/// The part of the memory that a later gathering may have beside the pages.
+const MEMORY_PART: usize = 8;
+/// Records that are put at once.
+const RECORDS: usize = 512;
+/// Pages that a task allocates at once.
+const PAGES: u64 = 64;
+
+/// Bytes that the store's memory has beside the pages for so small a part of it.
+fn part_of_memory(shared: &Shared, part: usize) -> usize {
+    let memory_bytes = shared.pool.frames.len() as usize * shared.page_size;
+    (memory_bytes / part).clamp(*GATHERED_BYTES.start(), *GATHERED_BYTES.end())
+}
+
+/// Bytes that the first pass over the logs may keep.
+pub(super) fn kept_bytes_max(shared: &Shared) -> usize {
+    part_of_memory(shared, KEPT_MEMORY_PART)
+}
 
 /// Changes that one task makes.
 struct Part {
@@ -134,9 +152,7 @@ impl Lanes {
                 })
             })
             .collect();
-        let memory_bytes = shared.pool.frames.len() as usize * shared.page_size;
-        let gathered_bytes_max =
-            (memory_bytes / MEMORY_PART).clamp(*GATHERED_BYTES.start(), *GATHERED_BYTES.end());
+        let gathered_bytes_max = part_of_memory(shared, MEMORY_PART);
         Self {
             inner: inner.clone(),
             work,
@@ -149,28 +165,37 @@ impl Lanes {
 
     /// Takes a change of a record with this stamp; one that concerns a whole table waits for all before it.
     pub(super) async fn take(&mut self, stamp: u64, operation: Operation<'_>) -> Result<()> {
-        let gathered = &mut self.gathered;
         match operation {
-            Operation::Put { tree, key, value } => {
-                gathered.push(stamp, tree, key, After::Value, value);
-            }
-            Operation::PutLarge { tree, key, descriptor } => {
-                gathered.push(stamp, tree, key, After::Large, &descriptor);
-            }
-            Operation::Delete { tree, key } => gathered.push(stamp, tree, key, After::Nothing, &[]),
-            Operation::CreateTable { tree, name } => {
-                self.drain().await;
-                return self.inner.create_again(tree, name).await;
-            }
-            Operation::DropTable { tree } => {
-                self.drain().await;
-                return self.inner.drop_again(tree).await;
-            }
+            Operation::CreateTable { tree, name } => return self.create(tree, name).await,
+            Operation::DropTable { tree } => return self.drop(tree).await,
+            change => self.gathered.take(stamp, change),
         }
-        if gathered.size_bytes() >= self.gathered_bytes_max {
+        if self.gathered.size_bytes() >= self.gathered_bytes_max {
             self.send().await;
         }
         Ok(())
+    }
+
+    /// Takes what was kept, before anything else.
+    pub(super) async fn take_kept(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Changes(gathered) => {
+                self.hand_out(gathered).await;
+                Ok(())
+            }
+            Step::CreateTable(tree, name) => self.create(tree, &name).await,
+            Step::DropTable(tree) => self.drop(tree).await,
+        }
+    }
+
+    async fn create(&mut self, tree: u32, name: &str) -> Result<()> {
+        self.drain().await;
+        self.inner.create_again(tree, name).await
+    }
+
+    async fn drop(&mut self, tree: u32) -> Result<()> {
+        self.drain().await;
+        self.inner.drop_again(tree).await
     }
 
     /// Hands out what was gathered, once all before it is made.
@@ -179,6 +204,11 @@ impl Lanes {
         // Nobody has them any more: the memory is used again.
         let before = Arc::try_unwrap(std::mem::take(&mut self.making)).unwrap_or_default();
         let gathered = std::mem::replace(&mut self.gathered, Gathered::reusing(before));
+        self.hand_out(gathered).await;
+    }
+
+    async fn hand_out(&mut self, gathered: Gathered) {
+        self.work.drain().await;
         if gathered.is_empty() || self.work.lock().failed {
             return;
         }
@@ -212,76 +242,123 @@ impl Lanes {
 
 /// Makes the changes of one part after the other.
 async fn follow(inner: &StoreInner, work: &Work, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
+    let mut maker = Maker { inner, large, space: FillSpace::default() };
     while let Some(part) = work.next().await {
-        let outcome = make(inner, part, large).await;
+        let outcome = maker.make(part).await;
+        maker.give_pages_back();
         work.done(outcome.is_err());
         outcome?;
     }
     Ok(())
 }
 
-/// Makes the last change of each key of a part.
-async fn make(inner: &StoreInner, part: Part, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
-    let Part { mut changes, bytes } = part;
-    sort(&mut changes, &bytes);
-    let mut tree: Option<(u32, Option<Tree>)> = None;
-    let mut near = None;
-    for (index, redo) in changes.iter().enumerate() {
-        if changes.get(index + 1).is_some_and(|next| next.is_of_same_key(redo, &bytes)) {
-            if redo.after == After::Large {
-                give_up(&inner.shared, redo.value(&bytes), large);
+/// What a task makes changes with.
+struct Maker<'a> {
+    inner: &'a StoreInner,
+    large: &'a BTreeMap<u64, Descriptor>,
+    space: FillSpace,
+}
+
+impl Maker<'_> {
+    /// Makes the last change of each key of a part.
+    async fn make(&mut self, part: Part) -> Result<()> {
+        let Part { mut changes, bytes } = part;
+        sort(&mut changes, &bytes);
+        let mut tree: Option<(u32, Option<Tree>)> = None;
+        let mut records: Vec<FillRecord<'_>> = Vec::with_capacity(RECORDS);
+        for (index, redo) in changes.iter().enumerate() {
+            if changes.get(index + 1).is_some_and(|next| next.is_of_same_key(redo, &bytes)) {
+                if redo.after == After::Large {
+                    self.give_up(redo.value(&bytes));
+                }
+                continue;
             }
-            continue;
+            let other = tree.is_none_or(|(id, _)| id != redo.tree);
+            if let Some((_, Some(tree))) = tree
+                && (other || records.len() == RECORDS || redo.after == After::Nothing)
+            {
+                self.put(tree, &records).await?;
+                records.clear();
+            }
+            if other {
+                tree = Some((redo.tree, self.inner.tree_for_redo(redo.tree).await?));
+            }
+            // A table that a later commit drops may be gone from the image already.
+            let Some((_, Some(tree))) = tree else { continue };
+            let (key, value) = (redo.key(&bytes), redo.value(&bytes));
+            let overflow = redo.after == After::Large;
+            if redo.after == After::Nothing {
+                remove(self.inner, tree, key, Change { stamp: redo.stamp, row: None }).await?;
+            } else if !overflow || self.take(value)? {
+                records.push(FillRecord { key, value, overflow, stamp: redo.stamp });
+            }
         }
-        if tree.is_none_or(|(id, _)| id != redo.tree) {
-            tree = Some((redo.tree, inner.tree_for_redo(redo.tree).await?));
-            near = None;
-        }
-        // A table that a later commit drops may be gone from the image already.
-        if let Some((_, Some(tree))) = tree {
-            near = apply(inner, tree, redo, &bytes, near, large).await?;
+        match tree {
+            Some((_, Some(tree))) => self.put(tree, &records).await,
+            _ => Ok(()),
         }
     }
-    Ok(())
+
+    /// Puts records in the order of keys.
+    async fn put(&mut self, tree: Tree, mut records: &[FillRecord<'_>]) -> Result<()> {
+        let shared = &self.inner.shared;
+        while let Some(first) = records.first() {
+            if self.space.pages.is_empty() {
+                self.space.pages = shared.space.allocate_some(PAGES, Purpose::New)?;
+            }
+            match run(shared, Fill::new(tree, records, &mut self.space)).await? {
+                Filled::Made(count) => records = &records[count..],
+                Filled::ParentFull { needed_bytes } => {
+                    make_room_at(self.inner, tree, first.key, 1, needed_bytes, Purpose::New)
+                        .await?;
+                }
+                Filled::Apart => {
+                    put_one(self.inner, tree, first).await?;
+                    records = &records[1..];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tree is about to refer to the pages of a large value; whether they are still its own.
+    fn take(&self, descriptor: &[u8]) -> Result<bool> {
+        let shared = &self.inner.shared;
+        let descriptor = Descriptor::decode(descriptor, shared.page_size)?;
+        // Else its pages became another value's, which they may only after a later commit replaced this one.
+        let is_own = self.large.get(&descriptor.page_id) == Some(&descriptor);
+        if is_own {
+            shared.space.attach(descriptor.page_id, descriptor.pages.into());
+        }
+        Ok(is_own)
+    }
+
+    /// Frees the pages of a large value that the logs put and replaced.
+    fn give_up(&self, descriptor: &[u8]) {
+        let shared = &self.inner.shared;
+        if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
+            && self.large.get(&descriptor.page_id) == Some(&descriptor)
+        {
+            shared.space.free(descriptor.page_id, descriptor.pages.into());
+        }
+    }
+
+    /// Pages that were allocated and not used are free.
+    fn give_pages_back(&mut self) {
+        let pages = std::mem::take(&mut self.space.pages);
+        if !pages.is_empty() {
+            self.inner.shared.space.free(pages.start, pages.end - pages.start);
+        }
+    }
 }
 
-/// Frees the pages of a large value that the logs put and replaced.
-fn give_up(shared: &Shared, descriptor: &[u8], large: &BTreeMap<u64, Descriptor>) {
-    if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
-        && large.get(&descriptor.page_id) == Some(&descriptor)
-    {
-        shared.space.free(descriptor.page_id, descriptor.pages.into());
-    }
-}
-
-/// Makes a change, `near` the leaf of the one before; the leaf that it was made in.
-async fn apply(
-    inner: &StoreInner,
-    tree: Tree,
-    redo: &Redo,
-    bytes: &[u8],
-    near: Option<Leaf>,
-    large: &BTreeMap<u64, Descriptor>,
-) -> Result<Option<Leaf>> {
-    let shared = &inner.shared;
-    let change = Change { stamp: redo.stamp, row: None };
-    let (key, value) = (redo.key(bytes), redo.value(bytes));
-    let is_large = redo.after == After::Large;
-    if redo.after == After::Nothing {
-        remove(inner, tree, key, change).await?;
-        return Ok(None);
-    }
-    if is_large {
-        let descriptor = Descriptor::decode(value, shared.page_size)?;
-        if large.get(&descriptor.page_id) != Some(&descriptor) {
-            // Its pages became another value's, which they may only after a later commit replaced this one.
-            return Ok(near);
-        }
-        shared.space.attach(descriptor.page_id, descriptor.pages.into());
-    }
+/// Puts a record by itself.
+async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Result<()> {
+    let FillRecord { key, value, overflow, stamp } = *record;
+    let change = Change { stamp, row: None };
     loop {
-        match run(shared, Put::new(tree, key, value, is_large, change).near(near)).await? {
-            PutOutcome::Done { leaf, .. } => return Ok(Some(leaf)),
+        match run(&inner.shared, Put::new(tree, key, value, overflow, change)).await? {
+            PutOutcome::Done { .. } => return Ok(()),
             PutOutcome::Full { needed_bytes } => {
                 make_room(inner, tree, key, needed_bytes, Purpose::New).await?;
             }

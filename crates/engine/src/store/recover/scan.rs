@@ -6,6 +6,7 @@ use std::sync::Arc;
 use qpair_block::{Arena, ArenaOptions, Completion};
 
 use super::ahead::{Ahead, Chain, Extent};
+use super::gather::Kept;
 use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
@@ -40,6 +41,26 @@ pub(super) struct Analysis {
     pub(super) segments: Vec<u64>,
     /// Runs of pages of large values that the log's commits put and that no later one took over.
     pub(super) large: BTreeMap<u64, Descriptor>,
+    /// From where on the commits are to be read again; none: all were kept.
+    pub(super) rest: Option<LogMerge>,
+}
+
+/// What is to be done about a commit beside going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    GoOn,
+    /// The place behind it will be needed again.
+    Remember,
+}
+
+/// What a pass over the logs found.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    end: MergeEnd,
+    /// Segments that the logs lie in: byte offsets.
+    segments: Vec<u64>,
+    /// Where the logs stood when that was to be remembered.
+    rest: Option<LogMerge>,
 }
 
 impl Logs {
@@ -73,17 +94,23 @@ impl Logs {
         self.positions.first().map_or(0, |position| u64::from(position.geometry.segment_bytes))
     }
 
-    /// Reads all logs, and hands the commits that count to `take`, in order. `take` may wait.
+    /// The logs from their places on.
+    fn whole(&self, shared: &Shared) -> LogMerge {
+        let store = LogIdentity::new(shared.store_id, 0, 0).store;
+        let readers =
+            self.positions.iter().map(|position| LogReader::new(store, *position, self.read_bytes));
+        LogMerge::new(readers, self.first_stamp)
+    }
+
+    /// Reads all logs, and hands the commits that count to `take`, in order. `take` may wait, and may wish that the place
+    /// behind a commit is remembered.
     pub(super) async fn read(
         &mut self,
         shared: &Shared,
-        mut take: impl AsyncFnMut(&Record<'_>) -> Result<()>,
-    ) -> Result<(MergeEnd, Vec<u64>)> {
-        let store = LogIdentity::new(shared.store_id, 0, 0).store;
-        let read_bytes = self.read_bytes;
-        let readers =
-            self.positions.iter().map(|position| LogReader::new(store, *position, read_bytes));
-        let mut merge = LogMerge::new(readers, self.first_stamp);
+        mut merge: LogMerge,
+        mut take: impl AsyncFnMut(&Record<'_>) -> Result<Wish>,
+    ) -> Result<Scanned> {
+        let mut rest = None;
         let device_bytes = shared.device.size_bytes();
         let mut ahead: Vec<Ahead> =
             self.arenas.iter().map(|arena| Ahead::new(arena.clone(), device_bytes)).collect();
@@ -111,8 +138,10 @@ impl Logs {
                     }
                 }
                 MergeStep::Record => {
-                    if let Some(record) = merge.record() {
-                        take(&record).await?;
+                    if let Some(record) = merge.record()
+                        && take(&record).await? == Wish::Remember
+                    {
+                        rest = Some(merge.rest());
                     }
                 }
                 MergeStep::End => break,
@@ -123,15 +152,15 @@ impl Logs {
             reads.forget().await?;
         }
         let segments = merge.readers().flat_map(|reader| reader.segments().to_vec()).collect();
-        Ok((merge.end().unwrap_or_default(), segments))
+        Ok(Scanned { end: merge.end().unwrap_or_default(), segments, rest })
     }
 
-    /// The first pass: how far the logs go, and which pages they need.
-    pub(super) async fn analyse(&mut self, shared: &Shared) -> Result<Analysis> {
+    /// The first pass: how far the logs go, which pages they need, and as many of their changes as fit into `kept`.
+    pub(super) async fn analyse(&mut self, shared: &Shared, kept: &mut Kept) -> Result<Analysis> {
         let mut analysis = Analysis::default();
         let found = &mut analysis;
-        let (end, segments) = self
-            .read(shared, async |record| {
+        let scanned = self
+            .read(shared, self.whole(shared), async |record| {
                 found.bytes += record.bytes() as u64;
                 for operation in record.operations() {
                     if let Operation::PutLarge { descriptor, .. } = operation {
@@ -139,15 +168,17 @@ impl Logs {
                         take_over(&mut found.large, descriptor);
                     }
                 }
-                Ok(())
+                Ok(if kept.take(record) { Wish::Remember } else { Wish::GoOn })
             })
             .await?;
         // Where the log is now, no value is any more: its pages became free, and then the log's.
         let pages = self.segment_bytes() / shared.page_size as u64;
-        for segment in &segments {
+        for segment in &scanned.segments {
             remove_overlapped(&mut analysis.large, segment / shared.page_size as u64, pages);
         }
-        (analysis.end, analysis.segments) = (end, segments);
+        analysis.end = scanned.end;
+        analysis.segments = scanned.segments;
+        analysis.rest = scanned.rest;
         Ok(analysis)
     }
 }
