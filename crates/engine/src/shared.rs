@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
     pub(crate) remotes: Vec<Arc<Remote>>,
+    /// The places in the logs that a recovery reads: a checkpoint on its way names them.
+    old_logs: Mutex<Vec<Vec<u8>>>,
     /// What ends with the store.
     companions: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
     /// A bug planted for the simulation to find.
@@ -140,6 +142,7 @@ impl Shared {
             checkpoint_wanted: AtomicBool::new(false),
             counters: Counters::new(remotes.len()),
             spare_segments: Mutex::default(),
+            old_logs: Mutex::default(),
             companions: Mutex::default(),
             pool,
             space,
@@ -300,6 +303,16 @@ impl Shared {
 
     pub(crate) fn set_logs_begun(&self) {
         self.logs_begun.store(true, Ordering::Release);
+    }
+
+    /// Until there are others, checkpoints name these places in the logs.
+    pub(crate) fn set_old_logs(&self, logs: Vec<Vec<u8>>) {
+        *self.old_logs.lock().unwrap_or_else(PoisonError::into_inner) = logs;
+    }
+
+    /// What [`Shared::set_old_logs`] was told.
+    pub(crate) fn old_logs(&self) -> Vec<Vec<u8>> {
+        self.old_logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps something until the store is closed.

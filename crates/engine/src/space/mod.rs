@@ -260,6 +260,12 @@ impl Space {
         let _ = self.unsaved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
+    /// Whether what is free may soon be too little for a checkpoint, as the device is.
+    pub(crate) fn is_short(&self) -> bool {
+        let inner = self.lock();
+        inner.free(self.capacity()) < 2 * (inner.used.min(self.frames) + 32)
+    }
+
     /// Pages that the device has room for.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use qpair_block::{Arena, BlockDevice, ChannelOptions, IoChannel, WakeEvent};
 use qpair_memory::FrameTable;
 
+use super::recover::Room;
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::{Crew, Store, StoreInner, labels};
 use crate::canary::Canary;
@@ -166,6 +167,20 @@ impl Store {
     /// `NotAStore`, `Version`, `Member`, `Unclean`, `Corrupt` for what is on the members; `NoMemory` if the
     /// memory is too small; `Limit` and `Unsupported` from the devices; `Invalid` for options out of range.
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: &StoreOptions) -> Result<Self> {
+        match Self::open_once(members.clone(), options, Room::Enough) {
+            // A recovery changes nothing that is there before it is over, and may begin anew.
+            Err(error) if error.kind() == ErrorKind::NoSpace && !options.format => {
+                Self::open_once(members, options, Room::Little)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_once(
+        members: Vec<Arc<dyn BlockDevice>>,
+        options: &StoreOptions,
+        room: Room,
+    ) -> Result<Self> {
         options.check()?;
         if members.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "a store has at least one member"));
@@ -206,7 +221,7 @@ impl Store {
         if options.format {
             inner.begin_new()?;
         } else {
-            inner.take_up(options, &generations)?;
+            inner.take_up(options, &generations, room)?;
         }
         Ok(Self { inner })
     }

@@ -184,6 +184,21 @@ impl Gathered {
         });
     }
 
+    /// Cuts the changes between commits, so that each part has about so many, and gives the bytes they are in.
+    pub(super) fn into_stages(self, changes_max: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
+        let Self { changes, bytes } = self;
+        let mut stages: Vec<Vec<Redo>> = Vec::new();
+        for commit in changes.chunk_by(|a, b| a.stamp == b.stamp) {
+            match stages.last_mut() {
+                Some(stage) if stage.len() + commit.len() <= changes_max => {
+                    stage.extend_from_slice(commit);
+                }
+                _ => stages.push(commit.to_vec()),
+            }
+        }
+        (stages, bytes)
+    }
+
     /// Cuts the changes into parts by key, no more than `most`, and gives the bytes they are in.
     pub(super) fn cut(self, most: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
         let Self { changes, bytes } = self;

@@ -4,6 +4,7 @@ mod ahead;
 mod gather;
 mod redo;
 mod scan;
+mod stages;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
 use redo::{Lanes, kept_bytes_max};
 use scan::{Analysis, Logs, Wish};
+pub(super) use stages::Room;
 
 impl StoreInner {
     /// Makes the first checkpoint of a new store.
@@ -37,6 +39,7 @@ impl StoreInner {
         self: &Arc<Self>,
         options: &StoreOptions,
         generations: &Generations,
+        room: Room,
     ) -> Result<()> {
         let image = self.load_image(generations);
         let mut logs = Vec::new();
@@ -87,7 +90,7 @@ impl StoreInner {
         if !self.shared.read_only {
             if !record.closed {
                 self.shared.space.set_urgent(true);
-                self.recover(record, logs, options)?;
+                self.recover(record, logs, options, room)?;
                 self.shared.space.set_urgent(false);
             }
             self.reclaim_dropped()?;
@@ -101,10 +104,12 @@ impl StoreInner {
         record: Record,
         logs: Vec<Vec<u8>>,
         options: &StoreOptions,
+        room: Room,
     ) -> Result<()> {
         let (inner, progress) = (self.clone(), options.progress.clone());
         self.block_on(move || async move {
             let shared = inner.shared.clone();
+            shared.set_old_logs(logs.clone());
             let mut logs = Logs::new(&shared, &record, &logs)?;
             let mut kept = Kept::new(kept_bytes_max(&shared));
             let Analysis { end, bytes, segments, large, rest } =
@@ -130,7 +135,7 @@ impl StoreInner {
                     )));
                 }
             }
-            let mut lanes = Lanes::start(&inner, large);
+            let mut lanes = Lanes::start(&inner, large, room);
             let redone = redo(&shared, &mut logs, &mut lanes, kept, rest, |done| {
                 progress.tell(done, bytes);
             })
@@ -141,6 +146,7 @@ impl StoreInner {
                 return Err(failure.clone());
             }
             shared.tx.clock.start(end.next_stamp - 1);
+            shared.set_old_logs(Vec::new());
             // The next life's logs, and the checkpoint that begins it. Until that is durable all this can begin anew.
             inner.begin_change()?;
             let begun = inner.begin_logs().await;
@@ -274,9 +280,7 @@ async fn redo(
     told(done);
     let Some(rest) = rest else { return Ok(()) };
     logs.read(shared, rest, async |record| {
-        for operation in record.operations() {
-            lanes.take(record.stamp, operation).await?;
-        }
+        lanes.take(record).await?;
         done += record.bytes() as u64;
         told(done);
         Ok(Wish::GoOn)

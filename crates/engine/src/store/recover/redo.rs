@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use super::gather::{After, Gathered, Redo, Step, sort};
+use super::stages::{self, Room};
 use crate::error::Result;
-use crate::log::Operation;
+use crate::log::{Operation, Record};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::space::Purpose;
@@ -135,11 +136,16 @@ pub(super) struct Lanes {
     /// The bytes of the changes that are being made.
     making: Arc<Vec<u8>>,
     running: Vec<JoinHandle<Result<()>>>,
+    room: Room,
 }
 
 impl Lanes {
     /// Starts the tasks. `large`: runs of pages that the logs put and that nothing took over.
-    pub(super) fn start(inner: &Arc<StoreInner>, large: BTreeMap<u64, Descriptor>) -> Self {
+    pub(super) fn start(
+        inner: &Arc<StoreInner>,
+        large: BTreeMap<u64, Descriptor>,
+        room: Room,
+    ) -> Self {
         let shared = &inner.shared;
         let workers = shared.remotes.len();
         let work: Arc<Work> = Arc::default();
@@ -160,18 +166,21 @@ impl Lanes {
             gathered_bytes_max,
             making: Arc::default(),
             running,
+            room,
         }
     }
 
-    /// Takes a change of a record with this stamp; one that concerns a whole table waits for all before it.
-    pub(super) async fn take(&mut self, stamp: u64, operation: Operation<'_>) -> Result<()> {
-        match operation {
-            Operation::CreateTable { tree, name } => return self.create(tree, name).await,
-            Operation::DropTable { tree } => return self.drop(tree).await,
-            change => self.gathered.take(stamp, change),
+    /// Takes the changes of a commit; one that concerns a whole table waits for all before it.
+    pub(super) async fn take(&mut self, record: &Record<'_>) -> Result<()> {
+        for operation in record.operations() {
+            match operation {
+                Operation::CreateTable { tree, name } => self.create(tree, name).await?,
+                Operation::DropTable { tree } => self.drop(tree).await?,
+                change => self.gathered.take(record.stamp, change),
+            }
         }
         if self.gathered.size_bytes() >= self.gathered_bytes_max {
-            self.send().await;
+            self.send().await?;
         }
         Ok(())
     }
@@ -179,60 +188,80 @@ impl Lanes {
     /// Takes what was kept, before anything else.
     pub(super) async fn take_kept(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Changes(gathered) => {
-                self.hand_out(gathered).await;
-                Ok(())
-            }
+            Step::Changes(gathered) => self.hand_out(gathered).await,
             Step::CreateTable(tree, name) => self.create(tree, &name).await,
             Step::DropTable(tree) => self.drop(tree).await,
         }
     }
 
     async fn create(&mut self, tree: u32, name: &str) -> Result<()> {
-        self.drain().await;
+        self.drain().await?;
         self.inner.create_again(tree, name).await
     }
 
     async fn drop(&mut self, tree: u32) -> Result<()> {
-        self.drain().await;
+        self.drain().await?;
         self.inner.drop_again(tree).await
     }
 
     /// Hands out what was gathered, once all before it is made.
-    async fn send(&mut self) {
+    async fn send(&mut self) -> Result<()> {
         self.work.drain().await;
         // Nobody has them any more: the memory is used again.
         let before = Arc::try_unwrap(std::mem::take(&mut self.making)).unwrap_or_default();
         let gathered = std::mem::replace(&mut self.gathered, Gathered::reusing(before));
-        self.hand_out(gathered).await;
+        self.hand_out(gathered).await
     }
 
-    async fn hand_out(&mut self, gathered: Gathered) {
+    async fn hand_out(&mut self, gathered: Gathered) -> Result<()> {
         self.work.drain().await;
         if gathered.is_empty() || self.work.lock().failed {
-            return;
+            return Ok(());
+        }
+        if self.room == Room::Little {
+            return self.make_in_stages(gathered).await;
         }
         let (parts, bytes) = gathered.cut(self.running.len() * PARTS_PER_TASK);
         self.making = Arc::new(bytes);
         let part = |changes| Part { changes, bytes: self.making.clone() };
         self.work.change(|state| state.parts.extend(parts.into_iter().map(part)));
+        Ok(())
+    }
+
+    /// Makes what was gathered, with checkpoints between commits where the device has little room left.
+    async fn make_in_stages(&mut self, gathered: Gathered) -> Result<()> {
+        let (stages, bytes) = gathered.into_stages(stages::changes_max(&self.inner));
+        let bytes = Arc::new(bytes);
+        for changes in stages {
+            let Some(stamp) = changes.last().map(|last| last.stamp) else { continue };
+            // One task: each takes some pages more than it needs.
+            let part = Part { changes, bytes: bytes.clone() };
+            self.work.change(|state| state.parts.push_back(part));
+            self.work.drain().await;
+            if self.work.lock().failed {
+                return Ok(());
+            }
+            stages::end(&self.inner, stamp).await?;
+        }
+        Ok(())
     }
 
     /// Waits until everything taken so far is done.
-    async fn drain(&mut self) {
-        self.send().await;
+    async fn drain(&mut self) -> Result<()> {
+        self.send().await?;
         self.work.drain().await;
+        Ok(())
     }
 
     /// The end: everything is done.
     pub(super) async fn finish(mut self) -> Result<()> {
-        self.drain().await;
+        let drained = self.drain().await;
         self.work.change(|state| {
             state.closed = true;
             // Left only if one before them failed.
             state.parts.clear();
         });
-        let mut outcome = Ok(());
+        let mut outcome = drained;
         for task in self.running {
             outcome = outcome.and(task.await.and_then(|done| done));
         }
