@@ -7,9 +7,10 @@
 #![allow(clippy::print_stdout, reason = "a measurement tells what it measured")]
 
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use qpair::{Durability, Error, ErrorKind, Options, Result, TransactionOptions};
+use qpair::{Durability, Error, ErrorKind, Options, RecoveryProgress, Result, TransactionOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 const PER_TX: u64 = 100;
@@ -44,8 +45,18 @@ fn main() -> Result<()> {
     // Memory that the process has had before: the kernel clears it, and a hypervisor need not find it first.
     let memory_bytes = qpair_block::parse_bytes(memory).map_err(|_| usage())?;
     drop(std::hint::black_box(vec![1u8; memory_bytes as usize]));
+    // When the log was read, and when what it says was done again.
+    let told: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let tell = told.clone();
+    let progress = RecoveryProgress::new(move |done, all| {
+        if (done == 0 || done == all)
+            && let Ok(mut told) = tell.lock()
+        {
+            told.push(Instant::now());
+        }
+    });
     let begun = (Instant::now(), processor_time());
-    let store = options(path, memory)?.open()?;
+    let store = options(path, memory)?.progress(progress).open()?;
     let (seconds, used) = (begun.0.elapsed().as_secs_f64(), processor_time() - begun.1);
     let Some(recovered) = store.report().recovered else {
         let used_ms = used.as_secs_f64() * 1e3;
@@ -61,6 +72,15 @@ fn main() -> Result<()> {
         used.as_secs_f64() * 1e6 / changes as f64,
         bytes / 1e6 / used.as_secs_f64()
     );
+    let told = told.lock().map(|told| told.clone()).unwrap_or_default();
+    if let (Some(read), Some(redone)) = (told.first(), told.last()) {
+        let read_s = (*read - begun.0).as_secs_f64();
+        let redone_s = (*redone - *read).as_secs_f64();
+        println!(
+            "    read {read_s:.2} s, redo {redone_s:.2} s, checkpoint {:.2} s",
+            seconds - read_s - redone_s
+        );
+    }
     Ok(())
 }
 

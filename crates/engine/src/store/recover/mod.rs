@@ -135,6 +135,7 @@ impl StoreInner {
                     )));
                 }
             }
+            progress.tell(0, bytes);
             let mut lanes = Lanes::start(&inner, large, room);
             let redone = redo(&shared, &mut logs, &mut lanes, kept, rest, |done| {
                 progress.tell(done, bytes);
@@ -142,6 +143,7 @@ impl StoreInner {
             .await;
             lanes.finish().await?;
             redone?;
+            progress.tell(bytes, bytes);
             if let Some(failure) = shared.failure() {
                 return Err(failure.clone());
             }
@@ -277,7 +279,6 @@ async fn redo(
     for step in steps {
         lanes.take_kept(step).await?;
     }
-    told(done);
     let Some(rest) = rest else { return Ok(()) };
     logs.read(shared, rest, async |record| {
         lanes.take(record).await?;
