@@ -193,10 +193,15 @@ impl Shared {
         self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// A table is gone: nothing may be put into it any more.
+    /// A table is about to go: to be called before the stamp of its drop is taken, so that who has a later one sees it.
     pub(crate) fn note_dropped(&self, tree: u32) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
-        self.any_dropped.store(true, Ordering::Release);
+        self.any_dropped.store(true, Ordering::SeqCst);
+    }
+
+    /// The table does not go after all.
+    pub(crate) fn forget_dropped(&self, tree: u32) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != tree);
     }
 
     /// A dropped table's pages are being given back, or all were.
@@ -213,7 +218,12 @@ impl Shared {
         self.dropping.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Refuses the use of a table that was dropped.
+    /// Whether any table was dropped since the store was opened.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.any_dropped.load(Ordering::SeqCst)
+    }
+
+    /// Refuses the use of a table that was dropped. Who reads asks afterwards: by then it may be half empty.
     #[inline(always)]
     pub(crate) fn check_table(&self, tree: u32) -> Result<()> {
         if self.any_dropped.load(Ordering::Acquire)

@@ -90,15 +90,18 @@ impl Store {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
         }
         let (inner, key) = (self.inner.clone(), name.to_owned());
-        self.inner.block_on(move || async move {
+        let outcome = self.inner.block_on(move || async move {
             let guard = inner.begin_commit().await?;
             let operation = Operation::DropTable { tree: tree.id };
             let stamp = inner.define(operation, &key, None).await?;
             drop(guard);
-            inner.shared.note_dropped(tree.id);
             Worker::wait_durable(stamp).await
-        })?;
-        tables.retain(|(_, known)| known.id != tree.id);
+        });
+        if self.inner.shared.check_table(tree.id).is_err() {
+            // Gone for everybody, and perhaps not durably: the store is read-only then.
+            tables.retain(|(_, known)| known.id != tree.id);
+        }
+        outcome?;
         drop(tables);
         self.inner.reclaim(tree);
         Ok(())
@@ -165,13 +168,24 @@ impl StoreInner {
             make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
         }
         let bytes_max = 256 + name.len();
+        // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
+        let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
+        if stamping.is_held() {
+            drop(stamping.enter().await);
+        }
+        let dropped = match operation {
+            Operation::DropTable { tree } => Some(tree),
+            _ => None,
+        };
+        let begin = || {
+            dropped.inspect(|tree| shared.note_dropped(*tree));
+            let begun = shared.tx.clock.begin_commit();
+            begun.inspect_err(|_| {
+                dropped.inspect(|tree| shared.forget_dropped(*tree));
+            })
+        };
         let stamp = current(|worker| {
-            let clock = &shared.tx.clock;
-            worker.append_commit(
-                bytes_max,
-                || clock.begin_commit(),
-                |record| record.push(operation),
-            )
+            worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
         let outcome = self.put_name(name, tree, stamp).await;
@@ -239,6 +253,12 @@ const EMPTY_BATCH: usize = 256;
 async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let (from, to) = (Bound::Unbounded, Bound::Unbounded);
     let mut batch = Batch::default();
+    {
+        // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
+        let _alone = shared.checkpointing.enter().await;
+        shared.gate.close().await;
+        shared.gate.open();
+    }
     loop {
         let Some(inner) = weak.upgrade() else { return Ok(()) };
         let _inside = shared.gate.enter().await?;

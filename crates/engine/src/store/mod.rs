@@ -61,6 +61,8 @@ pub(crate) struct StoreInner {
     members: Vec<Arc<dyn BlockDevice>>,
     /// The label as it is on the members now.
     label: Mutex<Superblock>,
+    /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
+    labels_in_doubt: bool,
     /// The catalog, or what is wrong with it; only a store opened for reading goes on without.
     catalog: OnceLock<Result<Tree>>,
     /// Why the last checkpoint's image is not known; likewise.
@@ -227,6 +229,12 @@ impl StoreInner {
         }
         if self.shared.is_marked_open() {
             return Ok(());
+        }
+        if self.labels_in_doubt {
+            // Else the next crash might find the new ones beside such that are older by two.
+            labels::write_all(&self.members, &label).inspect_err(|error| {
+                self.shared.fail(error.clone());
+            })?;
         }
         // After a crash it says open already. Each life has a generation of its own all the same: the log's blocks tell
         // lives apart by it.

@@ -217,7 +217,13 @@ impl Store {
             }
         }
         let device = labels::join(&members, label.stripe_unit_bytes)?;
-        let inner = Arc::new(start(members, device, label, options, read_only)?);
+        let labels_in_doubt = members.len() > 1
+            && !options.format
+            && label.state == StoreState::Open
+            && !generations.is_ahead();
+        let mut inner = start(members, device, label, options, read_only)?;
+        inner.labels_in_doubt = labels_in_doubt;
+        let inner = Arc::new(inner);
         if options.format {
             inner.begin_new()?;
         } else {
@@ -358,6 +364,7 @@ fn start(
         shared,
         members,
         label: Mutex::new(label),
+        labels_in_doubt: false,
         catalog: OnceLock::new(),
         image_fault: OnceLock::new(),
         tables: Mutex::default(),

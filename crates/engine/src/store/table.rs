@@ -55,7 +55,9 @@ impl Table {
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.inner.shared.check_table(self.tree.id)?;
         let mut value = Vec::new();
-        match run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value)) {
+        let seen = run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value));
+        self.inner.shared.check_table(self.tree.id)?;
+        match seen {
             Some(Seen { found: Found::Value, .. }) => return Ok(Some(value)),
             Some(Seen { found: Found::Nothing, .. }) => return Ok(None),
             Some(_) | None => {}
@@ -196,11 +198,15 @@ impl TaskTable {
     /// As [`TaskTable::get`]; `value` is then as it was.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.shared().check_table(self.table.tree.id)?;
-        match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
+        let start = value.len();
+        let found = match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
             Found::Value => Ok(true),
             Found::Nothing => Ok(false),
             Found::Overflow => self.get_overflow(key, value).await,
-        }
+        };
+        let there = self.shared().check_table(self.table.tree.id);
+        there.inspect_err(|_| value.truncate(start))?;
+        found
     }
 
     /// Goes on with a lookup that found a descriptor, which it appended to `value`.

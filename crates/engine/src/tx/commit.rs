@@ -3,6 +3,7 @@
 //! What always holds: until the stamp is taken nothing is changed and the commit may fail. From then on it goes to its
 //! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
 
+use std::cell::Cell;
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -96,11 +97,11 @@ fn record_bytes_max(core: &Core) -> usize {
 
 /// Appends the record of a commit to the worker's log. A stamp that was given up, since another commit was in the way, has a
 /// record without writes.
-fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: bool) -> Result<u64> {
+fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: &Cell<bool>) -> Result<u64> {
     current(|worker| {
         let bytes_max = record_bytes_max(core);
         let stamp = worker.append_commit(bytes_max, stamp, |record| {
-            if given_up {
+            if given_up.get() {
                 return;
             }
             for Item { tree, key, write, .. } in core.writes.iter() {
@@ -230,6 +231,8 @@ impl Work {
         if self.inside.is_none() {
             self.inside = Some(core.inner.clone().begin_commit().await?);
         }
+        // Nobody prepares leaves of a tree that is being emptied.
+        core.check_tables()?;
         if !core.large.is_empty() && shared.log.enabled {
             // The record refers to their pages: those survive first.
             flush(shared).await?;
@@ -338,10 +341,23 @@ impl Work {
             self.phase = Phase::Compare;
             return Ok(());
         }
-        self.stamp = match shared.log.enabled {
-            true => append(core, || clock.begin_commit(), false)?,
-            false => clock.begin_commit()?,
+        // Who has a later stamp than the drop of a table sees that it was dropped.
+        let (given_up, mut there) = (Cell::new(false), Ok(()));
+        let mut begin = || {
+            let stamp = clock.begin_commit()?;
+            there = core.check_tables();
+            given_up.set(there.is_err());
+            Ok(stamp)
         };
+        self.stamp = match shared.log.enabled {
+            true => append(core, begin, &given_up)?,
+            false => begin()?,
+        };
+        if let Err(error) = there {
+            clock.end_commit(self.stamp);
+            self.phase = Phase::Over;
+            return Err(error);
+        }
         self.phase = Phase::Apply;
         Ok(())
     }
@@ -360,7 +376,8 @@ impl Work {
             },
             None => Ok(()),
         };
-        let appended = append(core, || Ok(stamp), outcome.is_err());
+        let outcome = outcome.and_then(|()| core.check_tables());
+        let appended = append(core, || Ok(stamp), &Cell::new(outcome.is_err()));
         self.stamping = None;
         if let Err(error) = appended {
             return Err(self.fail(shared, error));

@@ -110,7 +110,15 @@ impl Core {
                 "a transaction of one store was given a table of another",
             ));
         }
-        Ok(())
+        self.shared().check_table(table.tree().id)
+    }
+
+    /// Refuses what was written to tables that were dropped since.
+    pub(super) fn check_tables(&self) -> Result<()> {
+        if !self.shared().has_dropped() {
+            return Ok(());
+        }
+        self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree.id))
     }
 
     fn check_write(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
@@ -122,7 +130,6 @@ impl Core {
             ));
         }
         self.shared().check_writable()?;
-        self.shared().check_table(table.tree().id)?;
         check_sizes(self.shared(), key, value)
     }
 
@@ -247,6 +254,7 @@ impl Core {
         self.note_seen(tree, key, seen.leaf);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
+        self.shared().check_table(tree.id)?;
         found
     }
 
@@ -278,6 +286,7 @@ impl Core {
         self.note_seen(tree, key, seen.leaf);
         let found = older(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
+        self.shared().check_table(tree.id)?;
         if found == Found::Overflow {
             value.truncate(start);
             return Ok(None);
@@ -366,6 +375,7 @@ impl Core {
         let seen = find_at(&self.inner.shared, tree, key, snapshot, &mut value, false).await?;
         self.note_seen(tree, key, seen.leaf);
         self.check_snapshot(snapshot)?;
+        self.shared().check_table(tree.id)?;
         Ok(seen.found != Found::Nothing)
     }
 

@@ -128,6 +128,7 @@ impl RangeCursor {
         }
         // The part of the range that this batch is: both bounds, lower and upper.
         let tree = self.table.tree();
+        shared.check_table(tree.id)?;
         {
             let far = match (&next, self.direction) {
                 (None, _) => self.to.as_ref(),

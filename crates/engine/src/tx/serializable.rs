@@ -105,7 +105,11 @@ impl ReadSet {
         for (tree, (from, to)) in &self.ranges {
             compare_range(shared, rows, *tree, from, to, after, before).await?;
         }
-        Ok(())
+        // What a dropped table had cannot be compared any more, and is not there to be read at the commit.
+        let trees = self.keys.iter().map(|(tree, _)| tree);
+        trees
+            .chain(self.ranges.iter().map(|(tree, _)| tree))
+            .try_for_each(|tree| shared.check_table(tree.id))
     }
 }
 

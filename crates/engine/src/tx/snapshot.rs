@@ -52,7 +52,7 @@ impl SnapshotCore {
 
     fn check_table(&self, table: &Table) -> Result<()> {
         if Arc::ptr_eq(table.inner(), &self.0.inner) {
-            return Ok(());
+            return self.0.inner.shared.check_table(table.tree().id);
         }
         Err(Error::new(ErrorKind::Invalid, "a snapshot of one store was given a table of another"))
     }
@@ -61,7 +61,8 @@ impl SnapshotCore {
         self.check_table(table)?;
         let start = value.len();
         let found = read_at(&self.0.inner.shared, table.tree(), key, self.0.stamp, value).await;
-        self.check().inspect_err(|_| value.truncate(start))?;
+        let there = self.check().and_then(|()| self.check_table(table));
+        there.inspect_err(|_| value.truncate(start))?;
         found
     }
 
@@ -73,6 +74,7 @@ impl SnapshotCore {
         };
         let found = older(shared, table.tree(), key, self.0.stamp, found, 0, &mut value);
         self.check()?;
+        self.check_table(table)?;
         Ok(match found {
             Found::Value => Some(Some(value)),
             Found::Nothing => Some(None),

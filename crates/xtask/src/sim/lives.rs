@@ -1,47 +1,43 @@
 //! The lives of one store: opened, worked with, ended, judged, and opened again on what survived.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fastrand::Rng;
 use qpair_block::sim::{SimFaults, TraceHash};
 use qpair_engine::{
-    Canary, CheckReport, ErrorKind, JoinHandle, Runtime, Step, Store, StoreOptions, Table,
+    Canary, CheckReport, ErrorKind, JoinHandle, Runtime, Step, Store, StoreOptions,
 };
 
+use super::catalog::{Catalog, SINGLES};
+use super::errands::Errands;
 use super::oracle::Oracle;
 use super::scenario::{End, Life, Scenario};
 use super::summary::Counts;
-use super::value::{Key, Value};
 use super::workload::{Notes, Single, TaskContext, Transactions};
 use super::world::World;
-
-/// Tables of the store: first those for changes by themselves, then those for transactions.
-const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
-/// How many are for changes by themselves.
-const SINGLES: usize = 2;
 
 /// Steps of a life, at most: then something goes round in circles.
 const STEPS_MAX: u64 = 20_000_000;
 
 /// One run of the simulation.
 pub(crate) struct Run {
-    scenario: Arc<Scenario>,
-    world: World,
-    notes: Arc<Mutex<Notes>>,
-    rng: Rng,
+    pub(super) scenario: Arc<Scenario>,
+    pub(super) world: World,
+    pub(super) notes: Arc<Mutex<Notes>>,
+    pub(super) rng: Rng,
     /// There is a store on the devices.
     formatted: bool,
-    canary: Option<Canary>,
+    pub(super) canary: Option<Canary>,
+    pub(super) errands: Errands,
     pub(crate) counts: Counts,
     /// What happened, for people.
     pub(crate) log: Vec<String>,
 }
 
 /// Why a life is over before its end.
-enum Cut {
-    /// The devices failed.
-    Excused,
+pub(super) enum Cut {
+    /// The devices failed, and so the store said this.
+    Excused(String),
     Wrong(String),
 }
 
@@ -60,6 +56,7 @@ impl Run {
         let world = World::new(&scenario, rng.fork())?;
         let notes = Notes {
             oracle: Oracle::default(),
+            catalog: Catalog::default(),
             wrong: Vec::new(),
             trace: TraceHash::default(),
             watch: world.watch(),
@@ -73,6 +70,7 @@ impl Run {
             rng,
             formatted: false,
             canary,
+            errands: Errands::default(),
             counts: Counts::default(),
         })
     }
@@ -94,18 +92,18 @@ impl Run {
         Ok(hash.value())
     }
 
-    fn notes<T>(&self, look: impl FnOnce(&mut Notes) -> T) -> T {
+    pub(super) fn notes<T>(&self, look: impl FnOnce(&mut Notes) -> T) -> T {
         look(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn say(&mut self, what: impl Into<String>) {
+    pub(super) fn say(&mut self, what: impl Into<String>) {
         self.log.push(format!("{:>12} ns: {}", self.world.clock.now_ns(), what.into()));
     }
 
     /// Takes in an error: a reason to end the life, or wrong.
-    fn judge_error(&self, doing: &str, error: &qpair_engine::Error) -> Cut {
+    pub(super) fn judge_error(&self, doing: &str, error: &qpair_engine::Error) -> Cut {
         match self.notes(|notes| notes.watch.excuses(error)) {
-            true => Cut::Excused,
+            true => Cut::Excused(format!("{doing}: {error}")),
             false => Cut::Wrong(format!("{doing}: {:?}: {error}", error.kind())),
         }
     }
@@ -125,6 +123,7 @@ impl Run {
         let Some(store) = self.begin(life)? else { return Ok(()) };
         self.world.set_faults(life.faults);
         let outcome = self.spend(&store, life);
+        self.notes(|notes| notes.catalog.end_life());
         let panics = super::runner::take_panics();
         if let Some(panic) = panics.first() {
             store.crash();
@@ -132,8 +131,8 @@ impl Run {
         }
         match outcome {
             Ok(()) => self.end(store, life),
-            Err(Cut::Excused) => {
-                self.say("the devices failed");
+            Err(Cut::Excused(why)) => {
+                self.say(format!("the devices failed: {why}"));
                 store.crash();
                 Ok(())
             }
@@ -200,7 +199,7 @@ impl Run {
             Err(cut) => {
                 store.crash();
                 match cut {
-                    Cut::Excused => Ok(None),
+                    Cut::Excused(_) => Ok(None),
                     Cut::Wrong(wrong) => Err(wrong),
                 }
             }
@@ -234,7 +233,7 @@ impl Run {
                 self.say(format!("not closed: {error}"));
                 match self.judge_error("closing", &error) {
                     Cut::Wrong(wrong) => Err(wrong),
-                    Cut::Excused => Ok(false),
+                    Cut::Excused(_) => Ok(false),
                 }
             }
         }
@@ -243,85 +242,68 @@ impl Run {
     /// Checks what was found, and works with the store until the life ends.
     fn spend(&mut self, store: &Store, life: Life) -> Result<(), Cut> {
         let found = self.read_all(store)?;
-        self.notes(|notes| notes.oracle.recovered(&found))?;
+        self.notes(|notes| notes.oracle.recovered(&found.values))?;
         self.counts.judged += 1;
-        self.say(format!("{} records are as they may be", found.len()));
+        self.say(format!("{} records are as they may be", found.values.len()));
         let tables = self.tables(store)?;
-        let tasks = self.start(store, &tables, life);
-        drop(tables);
-        self.step(store, life, &tasks)?;
+        self.notes(|notes| {
+            notes.catalog.begin_life(&tables);
+            notes.catalog.recovered(&found.temporary);
+        });
+        drop((tables, found));
+        let mut tasks = self.start(store, life);
+        self.step(store, life, &mut tasks)?;
         if let Some(wrong) = self.notes(|notes| notes.wrong.first().cloned()) {
             return Err(wrong.into());
         }
         self.notes(|notes| notes.oracle.check_isolation())?;
+        self.notes(|notes| notes.oracle.check_backups())?;
         self.counts.commits += self.notes(|notes| notes.oracle.commits());
         let all_done = tasks.iter().all(JoinHandle::is_finished);
         if all_done && !self.world.power.is_cut() && self.rng.bool() {
             let found = self.read_all(store)?;
-            self.notes(|notes| notes.oracle.at_rest(&found))?;
+            self.notes(|notes| notes.oracle.at_rest(&found.values))?;
             self.say("at rest, nothing is missing");
         }
         Ok(())
     }
 
-    fn tables(&self, store: &Store) -> Result<Vec<Table>, Cut> {
-        let open = |name: &&str| store.table(name).map_err(|e| self.judge_error("a table", &e));
-        TABLES.iter().map(open).collect()
-    }
-
-    /// All that is in the store.
-    fn read_all(&self, store: &Store) -> Result<BTreeMap<Key, Value>, Cut> {
-        let mut found = BTreeMap::new();
-        for (number, name) in TABLES.iter().enumerate() {
-            let number = number as u8;
-            let table = store.existing_table(name).map_err(|e| self.judge_error("a table", &e))?;
-            let Some(table) = table else { continue };
-            let range =
-                table.range::<[u8], _>(..).map_err(|e| self.judge_error("reading all", &e))?;
-            for entry in range {
-                let (key, value) = entry.map_err(|e| self.judge_error("reading all", &e))?;
-                let (Some(key), Some(value)) = (Key::parse(number, &key), Value::parse(&value))
-                else {
-                    return Err(format!("{name} has a record that nobody wrote: {key:?}").into());
-                };
-                if found.insert(key, value).is_some() {
-                    return Err(format!("{key:?} twice").into());
-                }
-            }
+    pub(super) fn context(&mut self, steps: u32) -> TaskContext {
+        TaskContext {
+            notes: self.notes.clone(),
+            scenario: self.scenario.clone(),
+            rng: self.rng.fork(),
+            steps,
         }
-        Ok(found)
     }
 
-    fn start(&mut self, store: &Store, tables: &[Table], life: Life) -> Vec<JoinHandle<()>> {
+    fn start(&mut self, store: &Store, life: Life) -> Vec<JoinHandle<()>> {
         let mut handles = Vec::new();
         for number in 0..life.tasks {
-            let context = TaskContext {
-                notes: self.notes.clone(),
-                scenario: self.scenario.clone(),
-                rng: self.rng.fork(),
-                steps: life.steps_per_task,
-            };
+            let context = self.context(life.steps_per_task);
             if self.rng.u8(0..3) != 0 {
-                let shared = (SINGLES..).zip(&tables[SINGLES..]);
-                let transactions = Transactions {
-                    context,
-                    store: store.task(),
-                    tables: shared.map(|(n, table)| (n as u8, table.clone())).collect(),
-                };
+                let transactions = Transactions { context, store: store.task() };
                 handles.push(store.spawn(move || transactions.run()));
                 continue;
             }
-            let table = self.rng.usize(0..SINGLES);
-            let task = tables[table].task();
+            let table = self.rng.u16(0..SINGLES as u16);
+            let Some(handle) = self.notes(|notes| notes.catalog.handle(table)) else { continue };
+            let task = handle.task();
             let (share, shares) = (number as u16, life.tasks as u16);
-            let single = Single::new(context, table as u8, share, shares);
+            let single = Single::new(context, table, share, shares);
             handles.push(store.spawn(move || single.run(task)));
         }
         handles
     }
 
     /// Lets the workers go on until the tasks are done or the life is over.
-    fn step(&mut self, store: &Store, life: Life, tasks: &[JoinHandle<()>]) -> Result<(), Cut> {
+    fn step(
+        &mut self,
+        store: &Store,
+        life: Life,
+        tasks: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), Cut> {
+        self.errands = Errands::default();
         let until = match life.end {
             End::Kill => {
                 let most = 1 << self.rng.u8(4..14);
@@ -333,6 +315,13 @@ impl Run {
             if self.world.power.is_cut() || tasks.iter().all(JoinHandle::is_finished) {
                 self.say(format!("{step} steps"));
                 return Ok(());
+            }
+            if let Some(one_in) = self.scenario.errands
+                && self.rng.u32(0..one_in) == 0
+            {
+                self.errand(store, tasks)?;
+                // Others have gone on meanwhile.
+                continue;
             }
             if store.step() == Step::Stuck {
                 let left = tasks.iter().filter(|task| !task.is_finished()).count();

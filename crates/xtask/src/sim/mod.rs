@@ -3,10 +3,13 @@
 //!
 //! A run follows from its seed alone: the same seed does the same, to the byte.
 
+mod catalog;
+mod errands;
 mod lives;
 mod oracle;
 mod runner;
 mod scenario;
+mod state;
 mod summary;
 mod value;
 mod workload;

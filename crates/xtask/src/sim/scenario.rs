@@ -30,6 +30,12 @@ pub(crate) struct Scenario {
     /// Bounds of transactions, if they are to be met.
     pub(crate) versions_bytes_max: Option<u64>,
     pub(crate) transaction_bytes_max: Option<usize>,
+    /// Half of all values do not fit a leaf.
+    pub(crate) large: bool,
+    /// Keys that one task has to itself lie beside each other.
+    pub(crate) blocks: bool,
+    /// One errand in so many steps: see [`super::errands`].
+    pub(crate) errands: Option<u32>,
 }
 
 /// How a life of the store ends.
@@ -69,7 +75,11 @@ impl Scenario {
             stripe_unit_bytes: page_size as u64 * one_of(rng, &[1, 4, 16]),
             depth: one_of(rng, &[4, 16, 64, 512]),
             batch: one_of(rng, &[1, 8, 32]),
-            size_bytes_max: if rng.u8(0..16) == 0 { 3 << 20 } else { 64 << 20 },
+            size_bytes_max: match rng.u8(0..16) {
+                0 => 3 << 20,
+                1 => rng.u64(16..48) << 16,
+                _ => 64 << 20,
+            },
             volatile_write_cache: rng.u8(0..8) != 0,
             latency: SimLatency {
                 read_ns: mean_ns(rng, 100_000),
@@ -88,6 +98,9 @@ impl Scenario {
             log_segment_bytes: one_of(rng, &[4 << 10, 16 << 10, 64 << 10, 1 << 20]),
             versions_bytes_max: (rng.u8(0..6) == 0).then(|| rng.u64(1000..20_000)),
             transaction_bytes_max: (rng.u8(0..6) == 0).then(|| rng.usize(500..10_000)),
+            large: rng.u8(0..8) == 0,
+            blocks: rng.bool(),
+            errands: rng.bool().then(|| one_of(rng, &[20, 100, 500])),
         }
     }
 
@@ -125,6 +138,7 @@ impl Scenario {
     /// Length of a value, bytes: some do not fit a leaf.
     pub(crate) fn value_len(&self, rng: &mut Rng) -> u32 {
         match rng.u8(0..40) {
+            0..20 if self.large => rng.u32(0..12 * self.page_size as u32),
             0 => rng.u32(0..4 * self.page_size as u32),
             1..8 => rng.u32(0..self.page_size as u32 / 4),
             _ => rng.u32(0..64),

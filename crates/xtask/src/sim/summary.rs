@@ -18,6 +18,7 @@ pub(crate) struct Counts {
     pub(crate) checks: u64,
     pub(crate) commits: u64,
     pub(crate) operations: u64,
+    pub(crate) errands: u64,
 }
 
 impl AddAssign for Counts {
@@ -33,6 +34,7 @@ impl AddAssign for Counts {
         self.checks += other.checks;
         self.commits += other.commits;
         self.operations += other.operations;
+        self.errands += other.errands;
     }
 }
 
@@ -57,6 +59,7 @@ impl fmt::Display for Summary {
             checks,
             commits,
             operations,
+            errands,
         } = self.counts;
         let Self { failures, took, .. } = self;
         writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
@@ -68,6 +71,6 @@ impl fmt::Display for Summary {
             writeln!(f, "  {full_opens} opens refused for want of room on a full device")?;
         }
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
-        write!(f, "  {operations} operations, {commits} commits")
+        write!(f, "  {operations} operations, {commits} commits, {errands} errands")
     }
 }

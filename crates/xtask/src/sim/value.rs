@@ -3,22 +3,29 @@
 /// A key of the simulation: a table and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
-    pub(crate) table: u8,
+    pub(crate) table: u16,
     pub(crate) index: u16,
 }
 
 impl Key {
-    /// The key's bytes: in the order of the numbers, and of several lengths.
+    /// The key's bytes: in the order of the numbers, and of several lengths; the table is in them too.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = vec![b'k'];
         bytes.extend_from_slice(&self.index.to_be_bytes());
-        bytes.extend((0..self.index % 23).map(|position| position as u8 ^ self.table));
+        bytes.extend_from_slice(&self.table.to_be_bytes());
+        bytes.extend((0..self.index % 23).map(|position| position as u8 ^ self.table as u8));
         bytes
     }
 
+    /// The key with these bytes, if there is one in this table.
+    pub(crate) fn parse(table: u16, bytes: &[u8]) -> Option<Self> {
+        Self::parse_any(bytes).filter(|key| key.table == table)
+    }
+
     /// The key with these bytes, if there is one.
-    pub(crate) fn parse(table: u8, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse_any(bytes: &[u8]) -> Option<Self> {
         let index = u16::from_be_bytes(bytes.get(1..3)?.try_into().ok()?);
+        let table = u16::from_be_bytes(bytes.get(3..5)?.try_into().ok()?);
         let key = Self { table, index };
         (key.bytes() == bytes).then_some(key)
     }
@@ -68,6 +75,7 @@ mod tests {
             assert_eq!(Key::parse(2, &key.bytes()), Some(key));
         }
         assert_eq!(Key::parse(2, b"k"), None);
+        assert_eq!(Key::parse(3, &Key { table: 2, index: 1 }.bytes()), None);
         for len in [12, 13, 20, 5000] {
             let value = Value { id: 77, len };
             let mut bytes = value.bytes();

@@ -7,12 +7,14 @@
 //! - Orders that are known: by stamp where both have one; else a commit whose answer came before the other was asked for
 //!   is the earlier one. The base is before all.
 
+mod backups;
 mod recovered;
 mod snapshots;
 
 use std::collections::BTreeMap;
 
 use super::value::{Key, Value};
+pub(crate) use backups::Backup;
 
 /// What is wrong.
 pub(crate) type Verdict = Result<(), String>;
@@ -72,6 +74,9 @@ pub(crate) struct Oracle {
     written: BTreeMap<u64, usize>,
     events: u64,
     values: u64,
+    backups: Vec<Backup>,
+    /// Where each value was written that was not refused, in all lives.
+    ever: BTreeMap<u64, Key>,
 }
 
 impl Oracle {
@@ -102,6 +107,7 @@ impl Oracle {
         let asked = self.event();
         let number = self.records.len();
         self.written.extend(writes.values().flatten().map(|value| (value.id, number)));
+        self.ever.extend(writes.iter().filter_map(|(key, value)| Some(((*value)?.id, *key))));
         let (outcome, ended) = (Outcome::Doubt, u64::MAX);
         self.records.push(Record { began, asked, ended, reads, writes, serializable, outcome });
         RecordId(self.records.len() - 1)
@@ -112,6 +118,11 @@ impl Oracle {
         let ended = self.event();
         let record = &mut self.records[record.0];
         (record.ended, record.outcome) = (ended, outcome);
+        if outcome == Outcome::Refused {
+            record.writes.values().flatten().for_each(|value| {
+                self.ever.remove(&value.id);
+            });
+        }
     }
 
     /// Notes that an acknowledged commit is durable by now.
@@ -123,7 +134,12 @@ impl Oracle {
 
     /// Notes that all that was acknowledged is durable: the store was closed.
     pub(crate) fn closed(&mut self) {
-        for record in &mut self.records {
+        self.settles(u64::MAX);
+    }
+
+    /// Notes that what was acknowledged before [`Oracle::begins`] gave this is durable: a checkpoint was made since.
+    pub(crate) fn settles(&mut self, event: u64) {
+        for record in self.records.iter_mut().filter(|record| record.ended < event) {
             if let Outcome::Done { durable, .. } = &mut record.outcome {
                 *durable = true;
             }
@@ -146,6 +162,12 @@ impl Oracle {
     fn forget_records(&mut self) {
         self.records.clear();
         self.written.clear();
+        self.backups.clear();
+    }
+
+    /// Whether a key may have had this value at any time.
+    pub(crate) fn was_ever(&self, key: Key, value: Value) -> bool {
+        self.ever.get(&value.id) == Some(&key)
     }
 
     /// Who wrote a value to a key.

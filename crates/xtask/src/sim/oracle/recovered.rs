@@ -2,7 +2,10 @@
 //!
 //! The commits that must have happened: the durable ones, those with smaller stamps, those whose values are seen, and
 //! those whose values any of them has read. For each key the value found must then be the last of one of these, or the base's.
-//! A commit in doubt of which only a deletion would be seen is assumed where nothing else explains an absence.
+//! A commit in doubt of which only a deletion would be seen is assumed where nothing else explains an absence. What was
+//! acknowledged before one that happened was asked for has happened too: no commit is lost from the midst of them.
+//!
+//! Of a table that is not there nothing is asked but whether it may be gone.
 //!
 //! Not looked for: cycles of orders over several keys between commits in doubt, which have no stamps.
 
@@ -10,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Oracle, Outcome, Verdict, Writer};
+use crate::sim::catalog::{CATALOG, TEMPORARY};
 use crate::sim::value::{Key, Value};
 
 /// Guesses at deletions in doubt, at most; more would be a fault of the simulation.
@@ -18,9 +22,11 @@ const GUESSES_MAX: u32 = 4096;
 /// Why a commit must have happened.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "its debug form is read, by people")]
-enum Reason {
+pub(super) enum Reason {
     /// It was acknowledged as durable.
     Durable,
+    /// It was acknowledged before a commit that happened was asked for.
+    Earlier,
     /// Its value was found in this key.
     Seen(Key),
     /// A commit that happened has this greater stamp.
@@ -31,7 +37,18 @@ enum Reason {
     Absent(Key),
 }
 
-type Happened = BTreeMap<usize, Reason>;
+pub(super) type Happened = BTreeMap<usize, Reason>;
+
+/// What a state is held to, beside what holds always.
+#[derive(Debug, Default)]
+pub(super) struct Terms {
+    /// These happened, by what is known beside the state.
+    pub(super) happened: Happened,
+    /// These cannot have happened.
+    pub(super) excluded: BTreeSet<usize>,
+    /// These keys could not be read.
+    pub(super) unknown: BTreeSet<Key>,
+}
 
 impl Oracle {
     /// Compares the state found in a store that was opened with what it may be, and goes on from it.
@@ -48,16 +65,28 @@ impl Oracle {
     }
 
     fn judge(&self, found: &BTreeMap<Key, Value>, at_rest: bool) -> Verdict {
+        let happened = self.acknowledged(|durable| durable || at_rest);
+        self.judge_on(found, Terms { happened, ..Terms::default() })
+    }
+
+    /// Commits with something to write that were acknowledged, and are durable or not as is asked for.
+    pub(super) fn acknowledged(&self, wanted: impl Fn(bool) -> bool) -> Happened {
         let mut happened = Happened::new();
         for (number, record) in self.records.iter().enumerate() {
             if let Outcome::Done { durable, .. } = record.outcome
-                && (durable || at_rest)
+                && wanted(durable)
                 // One that only read may have read what was not durable yet.
                 && !record.writes.is_empty()
             {
                 happened.insert(number, Reason::Durable);
             }
         }
+        happened
+    }
+
+    /// Compares a state with what it may be on these terms.
+    pub(super) fn judge_on(&self, found: &BTreeMap<Key, Value>, mut terms: Terms) -> Verdict {
+        let mut happened = std::mem::take(&mut terms.happened);
         for (key, value) in found {
             match self.writer_of(*key, *value) {
                 None => return Err(format!("{key:?} is {value:?}, which nobody wrote there")),
@@ -67,11 +96,11 @@ impl Oracle {
                 }
             }
         }
-        self.explain(found, happened, &mut 0)
+        self.explain(found, happened, &terms, &mut 0)
     }
 
     /// Adds what must have happened if these have.
-    fn close(&self, happened: &mut Happened) -> Verdict {
+    fn close(&self, happened: &mut Happened, terms: &Terms) -> Verdict {
         loop {
             let before = happened.len();
             let stamp = happened.keys().filter_map(|number| self.records[*number].stamp()).max();
@@ -80,6 +109,16 @@ impl Oracle {
                     && own <= stamp
                 {
                     happened.entry(number).or_insert(Reason::Before(stamp));
+                }
+            }
+            let writers = happened.keys().map(|number| &self.records[*number]);
+            let asked = writers.filter(|r| !r.writes.is_empty()).map(|r| r.asked).max();
+            for (number, record) in self.records.iter().enumerate() {
+                if asked.is_some_and(|asked| record.ended < asked)
+                    && matches!(record.outcome, Outcome::Done { .. })
+                    && !record.writes.is_empty()
+                {
+                    happened.entry(number).or_insert(Reason::Earlier);
                 }
             }
             for number in happened.keys().copied().collect::<Vec<_>>() {
@@ -96,6 +135,12 @@ impl Oracle {
             {
                 return Err(format!("a refused commit happened: {:?}", self.records[*number]));
             }
+            if let Some((number, reason)) =
+                happened.iter().find(|(number, _)| terms.excluded.contains(number))
+            {
+                let record = &self.records[*number];
+                return Err(format!("too new, but {reason:?}: {record:?}"));
+            }
             if happened.len() == before {
                 return Ok(());
             }
@@ -107,12 +152,20 @@ impl Oracle {
         &self,
         found: &BTreeMap<Key, Value>,
         mut happened: Happened,
+        terms: &Terms,
         guesses: &mut u32,
     ) -> Verdict {
-        self.close(&mut happened)?;
+        self.close(&mut happened, terms)?;
         let mut keys: BTreeSet<Key> = self.base.keys().copied().collect();
         keys.extend(self.records.iter().flat_map(|record| record.writes.keys()));
+        let there: BTreeSet<u32> =
+            found.iter().filter(|(key, _)| key.table == CATALOG).map(|(_, v)| v.len).collect();
         for key in keys {
+            let gone =
+                (TEMPORARY..CATALOG).contains(&key.table) && !there.contains(&u32::from(key.table));
+            if gone || terms.unknown.contains(&key) {
+                continue;
+            }
             let value = found.get(&key).copied();
             let Err(why) = self.explain_key(key, value, &happened) else { continue };
             let why = format!("{why}{}", self.evidence(key, found, &happened));
@@ -121,7 +174,10 @@ impl Oracle {
             }
             for (number, record) in self.records.iter().enumerate() {
                 let deletes = record.writes.get(&key) == Some(&None);
-                if !deletes || happened.contains_key(&number) || record.outcome == Outcome::Refused
+                if !deletes
+                    || happened.contains_key(&number)
+                    || record.outcome == Outcome::Refused
+                    || terms.excluded.contains(&number)
                 {
                     continue;
                 }
@@ -131,7 +187,7 @@ impl Oracle {
                 }
                 let mut more = happened.clone();
                 more.insert(number, Reason::Absent(key));
-                if self.explain(found, more, guesses).is_ok() {
+                if self.explain(found, more, terms, guesses).is_ok() {
                     return Ok(());
                 }
             }
@@ -263,6 +319,45 @@ mod tests {
         assert!(oracle.judge(&state(&[(A, two[0])]), false).is_ok());
         assert!(oracle.judge(&state(&[(A, two[0]), (B, three[0])]), false).is_ok());
         assert!(oracle.judge(&state(&[(A, one), (B, three[0])]), false).is_err(), "a gap");
+    }
+
+    #[test]
+    fn nothing_is_lost_from_the_midst() {
+        let mut oracle = Oracle::default();
+        let unstamped = Outcome::Done { stamp: None, durable: false };
+        let one = commit(&mut oracle, &[(A, true)], unstamped);
+        let two = commit(&mut oracle, &[(B, true)], unstamped);
+        assert!(oracle.judge(&state(&[]), false).is_ok());
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_ok());
+        assert!(oracle.judge(&state(&[(B, two[0])]), false).is_err());
+        let before = oracle.begins();
+        oracle.settles(before);
+        assert!(oracle.judge(&state(&[(A, one[0])]), false).is_err(), "a checkpoint has it");
+    }
+
+    #[test]
+    fn a_table_is_gone_or_there_as_a_whole() {
+        let mut oracle = Oracle::default();
+        let name = Key { table: CATALOG, index: 0 };
+        let (one, two) = (Key { table: 16, index: 1 }, Key { table: 16, index: 2 });
+        let table = Some(Value { id: oracle.fresh_value(0).id, len: 16 });
+        let durable = Outcome::Done { stamp: None, durable: true };
+        let create = |oracle: &mut Oracle, value| {
+            let began = oracle.begins();
+            oracle.asks(began, Vec::new(), BTreeMap::from([(name, value)]), false)
+        };
+        let made = create(&mut oracle, table);
+        oracle.ends(made, durable);
+        let values = commit(&mut oracle, &[(one, true), (two, true)], done(1, true));
+        let dropped = create(&mut oracle, None);
+        let whole = state(&[(name, table), (one, values[0]), (two, values[1])]);
+        assert!(oracle.judge(&whole, false).is_ok(), "the drop is in doubt");
+        assert!(oracle.judge(&state(&[]), false).is_ok(), "the drop is in doubt");
+        let half = state(&[(name, table), (one, values[0])]);
+        assert!(oracle.judge(&half, false).is_err(), "it is half gone");
+        oracle.ends(dropped, durable);
+        assert!(oracle.judge(&whole, false).is_err(), "it is back");
+        assert!(oracle.judge(&state(&[]), false).is_ok());
     }
 
     #[test]

@@ -89,8 +89,14 @@ impl Oracle {
             }
         }
         if record.serializable && !fits(&(own - 1)) {
+            let changed: Vec<_> = record
+                .reads
+                .iter()
+                .filter(|(key, value)| !self.is_at(*key, *value, own - 1, versions))
+                .map(|(key, value)| (key, value, self.base(*key), versions.get(key)))
+                .collect();
             return Err(format!(
-                "not serializable: what was read had changed by the commit of {record:?}"
+                "not serializable: what was read had changed: {changed:?} by the commit of {record:?}"
             ));
         }
         Ok(())

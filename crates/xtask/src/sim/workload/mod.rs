@@ -1,5 +1,6 @@
 //! What tasks do with a store, and what they tell the oracle.
 
+mod load;
 mod single;
 mod transaction;
 
@@ -9,16 +10,19 @@ use fastrand::Rng;
 use qpair_block::sim::TraceHash;
 use qpair_engine::Error;
 
+use super::catalog::Catalog;
 use super::oracle::Oracle;
 use super::scenario::Scenario;
 use super::world::Watch;
 
+pub(crate) use load::Load;
 pub(crate) use single::Single;
 pub(crate) use transaction::Transactions;
 
 /// What the tasks of a life share.
 pub(crate) struct Notes {
     pub(crate) oracle: Oracle,
+    pub(crate) catalog: Catalog,
     /// What was wrong, in the order in which it was noticed.
     pub(crate) wrong: Vec<String>,
     /// What the tasks saw, in the order in which they did.

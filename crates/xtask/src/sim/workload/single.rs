@@ -8,28 +8,39 @@ use super::TaskContext;
 use crate::sim::oracle::Outcome;
 use crate::sim::value::{Key, Value};
 
-/// A task that owns every key of a table whose number leaves `share` when divided by `shares`.
+/// A task that owns every key of a table whose number leaves `share` when divided by `shares`, or a block of keys.
 pub(crate) struct Single {
-    pub(crate) context: TaskContext,
-    pub(crate) table: u8,
-    pub(crate) share: u16,
-    pub(crate) shares: u16,
+    context: TaskContext,
+    table: u16,
+    share: u16,
+    shares: u16,
     /// What its keys may have: one value, or several after a change that failed.
     known: BTreeMap<Key, Vec<Option<Value>>>,
 }
 
 impl Single {
-    pub(crate) fn new(context: TaskContext, table: u8, share: u16, shares: u16) -> Self {
+    pub(crate) fn new(context: TaskContext, table: u16, share: u16, shares: u16) -> Self {
         Self { context, table, share, shares, known: BTreeMap::new() }
     }
 
+    /// How many keys the task owns, at most.
+    fn width(&self) -> u16 {
+        self.context.scenario.keys.div_ceil(self.shares).max(1)
+    }
+
     fn owns(&self, key: Key) -> bool {
-        key.index % self.shares == self.share
+        match self.context.scenario.blocks {
+            true => key.index / self.width() == self.share,
+            false => key.index % self.shares == self.share,
+        }
     }
 
     fn some_key(&mut self) -> Key {
-        let rounds = self.context.scenario.keys.div_ceil(self.shares).max(1);
-        let index = self.context.rng.u16(0..rounds) * self.shares + self.share;
+        let number = self.context.rng.u16(0..self.width());
+        let index = match self.context.scenario.blocks {
+            true => self.share * self.width() + number,
+            false => number * self.shares + self.share,
+        };
         Key { table: self.table, index }
     }
 
@@ -62,7 +73,8 @@ impl Single {
             match self.context.rng.u8(0..16) {
                 0..8 => self.put(&table, key).await,
                 8..10 => self.delete(&table, key).await,
-                10..14 => self.get(&table, key).await,
+                10..13 => self.get(&table, key).await,
+                13 => self.delete_range(&table, key).await,
                 14 => self.range(&table, key).await,
                 _ => yield_now().await,
             }
@@ -125,6 +137,52 @@ impl Single {
                 self.context.take_error("a change", &error);
                 // It may have happened all the same.
                 self.known(key).push(value);
+            }
+        }
+    }
+
+    /// Deletes some of the task's keys that lie beside each other.
+    async fn delete_range(&mut self, table: &TaskTable, from: Key) {
+        let most = from.index + 1 + self.context.rng.u16(0..40);
+        let owned = (from.index..most).take_while(|index| self.owns(Key { index: *index, ..from }));
+        let keys: Vec<Key> = owned.map(|index| Key { index, ..from }).collect();
+        let to = Key { index: from.index + keys.len() as u16, ..from };
+        let known: Vec<Vec<Option<Value>>> =
+            keys.iter().map(|key| self.known(*key).clone()).collect();
+        let least = known.iter().filter(|one_of| one_of.iter().all(Option::is_some)).count();
+        let most = known.iter().filter(|one_of| one_of.iter().any(Option::is_some)).count();
+        let record = {
+            let oracle = &mut self.context.notes().oracle;
+            let began = oracle.begins();
+            let there =
+                keys.iter().zip(&known).filter(|(_, one_of)| one_of.iter().any(Option::is_some));
+            let writes = there.map(|(key, _)| (*key, None)).collect();
+            oracle.asks(began, Vec::new(), writes, false)
+        };
+        let scenario = self.context.scenario.clone();
+        match table.delete_range(from.bytes()..to.bytes()).await {
+            Ok(deleted) => {
+                if !(least as u64..=most as u64).contains(&deleted) {
+                    self.context.wrong(format!(
+                        "{deleted} keys deleted from {from:?} to {to:?}, not {least} to {most}"
+                    ));
+                }
+                keys.iter().for_each(|key| *self.known(*key) = vec![None]);
+                let durable = scenario.is_durable(scenario.durability);
+                self.context.notes().oracle.ends(record, Outcome::Done { stamp: None, durable });
+            }
+            // One transaction: there are fewer than a thousand keys.
+            Err(error)
+                if error.kind() == ErrorKind::TooLarge
+                    && scenario.transaction_bytes_max.is_some()
+                    || error.kind() == ErrorKind::SnapshotLost
+                        && scenario.versions_bytes_max.is_some() =>
+            {
+                self.context.notes().oracle.ends(record, Outcome::Refused);
+            }
+            Err(error) => {
+                self.context.take_error("deleting a range", &error);
+                keys.iter().for_each(|key| self.known(*key).push(None));
             }
         }
     }

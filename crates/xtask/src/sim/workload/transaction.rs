@@ -21,8 +21,6 @@ type Values = BTreeMap<Key, Option<Value>>;
 pub(crate) struct Transactions {
     pub(crate) context: TaskContext,
     pub(crate) store: TaskStore,
-    /// The tables, with the numbers that keys have for them.
-    pub(crate) tables: Vec<(u8, Table)>,
 }
 
 /// What one transaction has seen and done.
@@ -41,17 +39,19 @@ impl View {
 }
 
 impl Transactions {
-    fn table(&self, key: Key) -> &Table {
-        let position = self.tables.iter().position(|(number, _)| *number == key.table);
-        &self.tables[position.unwrap_or(0)].1
+    /// The table of a key, and whether it was dropped.
+    fn table(&self, key: Key) -> Option<(Table, bool)> {
+        let catalog = &self.context.notes().catalog;
+        Some((catalog.handle(key.table)?, catalog.is_gone(key.table)))
     }
 
     fn some_key(&mut self) -> Key {
         let rng = &mut self.context.rng;
-        let table = self.tables[rng.usize(0..self.tables.len())].0;
         // Few keys that all want, and some that others seldom touch.
         let most = if rng.bool() { 8 } else { self.context.scenario.keys };
-        Key { table, index: rng.u16(0..most) }
+        let index = rng.u16(0..most);
+        let mut rng = rng.fork();
+        Key { table: self.context.notes().catalog.some_open(&mut rng), index }
     }
 
     fn some_value(&mut self) -> Value {
@@ -111,6 +111,7 @@ impl Transactions {
             ErrorKind::Conflict => true,
             ErrorKind::SnapshotLost => scenario.versions_bytes_max.is_some(),
             ErrorKind::TooLarge => scenario.transaction_bytes_max.is_some(),
+            ErrorKind::NotFound => self.context.notes().catalog.has_dropped(),
             _ => false,
         };
         if expected {
@@ -120,6 +121,14 @@ impl Transactions {
         }
     }
 
+    /// A table that is gone must have been refused.
+    fn refuses<T>(&self, gone: bool, doing: &str, outcome: Result<T>) -> Result<T> {
+        if gone && outcome.is_ok() {
+            self.context.wrong(format!("{doing} went on in a table that was dropped"));
+        }
+        outcome
+    }
+
     async fn snapshot(&mut self) {
         let began = self.context.notes().oracle.begins();
         let snapshot = match self.store.snapshot() {
@@ -127,8 +136,10 @@ impl Transactions {
             Err(error) => return self.error("a snapshot", &error),
         };
         let mut view = View::default();
-        for _ in 0..self.context.rng.u8(1..8) {
+        let most = if self.context.rng.u8(0..6) == 0 { 60 } else { 8 };
+        for _ in 0..self.context.rng.u8(1..most) {
             let key = self.some_key();
+            let Some((table, gone)) = self.table(key) else { break };
             let outcome = match self.context.rng.u8(0..6) {
                 0 => {
                     yield_now().await;
@@ -136,14 +147,16 @@ impl Transactions {
                 }
                 1 => {
                     let keys = self.some_range(key);
-                    match snapshot.range(self.table(key), bytes_of(key, &keys)) {
+                    let read = match snapshot.range(&table, bytes_of(key, &keys)) {
                         Ok(range) => self.range(&mut view, range, key, keys).await,
                         Err(error) => Err(error),
-                    }
+                    };
+                    self.refuses(gone, "a range of a snapshot", read)
                 }
                 _ => {
-                    let value = snapshot.get(self.table(key), &key.bytes()).await;
-                    value.map(|value| self.found(&mut view, key, value.as_deref()))
+                    let value = snapshot.get(&table, &key.bytes()).await;
+                    let read = value.map(|value| self.found(&mut view, key, value.as_deref()));
+                    self.refuses(gone, "a snapshot", read)
                 }
             };
             if let Err(error) = outcome {
@@ -229,7 +242,12 @@ impl Transactions {
             }
             Err(error) => {
                 self.error("a commit", &error);
-                let refused = [ErrorKind::Conflict, ErrorKind::TooLarge, ErrorKind::SnapshotLost];
+                let refused = [
+                    ErrorKind::Conflict,
+                    ErrorKind::TooLarge,
+                    ErrorKind::SnapshotLost,
+                    ErrorKind::NotFound,
+                ];
                 if refused.contains(&error.kind()) {
                     self.context.notes().oracle.ends(record, Outcome::Refused);
                 }
@@ -240,32 +258,49 @@ impl Transactions {
     /// One step of a transaction.
     async fn act(&mut self, transaction: &mut TaskTransaction, view: &mut View) -> Result<()> {
         let key = self.some_key();
+        let Some((table, gone)) = self.table(key) else { return Ok(()) };
+        let verb = self.context.rng.u8(0..24);
+        let outcome = self.act_on(transaction, view, verb, key, &table).await;
+        match verb {
+            0..21 => self.refuses(gone, "a transaction", outcome),
+            _ => outcome,
+        }
+    }
+
+    async fn act_on(
+        &mut self,
+        transaction: &mut TaskTransaction,
+        view: &mut View,
+        verb: u8,
+        key: Key,
+        table: &Table,
+    ) -> Result<()> {
         let bytes = key.bytes();
-        match self.context.rng.u8(0..24) {
+        match verb {
             0..6 => {
-                let value = transaction.get(self.table(key), &bytes).await?;
+                let value = transaction.get(table, &bytes).await?;
                 self.found(view, key, value.as_deref());
             }
             6..8 => {
-                let value = transaction.get_for_update(self.table(key), &bytes).await?;
+                let value = transaction.get_for_update(table, &bytes).await?;
                 self.found(view, key, value.as_deref());
             }
             8..14 => {
                 let value = self.some_value();
-                transaction.put(self.table(key), &bytes, &value.bytes()).await?;
+                transaction.put(table, &bytes, &value.bytes()).await?;
                 view.written.insert(key, Some(value));
             }
             14 => {
                 let value = self.some_value();
-                let inserted = transaction.insert(self.table(key), &bytes, &value.bytes()).await?;
+                let inserted = transaction.insert(table, &bytes, &value.bytes()).await?;
                 self.found_there(view, key, !inserted);
                 if inserted {
                     view.written.insert(key, Some(value));
                 }
             }
-            15 => self.compare_and_swap(transaction, view, key).await?,
+            15 => self.compare_and_swap(transaction, view, key, table).await?,
             16..18 => {
-                let there = transaction.delete(self.table(key), &bytes).await?;
+                let there = transaction.delete(table, &bytes).await?;
                 self.found_there(view, key, there);
                 if there {
                     view.written.insert(key, None);
@@ -273,10 +308,10 @@ impl Transactions {
             }
             18..20 => {
                 let keys = self.some_range(key);
-                let range = transaction.range(self.table(key), bytes_of(key, &keys))?;
+                let range = transaction.range(table, bytes_of(key, &keys))?;
                 self.range(view, range, key, keys).await?;
             }
-            20 => self.delete_range(transaction, view, key).await?,
+            20 => self.delete_range(transaction, view, key, table).await?,
             21 => {
                 let savepoint = transaction.savepoint();
                 view.savepoints.push((savepoint, view.written.clone()));
@@ -288,7 +323,7 @@ impl Transactions {
                 transaction.rollback_to(savepoint)?;
                 view.written.clone_from(written);
             }
-            22 => transaction.lock(self.table(key), &bytes).await?,
+            22 => transaction.lock(table, &bytes).await?,
             _ => yield_now().await,
         }
         Ok(())
@@ -299,6 +334,7 @@ impl Transactions {
         transaction: &mut TaskTransaction,
         view: &mut View,
         key: Key,
+        table: &Table,
     ) -> Result<()> {
         let known = view.known(key);
         let other = self.some_value();
@@ -306,12 +342,7 @@ impl Transactions {
         let new = (self.context.rng.u8(0..4) != 0).then(|| self.some_value());
         let (old_bytes, new_bytes) = (expected.map(Value::bytes), new.map(Value::bytes));
         let swapped = transaction
-            .compare_and_swap(
-                self.table(key),
-                &key.bytes(),
-                old_bytes.as_deref(),
-                new_bytes.as_deref(),
-            )
+            .compare_and_swap(table, &key.bytes(), old_bytes.as_deref(), new_bytes.as_deref())
             .await?;
         if known.is_some_and(|known| (known == expected) != swapped) {
             self.context.wrong(format!("{key:?}: swapped {swapped}, {known:?} for {expected:?}"));
@@ -333,12 +364,13 @@ impl Transactions {
         transaction: &mut TaskTransaction,
         view: &mut View,
         from: Key,
+        table: &Table,
     ) -> Result<()> {
         // What is seen first is what is deleted.
         let keys = self.some_range(from);
-        let range = transaction.range(self.table(from), bytes_of(from, &keys))?;
+        let range = transaction.range(table, bytes_of(from, &keys))?;
         self.range(view, range, from, keys.clone()).await?;
-        let deleted = transaction.delete_range(self.table(from), bytes_of(from, &keys)).await?;
+        let deleted = transaction.delete_range(table, bytes_of(from, &keys)).await?;
         let there: Vec<Key> = keys
             .map(|index| Key { index, ..from })
             .filter(|key| view.known(*key).flatten().is_some())

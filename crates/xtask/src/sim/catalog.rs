@@ -1,0 +1,177 @@
+//! The tables of a simulated store: four that are always there, and some that come and go.
+//!
+//! - The four have the numbers 0 to 3. Each table that is made beside them has a number that no table had before it, under
+//!   one of a few names.
+//! - For the oracle, a name is a key of the table [`CATALOG`]; its value says the number of the table that has the name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qpair_engine::Table;
+
+use super::value::{Key, Value};
+
+/// Tables that are always there: first those for changes by themselves, then those for transactions.
+pub(crate) const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
+/// How many are for changes by themselves.
+pub(crate) const SINGLES: usize = 2;
+
+/// The first number of a table that comes and goes.
+pub(crate) const TEMPORARY: u16 = 16;
+/// The table of names.
+pub(crate) const CATALOG: u16 = u16::MAX;
+/// Names for tables that come and go.
+pub(crate) const SLOTS: u16 = 3;
+
+/// The name of tables in a slot.
+pub(crate) fn name_of(slot: u16) -> String {
+    format!("temporary-{slot}")
+}
+
+/// The oracle's key for a name.
+pub(crate) fn key_of(slot: u16) -> Key {
+    Key { table: CATALOG, index: slot }
+}
+
+/// What is known of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Slot {
+    #[default]
+    Free,
+    Taken(u16),
+    /// The last change of it failed.
+    Doubt,
+}
+
+/// The tables in a life of the store.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    pub(crate) slots: [Slot; SLOTS as usize],
+    /// The number given last.
+    last: u16,
+    /// The values of the names' keys, by the table's number.
+    values: BTreeMap<u16, Value>,
+    /// The store's own names for trees, by which an empty table is known again.
+    trees: BTreeMap<String, u16>,
+    /// The table whose making is in doubt, by slot.
+    doubtful: BTreeMap<u16, u16>,
+    /// Handles, also of tables that were dropped.
+    handles: BTreeMap<u16, Table>,
+    /// Tables for transactions.
+    open: Vec<u16>,
+    /// Tables whose drop was asked for.
+    dropping: BTreeSet<u16>,
+    /// Tables whose drop was acknowledged.
+    dropped: BTreeSet<u16>,
+}
+
+impl Catalog {
+    /// Begins a life: the handles of the one before are of no use.
+    pub(crate) fn begin_life(&mut self, tables: &[Table]) {
+        self.dropping.clear();
+        self.dropped.clear();
+        self.handles = (0..).zip(tables.iter().cloned()).collect();
+        self.open = (SINGLES as u16..TABLES.len() as u16).collect();
+    }
+
+    /// A number for a table to be made in a slot, and the value of its name; it is in doubt at first.
+    pub(crate) fn begin_table(&mut self, slot: u16, id: u64) -> (u16, Value) {
+        self.last = self.last.max(TEMPORARY - 1) + 1;
+        let value = Value { id, len: self.last.into() };
+        self.values.insert(self.last, value);
+        self.doubtful.insert(slot, self.last);
+        self.slots[usize::from(slot)] = Slot::Doubt;
+        (self.last, value)
+    }
+
+    /// The table was made, or found.
+    pub(crate) fn has_table(&mut self, slot: u16, number: u16, table: Table) {
+        self.trees.insert(tree_of(&table), number);
+        self.doubtful.remove(&slot);
+        self.handles.insert(number, table);
+        self.slots[usize::from(slot)] = Slot::Taken(number);
+    }
+
+    /// Lets transactions use a table.
+    pub(crate) fn open(&mut self, number: u16) {
+        self.open.push(number);
+    }
+
+    /// The table in a slot is about to be dropped; its number.
+    pub(crate) fn begin_drop(&mut self, slot: u16) -> Option<u16> {
+        let Slot::Taken(number) = self.slots[usize::from(slot)] else { return None };
+        self.dropping.insert(number);
+        self.slots[usize::from(slot)] = Slot::Doubt;
+        Some(number)
+    }
+
+    /// The table was dropped.
+    pub(crate) fn is_dropped(&mut self, slot: u16, number: u16) {
+        self.slots[usize::from(slot)] = Slot::Free;
+        self.dropped.insert(number);
+    }
+
+    /// A table for transactions; seldom one that was dropped.
+    pub(crate) fn some_open(&self, rng: &mut fastrand::Rng) -> u16 {
+        let number = self.open[rng.usize(0..self.open.len())];
+        match self.dropped.contains(&number) && rng.u8(0..4) != 0 {
+            true => SINGLES as u16,
+            false => number,
+        }
+    }
+
+    pub(crate) fn handle(&self, number: u16) -> Option<Table> {
+        self.handles.get(&number).cloned()
+    }
+
+    /// Whether a table's drop was asked for.
+    pub(crate) fn may_be_gone(&self, number: u16) -> bool {
+        self.dropping.contains(&number)
+    }
+
+    /// Whether the drop of any was asked for in this life.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.dropping.is_empty()
+    }
+
+    /// Whether a table's drop was acknowledged.
+    pub(crate) fn is_gone(&self, number: u16) -> bool {
+        self.dropped.contains(&number)
+    }
+
+    /// Which table was found under a name, with this one of its keys, if it has any.
+    pub(crate) fn identify(&self, slot: u16, table: &Table, first: Option<Key>) -> Option<u16> {
+        match first {
+            Some(key) => Some(key.table).filter(|number| self.values.contains_key(number)),
+            None => {
+                let doubtful = self.doubtful.get(&slot);
+                self.trees.get(&tree_of(table)).or(doubtful).copied()
+            }
+        }
+    }
+
+    /// The value of the name of a table.
+    pub(crate) fn value(&self, number: u16) -> Option<Value> {
+        self.values.get(&number).copied()
+    }
+
+    /// Goes on from the tables that were found, by slot.
+    pub(crate) fn recovered(&mut self, found: &BTreeMap<u16, (u16, Table)>) {
+        self.trees.clear();
+        self.doubtful.clear();
+        self.slots = Default::default();
+        for (slot, (number, table)) in found {
+            self.has_table(*slot, *number, table.clone());
+            self.open.push(*number);
+        }
+    }
+
+    /// Lets go of the store.
+    pub(crate) fn end_life(&mut self) {
+        self.handles.clear();
+    }
+}
+
+/// What the store calls the tree of a table.
+fn tree_of(table: &Table) -> String {
+    format!("{table:?}")
+}

@@ -1,0 +1,121 @@
+//! What is done to a store beside its tasks, by a thread that is no worker: the tasks go on meanwhile.
+//!
+//! Tables are made and dropped, also while transactions use them and while they are loaded; checkpoints are asked for.
+
+use std::collections::BTreeMap;
+
+use qpair_engine::{Error, JoinHandle, Store};
+
+use super::catalog::{SLOTS, Slot, key_of, name_of};
+use super::lives::{Cut, Run};
+use super::oracle::Outcome;
+use super::workload::Load;
+
+/// How the errands of a life go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Errands {
+    /// The store, or its devices, failed: there are no more.
+    over: bool,
+}
+
+impl Run {
+    /// Does something that no task does.
+    pub(super) fn errand(
+        &mut self,
+        store: &Store,
+        tasks: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), Cut> {
+        if self.errands.over {
+            return Ok(());
+        }
+        self.counts.errands += 1;
+        let slot = self.rng.u16(0..SLOTS);
+        let state = self.notes(|notes| notes.catalog.slots[usize::from(slot)]);
+        match (self.rng.u8(0..4), state) {
+            (0, _) => self.ask_for_checkpoint(store),
+            (_, Slot::Free) => self.make_table(store, slot, tasks),
+            (1, Slot::Taken(_)) => self.drop_table(store, slot),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in an error of an errand: tasks may go on.
+    fn errand_failed(&mut self, doing: &str, error: &Error) -> Result<(), Cut> {
+        self.say(format!("{doing}: {error}"));
+        match self.judge_error(doing, error) {
+            Cut::Excused(_) => {
+                self.errands.over = error.kind() != qpair_engine::ErrorKind::NoSpace;
+                Ok(())
+            }
+            wrong => Err(wrong),
+        }
+    }
+
+    fn ask_for_checkpoint(&mut self, store: &Store) -> Result<(), Cut> {
+        let asked = self.notes(|notes| notes.oracle.begins());
+        match store.checkpoint() {
+            Ok(()) => {
+                self.say("a checkpoint");
+                self.notes(|notes| notes.oracle.settles(asked));
+                Ok(())
+            }
+            Err(error) => self.errand_failed("a checkpoint", &error),
+        }
+    }
+
+    /// Makes a table, for transactions or to be loaded.
+    fn make_table(
+        &mut self,
+        store: &Store,
+        slot: u16,
+        tasks: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), Cut> {
+        let (record, number) = self.notes(|notes| {
+            let id = notes.oracle.fresh_value(0).id;
+            let (number, value) = notes.catalog.begin_table(slot, id);
+            let began = notes.oracle.begins();
+            let writes = BTreeMap::from([(key_of(slot), Some(value))]);
+            (notes.oracle.asks(began, Vec::new(), writes, false), number)
+        });
+        let table = match store.table(&name_of(slot)) {
+            Ok(table) => table,
+            Err(error) => return self.errand_failed("making a table", &error),
+        };
+        let durable = self.scenario.log;
+        let loads = self.rng.bool();
+        self.notes(|notes| {
+            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.catalog.has_table(slot, number, table.clone());
+            if !loads {
+                notes.catalog.open(number);
+            }
+        });
+        self.say(format!("made table {number}{}", if loads { ", to be loaded" } else { "" }));
+        if loads {
+            let load = Load { context: self.context(0), number };
+            let table = table.task();
+            tasks.push(store.spawn(move || load.run(table)));
+        }
+        Ok(())
+    }
+
+    fn drop_table(&mut self, store: &Store, slot: u16) -> Result<(), Cut> {
+        let begun = self.notes(|notes| {
+            let number = notes.catalog.begin_drop(slot)?;
+            let began = notes.oracle.begins();
+            let writes = BTreeMap::from([(key_of(slot), None)]);
+            Some((notes.oracle.asks(began, Vec::new(), writes, false), number))
+        });
+        let Some((record, number)) = begun else { return Ok(()) };
+        if let Err(error) = store.drop_table(&name_of(slot)) {
+            return self.errand_failed("dropping a table", &error);
+        }
+        let durable = self.scenario.log;
+        self.notes(|notes| {
+            notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
+            notes.catalog.is_dropped(slot, number);
+        });
+        self.say(format!("dropped table {number}"));
+        Ok(())
+    }
+}
