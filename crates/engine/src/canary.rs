@@ -14,16 +14,25 @@ pub enum Canary {
     LostUpdate,
     /// A serializable transaction does not look whether what it has read is as it was.
     UncheckedReads,
+    /// The records of a dropped table are removed before the drop is in the log.
+    EmptyBeforeDrop,
+    /// A sorted load is acknowledged without the checkpoint that has it.
+    LoadWithoutCheckpoint,
+    /// A backup is of the last checkpoint, without a new one.
+    BackupWithoutCheckpoint,
 }
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
         Self::LostUpdate,
         Self::UncheckedReads,
+        Self::EmptyBeforeDrop,
+        Self::LoadWithoutCheckpoint,
+        Self::BackupWithoutCheckpoint,
     ];
 
     /// Its name on the command line.
@@ -35,6 +44,9 @@ impl Canary {
             Self::ReuseBeforeRecord => "reuse-before-record",
             Self::LostUpdate => "lost-update",
             Self::UncheckedReads => "unchecked-reads",
+            Self::EmptyBeforeDrop => "empty-before-drop",
+            Self::LoadWithoutCheckpoint => "load-without-checkpoint",
+            Self::BackupWithoutCheckpoint => "backup-without-checkpoint",
         }
     }
 }

@@ -104,7 +104,8 @@ fn tables_that_are_made_and_dropped() {
         let store = Store::open(vec![device.clone()], &small(false)).unwrap();
         assert_eq!(store.table_names().unwrap().len(), 10);
         assert_eq!(content(&store, "t15").len(), 100);
-        // What was dropped becomes free in the background.
+        // What was dropped becomes free in the background, once the store may be changed.
+        store.checkpoint().unwrap();
         while store.tables_being_dropped() > 0 {
             std::thread::yield_now();
         }

@@ -105,3 +105,43 @@ fn write_skew_is_for_snapshots_only() {
         assert_eq!(second.commit().is_ok(), both);
     }
 }
+
+#[test]
+fn a_table_dropped_under_a_transaction() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let (gone, other) = (store.table("gone").unwrap(), store.table("other").unwrap());
+    for index in 0..200u8 {
+        gone.put(&[index], &[index; 900]).unwrap();
+    }
+    let snapshot = store.snapshot().unwrap();
+    let (mut writer, mut reader) = (
+        store.begin(),
+        store.begin_with(&TransactionOptions {
+            isolation: Isolation::Serializable,
+            ..TransactionOptions::default()
+        }),
+    );
+    writer.put(&gone, &[1], b"new").unwrap();
+    writer.put(&other, b"x", b"new").unwrap();
+    assert!(reader.get(&gone, &[2]).unwrap().is_some());
+    reader.put(&other, b"y", b"new").unwrap();
+    let mut range = gone.range::<[u8], _>(..).unwrap();
+    assert!(range.next().unwrap().is_ok());
+    store.drop_table("gone").unwrap();
+    // Nothing half empty is read, and nothing goes where nobody finds it.
+    let kind = |outcome: qpair_engine::Result<Option<Vec<u8>>>| outcome.unwrap_err().kind();
+    assert_eq!(kind(gone.get(&[3])), ErrorKind::NotFound);
+    assert_eq!(kind(snapshot.get(&gone, &[3])), ErrorKind::NotFound);
+    assert_eq!(kind(writer.get(&gone, &[1])), ErrorKind::NotFound);
+    let end = range.find_map(Result::err).map(|error| error.kind());
+    assert_eq!(end, Some(ErrorKind::NotFound));
+    let refused = snapshot.range::<[u8], _>(&gone, ..).err().map(|error| error.kind());
+    assert_eq!(refused, Some(ErrorKind::NotFound));
+    assert_eq!(writer.commit().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(reader.commit().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(other.range::<[u8], _>(..).unwrap().count(), 0);
+    drop((snapshot, gone, other));
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}

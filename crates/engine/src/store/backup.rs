@@ -16,6 +16,7 @@ use std::sync::{Arc, PoisonError};
 use qpair_block::BlockDevice;
 
 use super::{Store, StoreInner, StoreOptions, labels, open};
+use crate::canary::Canary;
 use crate::checkpoint::{Image, Record, checkpoint, image_bytes_per_page, read_image};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, checksum, field};
@@ -128,7 +129,7 @@ impl StoreInner {
         }
         let (shared, changed) = (self.shared.clone(), self.shared.is_marked_open());
         self.block_on(move || async move {
-            if changed {
+            if changed && !shared.has_canary(Canary::BackupWithoutCheckpoint) {
                 checkpoint(&shared, false).await?;
             }
             // No checkpoint comes between the image and its record.

@@ -10,6 +10,7 @@ use qpair_block::{Arena, Buffer, Request};
 
 use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
+use crate::canary::Canary;
 use crate::checkpoint::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
@@ -292,6 +293,9 @@ impl BulkLoader {
     /// it was, unless it was the checkpoint that failed: then the records are there, and a crash may take them.
     pub async fn finish(mut self) -> Result<u64> {
         match self.complete().await {
+            Ok(()) if self.inner.shared.has_canary(Canary::LoadWithoutCheckpoint) => {
+                Ok(self.records)
+            }
             Ok(()) => {
                 let shared = self.inner.shared.clone();
                 let before = shared.checkpoints.completed.load(Ordering::Relaxed);

@@ -7,6 +7,7 @@ use qpair_block::Request;
 use qpair_memory::Blocked;
 
 use super::{Store, StoreInner, Table, make_room, merge_sparse};
+use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
@@ -15,7 +16,7 @@ use crate::pool::state;
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
 use crate::task::{
-    Context, Descent, Need, Operation as Step, Worker, current, latch_free, run, verify,
+    Context, Descent, JoinHandle, Need, Operation as Step, Worker, current, latch_free, run, verify,
 };
 use crate::tree::{Batch, Change, Direction, Prepare, Put, PutOutcome, Remove, Scan, Tree};
 
@@ -89,6 +90,9 @@ impl Store {
         if !tables.iter().any(|(of, known)| of == name && known.id == tree.id) {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
         }
+        if self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
+            self.inner.reclaim(tree, None);
+        }
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
             let guard = inner.begin_commit().await?;
@@ -103,11 +107,14 @@ impl Store {
         }
         outcome?;
         drop(tables);
-        self.inner.reclaim(tree);
+        if !self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
+            self.inner.reclaim(tree, None);
+        }
         Ok(())
     }
 
-    /// Tables that were dropped and whose pages are not all free yet.
+    /// Tables that were dropped and whose pages are not all free yet. If they were dropped before the store was opened, that
+    /// goes on with the first change.
     #[must_use]
     pub fn tables_being_dropped(&self) -> usize {
         self.inner.shared.dropping()
@@ -222,12 +229,17 @@ impl StoreInner {
         }
     }
 
-    /// Frees the pages of a tree that no name leads to any more, as a task.
-    pub(super) fn reclaim(self: &Arc<Self>, tree: Tree) {
+    /// Frees the pages of a tree that no name leads to any more, as a task, which begins when `when` is there.
+    pub(super) fn reclaim(self: &Arc<Self>, tree: Tree, when: Option<JoinHandle<()>>) {
         let weak = Arc::downgrade(self);
         let shared = self.shared.clone();
         shared.note_dropping(tree.id, true);
         drop(self.spawn_on(0, move || async move {
+            if let Some(when) = when
+                && when.await.is_err()
+            {
+                return;
+            }
             // If it fails, the tree is found again when the store is opened.
             let _ = empty(&weak, &shared, tree).await;
         }));

@@ -49,6 +49,8 @@ impl Drop for StoreInner {
             shared: self.shared.clone(),
             members: std::mem::take(&mut self.members),
             label: Mutex::new(label),
+            labels_in_doubt: self.labels_in_doubt,
+            first_change: Mutex::default(),
             catalog: self.catalog.clone(),
             image_fault: self.image_fault.clone(),
             tables: Mutex::default(),

@@ -42,7 +42,7 @@ use qpair_block::{BlockDevice, ChannelStatistics};
 use crate::checkpoint::{GateGuard, checkpoint, on_every_worker, relieve};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::task::{Alone, JoinHandle, Step, current, promise, stepped};
+use crate::task::{Alone, JoinHandle, Promise, Step, current, promise, stepped};
 use crate::tree::Tree;
 use superblock::{StoreState, Superblock};
 
@@ -63,6 +63,8 @@ pub(crate) struct StoreInner {
     label: Mutex<Superblock>,
     /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
     labels_in_doubt: bool,
+    /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
+    first_change: Mutex<Vec<Promise<()>>>,
     /// The catalog, or what is wrong with it; only a store opened for reading goes on without.
     catalog: OnceLock<Result<Tree>>,
     /// Why the last checkpoint's image is not known; likewise.
@@ -250,6 +252,9 @@ impl StoreInner {
         self.shared.generation.store(next.generation, Ordering::Release);
         *label = next;
         self.shared.mark_open();
+        let waiting =
+            std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(|promise| promise.fill(Ok(())));
         Ok(())
     }
 }

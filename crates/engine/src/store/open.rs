@@ -365,6 +365,7 @@ fn start(
         members,
         label: Mutex::new(label),
         labels_in_doubt: false,
+        first_change: Mutex::default(),
         catalog: OnceLock::new(),
         image_fault: OnceLock::new(),
         tables: Mutex::default(),

@@ -14,7 +14,7 @@ mod worker;
 
 pub(crate) use alone::{Alone, AloneGuard};
 pub use handle::JoinHandle;
-pub(crate) use handle::promise;
+pub(crate) use handle::{Promise, promise};
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, check_here, run, run_as, run_at_once, run_inline,
 };

@@ -271,6 +271,16 @@ impl Crew {
             }
         }
         members.iter_mut().for_each(|member| member.idle = false);
+        drop(members);
+        self.wake_others();
         Step::Progress
+    }
+
+    /// The clock has jumped, perhaps to what another store of this thread waits for.
+    fn wake_others(&self) {
+        let crews = CREWS.with(|crews| crews.borrow().clone());
+        for crew in crews.iter().filter(|crew| !std::ptr::eq(&***crew, self)) {
+            crew.members.borrow_mut().iter_mut().for_each(|member| member.idle = false);
+        }
     }
 }

@@ -31,16 +31,17 @@ impl Run {
         self.counts.errands += 1;
         let slot = self.rng.u16(0..SLOTS);
         let state = self.notes(|notes| notes.catalog.slots[usize::from(slot)]);
-        match (self.rng.u8(0..4), state) {
-            (0, _) => self.ask_for_checkpoint(store),
+        match (self.rng.u8(0..20), state) {
+            (0..4, _) => self.ask_for_checkpoint(store),
+            (4..6, _) => self.back_up(store),
             (_, Slot::Free) => self.make_table(store, slot, tasks),
-            (1, Slot::Taken(_)) => self.drop_table(store, slot),
+            (6..11, Slot::Taken(_)) => self.drop_table(store, slot),
             _ => Ok(()),
         }
     }
 
     /// Takes in an error of an errand: tasks may go on.
-    fn errand_failed(&mut self, doing: &str, error: &Error) -> Result<(), Cut> {
+    pub(super) fn errand_failed(&mut self, doing: &str, error: &Error) -> Result<(), Cut> {
         self.say(format!("{doing}: {error}"));
         match self.judge_error(doing, error) {
             Cut::Excused(_) => {

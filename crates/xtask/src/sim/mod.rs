@@ -3,6 +3,7 @@
 //!
 //! A run follows from its seed alone: the same seed does the same, to the byte.
 
+mod backups;
 mod catalog;
 mod errands;
 mod lives;

@@ -19,6 +19,7 @@ pub(crate) struct Counts {
     pub(crate) commits: u64,
     pub(crate) operations: u64,
     pub(crate) errands: u64,
+    pub(crate) backups: u64,
 }
 
 impl AddAssign for Counts {
@@ -35,6 +36,7 @@ impl AddAssign for Counts {
         self.commits += other.commits;
         self.operations += other.operations;
         self.errands += other.errands;
+        self.backups += other.backups;
     }
 }
 
@@ -60,6 +62,7 @@ impl fmt::Display for Summary {
             commits,
             operations,
             errands,
+            backups,
         } = self.counts;
         let Self { failures, took, .. } = self;
         writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
@@ -71,6 +74,9 @@ impl fmt::Display for Summary {
             writeln!(f, "  {full_opens} opens refused for want of room on a full device")?;
         }
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
-        write!(f, "  {operations} operations, {commits} commits, {errands} errands")
+        write!(
+            f,
+            "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
+        )
     }
 }

@@ -48,6 +48,27 @@ impl World {
         Ok(())
     }
 
+    /// Another device, an empty one, on the same clock.
+    pub(crate) fn another(&mut self) -> Result<Self, String> {
+        let scenario = Scenario { members: 1, size_bytes_max: 256 << 20, ..self.scenario.clone() };
+        let mut rng = self.rng.fork();
+        let mut other = Self {
+            power: SimPower::new(&self.clock),
+            clock: self.clock.clone(),
+            devices: Vec::new(),
+            rng: rng.fork(),
+            trace: TraceHash::default(),
+            scenario,
+        };
+        other.replace()?;
+        Ok(other)
+    }
+
+    /// Requests that ended with an error.
+    pub(crate) fn errors(&self) -> u64 {
+        self.devices.iter().map(SimDevice::errors).sum()
+    }
+
     /// Power comes back, if it was cut: the devices have what survived.
     pub(crate) fn power_on(&mut self) -> Result<(), String> {
         self.take_trace();
@@ -70,7 +91,7 @@ impl World {
         Watch {
             devices: self.devices.clone(),
             power: self.power.clone(),
-            errors: self.devices.iter().map(SimDevice::errors).sum(),
+            errors: self.errors(),
             is_small: self.scenario.is_small(),
         }
     }

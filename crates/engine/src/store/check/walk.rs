@@ -343,9 +343,7 @@ impl<'a> Walk<'a> {
 
     /// What is left once all that can be reached was: free pages and lost ones.
     fn finish(&mut self) {
-        // Not what is in use now: the pages of a dropped table may be on their way back.
-        let (hold, mut attached) = self.inner.shared.space.hold();
-        self.inner.shared.space.release(hold);
+        let mut attached = self.inner.shared.space.attached();
         let record = self.inner.shared.record();
         record.runs().for_each(|(first, pages)| attached.change(first, pages, true));
         let mut unknown = 0;

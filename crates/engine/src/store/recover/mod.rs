@@ -7,7 +7,7 @@ mod scan;
 mod stages;
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
 use super::labels::Generations;
@@ -16,7 +16,7 @@ use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogMerge;
 use crate::shared::{Recovered, Root, Shared};
-use crate::task::run;
+use crate::task::{promise, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
 use redo::{Lanes, kept_bytes_max};
@@ -210,7 +210,7 @@ impl StoreInner {
         }
     }
 
-    /// Goes on with the dropping of tables that a crash or a close interrupted.
+    /// Goes on with the dropping of tables that a crash or a close interrupted, from the first change on.
     fn reclaim_dropped(self: &Arc<Self>) -> Result<()> {
         let catalog = Table::new(self.clone(), self.catalog()?);
         let mut doomed: Vec<u32> =
@@ -224,7 +224,14 @@ impl StoreInner {
         }
         for id in doomed {
             let tree = self.open_tree(id)?;
-            self.reclaim(tree);
+            let (changed, first_change) = promise();
+            match self.shared.is_marked_open() {
+                true => changed.fill(Ok(())),
+                false => {
+                    self.first_change.lock().unwrap_or_else(PoisonError::into_inner).push(changed);
+                }
+            }
+            self.reclaim(tree, Some(first_change));
         }
         Ok(())
     }

@@ -23,8 +23,9 @@ pub(crate) struct Backup {
 impl Backup {
     fn must_have(&self, record: &Record) -> bool {
         match record.outcome {
-            Outcome::Done { stamp: Some(stamp), .. } => stamp <= self.stamp,
-            Outcome::Done { stamp: None, .. } => record.ended < self.asked,
+            Outcome::Done { stamp, .. } => {
+                stamp.is_some_and(|stamp| stamp <= self.stamp) || record.ended < self.asked
+            }
             _ => false,
         }
     }
@@ -53,7 +54,7 @@ impl Oracle {
                 .filter(|(_, record)| backup.cannot_have(record))
                 .map(|(number, _)| number)
                 .collect();
-            let terms = Terms { happened, excluded, ..Terms::default() };
+            let terms = Terms { happened, excluded };
             self.judge_on(&backup.found, terms)
                 .map_err(|why| format!("a backup of commit {}: {why}", backup.stamp))?;
         }

@@ -75,8 +75,6 @@ pub(crate) struct Oracle {
     events: u64,
     values: u64,
     backups: Vec<Backup>,
-    /// Where each value was written that was not refused, in all lives.
-    ever: BTreeMap<u64, Key>,
 }
 
 impl Oracle {
@@ -107,7 +105,6 @@ impl Oracle {
         let asked = self.event();
         let number = self.records.len();
         self.written.extend(writes.values().flatten().map(|value| (value.id, number)));
-        self.ever.extend(writes.iter().filter_map(|(key, value)| Some(((*value)?.id, *key))));
         let (outcome, ended) = (Outcome::Doubt, u64::MAX);
         self.records.push(Record { began, asked, ended, reads, writes, serializable, outcome });
         RecordId(self.records.len() - 1)
@@ -118,11 +115,6 @@ impl Oracle {
         let ended = self.event();
         let record = &mut self.records[record.0];
         (record.ended, record.outcome) = (ended, outcome);
-        if outcome == Outcome::Refused {
-            record.writes.values().flatten().for_each(|value| {
-                self.ever.remove(&value.id);
-            });
-        }
     }
 
     /// Notes that an acknowledged commit is durable by now.
@@ -163,11 +155,6 @@ impl Oracle {
         self.records.clear();
         self.written.clear();
         self.backups.clear();
-    }
-
-    /// Whether a key may have had this value at any time.
-    pub(crate) fn was_ever(&self, key: Key, value: Value) -> bool {
-        self.ever.get(&value.id) == Some(&key)
     }
 
     /// Who wrote a value to a key.

@@ -46,8 +46,6 @@ pub(super) struct Terms {
     pub(super) happened: Happened,
     /// These cannot have happened.
     pub(super) excluded: BTreeSet<usize>,
-    /// These keys could not be read.
-    pub(super) unknown: BTreeSet<Key>,
 }
 
 impl Oracle {
@@ -163,7 +161,7 @@ impl Oracle {
         for key in keys {
             let gone =
                 (TEMPORARY..CATALOG).contains(&key.table) && !there.contains(&u32::from(key.table));
-            if gone || terms.unknown.contains(&key) {
+            if gone {
                 continue;
             }
             let value = found.get(&key).copied();
