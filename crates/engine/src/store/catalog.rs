@@ -18,7 +18,9 @@ use crate::space::Purpose;
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Worker, current, latch_free, run, verify,
 };
-use crate::tree::{Batch, Change, Direction, Prepare, Put, PutOutcome, Remove, Scan, Tree};
+use crate::tree::{
+    Batch, Change, Direction, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
+};
 
 /// Longest table name, bytes.
 const TABLE_NAME_LEN_MAX: usize = 128;
@@ -263,8 +265,10 @@ const EMPTY_BATCH: usize = 256;
 
 /// Removes all records of a dropped tree, and then its root.
 async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Result<()> {
-    let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+    let (mut from, to) = (Bound::Unbounded, Bound::Unbounded);
     let mut batch = Batch::default();
+    // Whether pages went since the first leaf was looked at last.
+    let mut fewer = false;
     {
         // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
         let _alone = shared.checkpointing.enter().await;
@@ -275,9 +279,26 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
         let Some(inner) = weak.upgrade() else { return Ok(()) };
         let _inside = shared.gate.enter().await?;
         run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
-        if batch.len() == 0 && batch.next.is_none() {
-            return run(shared, DropRoot { tree, descent: Descent::default() }).await;
+        if batch.len() == 0 {
+            if merge_levels(shared, tree, &from).await? {
+                fewer = true;
+                continue;
+            }
+            // An empty leaf stays while its neighbour is full, since what their keys share is less. Once that one is empty too it goes.
+            match (batch.next.take(), &from) {
+                (Some(next), _) => from = next,
+                (None, Bound::Unbounded) => {
+                    return run(shared, DropRoot { tree, descent: Descent::default() }).await;
+                }
+                (None, _) if !std::mem::take(&mut fewer) => {
+                    let what = format!("tree {} has empty pages that cannot be merged", tree.id);
+                    return Err(Error::new(ErrorKind::Corrupt, what));
+                }
+                (None, _) => from = Bound::Unbounded,
+            }
+            continue;
         }
+        fewer = true;
         let change = Change { stamp: shared.tx.clock.stable(), row: None };
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
@@ -288,6 +309,22 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
         }
         drop(inner);
     }
+}
+
+/// Merges the page at each level that covers the beginning of a range with a neighbour, where that can be; whether any was.
+async fn merge_levels(shared: &Shared, tree: Tree, from: &Bound<Vec<u8>>) -> Result<bool> {
+    /// More levels than a tree has.
+    const LEVELS: u8 = 32;
+    let key = match from {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => key.clone(),
+        Bound::Excluded(key) => [key, &[0][..]].concat(),
+    };
+    let mut merged = false;
+    for level in 0..LEVELS {
+        merged |= run(shared, Merge::new(tree, &key, level)).await? != Merged::Nothing;
+    }
+    Ok(merged)
 }
 
 /// Forgets an empty tree. Its frame stays pinned, since somebody may have a handle of it.
