@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
 use super::labels::Generations;
+use super::superblock::StoreState;
 use super::{StoreInner, StoreOptions, Table};
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
@@ -88,6 +89,12 @@ impl StoreInner {
         }
         let _ = self.catalog.set(catalog);
         if !self.shared.read_only {
+            if self.is_marked_open_on_device() {
+                // The record may be in a cache only, if a flush failed before the crash. What is written from here on is no longer
+                // kept from what the record before it needs.
+                let shared = self.shared.clone();
+                self.block_on(move || async move { record.write(&shared).await })?;
+            }
             if !record.closed {
                 self.shared.space.set_urgent(true);
                 self.recover(record, logs, options, room)?;
@@ -96,6 +103,11 @@ impl StoreInner {
             self.reclaim_dropped()?;
         }
         Ok(())
+    }
+
+    /// Whether the labels say that the store was not closed.
+    fn is_marked_open_on_device(&self) -> bool {
+        self.label.lock().unwrap_or_else(PoisonError::into_inner).state == StoreState::Open
     }
 
     /// Does again what the logs have behind the checkpoint, and makes the next one.
