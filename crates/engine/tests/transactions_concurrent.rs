@@ -12,8 +12,8 @@ use std::task::Poll;
 
 use common::{assert_sound, options, ram};
 use qpair_engine::{
-    ErrorKind, Store, StoreOptions, Table, TaskStore, TransactionOptions, TransactionState,
-    yield_now,
+    ErrorKind, Isolation, Store, StoreOptions, Table, TaskStore, TransactionOptions,
+    TransactionState, yield_now,
 };
 
 const PAGE: usize = 512;
@@ -345,4 +345,51 @@ fn a_close_tells_those_who_wait_for_locks() {
     assert_eq!(forgotten.commit().unwrap_err().kind(), ErrorKind::Closed);
     drop((table, store));
     assert_sound(&[device], PAGE);
+}
+
+#[test]
+fn a_transaction_that_begins_with_a_range_sees_one_point_only() {
+    let store = Store::open(vec![ram()], &options(PAGE, 64)).unwrap();
+    let table = store.table("counter").unwrap();
+    table.put(b"count", &0u64.to_le_bytes()).unwrap();
+    // It notes its ranges: so there is most time between a range's read of a leaf and its end.
+    let chosen =
+        TransactionOptions { isolation: Isolation::Serializable, ..TransactionOptions::default() };
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (table, stop) = (table.clone(), stop.clone());
+        std::thread::spawn(move || {
+            for count in 1u64.. {
+                table.put(b"count", &count.to_le_bytes()).unwrap();
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        })
+    };
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (task, table, chosen) = (store.task(), table.clone(), chosen.clone());
+            store.spawn(move || async move {
+                for _ in 0..150_000 {
+                    let mut tx = task.begin_with(&chosen);
+                    let first = {
+                        let mut range = tx.range::<[u8], _>(&table, ..).unwrap();
+                        range.next().await.unwrap().unwrap().1
+                    };
+                    let again = tx.get(&table, b"count").await.unwrap().unwrap();
+                    assert_eq!(number(&first), number(&again));
+                }
+            })
+        })
+        .collect();
+    for _ in 0..150_000 {
+        let mut tx = store.begin_with(&chosen);
+        let first = tx.range::<[u8], _>(&table, ..).unwrap().next().unwrap().unwrap().1;
+        let again = tx.get(&table, b"count").unwrap().unwrap();
+        assert_eq!(number(&first), number(&again));
+    }
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    stop.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
 }

@@ -77,6 +77,7 @@ impl RangeCursor {
         let Some(from) = self.from.take() else { return Ok(()) };
         let shared = self.table.inner().shared.clone();
         let tree = self.table.tree();
+        view.enter();
         if self.batches >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2 {
             self.window = (self.window * 2).clamp(4, AHEAD_MAX);
             let route = route(self.direction, &from);
@@ -95,6 +96,7 @@ impl RangeCursor {
         let Some(from) = self.from.take() else { return Ok(true) };
         let shared = self.table.inner().shared.clone();
         let (tree, limit) = (self.table.tree(), self.limit());
+        view.enter();
         let mut scan =
             Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
         if run_inline(&shared, &mut scan).is_none() {
@@ -207,6 +209,11 @@ pub(super) enum View<'a> {
 }
 
 impl View<'_> {
+    /// Before a leaf is read, so that it is never older than the snapshot.
+    fn enter(&mut self) {
+        let _ = self.snapshot();
+    }
+
     fn snapshot(&mut self) -> u64 {
         match self {
             Self::Transaction(core) => core.snapshot(),
