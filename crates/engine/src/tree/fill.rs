@@ -7,6 +7,7 @@ use std::ops::Range;
 use qpair_memory::{ExclusiveFrame, FrameIndex};
 
 use super::descend::{Route, latch, to_level};
+use super::put::put_record;
 use super::split::{fresh, push_root_down};
 use super::{Change, Tree};
 use crate::page::{Node, NodeInit, NodeMut, Staged, separator_len, slots_offset};
@@ -181,20 +182,9 @@ fn has_room(node: Node<'_>, records: &[FillRecord<'_>]) -> bool {
 /// Puts records that fit.
 fn put_all(context: Context<'_>, page: &mut ExclusiveFrame<'_>, records: &[FillRecord<'_>]) {
     for FillRecord { key, value, overflow, stamp } in records {
-        let node = Node::new(page.bytes());
-        let (position, found) = node.lower_bound(key);
-        let suffix = key.get(node.prefix_len()..).unwrap_or_default();
+        let at = Node::new(page.bytes()).lower_bound(key);
         let change = Change { stamp: *stamp, row: None };
-        change.keep(context, page, found.then_some(position), false);
-        let mut node = NodeMut::new(page.bytes_mut());
-        if !(found && node.overwrite_value(position, value, *overflow)) {
-            if found {
-                node.remove(position);
-            }
-            let fits = node.insert_record(position, suffix, value, *overflow);
-            debug_assert!(fits, "room was measured before");
-        }
-        node.set_stamp((*stamp).max(node.read().stamp()));
+        put_record(context, page, (key, value, *overflow), at, change);
     }
     context.shared.pool.frames.set_dirty(page.index(), true);
 }

@@ -1,5 +1,7 @@
 //! Insert or replace a record.
 
+use qpair_memory::ExclusiveFrame;
+
 use super::descend::{Route, latch};
 use super::{Leaf, Tree};
 use crate::page::{Node, NodeMut};
@@ -20,7 +22,7 @@ impl Change {
     pub(super) fn keep(
         self,
         context: Context<'_>,
-        page: &qpair_memory::ExclusiveFrame<'_>,
+        page: &ExclusiveFrame<'_>,
         position: Option<usize>,
         delete: bool,
     ) -> usize {
@@ -112,17 +114,8 @@ impl Operation for Put<'_> {
         if let Err(needed_bytes) = lacks(node, (position, found), self.key, self.value.len(), 0) {
             return Ok(PutOutcome::Full { needed_bytes });
         }
-        let suffix = &self.key[node.prefix_len()..];
-        let kept_bytes = self.change.keep(context, &page, found.then_some(position), false);
-        let mut node = NodeMut::new(page.bytes_mut());
-        if !(found && node.overwrite_value(position, self.value, self.overflow)) {
-            if found {
-                node.remove(position);
-            }
-            let fits = node.insert_record(position, suffix, self.value, self.overflow);
-            debug_assert!(fits, "room was measured before");
-        }
-        node.set_stamp(self.change.stamp.max(node.read().stamp()));
+        let record = (self.key, self.value, self.overflow);
+        let kept_bytes = put_record(context, &mut page, record, (position, found), self.change);
         context.shared.pool.frames.set_dirty(frame, true);
         let leaf = (frame, page.release());
         Ok(PutOutcome::Done { replaced: found, kept_bytes, leaf })
@@ -131,6 +124,30 @@ impl Operation for Put<'_> {
     fn descent(&mut self) -> &mut Descent {
         &mut self.descent
     }
+}
+
+/// Puts a record (key, value, and whether that is a descriptor) into a latched leaf that has room for it, where it was found or belongs;
+/// bytes of the before-image.
+#[inline(always)]
+pub(super) fn put_record(
+    context: Context<'_>,
+    page: &mut ExclusiveFrame<'_>,
+    (key, value, overflow): (&[u8], &[u8], bool),
+    (position, found): (usize, bool),
+    change: Change,
+) -> usize {
+    let suffix = key.get(Node::new(page.bytes()).prefix_len()..).unwrap_or_default();
+    let kept_bytes = change.keep(context, page, found.then_some(position), false);
+    let mut node = NodeMut::new(page.bytes_mut());
+    if !(found && node.overwrite_value(position, value, overflow)) {
+        if found {
+            node.remove(position);
+        }
+        let fits = node.insert_record(position, suffix, value, overflow);
+        debug_assert!(fits, "room was measured before");
+    }
+    node.set_stamp(change.stamp.max(node.read().stamp()));
+    kept_bytes
 }
 
 /// The bytes that a record needs, if its leaf has fewer; else those by which it makes the leaf fuller. `beside_bytes` are wanted
