@@ -82,9 +82,10 @@ pub(crate) struct Shared {
     /// The id of the next table. None is used twice in a life of the store: handles of a dropped table, and records of it
     /// in the log, must not be taken for those of another.
     next_tree: AtomicU32,
-    /// Ids of the tables that were dropped since the store was opened, and whether there are any.
+    /// Ids of the tables that were dropped since the store was opened.
     dropped: Mutex<Vec<u32>>,
-    any_dropped: AtomicBool,
+    /// A bit for each of them, by the last bits of the id: who reads a table that is there seldom looks into the list.
+    dropped_bits: AtomicU64,
     /// Those of which pages are being given back.
     dropping: Mutex<Vec<u32>>,
     /// Generation of the labels, as all members have it.
@@ -160,7 +161,7 @@ impl Shared {
             opening: Arc::default(),
             next_tree: AtomicU32::new(1),
             dropped: Mutex::default(),
-            any_dropped: AtomicBool::new(false),
+            dropped_bits: AtomicU64::new(0),
             dropping: Mutex::default(),
             roots: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -196,7 +197,7 @@ impl Shared {
     /// A table is about to go: to be called before the stamp of its drop is taken, so that who has a later one sees it.
     pub(crate) fn note_dropped(&self, tree: u32) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
-        self.any_dropped.store(true, Ordering::SeqCst);
+        self.dropped_bits.fetch_or(dropped_bit(tree), Ordering::SeqCst);
     }
 
     /// The table does not go after all.
@@ -220,13 +221,13 @@ impl Shared {
 
     /// Whether any table was dropped since the store was opened.
     pub(crate) fn has_dropped(&self) -> bool {
-        self.any_dropped.load(Ordering::SeqCst)
+        self.dropped_bits.load(Ordering::SeqCst) != 0
     }
 
     /// Refuses the use of a table that was dropped. Who reads asks afterwards: by then it may be half empty.
     #[inline(always)]
     pub(crate) fn check_table(&self, tree: u32) -> Result<()> {
-        if self.any_dropped.load(Ordering::Acquire)
+        if self.dropped_bits.load(Ordering::Acquire) & dropped_bit(tree) != 0
             && self.dropped.lock().unwrap_or_else(PoisonError::into_inner).contains(&tree)
         {
             return Err(Error::new(ErrorKind::NotFound, "the table was dropped"));
@@ -352,4 +353,9 @@ impl Shared {
     pub(crate) fn offset_bytes(&self, page_id: u64) -> u64 {
         page_id * self.page_size as u64
     }
+}
+
+/// The bit that stands for a table among those that were dropped.
+fn dropped_bit(tree: u32) -> u64 {
+    1 << (tree % 64)
 }
