@@ -40,19 +40,16 @@ impl Pool {
 
     /// The place where the image under way has a page: chosen by whoever needs it first, the page itself or its parent.
     fn image_place(&self, space: &Space, frame: FrameIndex, epoch: Epoch) -> Result<u64> {
-        let word = self.frames.target(frame);
-        if let Some(page_id) = target_of(word, epoch) {
+        if let Some(page_id) = target_of(self.frames.target(frame), epoch) {
             return Ok(page_id);
         }
         let page_id = space.allocate(1, Purpose::Checkpoint)?;
-        match self.frames.change_target(frame, word, target_word(epoch, page_id)) {
-            Ok(()) => Ok(page_id),
-            Err(other) => {
-                space.free(page_id, 1);
-                // Only the present epoch's word can have come in between.
-                Ok(target_of(other, epoch).unwrap_or(page_id))
-            }
+        let mut spare = page_id..page_id + 1;
+        let place = self.image_place_from(frame, epoch, &mut spare);
+        if !spare.is_empty() {
+            space.free(page_id, 1);
         }
+        Ok(place)
     }
 
     /// The place where the image under way has a page, the first of `spare` unless one was chosen already.

@@ -93,7 +93,6 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
     shared.gate.close().await;
     // Nobody changes the trees; this is the instant.
-    shared.space.keep_for_unsaved(shared.pool.frames.len().into());
     shared.space.begin_image(|| shared.checkpoints.begin());
     shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
@@ -193,7 +192,7 @@ async fn sweep(shared: &Arc<Shared>) -> Result<()> {
         Box::pin(async move { sweep_some(&shared, &next, epoch).await })
     });
     let swept = swept.await?.into_iter().collect();
-    shared.space.keep_for_unsaved(0);
+    shared.space.keep_nothing_for_unsaved();
     swept
 }
 
@@ -307,7 +306,7 @@ async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> 
             Some(Err(_)) => {
                 tries += 1;
                 if tries == TRIES_MAX {
-                    shared.space.keep_for_unsaved(0);
+                    shared.space.keep_nothing_for_unsaved();
                 }
             }
             None => return Err(Error::closed()),

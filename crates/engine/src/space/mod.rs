@@ -180,6 +180,15 @@ impl Inner {
         }
     }
 
+    /// What is in use now and belongs to the trees.
+    fn attached(&self) -> Bitmap {
+        let mut image = self.current.clone();
+        for (start, count) in &self.detached {
+            image.change(*start, *count, false);
+        }
+        image
+    }
+
     /// Takes a run out of the detached ones, or a part of one.
     fn detach_not(&mut self, start: u64, count: u64) {
         let Some((&first, &len)) = self.detached.range(..=start).next_back() else { return };
@@ -249,12 +258,12 @@ impl Space {
         self.squeezed.load(Ordering::Relaxed)
     }
 
-    /// How many frames the checkpoint under way has not looked at yet: so many pages may still need a place for it.
-    pub(crate) fn keep_for_unsaved(&self, frames: u64) {
-        self.unsaved.store(frames, Ordering::Relaxed);
+    /// Nothing is kept any more for pages that the checkpoint under way has not looked at.
+    pub(crate) fn keep_nothing_for_unsaved(&self) {
+        self.unsaved.store(0, Ordering::Relaxed);
     }
 
-    /// It has looked at so many of them.
+    /// The checkpoint under way has looked at so many frames more.
     pub(crate) fn saved(&self, frames: u64) {
         let less = |unsaved: u64| Some(unsaved.saturating_sub(frames));
         let _ = self.unsaved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -263,7 +272,12 @@ impl Space {
     /// Whether what is free may soon be too little for a checkpoint, as the device is.
     pub(crate) fn is_short(&self) -> bool {
         let inner = self.lock();
-        inner.free(self.capacity()) < 2 * (inner.used.min(self.frames) + 32)
+        inner.free(self.capacity()) < 2 * self.written_out(&inner)
+    }
+
+    /// So many pages may have to be written out at most: a checkpoint must find a place for each.
+    fn written_out(&self, inner: &Inner) -> u64 {
+        inner.used.min(self.frames) + 32
     }
 
     /// Pages that the device has room for.
@@ -298,12 +312,7 @@ impl Space {
 
     /// A copy of what is in use now and belongs to the trees.
     pub(crate) fn attached(&self) -> Bitmap {
-        let inner = self.lock();
-        let mut image = inner.current.clone();
-        for (start, count) in &inner.detached {
-            image.change(*start, *count, false);
-        }
-        image
+        self.lock().attached()
     }
 
     /// Allocates `count` pages in a row. Space that this returns is reserved on the device.
@@ -334,8 +343,8 @@ impl Space {
     }
 
     fn allocate_locked(&self, inner: &mut Inner, count: u64, purpose: Purpose) -> Result<u64> {
-        // What is in memory must still find a place when nothing new does: a checkpoint has so many pages to save at most.
-        let written_out = inner.used.min(self.frames) + 32;
+        // What is in memory must still find a place when nothing new does.
+        let written_out = self.written_out(inner);
         let keep = match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
             Purpose::New => {
@@ -508,11 +517,8 @@ impl Space {
     /// Begins a checkpoint's image: what is in use now and belongs to the trees. `begin` runs at that very moment.
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
-        let mut image = inner.current.clone();
-        for (start, count) in &inner.detached {
-            image.change(*start, *count, false);
-        }
-        inner.image = Some(image);
+        inner.image = Some(inner.attached());
+        self.unsaved.store(self.frames, Ordering::Relaxed);
         begin();
     }
 
@@ -539,7 +545,7 @@ impl Space {
     pub(crate) fn drop_image(&self) {
         let mut inner = self.lock();
         inner.image = None;
-        self.keep_for_unsaved(0);
+        self.keep_nothing_for_unsaved();
         inner.recount(self.capacity());
     }
 
