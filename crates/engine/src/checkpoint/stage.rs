@@ -67,7 +67,7 @@ impl<'a> Stage<'a> {
             .min(shared.device.info().transfer_bytes_max as usize / page_size)
             .min(frames / FRAMES_PART / EXTENTS as usize / workers)
             .max(1);
-        let pages_max = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+        let pages_max = 1 << most.ilog2();
         let options = shared.device.info().small_arena_options();
         let arena = Arena::new(pages_max * page_size, EXTENTS, options).map_err(|error| {
             Error::new(ErrorKind::NoMemory, format!("mapping memory for a checkpoint: {error}"))

@@ -105,11 +105,7 @@ impl BulkLoader {
         let page_size = inner.shared.page_size;
         let most = inner.shared.device.info().transfer_bytes_max as usize;
         let extent_bytes = EXTENT_BYTES.min(most).max(page_size);
-        let extent_bytes = if extent_bytes.is_power_of_two() {
-            extent_bytes
-        } else {
-            extent_bytes.next_power_of_two() / 2
-        };
+        let extent_bytes = 1 << extent_bytes.ilog2();
         let arena =
             Arena::new(extent_bytes, EXTENTS, inner.shared.device.info().small_arena_options())
                 .map_err(|error| {

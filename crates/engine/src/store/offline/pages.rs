@@ -27,7 +27,7 @@ pub(crate) fn wait(channel: &mut dyn IoChannel, completions: &mut Vec<Completion
 pub(crate) fn transfer_arena(devices: &[&dyn BlockDevice]) -> Result<Arc<Arena>> {
     let most = devices.iter().map(|device| device.info().transfer_bytes_max as usize);
     let bytes = most.fold(TRANSFER_BYTES, usize::min);
-    let bytes = if bytes.is_power_of_two() { bytes } else { bytes.next_power_of_two() / 2 };
+    let bytes = 1 << bytes.ilog2();
     // No more than any channel takes: submitting never meets a full queue.
     let count = devices.iter().map(|device| device.info().depth_max).fold(WINDOW, u32::min);
     Arena::new(bytes, count, ArenaOptions::ordinary_pages()).map_err(|error| {

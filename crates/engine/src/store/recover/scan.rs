@@ -68,7 +68,7 @@ impl Logs {
         let positions =
             logs.iter().map(|log| LogPosition::decode(log)).collect::<Result<Vec<_>>>()?;
         let most = (shared.device.info().transfer_bytes_max as usize).min(READ_BYTES);
-        let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+        let bytes = 1 << most.ilog2();
         let arena = |_: &LogPosition| {
             Arena::new(bytes, READS_AHEAD, ArenaOptions::ordinary_pages()).map_err(|error| {
                 Error::new(ErrorKind::NoMemory, format!("mapping memory to read the log: {error}"))

@@ -27,7 +27,7 @@ const WRITES: u32 = 2;
 /// The memory of a worker's log, to be registered with its channel.
 pub(crate) fn log_arena(device: &DeviceInfo, page_size: usize) -> Result<Arc<Arena>> {
     let most = (device.transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * page_size.min(4096));
-    let bytes = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+    let bytes = 1 << most.ilog2();
     Arena::new(bytes, WRITES, device.small_arena_options()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for the log: {error}"))
     })
