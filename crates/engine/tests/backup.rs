@@ -12,8 +12,9 @@ use common::{
     LABEL_BYTES, assert_sound, copy_of, existing, options, ram, ram_of, read_bytes, reading,
     write_bytes,
 };
+use qpair_block::sim::SimClock;
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions};
+use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions};
 
 const PAGE: usize = 512;
 const ACCOUNTS: u32 = 500;
@@ -207,6 +208,13 @@ fn damage_is_named_and_not_copied() {
             assert!(error.to_string().contains(&format!("page {page} ")), "{error}");
             let opened = Store::open(vec![target], &existing(PAGE, 256)).unwrap_err();
             assert_eq!(opened.kind(), ErrorKind::NotAStore);
+            drop(store);
+            // The copy is checked by a store that runs as this one does.
+            let runtime = Runtime::Stepped { seed: 1, clock: SimClock::new() };
+            let stepped = StoreOptions { runtime, ..reading(PAGE, 256) };
+            let store = Store::open(vec![device.clone()], &stepped).unwrap();
+            let error = store.backup(vec![ram_of(1 << 20)], None, &go_on).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
             damaged = true;
         }
         write_bytes(device.as_ref(), offset, &bytes);

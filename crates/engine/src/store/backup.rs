@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, checksum, field};
 use crate::shared::Shared;
 use crate::space::{Bitmap, RECORD_PAGES};
+use crate::task::{Runtime, stepped};
 use copy::{PageWriter, copy_pages};
 
 /// What a backup is.
@@ -101,7 +102,7 @@ impl Store {
         open::write_new_labels(&members, &label)?;
         if let Some(suspect) = suspects.first() {
             // A page that no tree has, and that was never written, does no harm.
-            let checked = check_copy(&members, page_size);
+            let checked = check_copy(&members, page_size, stepped::like(&inner.shared));
             if !matches!(checked, Ok(true)) {
                 labels::erase(&members)?;
                 checked?;
@@ -218,11 +219,16 @@ fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u
 }
 
 /// Whether the copy is sound.
-fn check_copy(members: &[Arc<dyn BlockDevice>], page_size: usize) -> Result<bool> {
+fn check_copy(
+    members: &[Arc<dyn BlockDevice>],
+    page_size: usize,
+    runtime: Runtime,
+) -> Result<bool> {
     let options = StoreOptions {
         read_only: true,
         workers: 1,
         memory_bytes: 1024 * page_size as u64,
+        runtime,
         ..StoreOptions::default()
     };
     let copy = Store::open(members.to_vec(), &options)?;

@@ -118,7 +118,7 @@ pub(crate) fn enlist(shared: &Arc<Shared>, workers: Vec<Rc<Worker>>, seed: u64, 
 }
 
 /// Whether this thread has stepped workers.
-pub(super) fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     CREWS.try_with(|crews| !crews.borrow().is_empty()).unwrap_or(false)
 }
 
@@ -132,6 +132,14 @@ fn dismiss(shared: &Arc<Shared>) -> Option<Rc<Crew>> {
         let mut crews = crews.borrow_mut();
         let position = crews.iter().position(|crew| Arc::ptr_eq(&crew.shared, shared))?;
         Some(crews.remove(position))
+    })
+}
+
+/// How a store that works for this one is to run: beside it, if this thread steps it.
+pub(crate) fn like(shared: &Arc<Shared>) -> Runtime {
+    crew_of(shared).map_or(Runtime::Threads, |crew| Runtime::Stepped {
+        seed: crew.rng.borrow_mut().u64(..),
+        clock: crew.clock.clone(),
     })
 }
 

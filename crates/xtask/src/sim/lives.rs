@@ -83,6 +83,7 @@ impl Run {
         }
         // Whatever happened before, a store on devices that are well opens and is whole.
         self.live(Life::last())?;
+        self.damage()?;
         let trace = self.notes(|notes| notes.trace.value());
         let mut hash = TraceHash::default();
         hash.add(trace);
@@ -108,13 +109,12 @@ impl Run {
         }
     }
 
-    fn live(&mut self, life: Life) -> Result<(), String> {
+    pub(super) fn live(&mut self, life: Life) -> Result<(), String> {
         self.say(format!("{life:?}"));
         self.counts.lives += 1;
         self.world.power_on()?;
-        if life.faults_at_open {
-            self.world.set_faults(life.faults);
-        }
+        // Those of the life before are over, also where the devices have gone on.
+        self.world.set_faults(if life.faults_at_open { life.faults } else { SimFaults::default() });
         if let End::Cut(changes) = life.end {
             self.world.power.cut_at_change(changes);
         }
@@ -122,6 +122,8 @@ impl Run {
         self.notes(|notes| notes.watch = watch);
         let Some(store) = self.begin(life)? else { return Ok(()) };
         self.world.set_faults(life.faults);
+        let damaged = life.faults.bit_flip + life.faults.bad_sector > 0.0;
+        self.notes(|notes| notes.watch.damaged = damaged);
         let outcome = self.spend(&store, life);
         self.notes(|notes| notes.catalog.end_life());
         let panics = super::runner::take_panics();
@@ -144,7 +146,7 @@ impl Run {
     }
 
     /// Opens the store, or makes it; none if the devices fail meanwhile.
-    fn open(&mut self) -> Result<Option<Store>, String> {
+    pub(super) fn open(&mut self) -> Result<Option<Store>, String> {
         let clock = self.world.clock.clone();
         let options = StoreOptions {
             format: !self.formatted,

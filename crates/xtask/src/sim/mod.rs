@@ -5,6 +5,7 @@
 
 mod backups;
 mod catalog;
+mod damage;
 mod errands;
 mod lives;
 mod oracle;

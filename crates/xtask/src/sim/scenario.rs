@@ -36,6 +36,17 @@ pub(crate) struct Scenario {
     pub(crate) blocks: bool,
     /// One errand in so many steps: see [`super::errands`].
     pub(crate) errands: Option<u32>,
+    /// What becomes of the store in the end.
+    pub(crate) damage: Option<Damage>,
+}
+
+/// How a store is damaged, once it has lived its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// After it was closed.
+    Closed,
+    /// While it is worked with: bits flip, or sectors go bad.
+    Running,
 }
 
 /// How a life of the store ends.
@@ -101,6 +112,7 @@ impl Scenario {
             large: rng.u8(0..8) == 0,
             blocks: rng.bool(),
             errands: rng.bool().then(|| one_of(rng, &[20, 100, 500])),
+            damage: one_of(rng, &[None, None, Some(Damage::Closed), Some(Damage::Running)]),
         }
     }
 
@@ -172,6 +184,15 @@ impl Life {
             steps_per_task: rng.u32(1..=60),
             checks: rng.u8(0..4) == 0,
         }
+    }
+
+    /// A life in which what is on the devices is damaged.
+    pub(crate) fn damaged(rng: &mut Rng) -> Self {
+        let faults = match rng.bool() {
+            true => SimFaults { bit_flip: 0.02, ..SimFaults::default() },
+            false => SimFaults { bad_sector: 0.02, ..SimFaults::default() },
+        };
+        Self { end: End::Kill, faults, tasks: 4, steps_per_task: 40, checks: false, ..Self::last() }
     }
 
     /// A life in which nothing fails, and every page is checked.

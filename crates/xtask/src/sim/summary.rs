@@ -20,6 +20,8 @@ pub(crate) struct Counts {
     pub(crate) operations: u64,
     pub(crate) errands: u64,
     pub(crate) backups: u64,
+    pub(crate) damaged: u64,
+    pub(crate) noticed: u64,
 }
 
 impl AddAssign for Counts {
@@ -37,6 +39,8 @@ impl AddAssign for Counts {
         self.operations += other.operations;
         self.errands += other.errands;
         self.backups += other.backups;
+        self.damaged += other.damaged;
+        self.noticed += other.noticed;
     }
 }
 
@@ -63,6 +67,8 @@ impl fmt::Display for Summary {
             operations,
             errands,
             backups,
+            damaged,
+            noticed,
         } = self.counts;
         let Self { failures, took, .. } = self;
         writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
@@ -74,9 +80,10 @@ impl fmt::Display for Summary {
             writeln!(f, "  {full_opens} opens refused for want of room on a full device")?;
         }
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
-        write!(
+        writeln!(
             f,
             "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
-        )
+        )?;
+        write!(f, "  {damaged} stores damaged, {noticed} of which said so")
     }
 }

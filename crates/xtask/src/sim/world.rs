@@ -86,12 +86,25 @@ impl World {
         }
     }
 
+    /// Power goes, and comes back with what the devices hold changed meanwhile; what was done.
+    pub(crate) fn change(
+        &mut self,
+        change: impl FnOnce(&mut [Vec<u8>], &mut fastrand::Rng) -> Vec<String>,
+    ) -> Result<Vec<String>, String> {
+        self.power.cut();
+        self.take_trace();
+        let mut contents: Vec<_> = self.devices.iter().map(SimDevice::content).collect();
+        let done = change(&mut contents, &mut self.rng);
+        self.plug(contents).map(|()| done)
+    }
+
     /// Begins to watch the devices.
     pub(crate) fn watch(&self) -> Watch {
         Watch {
             devices: self.devices.clone(),
             power: self.power.clone(),
             errors: self.errors(),
+            damaged: false,
             is_small: self.scenario.is_small(),
         }
     }
@@ -125,6 +138,8 @@ pub(crate) struct Watch {
     errors: u64,
     /// The devices may be full.
     is_small: bool,
+    /// What is on the devices is being damaged.
+    pub(crate) damaged: bool,
 }
 
 impl Watch {
@@ -140,7 +155,8 @@ impl Watch {
             ErrorKind::NoSpace => self.is_small || self.power.is_cut(),
             ErrorKind::Io => self.has_failed(),
             // Read-only since a write failed; a device that is full fails none.
-            ErrorKind::ReadOnly => self.has_failed(),
+            ErrorKind::ReadOnly => self.has_failed() || self.damaged,
+            ErrorKind::Corrupt => self.damaged,
             _ => false,
         }
     }

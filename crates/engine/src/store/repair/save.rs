@@ -1,6 +1,6 @@
 //! A tree's records into a table of the new store.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 
 use super::super::offline::{Entry, Hole, PageReader, Part, entries, leaf_of, walk_leaves};
 use super::candidates::{Candidates, StandIn, is_below};
@@ -8,6 +8,7 @@ use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, part_of};
 use crate::page::Node;
+use crate::task::stepped;
 
 /// Bytes of records that go to the new store together.
 const BATCH_BYTES: usize = 1 << 20;
@@ -118,14 +119,14 @@ pub(super) fn note_large(table: &mut RepairedTable, key: Vec<u8>) {
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Records on their way into the new store.
-struct Sink {
-    sender: SyncSender<Result<Records>>,
+struct Sink<'a> {
+    send: &'a mut dyn FnMut(Result<Records>) -> Result<()>,
     batch: Records,
     bytes: usize,
     last: Option<Vec<u8>>,
 }
 
-impl Sink {
+impl Sink<'_> {
     fn push(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<()> {
         if self.last.as_ref().is_some_and(|last| *last >= key) {
             // Leaves that overlap would be a fault of this program: what came first counts.
@@ -139,18 +140,15 @@ impl Sink {
 
     fn send(&mut self) -> Result<()> {
         self.bytes = 0;
-        // Whoever does not take it has a reason, and tells it.
-        self.sender
-            .send(Ok(std::mem::take(&mut self.batch)))
-            .map_err(|_| Error::new(ErrorKind::Closed, "the new store takes no more records"))
+        (self.send)(Ok(std::mem::take(&mut self.batch)))
     }
 }
 
 /// The records one by one; the first error ends them.
 fn one_by_one(
-    receiver: Receiver<Result<Records>>,
+    batches: impl IntoIterator<Item = Result<Records>>,
 ) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
-    receiver.into_iter().flat_map(|batch| match batch {
+    batches.into_iter().flat_map(|batch| match batch {
         Ok(records) => records.into_iter().map(Ok).collect::<Vec<_>>(),
         Err(error) => vec![Err(error)],
     })
@@ -165,11 +163,27 @@ pub(super) fn save_table(
 ) -> Result<RepairedTable> {
     let table = salvage.target.table(name)?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
+    if stepped::is_here() {
+        // Who steps the new store's workers waits for no thread: all is read before it is written.
+        let mut batches = Vec::new();
+        let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
+            batches.push(batch);
+            Ok(())
+        });
+        saved.records = table.bulk_load(one_by_one(batches))?;
+        return read.map(|()| saved);
+    }
     let (sender, receiver) = sync_channel(2);
     // Reading waits for one device, writing for the other: two threads do both at once.
     std::thread::scope(|scope| {
         let loading = scope.spawn(move || table.bulk_load(one_by_one(receiver)));
-        let read = read_table(salvage, tree, root, &mut saved, sender);
+        let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
+            // Whoever does not take it has a reason, and tells it.
+            sender
+                .send(batch)
+                .map_err(|_| Error::new(ErrorKind::Closed, "the new store takes no more records"))
+        });
+        drop(sender);
         let loaded = loading.join().unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Invalid, "saving records came to an unexpected end"))
         });
@@ -185,9 +199,9 @@ fn read_table(
     tree: u32,
     root: Option<u64>,
     saved: &mut RepairedTable,
-    sender: SyncSender<Result<Records>>,
+    send: &mut dyn FnMut(Result<Records>) -> Result<()>,
 ) -> Result<()> {
-    let mut sink = Sink { sender, batch: Vec::new(), bytes: 0, last: None };
+    let mut sink = Sink { send, batch: Vec::new(), bytes: 0, last: None };
     let (mut gaps, mut records) = (Gaps::default(), 0u64);
     let progress = salvage.progress;
     let (reader, candidates) = (&mut salvage.offline.reader, &salvage.candidates);
@@ -212,7 +226,7 @@ fn read_table(
         Ok(()) => sink.send(),
         Err(error) => {
             // Nothing of the table is to be seen then.
-            let _ = sink.sender.send(Err(error.clone()));
+            let _ = (sink.send)(Err(error.clone()));
             Err(error)
         }
     }

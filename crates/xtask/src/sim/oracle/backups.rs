@@ -54,7 +54,7 @@ impl Oracle {
                 .filter(|(_, record)| backup.cannot_have(record))
                 .map(|(number, _)| number)
                 .collect();
-            let terms = Terms { happened, excluded };
+            let terms = Terms { happened, excluded, ..Terms::default() };
             self.judge_on(&backup.found, terms)
                 .map_err(|why| format!("a backup of commit {}: {why}", backup.stamp))?;
         }

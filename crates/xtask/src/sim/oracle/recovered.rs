@@ -46,6 +46,8 @@ pub(super) struct Terms {
     pub(super) happened: Happened,
     /// These cannot have happened.
     pub(super) excluded: BTreeSet<usize>,
+    /// Of these keys nothing is known.
+    pub(super) unknown: BTreeSet<Key>,
 }
 
 impl Oracle {
@@ -65,6 +67,19 @@ impl Oracle {
     fn judge(&self, found: &BTreeMap<Key, Value>, at_rest: bool) -> Verdict {
         let happened = self.acknowledged(|durable| durable || at_rest);
         self.judge_on(found, Terms { happened, ..Terms::default() })
+    }
+
+    /// Compares what could be read of a damaged store with what it may be.
+    pub(crate) fn damaged(&self, found: &BTreeMap<Key, Value>, unknown: BTreeSet<Key>) -> Verdict {
+        let happened = self.acknowledged(|durable| durable);
+        self.judge_on(found, Terms { happened, unknown, ..Terms::default() })
+    }
+
+    /// All keys that there may be.
+    pub(crate) fn keys(&self) -> BTreeSet<Key> {
+        let mut keys: BTreeSet<Key> = self.base.keys().copied().collect();
+        keys.extend(self.records.iter().flat_map(|record| record.writes.keys()));
+        keys
     }
 
     /// Commits with something to write that were acknowledged, and are durable or not as is asked for.
@@ -154,8 +169,8 @@ impl Oracle {
         guesses: &mut u32,
     ) -> Verdict {
         self.close(&mut happened, terms)?;
-        let mut keys: BTreeSet<Key> = self.base.keys().copied().collect();
-        keys.extend(self.records.iter().flat_map(|record| record.writes.keys()));
+        let mut keys = self.keys();
+        keys.retain(|key| !terms.unknown.contains(key));
         let there: BTreeSet<u32> =
             found.iter().filter(|(key, _)| key.table == CATALOG).map(|(_, v)| v.len).collect();
         for key in keys {
