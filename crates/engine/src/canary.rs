@@ -20,11 +20,13 @@ pub enum Canary {
     LoadWithoutCheckpoint,
     /// A backup is of the last checkpoint, without a new one.
     BackupWithoutCheckpoint,
+    /// Pages from the device are taken for what they should be, whatever their checksum says.
+    UncheckedPages,
 }
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -33,6 +35,7 @@ impl Canary {
         Self::EmptyBeforeDrop,
         Self::LoadWithoutCheckpoint,
         Self::BackupWithoutCheckpoint,
+        Self::UncheckedPages,
     ];
 
     /// Its name on the command line.
@@ -47,6 +50,7 @@ impl Canary {
             Self::EmptyBeforeDrop => "empty-before-drop",
             Self::LoadWithoutCheckpoint => "load-without-checkpoint",
             Self::BackupWithoutCheckpoint => "backup-without-checkpoint",
+            Self::UncheckedPages => "unchecked-pages",
         }
     }
 }

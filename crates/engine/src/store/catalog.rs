@@ -16,7 +16,8 @@ use crate::pool::state;
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
 use crate::task::{
-    Context, Descent, JoinHandle, Need, Operation as Step, Worker, current, latch_free, run, verify,
+    Context, Descent, JoinHandle, Need, Operation as Step, Worker, astray, current, latch_free,
+    run, verify,
 };
 use crate::tree::{
     Batch, Change, Direction, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
@@ -303,6 +304,10 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;
+            if !removed.found {
+                // Nobody else removes anything: the tree does not lead to the leaf that has the key.
+                return Err(astray());
+            }
             if removed.sparse {
                 merge_sparse(&inner, tree, &key).await?;
             }

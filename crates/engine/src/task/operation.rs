@@ -44,6 +44,8 @@ pub(crate) enum Need {
     Worker,
     /// Space on the device, and there is none.
     NoSpace,
+    /// A page that lies where its tree leads: this one does not.
+    Sound,
 }
 
 impl From<Blocked> for Need {
@@ -207,6 +209,16 @@ fn no_space() -> Error {
     )
 }
 
+/// The error of who came to a page of a damaged tree that cannot be there in a sound one.
+#[cold]
+pub(crate) fn astray() -> Error {
+    Error::with_hint(
+        ErrorKind::Corrupt,
+        "a leaf does not lie where its tree leads",
+        "`qpair check` names it; restore the store from a backup",
+    )
+}
+
 fn elsewhere() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
@@ -250,6 +262,7 @@ fn turn<O: Operation>(
             }
             Need::Frame => return worker.wait_for_frame().map(Err),
             Need::NoSpace => return Poll::Ready(Err(no_space())),
+            Need::Sound => return Poll::Ready(Err(astray())),
             Need::Load(plan) => match worker.load(plan) {
                 Loading::Started(version) => {
                     operation.descent().at = Some((plan.parent, version));

@@ -146,6 +146,21 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Whether the scan has come further. In a damaged tree it may not, and would go round for ever.
+    fn goes_on(&self) -> bool {
+        use Bound::{Excluded, Included};
+        let (Included(from_key) | Excluded(from_key)) = self.from else { return true };
+        let Some(next @ (Included(next_key) | Excluded(next_key))) = &self.batch.next else {
+            return true;
+        };
+        // Once the key that a range begins with was looked at, it is a bound to go on from, of the other kind.
+        let looked_at = matches!((self.from, next), (Included(_), Excluded(_)));
+        match self.direction {
+            Direction::Forward => next_key > from_key || looked_at && next_key == from_key,
+            Direction::Reverse => next_key < from_key || looked_at && next_key == from_key,
+        }
+    }
+
     /// First position past a forward scan's end, in the leaf where it ends.
     fn end_position(&self, node: Node<'_>) -> usize {
         match self.to {
@@ -212,12 +227,13 @@ impl Operation for Scan<'_> {
             Direction::Forward => self.forward(node),
             Direction::Reverse => self.reverse(node),
         }
-        if page.validate() {
+        let stood = page.validate();
+        if stood && self.goes_on() {
             return Ok(());
         }
         self.batch.clear();
         self.descent.restart();
-        Err(Need::Retry)
+        Err(if stood { Need::Sound } else { Need::Retry })
     }
 
     fn descent(&mut self) -> &mut Descent {

@@ -39,6 +39,7 @@ impl Run {
         match damage {
             Damage::Closed => self.damage_closed()?,
             Damage::Running => self.damage_running()?,
+            Damage::Stale => self.damage_stale()?,
         }
         match super::runner::take_panics().first() {
             Some(panic) => Err(format!("a panic over damage: {panic}")),
@@ -49,6 +50,8 @@ impl Run {
     /// Opens the store once more; what is in it, when it is closed again.
     pub(super) fn expected(&mut self) -> Result<Option<BTreeMap<Key, Value>>, String> {
         self.world.power_on()?;
+        self.world.power.cut_at_change(0);
+        self.world.set_faults(SimFaults::default());
         let watch = self.world.watch();
         self.notes(|notes| notes.watch = watch);
         let Some(store) = self.open()? else { return Ok(None) };
@@ -129,8 +132,8 @@ impl Run {
     fn damage_running(&mut self) -> Result<(), String> {
         let life = Life::damaged(&mut self.rng);
         self.live(life)?;
-        self.world.set_faults(SimFaults::default());
         self.world.power_on()?;
+        self.world.set_faults(SimFaults::default());
         let options = self.stepped_options();
         let store = match Store::open(self.world.members(), &options) {
             Ok(store) => store,

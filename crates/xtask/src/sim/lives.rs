@@ -11,7 +11,7 @@ use qpair_engine::{
 use super::catalog::{Catalog, SINGLES};
 use super::errands::Errands;
 use super::oracle::Oracle;
-use super::scenario::{End, Life, Scenario};
+use super::scenario::{Damage, End, Life, Scenario};
 use super::summary::Counts;
 use super::workload::{Notes, Single, TaskContext, Transactions};
 use super::world::World;
@@ -29,6 +29,8 @@ pub(crate) struct Run {
     formatted: bool,
     pub(super) canary: Option<Canary>,
     pub(super) errands: Errands,
+    /// What the devices had before each life, if that is of use.
+    pub(super) older: Vec<Vec<Vec<u8>>>,
     pub(crate) counts: Counts,
     /// What happened, for people.
     pub(crate) log: Vec<String>,
@@ -71,6 +73,7 @@ impl Run {
             formatted: false,
             canary,
             errands: Errands::default(),
+            older: Vec::new(),
             counts: Counts::default(),
         })
     }
@@ -113,11 +116,15 @@ impl Run {
         self.say(format!("{life:?}"));
         self.counts.lives += 1;
         self.world.power_on()?;
+        if self.scenario.damage == Some(Damage::Stale) {
+            self.older.push(self.world.contents());
+        }
         // Those of the life before are over, also where the devices have gone on.
         self.world.set_faults(if life.faults_at_open { life.faults } else { SimFaults::default() });
-        if let End::Cut(changes) = life.end {
-            self.world.power.cut_at_change(changes);
-        }
+        self.world.power.cut_at_change(match life.end {
+            End::Cut(changes) => changes,
+            _ => 0,
+        });
         let watch = self.world.watch();
         self.notes(|notes| notes.watch = watch);
         let Some(store) = self.begin(life)? else { return Ok(()) };
@@ -279,7 +286,7 @@ impl Run {
         }
     }
 
-    fn start(&mut self, store: &Store, life: Life) -> Vec<JoinHandle<()>> {
+    pub(super) fn start(&mut self, store: &Store, life: Life) -> Vec<JoinHandle<()>> {
         let mut handles = Vec::new();
         for number in 0..life.tasks {
             let context = self.context(life.steps_per_task);

@@ -11,6 +11,7 @@ mod lives;
 mod oracle;
 mod runner;
 mod scenario;
+mod stale;
 mod state;
 mod summary;
 mod value;

@@ -47,6 +47,8 @@ pub(crate) enum Damage {
     Closed,
     /// While it is worked with: bits flip, or sectors go bad.
     Running,
+    /// After it was closed, pages are what they were at another time.
+    Stale,
 }
 
 /// How a life of the store ends.
@@ -112,7 +114,12 @@ impl Scenario {
             large: rng.u8(0..8) == 0,
             blocks: rng.bool(),
             errands: rng.bool().then(|| one_of(rng, &[20, 100, 500])),
-            damage: one_of(rng, &[None, None, Some(Damage::Closed), Some(Damage::Running)]),
+            damage: match rng.u8(0..8) {
+                0 | 1 => Some(Damage::Closed),
+                2 | 3 => Some(Damage::Running),
+                4 => Some(Damage::Stale),
+                _ => None,
+            },
         }
     }
 

@@ -75,8 +75,12 @@ impl World {
         if !self.power.is_cut() {
             return Ok(());
         }
-        let contents = self.devices.iter().map(SimDevice::content).collect();
-        self.plug(contents)
+        self.plug(self.contents())
+    }
+
+    /// What reads of the devices see.
+    pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
+        self.devices.iter().map(SimDevice::content).collect()
     }
 
     fn take_trace(&mut self) {
@@ -93,7 +97,7 @@ impl World {
     ) -> Result<Vec<String>, String> {
         self.power.cut();
         self.take_trace();
-        let mut contents: Vec<_> = self.devices.iter().map(SimDevice::content).collect();
+        let mut contents = self.contents();
         let done = change(&mut contents, &mut self.rng);
         self.plug(contents).map(|()| done)
     }
