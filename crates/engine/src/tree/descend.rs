@@ -60,7 +60,7 @@ impl Descent {
     }
 
     /// Goes down to the leaf that a route leads to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn walk_to_leaf<'a>(
         &mut self,
         context: Context<'a>,

@@ -1,7 +1,7 @@
 //! Point lookup.
 
 use super::descend::Route;
-use super::{Leaf, Tree};
+use super::{Spot, Tree};
 use crate::page::{LeafValue, Node};
 use crate::task::{Context, Descent, Need, Operation};
 
@@ -22,8 +22,8 @@ pub(crate) struct Seen {
     pub(crate) found: Found,
     /// The stamp of the newest commit that changed the leaf.
     pub(crate) stamp: u64,
-    /// The leaf, and the version that it had.
-    pub(crate) leaf: Leaf,
+    /// Where the key is.
+    pub(crate) spot: Spot,
 }
 
 /// Looks a key up and appends its value.
@@ -31,14 +31,22 @@ pub(crate) struct Get<'a> {
     tree: Tree,
     key: &'a [u8],
     output: &'a mut Vec<u8>,
+    spot: Option<Spot>,
     descent: Descent,
-    /// The record whose cache lines were asked for.
-    record: Option<LeafValue>,
+    /// The record whose cache lines were asked for, and its position.
+    record: Option<(usize, LeafValue)>,
 }
 
 impl<'a> Get<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], output: &'a mut Vec<u8>) -> Self {
-        Self { tree, key, output, descent: Descent::default(), record: None }
+        Self { tree, key, output, spot: None, descent: Descent::default(), record: None }
+    }
+
+    /// Begins where the key was found before.
+    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
+        self.descent.at = spot.map(|spot| spot.leaf);
+        self.spot = spot;
+        self
     }
 }
 
@@ -48,20 +56,20 @@ impl Operation for Get<'_> {
     #[inline]
     fn step(&mut self, context: Context<'_>) -> Result<Seen, Need> {
         loop {
-            let (page, value) = match (self.record.take(), self.descent.at) {
-                (Some(value), Some((frame, version))) => {
-                    (context.shared.pool.frames.resume(frame, version), value)
+            let (page, (position, value)) = match (self.record.take(), self.descent.at) {
+                (Some(record), Some((frame, version))) => {
+                    (context.shared.pool.frames.resume(frame, version), record)
                 }
                 _ => {
                     let page =
                         self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
                     let node = Node::new(page.bytes());
-                    let (position, found) = node.lower_bound(self.key);
+                    let (position, found) = Spot::find_in(self.spot, page, self.key);
                     if !found {
                         let stamp = node.stamp();
                         if page.validate() {
-                            let leaf = (page.index(), page.version());
-                            return Ok(Seen { found: Found::Nothing, stamp, leaf });
+                            let spot = Spot::new(page, (position, false));
+                            return Ok(Seen { found: Found::Nothing, stamp, spot });
                         }
                         self.descent.restart();
                         return Err(Need::Retry);
@@ -69,7 +77,7 @@ impl Operation for Get<'_> {
                     if context.interleave {
                         node.prefetch_record(position);
                     }
-                    (page, node.value(position))
+                    (page, (position, node.value(position)))
                 }
             };
             let start = self.output.len();
@@ -77,7 +85,7 @@ impl Operation for Get<'_> {
             let stamp = Node::new(page.bytes()).stamp();
             if page.validate() {
                 let found = if value.overflow { Found::Overflow } else { Found::Value };
-                return Ok(Seen { found, stamp, leaf: (page.index(), page.version()) });
+                return Ok(Seen { found, stamp, spot: Spot::new(page, (position, true)) });
             }
             self.output.truncate(start);
             self.descent.restart();

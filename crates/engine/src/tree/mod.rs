@@ -7,6 +7,7 @@ mod descend;
 mod fill;
 mod get;
 mod merge;
+mod prefetch;
 mod put;
 mod read_ahead;
 mod remove;
@@ -16,16 +17,44 @@ mod split;
 pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
 pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};
+pub(crate) use prefetch::{SIDE_BY_SIDE, prefetch};
 pub(crate) use put::{Change, Prepare, Put, PutOutcome};
 pub(crate) use read_ahead::ReadAhead;
 pub(crate) use remove::{Remove, Removed};
 pub(crate) use scan::{Batch, Direction, Scan, route};
 pub(crate) use split::{Split, SplitOutcome};
 
-use qpair_memory::{FrameIndex, Version};
+use qpair_memory::{FrameIndex, OptimisticFrame, Version};
+
+use crate::page::Node;
 
 /// A leaf and the version it had: a place to go on from, as long as the version stands.
 pub(crate) type Leaf = (FrameIndex, Version);
+
+/// Where a key is in a leaf, or would be: as long as the leaf's version stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) leaf: Leaf,
+    position: u16,
+    found: bool,
+}
+
+impl Spot {
+    fn new(page: OptimisticFrame<'_>, (position, found): (usize, bool)) -> Self {
+        Self { leaf: (page.index(), page.version()), position: position as u16, found }
+    }
+
+    /// The position of a key and whether it is there, by this spot if it is of the page as it is, or by a search.
+    #[inline(always)]
+    fn find_in(spot: Option<Self>, page: OptimisticFrame<'_>, key: &[u8]) -> (usize, bool) {
+        match spot {
+            Some(spot) if spot.leaf == (page.index(), page.version()) => {
+                (usize::from(spot.position), spot.found)
+            }
+            _ => Node::new(page.bytes()).lower_bound(key),
+        }
+    }
+}
 
 /// A tree that is open: its root is pinned in a frame.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use qpair_memory::ExclusiveFrame;
 
 use super::descend::{Route, latch};
-use super::{Leaf, Tree};
+use super::{Leaf, Spot, Tree};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 use crate::tx::RowRef;
@@ -64,6 +64,7 @@ pub(crate) struct Put<'a> {
     overflow: bool,
     change: Change,
     near: Option<Leaf>,
+    spot: Option<Spot>,
     descent: Descent,
 }
 
@@ -76,7 +77,8 @@ impl<'a> Put<'a> {
         overflow: bool,
         change: Change,
     ) -> Self {
-        Self { tree, key, value, overflow, change, near: None, descent: Descent::default() }
+        let (near, spot, descent) = (None, None, Descent::default());
+        Self { tree, key, value, overflow, change, near, spot, descent }
     }
 
     /// Looks first whether this leaf covers the key.
@@ -85,9 +87,10 @@ impl<'a> Put<'a> {
         self
     }
 
-    /// Begins at a leaf that was prepared.
-    pub(crate) fn at(mut self, leaf: Option<Leaf>) -> Self {
-        self.descent.at = leaf;
+    /// Begins where it was prepared.
+    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
+        self.descent.at = spot.map(|spot| spot.leaf);
+        self.spot = spot;
         self
     }
 }
@@ -107,10 +110,12 @@ impl Operation for Put<'_> {
         }
         // The place is used up: whatever comes next starts from the root.
         self.descent.restart();
-        let mut page = latch(page)?;
+        let seen = page;
+        let mut page = latch(seen)?;
         context.begin_change(&page)?;
+        // Latched at the version that was seen: what was found there is right.
+        let (position, found) = Spot::find_in(self.spot, seen, self.key);
         let node = Node::new(page.bytes());
-        let (position, found) = node.lower_bound(self.key);
         if let Err(needed_bytes) = lacks(node, (position, found), self.key, self.value.len(), 0) {
             return Ok(PutOutcome::Full { needed_bytes });
         }
@@ -177,17 +182,19 @@ pub(crate) struct Prepare<'a> {
     value_len: Option<usize>,
     /// The leaf of the write before, and bytes that the writes before need of it.
     beside: Option<(Leaf, usize)>,
+    spot: Option<Spot>,
     descent: Descent,
 }
 
 impl<'a> Prepare<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], value_len: Option<usize>) -> Self {
-        Self { tree, key, value_len, beside: None, descent: Descent::default() }
+        Self { tree, key, value_len, beside: None, spot: None, descent: Descent::default() }
     }
 
-    /// Begins at a leaf that was seen.
-    pub(crate) fn at(mut self, leaf: Option<Leaf>) -> Self {
-        self.descent.at = leaf;
+    /// Begins where the key was seen.
+    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
+        self.descent.at = spot.map(|spot| spot.leaf);
+        self.spot = spot;
         self
     }
 
@@ -199,16 +206,15 @@ impl<'a> Prepare<'a> {
 }
 
 impl Operation for Prepare<'_> {
-    /// The leaf, its version, and the bytes by which the write makes it fuller; or the bytes that it lacks room for.
-    type Output = Result<(Leaf, usize), usize>;
+    /// Where the key is, and the bytes by which the write makes its leaf fuller; or the bytes that it lacks room for.
+    type Output = Result<(Spot, usize), usize>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
         if let Some((near, _)) = self.beside {
             self.descent.begin_near(context, near, self.key);
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
-        let frame = page.index();
-        if context.is_unsaved(frame) {
+        if context.is_unsaved(page.index()) {
             // Saving it takes space, which is not to be had for certain: the change itself must not ask for it.
             self.descent.restart();
             let latched = latch(page)?;
@@ -216,17 +222,20 @@ impl Operation for Prepare<'_> {
             drop(latched);
             return Err(Need::Retry);
         }
-        let leaf = (frame, page.version());
-        let Some(value_len) = self.value_len else { return Ok(Ok((leaf, 0))) };
-        let node = Node::new(page.bytes());
-        let beside_bytes =
-            self.beside.filter(|(near, _)| near.0 == leaf.0).map_or(0, |(_, bytes)| bytes);
-        let room = lacks(node, node.lower_bound(self.key), self.key, value_len, beside_bytes);
+        let found = Spot::find_in(self.spot, page, self.key);
+        let room = match self.value_len {
+            Some(value_len) => {
+                let beside = self.beside.filter(|(near, _)| near.0 == page.index());
+                let beside_bytes = beside.map_or(0, |(_, bytes)| bytes);
+                lacks(Node::new(page.bytes()), found, self.key, value_len, beside_bytes)
+            }
+            None => Ok(0),
+        };
         if !page.validate() {
             self.descent.restart();
             return Err(Need::Retry);
         }
-        Ok(room.map(|bytes| (leaf, bytes)))
+        Ok(room.map(|bytes| (Spot::new(page, found), bytes)))
     }
 
     fn descent(&mut self) -> &mut Descent {

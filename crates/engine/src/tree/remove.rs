@@ -2,7 +2,7 @@
 
 use super::descend::{Route, latch};
 use super::put::Change;
-use super::{Leaf, Tree};
+use super::{Spot, Tree};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 
@@ -22,17 +22,19 @@ pub(crate) struct Remove<'a> {
     tree: Tree,
     key: &'a [u8],
     change: Change,
+    spot: Option<Spot>,
     descent: Descent,
 }
 
 impl<'a> Remove<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], change: Change) -> Self {
-        Self { tree, key, change, descent: Descent::default() }
+        Self { tree, key, change, spot: None, descent: Descent::default() }
     }
 
-    /// Begins at a leaf that was prepared.
-    pub(crate) fn at(mut self, leaf: Option<Leaf>) -> Self {
-        self.descent.at = leaf;
+    /// Begins where it was prepared.
+    pub(crate) fn at(mut self, spot: Option<Spot>) -> Self {
+        self.descent.at = spot.map(|spot| spot.leaf);
+        self.spot = spot;
         self
     }
 }
@@ -47,8 +49,7 @@ impl Operation for Remove<'_> {
 
     fn step(&mut self, context: Context<'_>) -> Result<Removed, Need> {
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
-        let node = Node::new(page.bytes());
-        let (position, found) = node.lower_bound(self.key);
+        let (position, found) = Spot::find_in(self.spot, page, self.key);
         if !page.validate() {
             self.descent.restart();
             return Err(Need::Retry);

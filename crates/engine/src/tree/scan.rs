@@ -44,6 +44,11 @@ impl Batch {
         self.entries.len()
     }
 
+    /// Bytes that it keeps room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity().max(self.entries.capacity() * size_of::<Entry>())
+    }
+
     /// Key, value, and whether the value is an overflow descriptor.
     pub(crate) fn entry(&self, index: usize) -> (&[u8], &[u8], bool) {
         let start =

@@ -17,17 +17,41 @@ pub(super) struct Old {
     pub(super) bytes: u64,
 }
 
+/// Lists of rows that a queue keeps to be used again, and the longest of them.
+const SPARE: usize = 64;
+const SPARE_ROWS_MAX: usize = 1024;
+
+/// Commits of one worker, in the order of their ends.
+#[derive(Default)]
+pub(super) struct Queue {
+    commits: VecDeque<Old>,
+    spare: Vec<Vec<RowRef>>,
+}
+
+impl Queue {
+    /// Takes a list back.
+    fn give(&mut self, mut rows: Vec<RowRef>) {
+        if self.spare.len() < SPARE && rows.capacity() <= SPARE_ROWS_MAX {
+            rows.clear();
+            self.spare.push(rows);
+        }
+    }
+}
+
 impl Slot {
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Old>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Tx {
-    /// Enters a commit whose before-images will have to be forgotten.
-    pub(super) fn enqueue_old(&self, slot: usize, old: Old) {
-        self.slots[slot].bytes.fetch_add(old.bytes, Ordering::Relaxed);
-        self.slots[slot].queue().push_back(old);
+    /// Enters a commit whose before-images will have to be forgotten; an empty list is left in place of its rows.
+    pub(super) fn enqueue_old(&self, slot: usize, stamp: u64, bytes: u64, rows: &mut Vec<RowRef>) {
+        self.slots[slot].bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut queue = self.slots[slot].queue();
+        let fresh = queue.spare.pop().unwrap_or_default();
+        let rows = std::mem::replace(rows, fresh);
+        queue.commits.push_back(Old { stamp, rows, bytes });
     }
 
     /// Bytes of older values that are kept.
@@ -74,9 +98,11 @@ impl Tx {
         let durable = shared.durable.horizon();
         let mut oldest = self.oldest.load(Ordering::Acquire);
         let (mut looked, mut large, mut done) = (false, Vec::new(), false);
+        let mut used: Option<Vec<RowRef>> = None;
         while budget > 0 {
             let mut queue = state.queue();
-            let Some(front) = queue.front() else { break };
+            used.take().into_iter().for_each(|rows| queue.give(rows));
+            let Some(front) = queue.commits.front() else { break };
             if front.stamp > durable {
                 break;
             }
@@ -92,14 +118,18 @@ impl Tx {
                 }
                 continue;
             }
-            let Some(old) = queue.pop_front() else { break };
+            let Some(old) = queue.commits.pop_front() else { break };
             drop(queue);
             for row in &old.rows {
                 self.rows.collect(*row, oldest.min(durable), &mut large);
             }
             state.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             budget = budget.saturating_sub(old.rows.len());
+            used = Some(old.rows);
             done = true;
+        }
+        if let Some(rows) = used {
+            state.queue().give(rows);
         }
         for descriptor in large {
             free_large(shared, &descriptor);
@@ -112,7 +142,7 @@ impl Tx {
         self.lost_below.store(u64::MAX, Ordering::Release);
         let mut large = Vec::new();
         for slot in &self.slots {
-            for old in std::mem::take(&mut *slot.queue()) {
+            for old in std::mem::take(&mut slot.queue().commits) {
                 old.rows.iter().for_each(|row| self.rows.collect(*row, u64::MAX, &mut large));
                 slot.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             }

@@ -8,7 +8,6 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::collect::Old;
 use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
 use super::write_set::{Item, Write};
@@ -22,7 +21,7 @@ use crate::store::{make_room, merge_sparse};
 use crate::task::{
     AloneGuard, Context, Need, Operation, Worker, current, run, run_at_once, run_inline,
 };
-use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed};
+use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Tries of a latch that is held before a change lets others run.
 const SPINS: u32 = 64;
@@ -51,8 +50,8 @@ pub(super) struct Work {
     core: Option<Core>,
     phase: Phase,
     stamp: u64,
-    /// The leaf of each write, as it was prepared.
-    leaves: Vec<Leaf>,
+    /// Where each write goes, as it was prepared.
+    spots: Vec<Spot>,
     /// The place in the write set, and how many writes are before it.
     cursor: (usize, usize),
     done: usize,
@@ -143,12 +142,16 @@ pub(super) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
 
 impl Work {
     /// Begins the commit of a transaction that has something to write.
-    pub(super) fn new(core: Core) -> Result<Self> {
+    pub(super) fn new(mut core: Core) -> Result<Self> {
         core.inner.begin_change()?;
         core.info.committing.store(1, Ordering::Relaxed);
         Ok(Self {
             begun: Instant::now(),
-            leaves: Vec::with_capacity(core.writes.len()),
+            spots: {
+                let mut spots = std::mem::take(&mut core.spots);
+                spots.reserve(core.writes.len());
+                spots
+            },
             core: Some(core),
             phase: Phase::Prepare,
             stamp: 0,
@@ -264,15 +267,15 @@ impl Work {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
             let mut prepare = Prepare::new(item.tree, item.key, value_len)
-                .at(item.leaf)
+                .at(item.spot)
                 .beside(last.beside(item.tree));
             match run_inline(&shared, &mut prepare) {
-                Some(Ok((leaf, bytes))) => {
-                    self.leaves.push(leaf);
-                    last.prepared(item.tree, leaf, bytes);
+                Some(Ok((spot, bytes))) => {
+                    self.spots.push(spot);
+                    last.prepared(item.tree, spot.leaf, bytes);
                 }
                 _ => {
-                    self.leaves.clear();
+                    self.spots.clear();
                     return Ok(false);
                 }
             }
@@ -296,7 +299,7 @@ impl Work {
     /// Brings the leaves of all writes into memory, and makes room in them.
     async fn prepare(&mut self, shared: &Shared) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
-        self.leaves.clear();
+        self.spots.clear();
         let mut cursor = (0, 0);
         let mut last = Last::default();
         while let Some(item) = core.writes.nth(&mut cursor) {
@@ -305,11 +308,11 @@ impl Work {
             let mut beside = last.beside(item.tree);
             loop {
                 let prepare =
-                    Prepare::new(item.tree, item.key, value_len).at(item.leaf).beside(beside);
+                    Prepare::new(item.tree, item.key, value_len).at(item.spot).beside(beside);
                 match run_at_once(shared, prepare).await? {
-                    Ok((leaf, bytes)) => {
-                        self.leaves.push(leaf);
-                        last.prepared(item.tree, leaf, bytes);
+                    Ok((spot, bytes)) => {
+                        self.spots.push(spot);
+                        last.prepared(item.tree, spot.leaf, bytes);
                         break;
                     }
                     Err(needed_bytes) => {
@@ -402,14 +405,14 @@ impl Work {
         // The leaf changed last. Others were prepared at the version before.
         let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = core.writes.nth(&mut self.cursor) {
-            let prepared = self.leaves.get(self.done).copied();
+            let prepared = self.spots.get(self.done).copied();
             let near = last.filter(|(tree, _)| *tree == item.tree.id).map(|(_, leaf)| leaf);
-            let leaf = prepared.filter(|leaf| near.is_none_or(|near| near.0 != leaf.0));
+            let spot = prepared.filter(|spot| near.is_none_or(|near| near.0 != spot.leaf.0));
             let change = Change { stamp: self.stamp, row: Some(item.row) };
             let kept_bytes = match written(&item) {
                 Some((value, large)) => {
                     let mut put =
-                        Put::new(item.tree, item.key, value, large, change).at(leaf).near(near);
+                        Put::new(item.tree, item.key, value, large, change).at(spot).near(near);
                     match step(&mut put, context) {
                         Some(PutOutcome::Done { replaced, kept_bytes, leaf }) => {
                             self.found = replaced;
@@ -420,7 +423,7 @@ impl Work {
                     }
                 }
                 None => {
-                    let mut remove = Remove::new(item.tree, item.key, change).at(leaf);
+                    let mut remove = Remove::new(item.tree, item.key, change).at(spot);
                     let Some(removed) = step(&mut remove, context) else { return Ok(false) };
                     note_removed(&mut self.sparse, &mut self.found, &item, &removed);
                     removed.kept_bytes
@@ -497,12 +500,11 @@ impl Work {
         self.phase = Phase::Over;
         shared.counters.of(core.slot).count_commit();
         core.end();
-        let rows = std::mem::take(&mut core.locks);
-        let budget = 2 * rows.len() + COLLECT_MORE;
+        let budget = 2 * core.locks.len() + COLLECT_MORE;
         if self.kept_bytes > 0 {
-            let old = Old { stamp: self.stamp, rows, bytes: self.kept_bytes };
-            shared.tx.enqueue_old(core.slot, old);
+            shared.tx.enqueue_old(core.slot, self.stamp, self.kept_bytes, &mut core.locks);
         }
+        core.spots = std::mem::take(&mut self.spots);
         shared.tx.collect_slot(shared, core.slot, budget);
     }
 
@@ -554,7 +556,7 @@ impl Drop for Work {
         let (inner, slot) = (core.inner.clone(), core.slot);
         let mut rest = Self {
             core: Some(core),
-            leaves: std::mem::take(&mut self.leaves),
+            spots: std::mem::take(&mut self.spots),
             sparse: std::mem::take(&mut self.sparse),
             is_rest: true,
             inside: self.inside.take(),

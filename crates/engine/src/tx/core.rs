@@ -7,6 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::ahead::Ahead;
+use super::buffers::Buffers;
 use super::large::LargeValue;
 use super::locks;
 use super::options::{Durability, Isolation, TransactionOptions};
@@ -22,8 +24,35 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
-use crate::task::{check_here, run_as, run_inline};
-use crate::tree::{Found, Get, Leaf, Seen, Tree};
+use crate::task::{check_here, current, run_as, run_inline};
+use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
+
+/// The key that was locked or read last, and what is known of it: most often it is written next.
+#[derive(Default)]
+struct Recent {
+    tree: u32,
+    key: Vec<u8>,
+    /// Its row, if it is locked.
+    row: Option<RowRef>,
+    /// Where it was seen.
+    spot: Option<Spot>,
+}
+
+impl Recent {
+    fn is(&self, tree: u32, key: &[u8]) -> bool {
+        self.tree == tree && self.key == key
+    }
+
+    /// Makes it this key.
+    fn of(&mut self, tree: u32, key: &[u8]) -> &mut Self {
+        if !self.is(tree, key) {
+            (self.tree, self.row, self.spot) = (tree, None, None);
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+        self
+    }
+}
 
 /// A transaction, wherever it is used.
 pub(crate) struct Core {
@@ -40,13 +69,16 @@ pub(crate) struct Core {
     pub(super) writes: WriteSet,
     pub(super) reads: ReadSet,
     pub(super) locks: Vec<RowRef>,
+    /// Room for a commit to note where its writes go.
+    pub(super) spots: Vec<Spot>,
+    /// Room for a range.
+    pub(super) batches: (Batch, Batch),
+    ahead: Ahead,
     pub(super) large: Vec<LargeValue>,
     pub(super) doomed: Option<Error>,
     /// The row on which it met a conflict.
     pub(super) contended: Option<(Tree, Vec<u8>)>,
-    /// The key that was read last, and the leaf where it is: most often it is written next.
-    seen: Option<(u32, Leaf)>,
-    seen_key: Vec<u8>,
+    recent: Recent,
     over: bool,
 }
 
@@ -55,8 +87,12 @@ impl Core {
         let tx = &inner.shared.tx;
         let slot = slot_here(&inner.shared);
         let started = tx.clock.stable();
-        let info =
-            tx.slots[slot].open().registry.begin(slot as u32, options.name.as_deref(), started);
+        let (info, buffers) = {
+            let mut open = tx.slots[slot].open();
+            let info = open.registry.begin(slot as u32, options.name.as_deref(), started);
+            (info, open.spare.take())
+        };
+        let Buffers { writes, locks, spots, key, batches, ahead } = buffers;
         Self {
             inner: inner.clone(),
             isolation: options.isolation,
@@ -71,14 +107,16 @@ impl Core {
             id: info.id.load(Ordering::Relaxed),
             info,
             snapshot: None,
-            writes: WriteSet::default(),
+            writes,
             reads: ReadSet::default(),
-            locks: Vec::new(),
+            locks,
+            spots,
+            batches,
+            ahead,
             large: Vec::new(),
             doomed: None,
             contended: None,
-            seen: None,
-            seen_key: Vec::new(),
+            recent: Recent { key, ..Recent::default() },
             over: false,
         }
     }
@@ -153,7 +191,9 @@ impl Core {
 
     /// Takes a row's lock if that needs no waiting.
     fn try_lock(&mut self, tree: Tree, key: &[u8]) -> Result<Option<RowRef>> {
-        if let Some(row) = self.writes.row(tree.id, key) {
+        if self.recent.is(tree.id, key)
+            && let Some(row) = self.recent.row
+        {
             return Ok(Some(row));
         }
         match self.inner.shared.tx.rows.lock(tree.id, key, self.id) {
@@ -167,6 +207,7 @@ impl Core {
     fn locked(&mut self, tree: Tree, key: &[u8], row: RowRef, newest: u64) -> Result<RowRef> {
         self.locks.push(row);
         self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
+        self.recent.of(tree.id, key).row = Some(row);
         let Some(snapshot) = self.snapshot else { return Ok(row) };
         if newest > snapshot && !self.inner.shared.has_canary(Canary::LostUpdate) {
             let conflict = Error::with_hint(
@@ -249,13 +290,33 @@ impl Core {
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
-        let seen =
-            find_at(&self.inner.shared, tree, key, snapshot, value, self.holds_nothing()).await?;
-        self.note_seen(tree, key, seen.leaf);
+        let interleave = self.holds_nothing();
+        let get = Get::new(tree, key, value).at(self.ahead.take(tree.id, key));
+        let seen = run_as(&self.inner.shared, get, interleave).await?;
+        let seen = Seen {
+            found: older(&self.inner.shared, tree, key, snapshot, seen, start, value),
+            ..seen
+        };
+        self.note_seen(tree, key, seen.spot);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree.id)?;
         found
+    }
+
+    /// Brings what lookups of these keys will touch into the processor's caches, all at the same time.
+    pub(crate) fn prefetch<'k>(
+        &mut self,
+        keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
+    ) -> Result<()> {
+        self.ahead.clear();
+        for (table, key) in keys {
+            self.check(table)?;
+            self.ahead.push(table.tree(), key);
+        }
+        let ahead = &mut self.ahead;
+        current(|worker| ahead.fetch(worker.context()));
+        Ok(())
     }
 
     /// [`Core::get_into`] as far as it goes without waiting; `None` if it does not, and nothing is appended then.
@@ -283,7 +344,7 @@ impl Core {
         let Some(seen) = run_inline(self.shared(), &mut Get::new(tree, key, value)) else {
             return Ok(None);
         };
-        self.note_seen(tree, key, seen.leaf);
+        self.note_seen(tree, key, seen.spot);
         let found = older(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree.id)?;
@@ -294,10 +355,8 @@ impl Core {
         Ok(Some(found == Found::Value))
     }
 
-    fn note_seen(&mut self, tree: Tree, key: &[u8], leaf: Leaf) {
-        self.seen = Some((tree.id, leaf));
-        self.seen_key.clear();
-        self.seen_key.extend_from_slice(key);
+    fn note_seen(&mut self, tree: Tree, key: &[u8], spot: Spot) {
+        self.recent.of(tree.id, key).spot = Some(spot);
     }
 
     fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
@@ -322,9 +381,8 @@ impl Core {
 
     fn enter(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) -> Result<()> {
         let bytes_max = self.bytes_max.saturating_sub(self.reads.size_bytes());
-        let seen = self.seen.filter(|(of, _)| *of == tree.id && self.seen_key == key);
-        let leaf = seen.map(|(_, leaf)| leaf);
-        self.writes.put(tree, key, (row, leaf), write, bytes_max)?;
+        let spot = self.recent.spot.filter(|_| self.recent.is(tree.id, key));
+        self.writes.put(tree, key, (row, spot), write, bytes_max)?;
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -373,7 +431,7 @@ impl Core {
         let mut value = Vec::new();
         // The lock keeps the row as it is: there is nothing to compare at the commit.
         let seen = find_at(&self.inner.shared, tree, key, snapshot, &mut value, false).await?;
-        self.note_seen(tree, key, seen.leaf);
+        self.note_seen(tree, key, seen.spot);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree.id)?;
         Ok(seen.found != Found::Nothing)
@@ -518,6 +576,15 @@ impl Drop for Core {
             }
         }
         self.end();
+        let buffers = Buffers {
+            writes: std::mem::take(&mut self.writes),
+            locks: std::mem::take(&mut self.locks),
+            spots: std::mem::take(&mut self.spots),
+            key: std::mem::take(&mut self.recent.key),
+            batches: std::mem::take(&mut self.batches),
+            ahead: std::mem::take(&mut self.ahead),
+        };
+        self.inner.shared.tx.slots[self.slot].open().spare.give(buffers);
     }
 }
 

@@ -4,6 +4,8 @@
 //! was there before is in the row table as long as a snapshot needs it. A transaction keeps what it will write to
 //! itself, and has locked the row of each key it will write.
 
+mod ahead;
+mod buffers;
 mod clock;
 mod collect;
 mod commit;
@@ -36,12 +38,12 @@ pub(crate) use collect::collect;
 pub(crate) use rows::RowRef;
 pub(crate) use single::{delete, delete_range, put, put_inline};
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use buffers::Spare;
 use clock::Clock;
-use collect::Old;
+use collect::Queue;
 use large::UncommittedLarge;
 use registry::{Info, Registry, slot_of};
 use rows::Rows;
@@ -83,7 +85,7 @@ pub(crate) struct Tx {
 struct Slot {
     open: Mutex<Open>,
     /// Commits whose before-images are kept, in the order of their ends.
-    queue: Mutex<VecDeque<Old>>,
+    queue: Mutex<Queue>,
     /// Bytes of those before-images.
     bytes: AtomicU64,
 }
@@ -92,6 +94,7 @@ struct Slot {
 struct Open {
     snapshots: Snapshots,
     registry: Registry,
+    spare: Spare,
 }
 
 impl Slot {

@@ -32,6 +32,8 @@ pub(super) struct RangeCursor {
     batches: u64,
     ahead: usize,
     window: usize,
+    /// Records that it may still give.
+    left: usize,
 }
 
 impl RangeCursor {
@@ -47,7 +49,13 @@ impl RangeCursor {
             batches: 0,
             ahead: 0,
             window: 0,
+            left: usize::MAX,
         }
+    }
+
+    /// Ends after so many records.
+    fn at_most(&mut self, records: usize) {
+        self.left = records;
     }
 
     pub(super) fn reverse(&mut self) {
@@ -66,11 +74,12 @@ impl RangeCursor {
             return None;
         }
         self.next += 1;
+        self.left -= 1;
         Some(self.batch.entry(self.next - 1))
     }
 
     fn limit(&self) -> usize {
-        if self.batches == 0 { FIRST_RECORDS } else { usize::MAX }
+        if self.batches == 0 { FIRST_RECORDS.min(self.left) } else { self.left }
     }
 
     async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
@@ -357,6 +366,9 @@ pub(super) async fn next_into(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     view.doomed()?;
+    if cursor.left == 0 {
+        return Ok(false);
+    }
     let page_size = cursor.table.inner().shared.page_size;
     loop {
         if let Some((found, bytes, large)) = cursor.take() {
@@ -387,7 +399,7 @@ pub(super) fn next_inline(
     loop {
         if let Some((key, value, large)) = cursor.take() {
             if large {
-                cursor.next -= 1;
+                (cursor.next, cursor.left) = (cursor.next - 1, cursor.left + 1);
                 return Ok(None);
             }
             return Ok(Some(Some((key.to_vec(), value.to_vec()))));
@@ -403,11 +415,36 @@ pub(super) fn next_inline(
 
 /// Records of a range as a transaction or snapshot sees them, for tasks.
 pub struct TaskTransactionRange<'a> {
-    pub(super) view: View<'a>,
-    pub(super) cursor: RangeCursor,
+    view: View<'a>,
+    cursor: RangeCursor,
 }
 
-impl TaskTransactionRange<'_> {
+impl Drop for TaskTransactionRange<'_> {
+    fn drop(&mut self) {
+        if let View::Transaction(core) = &mut self.view {
+            let RangeCursor { batch, spare, .. } = &mut self.cursor;
+            core.batches = (std::mem::take(batch), std::mem::take(spare));
+        }
+    }
+}
+
+impl<'a> TaskTransactionRange<'a> {
+    pub(super) fn new(mut view: View<'a>, mut cursor: RangeCursor) -> Self {
+        if let View::Transaction(core) = &mut view {
+            (cursor.batch, cursor.spare) = std::mem::take(&mut core.batches);
+            cursor.batch.clear();
+            cursor.spare.clear();
+        }
+        Self { view, cursor }
+    }
+
+    /// Ends after so many records, and reads no more of the leaves than they need.
+    #[must_use]
+    pub fn at_most(mut self, records: usize) -> Self {
+        self.cursor.at_most(records);
+        self
+    }
+
     /// Turns the direction round. Call it before the first record is taken.
     #[must_use]
     pub fn reverse(mut self) -> Self {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use super::shard::{FREE, Image, Row, Shard, Version, Waiter};
+use super::shard::{FREE, Image, Row, Shard, Version};
 use crate::page::LeafValue;
 
 /// Parts of the table; a power of two.
@@ -139,10 +139,7 @@ impl Rows {
         if row.owner == owner {
             return Some(RowRef { shard: index, at });
         }
-        match row.waiters.iter_mut().find(|waiter| waiter.owner == owner) {
-            Some(waiter) => waiter.waker.clone_from(waker),
-            None => row.waiters.push_back(Waiter { owner, waker: waker.clone() }),
-        }
+        row.wait(owner, waker);
         None
     }
 
@@ -174,7 +171,7 @@ impl Rows {
         if row.owner == owner {
             return Some(RowRef { shard: index, at });
         }
-        row.waiters.retain(|waiter| waiter.owner != owner);
+        row.leave(owner);
         shard.remove_if_idle(at);
         None
     }
@@ -186,7 +183,7 @@ impl Rows {
         if entry.owner != owner {
             return;
         }
-        match entry.waiters.pop_front() {
+        match entry.next_waiter() {
             Some(next) => {
                 entry.owner = next.owner;
                 drop(shard);
@@ -224,14 +221,14 @@ impl Rows {
         }
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at);
-        bytes += entry.key.len();
+        bytes += entry.key().len();
         debug_assert!(entry.newest() < stamp, "changes of a row come in the order of their stamps");
         entry.versions.push(Version { stamp, image });
         if delete && !entry.listed {
             entry.listed = true;
             let list = self.list(entry.tree);
             let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.insert((entry.tree, entry.key.clone()));
+            keys.insert((entry.tree, entry.key().to_vec()));
             // Release: pairs with the load in `deleted`.
             list.len.store(keys.len(), Ordering::Release);
         }
@@ -261,9 +258,7 @@ impl Rows {
         let hash = hash_of(tree, key);
         let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
         shard.find(hash, tree, key).is_some_and(|at| {
-            let versions = &shard.row_ref(at).versions;
-            let next = versions.partition_point(|version| version.stamp <= after);
-            versions.get(next).is_some_and(|version| version.stamp < before)
+            shard.row_ref(at).versions.next(after).is_some_and(|version| version.stamp < before)
         })
     }
 
@@ -296,20 +291,19 @@ impl Rows {
     pub(crate) fn collect(&self, row: RowRef, oldest: u64, large: &mut Vec<Box<[u8]>>) {
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at);
-        let count = entry.versions.partition_point(|version| version.stamp <= oldest);
-        if count == 0 {
-            return;
-        }
-        for version in entry.versions.drain(..count) {
-            if let Image::Large(descriptor) = version.image {
+        let forgot = entry.versions.forget(oldest, |image| {
+            if let Image::Large(descriptor) = image {
                 large.push(descriptor);
             }
+        });
+        if !forgot {
+            return;
         }
         if entry.versions.is_empty() {
             if std::mem::take(&mut entry.listed) {
                 let list = self.list(entry.tree);
                 let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
-                keys.remove(&(entry.tree, entry.key.clone()));
+                keys.remove(&(entry.tree, entry.key().to_vec()));
                 list.len.store(keys.len(), Ordering::Release);
             }
             shard.remove_if_idle(row.at);
@@ -320,9 +314,8 @@ impl Rows {
     pub(crate) fn wake_all(&self) {
         let mut wakers = Vec::new();
         for index in 0..SHARDS as u32 {
-            self.shard(index).for_each(|row| {
-                wakers.extend(row.waiters.iter().map(|waiter| waiter.waker.clone()))
-            });
+            self.shard(index)
+                .for_each(|row| wakers.extend(row.waiters().map(|waiter| waiter.waker.clone())));
         }
         wakers.into_iter().for_each(Waker::wake);
     }

@@ -137,7 +137,7 @@ impl TaskSnapshot {
         self.core.check_table(table)?;
         let (from, to) = bounds(&range)?;
         let cursor = RangeCursor::new(table, from, to);
-        Ok(TaskTransactionRange { view: View::Snapshot(&self.core), cursor })
+        Ok(TaskTransactionRange::new(View::Snapshot(&self.core), cursor))
     }
 }
 

@@ -11,7 +11,7 @@ use qpair_memory::FrameIndex;
 
 use super::rows::RowRef;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tree::{Leaf, Tree};
+use crate::tree::{Spot, Tree};
 
 /// Entries of one piece of the order at most.
 const PIECE_MAX: usize = 512;
@@ -50,8 +50,25 @@ struct Entry {
     key_len: u32,
     row: RowRef,
     /// Where the key was seen when it was locked already.
-    leaf: Option<Leaf>,
+    spot: Option<Spot>,
     value: Value,
+}
+
+/// An entry's place in the order: what tells most keys apart, so that a search need not look at the entries.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tree: u32,
+    index: u32,
+    /// The key's first bytes as a number that sorts as they do.
+    head: u64,
+}
+
+/// The first eight bytes of a key as a number; zeroes behind a shorter one.
+fn head_of(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = key.len().min(8);
+    head[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(head)
 }
 
 /// A point in a transaction to which it can be rolled back.
@@ -70,7 +87,7 @@ pub(crate) struct Item<'a> {
     pub(crate) tree: Tree,
     pub(crate) key: &'a [u8],
     pub(crate) row: RowRef,
-    pub(crate) leaf: Option<Leaf>,
+    pub(crate) spot: Option<Spot>,
     pub(crate) write: Write<'a>,
 }
 
@@ -79,8 +96,10 @@ pub(crate) struct Item<'a> {
 pub(crate) struct WriteSet {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// Indices of the entries in the order of trees and keys, in pieces.
-    order: Vec<Vec<u32>>,
+    /// The entries in the order of trees and keys, in pieces.
+    order: Vec<Vec<Place>>,
+    /// A bit for each tree that has an entry, by the low bits of its id: most reads are of trees that have none.
+    trees: u64,
     undo: Vec<(u32, Value)>,
     /// Savepoints taken so far.
     epoch: u32,
@@ -97,10 +116,26 @@ impl WriteSet {
         self.entries.len()
     }
 
+    /// Forgets everything, and keeps the room.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+        self.order.truncate(1);
+        self.order.iter_mut().for_each(Vec::clear);
+        self.undo.clear();
+        self.savepoints.clear();
+        (self.trees, self.epoch) = (0, 0);
+    }
+
+    /// Room that it keeps: bytes, and entries of its lists.
+    pub(crate) fn capacity(&self) -> (usize, usize) {
+        (self.bytes.capacity(), self.entries.capacity().max(self.undo.capacity()))
+    }
+
     /// Bytes it takes, nearly.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len()
-            + self.entries.len() * (size_of::<Entry>() + size_of::<u32>())
+            + self.entries.len() * (size_of::<Entry>() + size_of::<Place>())
             + self.undo.len() * size_of::<(u32, Value)>()
     }
 
@@ -108,35 +143,37 @@ impl WriteSet {
         &self.bytes[entry.key_at as usize..][..entry.key_len as usize]
     }
 
-    fn compare(&self, index: u32, tree: u32, key: &[u8]) -> Ordering {
-        let entry = &self.entries[index as usize];
-        entry.tree.cmp(&tree).then_with(|| self.key(entry).cmp(key))
+    fn compare(&self, place: &Place, (tree, head): (u32, u64), key: &[u8]) -> Ordering {
+        (place.tree, place.head)
+            .cmp(&(tree, head))
+            .then_with(|| self.key(&self.entries[place.index as usize]).cmp(key))
     }
 
     /// The piece and the place in it where a key is, or would be.
     fn place(&self, tree: u32, key: &[u8]) -> (usize, usize, bool) {
+        let head = (tree, head_of(key));
         let piece = match self.order.len() {
             0 => return (0, 0, false),
             1 => 0,
             _ => self
                 .order
                 .partition_point(|piece| {
-                    piece.first().is_some_and(|first| self.compare(*first, tree, key).is_le())
+                    piece.first().is_some_and(|first| self.compare(first, head, key).is_le())
                 })
                 .saturating_sub(1),
         };
-        match self.order[piece].binary_search_by(|index| self.compare(*index, tree, key)) {
+        match self.order[piece].binary_search_by(|place| self.compare(place, head, key)) {
             Ok(at) => (piece, at, true),
             Err(at) => (piece, at, false),
         }
     }
 
     fn index_of(&self, tree: u32, key: &[u8]) -> Option<u32> {
-        if self.entries.is_empty() {
+        if self.trees & 1 << (tree % 64) == 0 {
             return None;
         }
         let (piece, at, found) = self.place(tree, key);
-        found.then(|| self.order[piece][at])
+        found.then(|| self.order[piece][at].index)
     }
 
     fn write(&self, value: Value) -> Write<'_> {
@@ -154,7 +191,7 @@ impl WriteSet {
             tree: Tree { id: entry.tree, root: entry.root },
             key: self.key(entry),
             row: entry.row,
-            leaf: entry.leaf,
+            spot: entry.spot,
             write: self.write(entry.value),
         }
     }
@@ -162,11 +199,6 @@ impl WriteSet {
     /// What is written to a key, and its row.
     pub(crate) fn get(&self, tree: u32, key: &[u8]) -> Option<Item<'_>> {
         self.index_of(tree, key).map(|index| self.item(index))
-    }
-
-    /// The row of a key that is written.
-    pub(crate) fn row(&self, tree: u32, key: &[u8]) -> Option<RowRef> {
-        self.index_of(tree, key).map(|index| self.entries[index as usize].row)
     }
 
     /// Enters a write.
@@ -177,7 +209,7 @@ impl WriteSet {
         &mut self,
         tree: Tree,
         key: &[u8],
-        (row, leaf): (RowRef, Option<Leaf>),
+        (row, spot): (RowRef, Option<Spot>),
         write: Write<'_>,
         bytes_max: usize,
     ) -> Result<()> {
@@ -190,7 +222,7 @@ impl WriteSet {
             true => (0, 0, false),
             false => self.place(tree.id, key),
         };
-        let old = place.2.then(|| self.order[place.0][place.1]);
+        let old = place.2.then(|| self.order[place.0][place.1].index);
         if let Some(index) = old {
             let entry = &mut self.entries[index as usize];
             if entry.value.epoch == self.epoch && value.len() <= entry.value.len as usize {
@@ -234,10 +266,11 @@ impl WriteSet {
             key_at,
             key_len: key.len() as u32,
             row,
-            leaf,
+            spot,
             value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
         });
-        self.enter(place.0, place.1, index);
+        self.trees |= 1 << (tree.id % 64);
+        self.enter(place.0, place.1, Place { tree: tree.id, index, head: head_of(key) });
         Ok(())
     }
 
@@ -247,12 +280,12 @@ impl WriteSet {
         at
     }
 
-    fn enter(&mut self, piece: usize, at: usize, index: u32) {
+    fn enter(&mut self, piece: usize, at: usize, place: Place) {
         if self.order.is_empty() {
             self.order.push(Vec::new());
         }
         let entries = &mut self.order[piece];
-        entries.insert(at, index);
+        entries.insert(at, place);
         if entries.len() > PIECE_MAX {
             // Keys that only grow leave full pieces.
             let cut = if at + 1 == entries.len() { at } else { entries.len() / 2 };
@@ -304,7 +337,7 @@ impl WriteSet {
 
     /// All writes, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        self.order.iter().flatten().map(|index| self.item(*index))
+        self.order.iter().flatten().map(|place| self.item(place.index))
     }
 
     /// The write at a place in the order.
@@ -312,7 +345,7 @@ impl WriteSet {
         loop {
             let piece = self.order.get(cursor.0)?;
             match piece.get(cursor.1) {
-                Some(index) => return Some(self.item(*index)),
+                Some(place) => return Some(self.item(place.index)),
                 None => *cursor = (cursor.0 + 1, 0),
             }
         }
@@ -340,13 +373,15 @@ impl WriteSet {
             }
         };
         let pieces = self.order.get(piece..).unwrap_or_default();
-        pieces.iter().flatten().skip(at).map(|index| self.item(*index)).take_while(move |item| {
-            item.tree.id == tree
-                && match to {
-                    Bound::Included(end) => item.key <= end,
-                    Bound::Excluded(end) => item.key < end,
-                    Bound::Unbounded => true,
-                }
-        })
+        pieces.iter().flatten().skip(at).map(|place| self.item(place.index)).take_while(
+            move |item| {
+                item.tree.id == tree
+                    && match to {
+                        Bound::Included(end) => item.key <= end,
+                        Bound::Excluded(end) => item.key < end,
+                        Bound::Unbounded => true,
+                    }
+            },
+        )
     }
 }

@@ -1,0 +1,45 @@
+//! Several lookups at the same time, as far as the processor's caches go: while the lines of one are on their way, the others
+//! are gone on with. Nothing is read from the device, and nothing waits.
+
+use super::descend::Route;
+use super::{Spot, Tree};
+use crate::page::Node;
+use crate::task::{Context, Descent, Need};
+
+/// Lookups that go side by side: more than the processor keeps misses of, and few enough for their lines to stay.
+pub(crate) const SIDE_BY_SIDE: usize = 24;
+
+/// Finds where keys are, as many as go side by side, and asks for their records; nothing for a key whose leaf is not in
+/// memory, or in the middle of a change.
+pub(crate) fn prefetch<'k>(
+    context: Context<'_>,
+    keys: impl ExactSizeIterator<Item = (Tree, &'k [u8])> + Clone,
+    spots: &mut [Option<Spot>],
+) {
+    let context = Context { interleave: true, ..context };
+    let mut descents = [Descent::default(); SIDE_BY_SIDE];
+    // A bit for each that has not come to its end.
+    let mut open = (1u32 << keys.len().min(SIDE_BY_SIDE).min(spots.len())) - 1;
+    while open != 0 {
+        for (i, (tree, key)) in keys.clone().take(SIDE_BY_SIDE).enumerate() {
+            if open & 1 << i == 0 {
+                continue;
+            }
+            match descents[i].walk_to_leaf(context, &tree, Route::To(key)) {
+                Err(Need::Prefetch) => continue,
+                Ok(page) => {
+                    let node = Node::new(page.bytes());
+                    let found = node.lower_bound(key);
+                    if found.1 {
+                        node.prefetch_record(found.0);
+                    }
+                    spots[i] = page.validate().then(|| Spot::new(page, found));
+                }
+                Err(_) => {}
+            }
+            open &= !(1 << i);
+        }
+    }
+}
+
+const _: () = assert!(SIDE_BY_SIDE < 32);

@@ -1,0 +1,97 @@
+//! Keys that will be read soon, and where they were found when they were fetched into the processor's caches.
+//!
+//! What always holds: an entry is a hint. A leaf that changed since has another version, and is searched from the root.
+
+use crate::task::Context;
+use crate::tree::{SIDE_BY_SIDE, Spot, Tree, prefetch};
+
+/// A key and where it was found.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tree: Tree,
+    key_end: u32,
+    spot: Option<Spot>,
+}
+
+/// Keys in the order in which they will be read.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    keys: Vec<u8>,
+    entries: Vec<Entry>,
+    /// The entry that is expected next.
+    next: usize,
+}
+
+impl Ahead {
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.entries.clear();
+        self.next = 0;
+    }
+
+    /// Bytes that it keeps room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.keys.capacity().max(self.entries.capacity() * size_of::<Entry>())
+    }
+
+    /// Enters a key.
+    pub(super) fn push(&mut self, tree: Tree, key: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.entries.push(Entry { tree, key_end: self.keys.len() as u32, spot: None });
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.entries[before].key_end as usize);
+        &self.keys[start..self.entries[index].key_end as usize]
+    }
+
+    /// Finds all keys and asks for their records.
+    pub(super) fn fetch(&mut self, context: Context<'_>) {
+        let mut from = 0;
+        while from < self.entries.len() {
+            let to = self.entries.len().min(from + SIDE_BY_SIDE);
+            let mut spots = [None; SIDE_BY_SIDE];
+            let keys = (from..to).map(|index| (self.entries[index].tree, self.key(index)));
+            prefetch(context, keys, &mut spots);
+            for (entry, spot) in self.entries[from..to].iter_mut().zip(spots) {
+                entry.spot = spot;
+            }
+            from = to;
+        }
+    }
+
+    /// Where a key was found, if it is the one that is expected, or the one after.
+    #[inline]
+    pub(super) fn take(&mut self, tree: u32, key: &[u8]) -> Option<Spot> {
+        let index = (self.next..self.entries.len())
+            .take(2)
+            .find(|index| self.entries[*index].tree.id == tree && self.key(*index) == key)?;
+        self.next = index + 1;
+        self.entries[index].spot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_memory::FrameIndex;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_met_in_their_order() {
+        let mut ahead = Ahead::default();
+        let tree = Tree { id: 1, root: FrameIndex(0) };
+        for key in [b"a", b"b", b"c", b"d"] {
+            ahead.push(tree, key);
+        }
+        for (key, next) in [(b"x", 0), (b"a", 1), (b"a", 1), (b"c", 3), (b"b", 3), (b"d", 4)] {
+            ahead.take(1, key);
+            assert_eq!(ahead.next, next, "{key:?}");
+        }
+        ahead.take(1, b"a");
+        ahead.clear();
+        ahead.take(1, b"a");
+        assert_eq!(ahead.next, 0);
+    }
+}
