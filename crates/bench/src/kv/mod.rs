@@ -187,6 +187,13 @@ pub trait KvSession {
         std::future::ready(Ok(()))
     }
 
+    /// Says which keys the open transaction will read next, in this order: a hint, for stores that can bring them into the
+    /// processor's caches all at the same time.
+    fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
+        let _ = keys;
+        Ok(())
+    }
+
     /// Begins a transaction. One that was left open is rolled back.
     fn begin(&mut self, begin: Begin) -> impl Future<Output = KvResult<()>>;
 

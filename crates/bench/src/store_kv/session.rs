@@ -69,6 +69,12 @@ impl KvSession for StoreSession {
         Ok(())
     }
 
+    fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
+        let Some(transaction) = &mut self.open else { return Ok(()) };
+        let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
+        Ok(transaction.prefetch(keys)?)
+    }
+
     async fn begin(&mut self, begin: Begin) -> KvResult<()> {
         // What is open is rolled back by its drop, before the next one begins.
         self.open = None;
@@ -139,7 +145,8 @@ impl KvSession for StoreSession {
         let transaction = open.as_mut().ok_or_else(none_open)?;
         let to = if range.to.is_empty() { Bound::Unbounded } else { Bound::Excluded(range.to) };
         let bounds = (Bound::Included(range.from), to);
-        let mut records = transaction.range::<[u8], _>(&tables[table.index()], bounds)?;
+        let mut records =
+            transaction.range::<[u8], _>(&tables[table.index()], bounds)?.at_most(limit);
         if direction == Direction::Backward {
             records = records.reverse();
         }

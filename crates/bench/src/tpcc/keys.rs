@@ -1,4 +1,10 @@
-//! Keys: columns big-endian one behind the other, so that keys sort as their columns do.
+//! Keys: columns big-endian one behind the other, so that keys sort as their columns do. Each has as many bytes as its
+//! numbers need: 2 a warehouse, 1 a district, 2 a customer, 3 an order or item, 1 a line.
+
+/// Greatest number of a warehouse.
+pub(crate) const WAREHOUSE_MAX: u32 = u16::MAX as u32;
+/// Greatest number of an order or item.
+pub(crate) const NUMBER_MAX: u32 = 0xff_ffff;
 
 /// Bytes of a last name and of a first name in an index: the widths of their columns.
 pub(crate) const NAME_BYTES: usize = 16;
@@ -15,22 +21,37 @@ fn join<const N: usize>(pieces: &[&[u8]]) -> [u8; N] {
     key
 }
 
+/// The bytes of a warehouse's number.
+#[inline]
+fn two(w: u32) -> [u8; 2] {
+    debug_assert!(w <= WAREHOUSE_MAX);
+    let [.., high, low] = w.to_be_bytes();
+    [high, low]
+}
+
+/// The bytes of an order's or item's number.
+#[inline]
+fn three(number: u32) -> [u8; 3] {
+    let [_, high, middle, low] = number.to_be_bytes();
+    [high, middle, low]
+}
+
 /// Warehouse: `W_ID`.
 #[inline]
-pub(crate) fn warehouse(w: u32) -> [u8; 4] {
-    w.to_be_bytes()
+pub(crate) fn warehouse(w: u32) -> [u8; 2] {
+    two(w)
 }
 
 /// District: `D_W_ID`, `D_ID`.
 #[inline]
-pub(crate) fn district(w: u32, d: u8) -> [u8; 5] {
-    join(&[&w.to_be_bytes(), &[d]])
+pub(crate) fn district(w: u32, d: u8) -> [u8; 3] {
+    join(&[&two(w), &[d]])
 }
 
 /// Customer: `C_W_ID`, `C_D_ID`, `C_ID`.
 #[inline]
-pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 7] {
-    join(&[&w.to_be_bytes(), &[d], &c.to_be_bytes()])
+pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 5] {
+    join(&[&two(w), &[d], &c.to_be_bytes()])
 }
 
 /// History has no key in the standard. Here it is who wrote it, and how many before: run, client, number.
@@ -41,26 +62,26 @@ pub(crate) fn history(run: u32, client: u32, number: u32) -> [u8; 12] {
 
 /// New order and order: warehouse, district, `O_ID`.
 #[inline]
-pub(crate) fn order(w: u32, d: u8, o: u32) -> [u8; 9] {
-    join(&[&w.to_be_bytes(), &[d], &o.to_be_bytes()])
+pub(crate) fn order(w: u32, d: u8, o: u32) -> [u8; 6] {
+    join(&[&two(w), &[d], &three(o)])
 }
 
 /// Order line: `OL_W_ID`, `OL_D_ID`, `OL_O_ID`, `OL_NUMBER`.
 #[inline]
-pub(crate) fn order_line(w: u32, d: u8, o: u32, number: u8) -> [u8; 10] {
-    join(&[&w.to_be_bytes(), &[d], &o.to_be_bytes(), &[number]])
+pub(crate) fn order_line(w: u32, d: u8, o: u32, number: u8) -> [u8; 7] {
+    join(&[&two(w), &[d], &three(o), &[number]])
 }
 
 /// Item: `I_ID`.
 #[inline]
-pub(crate) fn item(i: u32) -> [u8; 4] {
-    i.to_be_bytes()
+pub(crate) fn item(i: u32) -> [u8; 3] {
+    three(i)
 }
 
 /// Stock: `S_W_ID`, `S_I_ID`.
 #[inline]
-pub(crate) fn stock(w: u32, i: u32) -> [u8; 8] {
-    join(&[&w.to_be_bytes(), &i.to_be_bytes()])
+pub(crate) fn stock(w: u32, i: u32) -> [u8; 5] {
+    join(&[&two(w), &three(i)])
 }
 
 /// Customers by name: warehouse, district, `C_LAST`, `C_FIRST`, `C_ID`.
@@ -71,37 +92,53 @@ pub(crate) fn customer_by_name(
     last: &[u8; NAME_BYTES],
     first: &[u8; NAME_BYTES],
     c: u16,
-) -> [u8; 39] {
-    join(&[&w.to_be_bytes(), &[d], last, first, &c.to_be_bytes()])
+) -> [u8; 37] {
+    join(&[&two(w), &[d], last, first, &c.to_be_bytes()])
 }
 
 /// Where the customers of a name begin, and the first key beyond them.
 #[inline]
-pub(crate) fn customers_of_name(w: u32, d: u8, last: &[u8; NAME_BYTES]) -> ([u8; 21], [u8; 22]) {
+pub(crate) fn customers_of_name(w: u32, d: u8, last: &[u8; NAME_BYTES]) -> ([u8; 19], [u8; 20]) {
     // Names have no byte above 0x7f, so that the first byte of a first name never is 0xff.
-    (join(&[&w.to_be_bytes(), &[d], last]), join(&[&w.to_be_bytes(), &[d], last, &[0xff]]))
+    (join(&[&two(w), &[d], last]), join(&[&two(w), &[d], last, &[0xff]]))
 }
 
 /// Orders by customer, the newest first: warehouse, district, customer, the complement of `O_ID`.
 #[inline]
-pub(crate) fn order_by_customer(w: u32, d: u8, c: u16, o: u32) -> [u8; 11] {
-    join(&[&w.to_be_bytes(), &[d], &c.to_be_bytes(), &(!o).to_be_bytes()])
+pub(crate) fn order_by_customer(w: u32, d: u8, c: u16, o: u32) -> [u8; 8] {
+    join(&[&two(w), &[d], &c.to_be_bytes(), &three(!o)])
 }
 
 /// The order of a key of [`order_by_customer`].
 pub(crate) fn order_of(key: &[u8]) -> Option<u32> {
-    Some(!u32::from_be_bytes(key.get(7..11)?.try_into().ok()?))
+    Some(NUMBER_MAX - number_at(key, 5)?)
 }
 
 /// The customer in a key of [`customer_by_name`].
 pub(crate) fn customer_of_name(key: &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes(key.get(37..39)?.try_into().ok()?))
+    Some(u16::from_be_bytes(key.get(35..37)?.try_into().ok()?))
 }
 
 /// Warehouse, district and order at the head of a key.
 pub(crate) fn order_id(key: &[u8]) -> Option<(u32, u8, u32)> {
-    let w = u32::from_be_bytes(key.get(..4)?.try_into().ok()?);
-    Some((w, *key.get(4)?, u32::from_be_bytes(key.get(5..9)?.try_into().ok()?)))
+    let (w, d) = district_id(key)?;
+    Some((w, d, number_at(key, 3)?))
+}
+
+/// Warehouse and district at the head of a key.
+pub(crate) fn district_id(key: &[u8]) -> Option<(u32, u8)> {
+    Some((warehouse_id(key)?, *key.get(2)?))
+}
+
+/// The warehouse at the head of a key.
+pub(crate) fn warehouse_id(key: &[u8]) -> Option<u32> {
+    Some(u16::from_be_bytes(*key.first_chunk()?).into())
+}
+
+/// The order or item whose bytes begin at `at`.
+fn number_at(key: &[u8], at: usize) -> Option<u32> {
+    let [high, middle, low] = *key.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes([0, high, middle, low]))
 }
 
 #[cfg(test)]
@@ -117,11 +154,11 @@ mod tests {
     #[test]
     fn keys_sort_as_columns_do() {
         assert!(order(1, 2, 255) < order(1, 2, 256));
-        assert!(order(1, 2, u32::MAX) < order(1, 3, 0));
+        assert!(order(1, 2, NUMBER_MAX) < order(1, 3, 0));
         assert!(order(255, 10, 9) < order(256, 1, 0));
         assert!(order_line(1, 1, 7, 15)[..] < order_line(1, 1, 8, 1)[..]);
         assert!(order_by_customer(1, 1, 5, 9) < order_by_customer(1, 1, 5, 8));
-        assert!(order_by_customer(1, 1, 5, 0) < order_by_customer(1, 1, 6, u32::MAX));
+        assert!(order_by_customer(1, 1, 5, 0) < order_by_customer(1, 1, 6, NUMBER_MAX));
         assert_eq!(order_of(&order_by_customer(1, 1, 5, 77)), Some(77));
         assert_eq!(order_id(&order(3, 4, 5)), Some((3, 4, 5)));
     }

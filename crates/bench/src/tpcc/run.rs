@@ -14,7 +14,7 @@ use super::load::{self, LoadFigures};
 use super::report::{TpccLatency, TpccReport, TpccType};
 use super::scale::{Loaded, Scale};
 use super::transactions::{Common, Terminal};
-use super::{CheckReport, TPCC_TABLES};
+use super::{CheckReport, TPCC_TABLES, keys};
 
 /// What `tpmc` is marked with wherever it is shown.
 pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
@@ -68,6 +68,14 @@ pub fn run_tpcc<K: Kv>(
     let scale = options.scale;
     if scale.warehouses == 0 || scale.items == 0 || scale.customers == 0 {
         return Err(Error::new(ErrorKind::Invalid, "a database needs at least one warehouse"));
+    }
+    // One item more is asked for by new orders that are rolled back.
+    if scale.warehouses > keys::WAREHOUSE_MAX || scale.items >= keys::NUMBER_MAX {
+        let (warehouses, items) = (keys::WAREHOUSE_MAX, keys::NUMBER_MAX - 1);
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("keys have room for {warehouses} warehouses and {items} items"),
+        ));
     }
     let (loaded, load) = prepare(kv, options, progress)?;
     if options.read_first && options.seconds > 0.0 {

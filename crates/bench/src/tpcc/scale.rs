@@ -7,7 +7,7 @@ use super::META;
 /// Key of the record that says what was loaded.
 const LOADED: &[u8] = b"loaded";
 /// Its first bytes.
-const MAGIC: &[u8; 8] = b"tpcc 1\0\0";
+const MAGIC: &[u8; 8] = b"tpcc 2\0\0";
 const RECORD_BYTES: usize = 32;
 
 /// Cardinalities. All but the warehouses are the standard's, except in tests.

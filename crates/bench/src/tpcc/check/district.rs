@@ -99,7 +99,7 @@ impl<S: KvSession> Checker<S> {
                 .await?;
             // Up to the next order that there is; behind the last order up to the district's end.
             let to = match orders.last() {
-                Some(last) if orders.len() == ORDERS_AT_ONCE && last.o < u32::MAX => {
+                Some(last) if orders.len() == ORDERS_AT_ONCE && last.o < keys::NUMBER_MAX => {
                     keys::order(w, d, last.o + 1)
                 }
                 _ => end,

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use super::load::records;
 use super::rows::{district as district_row, history, warehouse};
 use super::scale::{DISTRICTS, Loaded, Scale};
-use super::{DISTRICT, HISTORY, WAREHOUSE};
+use super::{DISTRICT, HISTORY, WAREHOUSE, keys};
 pub use conditions::{CheckReport, Condition};
 use scan::Scanner;
 
@@ -160,7 +160,7 @@ impl<S: KvSession> Checker<S> {
         let mut warehouses = HashMap::new();
         self.scanner
             .rows(WAREHOUSE, KeyRange::ALL, warehouse::BYTES, |key, row| {
-                if let Some(w) = key.try_into().ok().map(u32::from_be_bytes) {
+                if let Some(w) = keys::warehouse_id(key) {
                     warehouses.insert(w, warehouse::YTD.get(row));
                 }
             })
@@ -172,12 +172,10 @@ impl<S: KvSession> Checker<S> {
         let mut districts = HashMap::new();
         self.scanner
             .rows(DISTRICT, KeyRange::ALL, district_row::BYTES, |key, row| {
-                if let ([head @ .., d], 5) = (key, key.len())
-                    && let Some(w) = head.try_into().ok().map(u32::from_be_bytes)
-                {
+                if let Some((w, d)) = keys::district_id(key) {
                     let (ytd, next_o_id) =
                         (district_row::YTD.get(row), district_row::NEXT_O_ID.get(row));
-                    districts.insert((w, *d), District { ytd, next_o_id });
+                    districts.insert((w, d), District { ytd, next_o_id });
                 }
             })
             .await?;

@@ -55,11 +55,11 @@ impl<S: KvSession> Terminal<S> {
                 Direction::Forward,
                 usize::MAX,
                 |key, line| {
-                    if line.len() != order_line::BYTES || key.len() != 10 {
+                    if line.len() != order_line::BYTES || key.len() != 7 {
                         return ControlFlow::Break(());
                     }
                     sum += i64::from(order_line::AMOUNT.get(line));
-                    ids.push(key[9].into());
+                    ids.push(key[6].into());
                     lines.extend_from_slice(line);
                     ControlFlow::Continue(())
                 },

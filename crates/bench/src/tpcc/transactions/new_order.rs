@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 
-use crate::kv::{KvResult, KvSession};
+use crate::kv::{KvError, KvResult, KvSession};
 
 use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
-use crate::tpcc::inputs::NewOrder;
+use crate::tpcc::inputs::{LINES_MAX, NewOrder};
 use crate::tpcc::rows::{customer, district, item, order, order_line, stock, warehouse};
 use crate::tpcc::{
     CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, STOCK, WAREHOUSE,
@@ -18,6 +18,20 @@ fn is_original(data: &[u8]) -> bool {
 }
 
 impl<S: KvSession> Terminal<S> {
+    /// Says what the transaction will read.
+    fn expect(&mut self, input: &NewOrder) -> KvResult<()> {
+        let customer = keys::customer(input.w, input.d, input.c);
+        let mut lines = [([0; 3], [0; 5]); LINES_MAX];
+        for (keys, line) in lines.iter_mut().zip(input.lines()) {
+            *keys = (keys::item(line.item), keys::stock(line.supply_w, line.item));
+        }
+        let mut reads = [(CUSTOMER, &customer[..]); 1 + 2 * LINES_MAX];
+        for (pair, (item, stock)) in reads[1..].chunks_exact_mut(2).zip(&lines) {
+            pair.copy_from_slice(&[(ITEM, item), (STOCK, stock)]);
+        }
+        self.session.expect(&reads[..1 + 2 * input.lines().len()])
+    }
+
     pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
         let &NewOrder { w, d, c, .. } = input;
         if self.session.fetches() {
@@ -27,12 +41,16 @@ impl<S: KvSession> Terminal<S> {
             }
         }
         self.begin().await?;
+        self.expect(input)?;
         let Self { session, row, other, .. } = self;
 
         // The district is what all new orders of it want: its lock comes before the snapshot.
         let key = keys::district(w, d);
         read_for_update(session, DISTRICT, &key, row, district::BYTES).await?;
         let o = district::NEXT_O_ID.get(row);
+        if o > keys::NUMBER_MAX {
+            return Err(KvError::Other(format!("TPC-C: district {w}/{d} has no number left")));
+        }
         district::NEXT_O_ID.set(row, o + 1);
         let district_tax = district::TAX.get(row);
         session.put(DISTRICT, &key, row).await?;

@@ -21,8 +21,10 @@ impl<S: KvSession> Terminal<S> {
         black_box((customer::FIRST.get(row), customer::MIDDLE.get(row), customer::LAST.get(row)));
 
         // The index has the newest first.
-        let (from, to) =
-            (keys::order_by_customer(w, d, c, u32::MAX), keys::order_by_customer(w, d, c, 0));
+        let (from, to) = (
+            keys::order_by_customer(w, d, c, keys::NUMBER_MAX),
+            keys::order_by_customer(w, d, c, 0),
+        );
         let mut newest = None;
         let range = KeyRange { from: &from, to: &to };
         session

@@ -10,6 +10,8 @@ use crate::tpcc::inputs::StockLevel;
 use crate::tpcc::rows::{district, order_line, stock};
 use crate::tpcc::{DISTRICT, ORDER_LINE, STOCK, keys};
 
+/// Stocks of which it is said together that they will be read.
+const AT_ONCE: usize = 16;
 /// Orders that are looked at.
 const ORDERS: u32 = 20;
 
@@ -39,9 +41,21 @@ impl<S: KvSession> Terminal<S> {
         ids.sort_unstable();
         ids.dedup();
         let mut short = 0;
-        for item in ids.iter() {
-            read(session, STOCK, &keys::stock(w, *item), row, stock::BYTES).await?;
-            short += u32::from(stock::QUANTITY.get(row) < threshold);
+        for items in ids.chunks(AT_ONCE) {
+            let mut stocks = [[0; 5]; AT_ONCE];
+            for (key, item) in stocks.iter_mut().zip(items) {
+                *key = keys::stock(w, *item);
+            }
+            let stocks = &stocks[..items.len()];
+            session.expect(
+                &std::array::from_fn::<_, AT_ONCE, _>(|i| {
+                    (STOCK, stocks.get(i).unwrap_or(&stocks[0]).as_slice())
+                })[..items.len()],
+            )?;
+            for key in stocks {
+                read(session, STOCK, key, row, stock::BYTES).await?;
+                short += u32::from(stock::QUANTITY.get(row) < threshold);
+            }
         }
         black_box(short);
         session.commit().await?;
