@@ -48,6 +48,9 @@ pub struct RunOptions {
     pub batch: u32,
     /// How long it waits for so many, microseconds.
     pub linger_us: u32,
+    /// The device of its own that the store's log is on, if it is to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_device: Option<PathBuf>,
 }
 
 fn as_text<S: serde::Serializer>(
@@ -73,21 +76,25 @@ impl Default for RunOptions {
             ceiling_seconds: 0.0,
             batch: 32,
             linger_us: 1000,
+            log_device: None,
         }
     }
 }
 
 impl RunOptions {
     pub(crate) fn open(&self) -> Result<Store> {
-        Options::new(&self.store)
+        let mut options = Options::new(&self.store)
             .memory_bytes(self.memory_bytes)
             .workers(self.workers)
             .io(self.io)
             .page_size(self.page_size)
             .buffered(self.buffered)
             .batch(self.batch, self.linger_us)
-            .publish_beside(true)
-            .open()
+            .publish_beside(true);
+        if let Some(log_device) = &self.log_device {
+            options = options.log_device(log_device);
+        }
+        options.open()
     }
 
     fn hash(&self, workload: Workload) -> String {

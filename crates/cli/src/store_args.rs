@@ -36,6 +36,34 @@ pub(crate) struct StoreArgs {
     /// Go through the page cache, for file systems without direct I/O
     #[arg(long, help_heading = "Store")]
     buffered: bool,
+
+    #[command(flatten)]
+    log: LogDeviceArgs,
+}
+
+/// Where the log is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LogDeviceArgs {
+    /// The device of its own that the store keeps its write-ahead log on: a file, a block device, or a device specifier, such
+    /// as /dev/nvme1n1. Once a store has one, whoever changes the store names it. A closed store takes another, or a first
+    /// one, if that is blank; `none` moves the log into the store. A file that is not there is made, and grows to 1 GiB at
+    /// most
+    #[arg(long = "log-device", value_name = "PATH", help_heading = "Store")]
+    device: Option<PathBuf>,
+}
+
+impl LogDeviceArgs {
+    /// Tells a store's options where its log is.
+    pub(crate) fn tell(&self, options: Options) -> Options {
+        match &self.device {
+            None => options,
+            Some(device) => options.log_device(device),
+        }
+    }
+
+    pub(crate) fn device(&self) -> Option<&Path> {
+        self.device.as_deref()
+    }
 }
 
 /// How a new store is made.
@@ -91,11 +119,12 @@ pub(crate) enum Effort {
 impl StoreArgs {
     fn options(&self, effort: Effort) -> Options {
         let small = effort == Effort::Small;
-        Options::striped(std::iter::once(&self.store).chain(&self.members))
+        let options = Options::striped(std::iter::once(&self.store).chain(&self.members))
             .memory_bytes(self.memory.unwrap_or(if small { 16 << 20 } else { 256 << 20 }))
             .workers(self.workers.unwrap_or(usize::from(small)))
             .io(self.io)
-            .buffered(self.buffered)
+            .buffered(self.buffered);
+        self.log.tell(options)
     }
 
     /// Opens the store to look at it. One that was not closed is recovered first, if it can be written.

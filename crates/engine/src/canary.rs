@@ -10,6 +10,10 @@ pub enum Canary {
     AcknowledgeBeforeFlush,
     /// The pages that only the last durable checkpoint needs are used again before the next one is durable.
     ReuseBeforeRecord,
+    /// Segments of the log that only the last durable checkpoint needs are used again before the next one is durable.
+    ReuseLogBeforeRecord,
+    /// A commit is acknowledged before the pages of its large values survive power loss.
+    LargeBeforeFlush,
     /// A transaction writes over what was committed since its snapshot.
     LostUpdate,
     /// A serializable transaction does not look whether what it has read is as it was.
@@ -26,10 +30,12 @@ pub enum Canary {
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
+        Self::ReuseLogBeforeRecord,
+        Self::LargeBeforeFlush,
         Self::LostUpdate,
         Self::UncheckedReads,
         Self::EmptyBeforeDrop,
@@ -45,6 +51,8 @@ impl Canary {
             Self::CloseBeforeFlush => "close-before-flush",
             Self::AcknowledgeBeforeFlush => "acknowledge-before-flush",
             Self::ReuseBeforeRecord => "reuse-before-record",
+            Self::ReuseLogBeforeRecord => "reuse-log-before-record",
+            Self::LargeBeforeFlush => "large-before-flush",
             Self::LostUpdate => "lost-update",
             Self::UncheckedReads => "unchecked-reads",
             Self::EmptyBeforeDrop => "empty-before-drop",

@@ -38,10 +38,10 @@ pub use metrics::{Histogram, Metrics, Observer, Sample, SampleValue};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{
-    BackupReport, BulkLoader, CheckReport, KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation,
-    Range, RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable, Store,
-    StoreOptions, StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskTable, dump_log,
-    repair, yield_now,
+    BackupReport, BulkLoader, CheckReport, KeyRange, LogDeviceReport, LogDump, LogEntry,
+    LogFileEnd, LogOperation, LogPlace, Range, RecoveryProgress, RepairReport, RepairStep,
+    RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics, Table,
+    TableCheck, TaskRange, TaskTable, dump_log, repair, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

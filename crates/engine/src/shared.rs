@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use qpair_block::BlockDevice;
+use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
@@ -13,7 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
 use crate::pool::Pool;
-use crate::space::Space;
+use crate::space::{Purpose, Space};
+use crate::store::LogDevice;
 use crate::task::{Alone, Remote};
 use crate::tx::{Durability, Tx};
 
@@ -35,7 +36,7 @@ pub(crate) struct LogOptions {
     pub(crate) flushed: bool,
     /// Bytes of log after which a checkpoint begins.
     pub(crate) checkpoint_bytes: u64,
-    pub(crate) segment_bytes: u32,
+    pub(crate) geometry: LogGeometry,
     /// Of changes that are not part of a transaction.
     pub(crate) durability: Durability,
 }
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) tx: Tx,
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// The device that the logs are on, if they have one of their own.
+    pub(crate) log_device: Option<LogDevice>,
     pub(crate) page_size: usize,
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
@@ -106,7 +109,7 @@ pub(crate) struct Shared {
     /// A checkpoint was asked for, and is not over.
     pub(crate) checkpoint_wanted: AtomicBool,
     pub(crate) counters: Counters,
-    /// Segments of logs that hold nothing any more, by their byte offsets.
+    /// Segments of logs in the store's space that hold nothing any more, by their byte offsets.
     spare_segments: Mutex<Vec<u64>>,
     /// What recovery did, if there was one.
     pub(crate) recovered: OnceLock<Recovered>,
@@ -130,13 +133,12 @@ impl Shared {
         remotes: Vec<Arc<Remote>>,
         log: LogOptions,
     ) -> Self {
-        let block_bytes = device.info().logical_block_bytes.max(page_size.min(4096) as u32);
-        let segment_bytes = log.segment_bytes.max(page_size.max(4 * block_bytes as usize) as u32);
         Self {
             stamping: remotes.iter().map(|_| Arc::default()).collect(),
             durable: Durable::new(remotes.len()),
             log,
-            log_geometry: LogGeometry { block_bytes, segment_bytes },
+            log_geometry: log.geometry,
+            log_device: None,
             log_bytes: AtomicU64::new(0),
             log_bytes_total: AtomicU64::new(0),
             log_writes: AtomicU64::new(0),
@@ -255,12 +257,46 @@ impl Shared {
         self.last_stamp() + 1
     }
 
+    /// Another segment for a log: one that a checkpoint made needless, or what is free.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn new_segment(&self) -> Result<u64> {
+        if let Some(log_device) = &self.log_device {
+            return log_device.allocate();
+        }
+        if let Some(offset_bytes) = self.spare_segments().pop() {
+            return Ok(offset_bytes);
+        }
+        let pages = u64::from(self.log_geometry.segment_bytes) / self.page_size as u64;
+        let first = self.space.allocate_detached(pages, Purpose::Log)?;
+        Ok(self.offset_bytes(first))
+    }
+
+    /// Where the bytes that logs can lie in end, as an address of the workers' channels.
+    pub(crate) fn log_end_address(&self) -> u64 {
+        self.log_device.as_ref().map_or_else(|| self.device.size_bytes(), LogDevice::end_address)
+    }
+
+    /// Largest request for a log, bytes.
+    pub(crate) fn log_transfer_bytes_max(&self) -> u32 {
+        self.log_info().transfer_bytes_max
+    }
+
+    /// The device that the logs are on.
+    pub(crate) fn log_info(&self) -> &DeviceInfo {
+        self.log_device.as_ref().map_or(self.device.info(), |of| of.device.info())
+    }
+
     pub(crate) fn spare_segments(&self) -> MutexGuard<'_, Vec<u64>> {
         self.spare_segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps segments for the logs to go on in; those that are too many become free pages.
     pub(crate) fn keep_spare_segments(&self, segments: Vec<u64>) {
+        if let Some(log_device) = &self.log_device {
+            return log_device.give(segments);
+        }
         let segment_bytes = u64::from(self.log_geometry.segment_bytes);
         let most = (self.log.checkpoint_bytes / segment_bytes) as usize + 2 * self.remotes.len();
         let mut spare = self.spare_segments();

@@ -13,7 +13,7 @@ use common::{
 };
 use qpair_block::BlockDevice;
 use qpair_engine::{
-    Error, ErrorKind, RepairReport, RepairStep, Store, StoreOptions, dump_log, repair,
+    Error, ErrorKind, LogPlace, RepairReport, RepairStep, Store, StoreOptions, dump_log, repair,
 };
 
 const PAGE: usize = 512;
@@ -243,8 +243,10 @@ fn what_is_in_the_log() {
     let crashed = copy_of(device.as_ref(), device.size_bytes());
     drop(table);
     store.close().unwrap();
-    let dump =
-        dump_log(std::slice::from_ref(&crashed), &mut |_| ControlFlow::Continue(())).unwrap();
+    let dump = dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert_eq!((dump.commits, dump.damaged), (600, false), "{dump:#?}");
     // A leaf of the other table: all but its keys comes back, with the log.
     let leaf = used(&crashed)[&(2, 0)]
@@ -263,7 +265,7 @@ fn what_is_in_the_log() {
     assert_eq!(report.log.unwrap().commits, 600);
     // A block of the log: what is before it comes back.
     let mut entries = Vec::new();
-    dump_log(std::slice::from_ref(&crashed), &mut |entry| {
+    dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |entry| {
         entries.push((entry.stamp, entry.operations[0].text.clone()));
         ControlFlow::Continue(())
     })
@@ -281,8 +283,10 @@ fn what_is_in_the_log() {
         let mut bytes = read_bytes(copy.as_ref(), block, 512);
         bytes[at % 512] ^= 1;
         write_bytes(copy.as_ref(), block, &bytes);
-        let dump =
-            dump_log(std::slice::from_ref(&copy), &mut |_| ControlFlow::Continue(())).unwrap();
+        let dump = dump_log(std::slice::from_ref(&copy), &LogPlace::Unsaid, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         if dump.commits == 600 {
             continue;
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
 
-use crate::options::Options;
+use crate::options::{LogSpec, Options};
 
 /// Room for labels and the first pages in a new file, bytes.
 const NEW_FILE_BYTES: u64 = 2 << 20;
@@ -15,6 +15,15 @@ pub(crate) struct Members {
     pub(crate) specs: Vec<DeviceSpec>,
     /// Unit of the stripe that was taken apart, bytes.
     pub(crate) unit_bytes: Option<u64>,
+    /// Where the log is.
+    pub(crate) log: LogPlaceSpec,
+}
+
+/// Where the log is, if it was said.
+pub(crate) enum LogPlaceSpec {
+    Unsaid,
+    Store,
+    Device(DeviceSpec),
 }
 
 impl Members {
@@ -25,7 +34,12 @@ impl Members {
             unit = Some(*unit_bytes);
             specs = members.clone();
         }
-        let members = Self { specs, unit_bytes: unit };
+        let log = match options.log.clone() {
+            LogSpec::Unsaid => LogPlaceSpec::Unsaid,
+            LogSpec::Store => LogPlaceSpec::Store,
+            LogSpec::Device(spec) => LogPlaceSpec::Device(spec?),
+        };
+        let members = Self { specs, unit_bytes: unit, log };
         members.check_distinct()?;
         Ok(members)
     }
@@ -34,10 +48,23 @@ impl Members {
         self.specs.iter().flat_map(DeviceSpec::paths).collect()
     }
 
-    /// Files that are not there.
+    fn log_paths(&self) -> Vec<&Path> {
+        match &self.log {
+            LogPlaceSpec::Device(spec) => spec.paths(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Files of the members that are not there.
     pub(crate) fn missing(&self) -> Vec<PathBuf> {
         let is_missing = |path: &&Path| matches!(path.try_exists(), Ok(false));
         self.paths().into_iter().filter(is_missing).map(Path::to_owned).collect()
+    }
+
+    /// The file of a log device that is not there.
+    pub(crate) fn missing_log(&self) -> Option<PathBuf> {
+        let is_missing = |path: &&Path| matches!(path.try_exists(), Ok(false));
+        self.log_paths().into_iter().find(is_missing).map(Path::to_owned)
     }
 
     /// Whether nothing of the store is there yet, given which of its files are not: then nothing can be lost by making it.
@@ -49,6 +76,16 @@ impl Members {
     fn check_distinct(&self) -> Result<()> {
         let mut paths = self.paths();
         paths.sort_unstable();
+        if let Some(log) = self.log_paths().into_iter().find(|path| paths.contains(path)) {
+            return Err(Error::with_hint(
+                ErrorKind::Invalid,
+                format!(
+                    "{} is named as a member of the store and as its log device",
+                    log.display()
+                ),
+                "the log device is one of its own",
+            ));
+        }
         match paths.windows(2).find(|pair| pair[0] == pair[1]) {
             None => Ok(()),
             Some(pair) => Err(Error::with_hint(

@@ -6,19 +6,19 @@
 //! - the interface and mode asked for by name are those that run.
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
-use qpair_engine::{Error, ErrorKind, Result, Store, StoreOptions};
+use qpair_engine::{Error, ErrorKind, LogPlace, Result, Store, StoreOptions};
 use qpair_kernel::{FileOptions, KernelDevice, Mode};
 
 use crate::blank::check_blank;
 use crate::interfaces::Interfaces;
-use crate::members::{Members, NewFiles};
+use crate::members::{LogPlaceSpec, Members, NewFiles};
 use crate::options::Options;
 use crate::publish::{publish, publish_path};
 use crate::report::OpenReport;
@@ -30,6 +30,7 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     if let Some(path) = missing.first() {
         check_missing(options, path, all_missing)?;
     }
+    check_missing_log(options, &members)?;
     let mut store = options.store.clone();
     store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
     // Of what is in memory alone there is nothing to be lost either.
@@ -37,7 +38,12 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     let attempt = Attempt::new(options, &members, store);
     let mut new_files = NewFiles::default();
     let mut interfaces = Interfaces::new(options.io);
-    let open = |store: StoreOptions| move |devices| Store::open(devices, &store);
+    let open = |store: StoreOptions| {
+        move |devices: Devices| {
+            let store = StoreOptions { log_place: devices.log_place, ..store.clone() };
+            Store::open(devices.members, &store)
+        }
+    };
     let make = open(attempt.store.clone());
     let outcome = attempt.run(&mut interfaces, &mut new_files, &make);
     let (opened, not_writable) = match outcome {
@@ -79,8 +85,13 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     Ok((store, report))
 }
 
-/// The devices of members, and the unit of the stripe that they were named as.
-pub(crate) type Devices = (Vec<Arc<dyn BlockDevice>>, Option<u64>);
+/// The devices of a store.
+pub(crate) struct Devices {
+    pub(crate) members: Vec<Arc<dyn BlockDevice>>,
+    /// The unit of the stripe that the members were named as, bytes.
+    pub(crate) unit_bytes: Option<u64>,
+    pub(crate) log_place: LogPlace,
+}
 
 /// Opens the members of a store alone, over the first interface with which `make` works. They are there, or are to be made
 /// (`options.store.format`); files that were made here are gone again if `make` fails.
@@ -90,12 +101,10 @@ pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Resul
     if let Some(path) = missing.first() {
         check_missing(options, path, members.is_new(&missing))?;
     }
+    check_missing_log(options, &members)?;
     let attempt = Attempt::new(options, &members, options.store.clone());
     let mut new_files = NewFiles::default();
-    let unit_bytes = members.unit_bytes;
-    let (made, _) = attempt.run(&mut Interfaces::new(options.io), &mut new_files, &|devices| {
-        make((devices, unit_bytes))
-    })?;
+    let (made, _) = attempt.run(&mut Interfaces::new(options.io), &mut new_files, make)?;
     new_files.keep();
     Ok(made)
 }
@@ -116,6 +125,18 @@ fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()
         ));
     }
     Ok(())
+}
+
+/// Who only looks at a store makes no log device.
+fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
+    match members.missing_log() {
+        Some(path) if options.store.read_only => Err(Error::with_hint(
+            ErrorKind::NotFound,
+            format!("there is no log device {}", path.display()),
+            "check its path",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Each once, in order.
@@ -157,14 +178,16 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
 /// What was made of the members, and what those are.
 type Opened<T> = (T, Vec<DeviceInfo>);
 
-/// What makes something of the members.
-type Make<'a, T> = &'a dyn Fn(Vec<Arc<dyn BlockDevice>>) -> Result<T>;
+/// What makes something of the devices.
+type Make<'a, T> = &'a dyn Fn(Devices) -> Result<T>;
 
 /// One way of opening.
 struct Attempt<'a> {
     members: &'a Members,
     store: StoreOptions,
     new_file_bytes: u64,
+    /// The file of a log device that is to be made.
+    new_log: Option<PathBuf>,
     /// Whether what is there was not looked at yet. After that, what is there may be ours.
     must_be_blank: Cell<bool>,
     buffered: bool,
@@ -175,6 +198,7 @@ impl<'a> Attempt<'a> {
         Self {
             new_file_bytes: members.new_file_bytes(store.stripe_unit_bytes),
             must_be_blank: Cell::new(options.store.format && !options.force),
+            new_log: members.missing_log(),
             members,
             buffered: options.buffered,
             store,
@@ -205,7 +229,8 @@ impl<'a> Attempt<'a> {
         let new_files = RefCell::new(new_files);
         let opener = |path: &Path| -> block::Result<Arc<dyn BlockDevice>> {
             let mut new_files = new_files.borrow_mut();
-            let create = self.store.format
+            let is_log = self.new_log.as_deref() == Some(path);
+            let create = (self.store.format || is_log)
                 && !new_files.contains(path)
                 && matches!(path.try_exists(), Ok(false));
             let options = FileOptions {
@@ -224,12 +249,23 @@ impl<'a> Attempt<'a> {
         let open = |spec: &DeviceSpec| {
             spec.open(&Drivers(&opener)).map_err(|error| Error::block(error, "opening the store"))
         };
-        let devices = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let members = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let log_place = match &self.members.log {
+            LogPlaceSpec::Unsaid => LogPlace::Unsaid,
+            LogPlaceSpec::Store => LogPlace::Store,
+            LogPlaceSpec::Device(spec) => LogPlace::Device(open(spec)?),
+        };
+        let log_device = match &log_place {
+            LogPlace::Device(device) => Some(device),
+            _ => None,
+        };
         if self.must_be_blank.get() {
-            devices.iter().try_for_each(|device| check_blank(device.as_ref()))?;
+            let devices = members.iter().chain(log_device);
+            devices.into_iter().try_for_each(|device| check_blank(device.as_ref()))?;
             self.must_be_blank.set(false);
         }
-        let infos = devices.iter().map(|device| device.info().clone()).collect();
-        Ok((make(devices)?, infos))
+        let infos = members.iter().chain(log_device).map(|device| device.info().clone()).collect();
+        let unit_bytes = self.members.unit_bytes;
+        Ok((make(Devices { members, unit_bytes, log_place })?, infos))
     }
 }

@@ -16,6 +16,7 @@ use crate::report::OpenReport;
 #[must_use = "options do nothing until they are opened"]
 pub struct Options {
     pub(crate) members: Vec<Result<DeviceSpec>>,
+    pub(crate) log: LogSpec,
     pub(crate) store: StoreOptions,
     pub(crate) io: Mode,
     pub(crate) create: bool,
@@ -23,6 +24,15 @@ pub struct Options {
     pub(crate) buffered: bool,
     pub(crate) publish: Option<PathBuf>,
     pub(crate) publish_beside: bool,
+}
+
+/// Where the log is, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum LogSpec {
+    #[default]
+    Unsaid,
+    Store,
+    Device(Result<DeviceSpec>),
 }
 
 impl Options {
@@ -35,6 +45,7 @@ impl Options {
     pub fn striped<M: AsRef<Path>>(members: impl IntoIterator<Item = M>) -> Self {
         Self {
             members: members.into_iter().map(|member| parse(member.as_ref())).collect(),
+            log: LogSpec::default(),
             store: StoreOptions::default(),
             io: Mode::default(),
             create: true,
@@ -120,6 +131,20 @@ impl Options {
     pub fn batch(mut self, completions: u32, linger_us: u32) -> Self {
         self.store.batch = completions;
         self.store.linger_us = linger_us;
+        self
+    }
+
+    /// Keep the write-ahead log on a device of its own: a path or specifier, as of a member. It holds nothing else, and belongs
+    /// to this store from then on, which is opened for writing with it or not at all. A file that is not there is made; a
+    /// file grows up to four times [`Options::checkpoint_bytes`]. What is there has to be blank when a store begins to use it.
+    ///
+    /// `none`: in the store's own space, from now on. A store changes the place of its log only when it was closed.
+    pub fn log_device(mut self, device: impl AsRef<Path>) -> Self {
+        let device = device.as_ref();
+        self.log = match device == Path::new("none") {
+            true => LogSpec::Store,
+            false => LogSpec::Device(parse(device)),
+        };
         self
     }
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use qpair_engine::{
-    BackupReport, LogDump, LogEntry, RepairReport, RepairStep, Result, Store, dump_log, repair,
+    BackupReport, LogDump, LogEntry, RepairReport, RepairStep, Result, Store, StoreOptions,
+    dump_log, repair,
 };
 
 use crate::members::Members;
@@ -22,8 +23,8 @@ impl Options {
         store: &Store,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
-        with_devices(&self.format(true), &|(members, unit_bytes)| {
-            store.backup(members, unit_bytes, progress)
+        with_devices(&self.format(true), &|devices| {
+            store.backup(devices.members, devices.unit_bytes, progress)
         })
     }
 
@@ -43,12 +44,13 @@ impl Options {
         let new_files = Members::of(&target)?.missing();
         let options = self.create(false).read_only(true);
         let target = RefCell::new(target);
-        let repaired = with_devices(&options, &|(members, _)| {
+        let repaired = with_devices(&options, &|devices| {
+            let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };
             let mut make = |page_size| {
                 let target = target.borrow().clone().page_size(page_size);
                 target.open()
             };
-            repair(&members, &options.store, &mut make, progress)
+            repair(&devices.members, &looking, &mut make, progress)
         });
         if repaired.is_err() {
             for path in new_files {
@@ -70,6 +72,8 @@ impl Options {
     ) -> Result<LogDump> {
         let options = self.create(false).read_only(true);
         let each = RefCell::new(each);
-        with_devices(&options, &|(members, _)| dump_log(&members, &mut **each.borrow_mut()))
+        with_devices(&options, &|devices| {
+            dump_log(&devices.members, &devices.log_place, &mut **each.borrow_mut())
+        })
     }
 }

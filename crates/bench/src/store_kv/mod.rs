@@ -62,14 +62,15 @@ impl StoreKv {
     /// What the store runs on.
     #[must_use]
     pub fn report(&self, tasks: usize) -> StoreKvReport {
-        let info = self.store.device_info();
+        let (info, store) = (self.store.device_info(), self.store.report());
         StoreKvReport {
             io: info.interface,
             io_mode: info.mode,
             workers: self.store.workers(),
             tasks,
-            memory_bytes: self.store.report().memory_bytes,
+            memory_bytes: store.memory_bytes,
             log: self.log,
+            log_device: store.log_device.map(|log| log.name),
         }
     }
 

@@ -22,6 +22,8 @@ pub struct StoreKvOptions {
     pub buffered: bool,
     /// Write a log. Without one a crash leaves the store as it was at its last checkpoint.
     pub log: bool,
+    /// The device of its own that the log is on, if it is to be.
+    pub log_device: Option<PathBuf>,
 }
 
 impl Default for StoreKvOptions {
@@ -34,21 +36,25 @@ impl Default for StoreKvOptions {
             page_size: 4096,
             buffered: false,
             log: true,
+            log_device: None,
         }
     }
 }
 
 impl StoreKvOptions {
     pub(super) fn open(&self) -> Result<Store> {
-        Options::new(&self.store)
+        let mut options = Options::new(&self.store)
             .memory_bytes(self.memory_bytes)
             .workers(self.workers)
             .io(self.io)
             .page_size(self.page_size)
             .buffered(self.buffered)
             .log(self.log)
-            .publish_beside(true)
-            .open()
+            .publish_beside(true);
+        if let Some(log_device) = &self.log_device {
+            options = options.log_device(log_device);
+        }
+        options.open()
     }
 }
 
@@ -67,4 +73,7 @@ pub struct StoreKvReport {
     pub memory_bytes: u64,
     /// Whether it writes a log.
     pub log: bool,
+    /// The device of its own that the log is on, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_device: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! `qpair bench lookup|update|scan|insert|tpcc|ycsb|commit|io|peak`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use qpair::Mode;
@@ -15,7 +15,7 @@ use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::store_args::{parse_mode, parse_size};
+use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::count;
 
 /// Measure a store: lookups, updates, scans, inserts, TPC-C, YCSB, commits; or a device
@@ -105,6 +105,9 @@ struct RunArgs {
     #[arg(long)]
     buffered: bool,
 
+    #[command(flatten)]
+    log: LogDeviceArgs,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -151,6 +154,7 @@ impl Bench {
             ceiling_seconds: args.ceiling,
             batch: args.batch,
             linger_us: args.linger_us,
+            log_device: args.log.device().map(Path::to_owned),
         };
         let outcome = run(workload, &options, &Bar::new(interrupt.clone()));
         if interrupt.is_requested() {

@@ -1,6 +1,6 @@
 //! What `bench tpcc`, `ycsb` and `commit` have in common: which store, how to open it, and how reports look.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use qpair::Mode;
@@ -9,7 +9,7 @@ use qpair_bench::{StoreKv, StoreKvOptions, StoreKvReport};
 use serde::Serialize;
 
 use crate::failure::Result;
-use crate::store_args::{parse_mode, parse_size};
+use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::{count, size};
 
 use super::bench::parse_seconds;
@@ -53,6 +53,9 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(super) buffered: bool,
 
+    #[command(flatten)]
+    log: LogDeviceArgs,
+
     /// What data and inputs follow from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
@@ -78,6 +81,7 @@ impl RunArgs {
             page_size: usize::try_from(self.page_size).unwrap_or(usize::MAX),
             buffered: self.buffered,
             log: !self.no_log,
+            log_device: self.log.device().map(Path::to_owned),
         };
         Ok(StoreKv::open(&options, tables)?)
     }
@@ -98,7 +102,11 @@ pub(super) struct Lines(Vec<(&'static str, String)>);
 impl Lines {
     /// Begins with what the store runs on.
     pub(super) fn of(ran_on: &StoreKvReport, durability: &str) -> Self {
-        let log = if ran_on.log { "" } else { ", no log" };
+        let log = match (&ran_on.log_device, ran_on.log) {
+            (_, false) => ", no log".to_owned(),
+            (Some(device), true) => format!(", log on {device}"),
+            (None, true) => String::new(),
+        };
         Self(vec![
             ("interface", format!("{} ({})", ran_on.io, ran_on.io_mode)),
             (

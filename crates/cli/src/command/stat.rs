@@ -55,6 +55,7 @@ impl Stat {
                 "key_len_max": key_len_max,
                 "members": report.members,
                 "stripe_unit_bytes": report.stripe_unit_bytes,
+                "log_device": report.log_device.as_ref().map(|log| json!({ "name": log.name, "id": log.id })),
                 "tables": tables,
                 "io": opened.interface,
                 "io_mode": opened.mode,
@@ -103,6 +104,9 @@ fn lines(
     ];
     if report.members > 1 {
         lines.push(("stripe unit", format!("{} bytes", report.stripe_unit_bytes)));
+    }
+    if let Some(log) = &report.log_device {
+        lines.push(("log device", log.name.clone()));
     }
     lines.push(("interface", format!("{} ({})", opened.interface, opened.mode)));
     lines

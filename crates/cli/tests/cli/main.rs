@@ -14,6 +14,7 @@ mod doctor;
 mod harness;
 mod interrupts;
 mod loads;
+mod log_device;
 mod nvme;
 mod pages;
 mod records;

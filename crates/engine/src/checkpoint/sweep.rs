@@ -67,7 +67,17 @@ pub(crate) async fn relieve(completed: u64) -> Result<bool> {
     if shared.checkpoints.completed.load(Ordering::Relaxed) != completed {
         return Ok(true);
     }
-    if shared.space.retained() == 0 && shared.log_bytes.load(Ordering::Relaxed) == 0 {
+    if shared.checkpointing.is_held() {
+        // One is under way, and may free what is needed.
+        drop(shared.checkpointing.enter().await);
+        if shared.checkpoints.completed.load(Ordering::Relaxed) != completed {
+            return Ok(true);
+        }
+    }
+    // One that was asked for has not begun, and counts the log that was written before it was.
+    let is_coming = shared.checkpoint_wanted.load(Ordering::Acquire);
+    let is_needless = shared.space.retained() == 0 && shared.log_bytes.load(Ordering::Relaxed) == 0;
+    if is_needless && !is_coming {
         return Ok(false);
     }
     checkpoint(&shared, false).await.map(|()| true)
@@ -124,12 +134,16 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     if shared.has_canary(Canary::ReuseBeforeRecord) {
         shared.space.image_is_durable();
     }
+    if shared.has_canary(Canary::ReuseLogBeforeRecord) {
+        truncate_logs(shared).await?;
+    }
     let record = write_out(shared, stamp, roots, logs, last).await?;
     shared.space.image_is_durable();
     shared.replace_record(record);
+    truncate_logs(shared).await?;
+    // What it freed is free: who waits for that looks at this.
     shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
     shared.counters.checkpoints.record(begun.elapsed());
-    on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
     Ok(())
 }
 
@@ -171,6 +185,12 @@ async fn settle(shared: &Arc<Shared>) -> Result<()> {
         })
     })
     .await?;
+    Ok(())
+}
+
+/// Gives back what no log needs from here on.
+async fn truncate_logs(shared: &Arc<Shared>) -> Result<()> {
+    on_every_worker(shared, || Box::pin(async { current(|worker| worker.truncate_log()) })).await?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! - Every worker has a log of its own: a stream of bytes, in which commit records lie one behind the other.
 //! - The stream is cut into chunks, each of which is one write of the device. No block is written twice in a
 //!   life of the store, so that a torn write takes nothing with it that was there before.
-//! - Chunks lie in segments, runs of the store's space, each of which names the next.
+//! - Chunks lie in segments, runs of the store's space or of a device of their own, each of which names the next.
 //! - Stamps rise along a log. A record counts if all records with smaller stamps are there, in whichever log.
 //!
 //! All integers are little-endian, all checksums CRC-32C. What reads bytes never panics on any of them.
@@ -16,6 +16,7 @@ mod position;
 mod reader;
 mod record;
 mod segment;
+mod segments;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -27,6 +28,7 @@ pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
 pub(crate) use reader::{EndReason, LogEnd, LogReader};
 pub(crate) use record::{Operation, Record, RecordBuilder};
+pub(crate) use segments::Segments;
 pub(crate) use writer::{LogWriter, PlannedWrite};
 
 /// The u16 at `at`, if there are so many bytes.

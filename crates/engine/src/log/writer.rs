@@ -209,6 +209,20 @@ impl LogWriter {
         (room as usize).saturating_sub(self.pending_bytes())
     }
 
+    /// Takes back a segment that was given and is not begun, if it is one of more than two and there is still room for
+    /// `keep_bytes` without it.
+    pub(crate) fn take_surplus(&mut self, keep_bytes: usize) -> Option<u64> {
+        if self.upcoming.len() <= 2 {
+            return None;
+        }
+        let last = self.upcoming.pop_back()?;
+        if self.room_bytes() < keep_bytes.max(1) {
+            self.upcoming.push_back(last);
+            return None;
+        }
+        Some(last)
+    }
+
     /// Gives the log a segment to go on in, by its byte offset.
     pub(crate) fn give_segment(&mut self, offset_bytes: u64) {
         self.upcoming.push_back(offset_bytes);

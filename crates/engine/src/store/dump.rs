@@ -7,6 +7,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 
 use super::catalog::decode;
+use super::log_device::LogPlace;
 use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{EndReason, LogEnd, Operation, describe_operation};
@@ -88,16 +89,19 @@ pub struct LogDump {
     pub remarks: Vec<String>,
 }
 
-/// Reads the logs of the store on these members, which nobody has open, from the newest checkpoint on; `each` is given its
+/// Reads the logs of the store on these members, which nobody has open, from the newest checkpoint on, in the place where the
+/// store's labels say that they are: of a device of its own `log_place` has to be that device. `each` is given the
 /// commits in their order, and may break it off. Nothing is written, and nothing recovered.
 ///
 /// # Errors
-/// `Corrupt` if labels or checkpoint cannot be read; `Member`; what the devices say.
+/// `Corrupt` if labels or checkpoint cannot be read; `Member`, also if the log device is missing; what the devices say.
 pub fn dump_log(
     members: &[Arc<dyn BlockDevice>],
+    log_place: &LogPlace,
     each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
 ) -> Result<LogDump> {
-    let Offline { mut reader, remarks, checkpoint, .. } = Offline::open(members)?;
+    let Offline { mut reader, remarks, checkpoint, log_fault, .. } =
+        Offline::open(members, log_place)?;
     let Some((record, image)) = checkpoint else {
         return Err(Error::with_hint(
             ErrorKind::Corrupt,
@@ -116,6 +120,9 @@ pub fn dump_log(
     };
     if dump.closed {
         return Ok(dump);
+    }
+    if let Some(fault) = log_fault {
+        return Err(fault);
     }
     let mut names = BTreeMap::new();
     walk_leaves(&mut reader, 0, image.roots.get(&0).copied(), &mut |_, part| {

@@ -10,8 +10,11 @@ use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Super
 use crate::checkpoint::Record;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Runs one request on a channel of its own; the buffer's bytes afterwards.
-fn transfer(device: &dyn BlockDevice, requests: Vec<(u64, Option<&[u8]>)>) -> Result<Vec<Vec<u8>>> {
+/// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
+pub(super) fn transfer(
+    device: &dyn BlockDevice,
+    requests: Vec<(u64, Option<&[u8]>)>,
+) -> Result<Vec<Vec<u8>>> {
     let context = |what: &str| format!("{what} of {}", device.info().name);
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
     let mut channel = device

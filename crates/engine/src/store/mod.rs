@@ -7,6 +7,7 @@ mod check;
 mod close;
 mod dump;
 mod labels;
+mod log_device;
 mod offline;
 mod open;
 mod range;
@@ -21,10 +22,12 @@ pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
+pub(crate) use log_device::LogDevice;
+pub use log_device::LogPlace;
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
 pub use repair::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, repair};
-pub use report::{StoreReport, StoreStatistics};
+pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};
 pub(crate) use table::{
@@ -245,7 +248,12 @@ impl StoreInner {
             generation: label.generation + 1,
             ..label.clone()
         };
-        if let Err(error) = labels::write_all(&self.members, &next) {
+        // The log device follows: until its label is written, nothing of this life is there.
+        let written = labels::write_all(&self.members, &next).and_then(|()| {
+            let log_device = self.shared.log_device.as_ref();
+            log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
+        });
+        if let Err(error) = written {
             self.shared.fail(error.clone());
             return Err(error);
         }
@@ -297,9 +305,11 @@ impl StoreInner {
             });
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
             checkpoint(&self.shared, false).await?;
-            let pages =
-                u64::from(self.shared.log_geometry.segment_bytes) / self.shared.page_size as u64;
-            self.shared.space.keep_for_log(pages * self.shared.remotes.len() as u64);
+            if self.shared.log_device.is_none() {
+                let pages = u64::from(self.shared.log_geometry.segment_bytes)
+                    / self.shared.page_size as u64;
+                self.shared.space.keep_for_log(pages * self.shared.remotes.len() as u64);
+            }
         }
         self.shared.set_logs_begun();
         Ok(())

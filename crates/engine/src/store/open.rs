@@ -4,14 +4,18 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use qpair_block::{Arena, BlockDevice, ChannelOptions, IoChannel, WakeEvent};
+use qpair_block::{
+    Arena, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent, open_pair,
+};
 use qpair_memory::FrameTable;
 
+use super::log_device::{Attached, LogDevice, LogPlace};
 use super::recover::Room;
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
-use super::{Crew, Store, StoreInner, labels};
+use super::{Crew, Store, StoreInner, labels, log_device};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::LogGeometry;
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::pool::Pool;
 use crate::shared::{LogOptions, Shared};
@@ -44,6 +48,8 @@ pub struct StoreOptions {
     pub versions_bytes_max: u64,
     /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.
     pub transaction_bytes_max: usize,
+    /// Where the write-ahead log is.
+    pub log_place: LogPlace,
     /// Keep a write-ahead log: commits survive a crash as their durability says. Without one the store comes back as its
     /// last checkpoint has it.
     pub log: bool,
@@ -84,6 +90,7 @@ impl Default for StoreOptions {
             read_only: false,
             versions_bytes_max: 256 << 20,
             transaction_bytes_max: 64 << 20,
+            log_place: LogPlace::Unsaid,
             log: true,
             durability: Durability::Sync,
             log_flushed: true,
@@ -188,13 +195,21 @@ impl Store {
         let read_only = options.read_only
             || options.at_checkpoint
             || members.iter().any(|member| member.info().read_only);
-        let (mut label, generations) = match options.format {
-            true => (format(&members, options)?, labels::Generations::default()),
-            false => labels::read_all(&members)?,
+        let (label, generations, log_device) = match options.format {
+            true => {
+                let (label, log_device) = format(&members, options)?;
+                (label, labels::Generations::default(), log_device)
+            }
+            false => {
+                let (mut label, generations) = labels::read_all(&members)?;
+                if generations.is_ahead() {
+                    label.generation -= 1;
+                }
+                let name = &members[0].info().name;
+                let log_device = options.log_place.settle(name, &mut label, read_only)?;
+                (label, generations, log_device)
+            }
         };
-        if generations.is_ahead() {
-            label.generation -= 1;
-        }
         let page_size = label.page_size as usize;
         for member in &members {
             let (name, size_bytes) = (&member.info().name, member.size_bytes());
@@ -221,7 +236,7 @@ impl Store {
             && !options.format
             && label.state == StoreState::Open
             && !generations.is_ahead();
-        let mut inner = start(members, device, label, options, read_only)?;
+        let mut inner = start(members, device, log_device, label, options, read_only)?;
         inner.labels_in_doubt = labels_in_doubt;
         let inner = Arc::new(inner);
         if options.format {
@@ -234,7 +249,10 @@ impl Store {
 }
 
 /// Writes the labels of a new store.
-fn format(members: &[Arc<dyn BlockDevice>], options: &StoreOptions) -> Result<Superblock> {
+fn format(
+    members: &[Arc<dyn BlockDevice>],
+    options: &StoreOptions,
+) -> Result<(Superblock, Option<Attached>)> {
     let created_s = match &options.runtime {
         Runtime::Threads => {
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -242,10 +260,17 @@ fn format(members: &[Arc<dyn BlockDevice>], options: &StoreOptions) -> Result<Su
         Runtime::Stepped { clock, .. } => clock.now_ns() / 1_000_000_000,
     };
     let (page_size, unit) = (options.page_size, options.stripe_unit_bytes);
+    if let LogPlace::Device(device) = &options.log_place {
+        // What cannot hold the logs is refused before anything is written.
+        let geometry = log_geometry(device.info(), page_size, options);
+        let workers = options.worker_count() as u64;
+        log_device::make_room(device.as_ref(), geometry.segment_bytes.into(), workers)?;
+    }
     make_room_for_labels(members, unit)?;
-    let label = new_label(members.len(), page_size, unit, created_s);
+    let mut label = new_label(members.len(), page_size, unit, created_s);
+    let log_device = options.log_place.make(&mut label)?;
     write_new_labels(members, &label)?;
-    Ok(label)
+    Ok((label, log_device))
 }
 
 /// Makes members large enough for labels and the first pages.
@@ -282,6 +307,7 @@ pub(super) fn new_label(
         state: StoreState::Clean,
         generation: 1,
         created_s,
+        log: None,
     }
 }
 
@@ -297,6 +323,7 @@ pub(super) fn write_new_labels(members: &[Arc<dyn BlockDevice>], label: &Superbl
 fn start(
     members: Vec<Arc<dyn BlockDevice>>,
     device: Arc<dyn BlockDevice>,
+    log_device: Option<Attached>,
     label: Superblock,
     options: &StoreOptions,
     read_only: bool,
@@ -337,11 +364,17 @@ fn start(
     let pool = Pool::new(frames, workers);
     let space = Space::new(device.clone(), page_size, frame_count);
     let store_id = label.store_id;
+    let log_info = log_device.as_ref().map_or(device.info(), |attached| attached.device.info());
+    let geometry = log_geometry(log_info, page_size, options);
+    let segment_bytes = u64::from(geometry.segment_bytes);
+    let log_device = log_device
+        .map(|at| LogDevice::new(at, segment_bytes, workers as u64, options.checkpoint_bytes))
+        .transpose()?;
     let log = LogOptions {
         enabled: options.log,
         flushed: options.log_flushed,
         checkpoint_bytes: options.checkpoint_bytes,
-        segment_bytes: options.log_segment_bytes.next_power_of_two(),
+        geometry,
         durability: options.durability,
     };
     let tx = Tx::new(
@@ -355,6 +388,7 @@ fn start(
     // The first checkpoint of a new store is no close: no labels follow it.
     let generation = if options.format { 0 } else { label.generation };
     let mut shared = Shared::new(pool, space, tx, device, page_size, remotes, log);
+    shared.log_device = log_device;
     shared.canary = options.canary;
     (shared.read_only, shared.store_id) = (read_only, store_id);
     shared.generation = generation.into();
@@ -373,6 +407,14 @@ fn start(
         starting: Arc::default(),
         next_worker: AtomicUsize::new(0),
     })
+}
+
+/// Sizes of the logs on this device.
+fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -> LogGeometry {
+    let block_bytes = device.logical_block_bytes.max(page_size.min(4096) as u32);
+    let least = page_size.max(4 * block_bytes as usize) as u32;
+    let segment_bytes = options.log_segment_bytes.next_power_of_two().max(least);
+    LogGeometry { block_bytes, segment_bytes }
 }
 
 fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
@@ -405,15 +447,23 @@ fn open_channel(
     remote: &Remote,
     options: WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
-    let log = log_arena(shared.device.info(), shared.page_size)?;
-    let channel_options = ChannelOptions {
+    let log = log_arena(shared.log_info(), shared.log_geometry.block_bytes)?;
+    let mut channel_options = ChannelOptions {
         depth: options.depth,
         arenas: vec![shared.pool.frames.arena().clone(), log.clone()],
         wake: Some(remote.wake.clone()),
     };
-    shared
-        .device
-        .open_channel(&channel_options)
+    let channel = match &shared.log_device {
+        None => shared.device.open_channel(&channel_options),
+        Some(log_device) => {
+            let device = log_device.device.as_ref();
+            channel_options.arenas.truncate(1);
+            let depth = options.depth.min(device.info().depth_max).max(1);
+            let log_options = ChannelOptions { depth, arenas: vec![log.clone()], wake: None };
+            open_pair((shared.device.as_ref(), &channel_options), (device, &log_options))
+        }
+    };
+    channel
         .map(|channel| (channel, log))
         .map_err(|error| Error::block(error, "opening a worker's channel"))
 }

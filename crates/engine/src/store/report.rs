@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use qpair_block::ChannelStatistics;
 
-use super::Store;
+use super::{LogDevice, Store};
 use crate::error::Result;
 use crate::metrics::device_statistics;
 use crate::shared::Recovered;
@@ -12,7 +12,7 @@ use crate::shared::Recovered;
 /// Counters since the store was opened, over all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatistics {
-    /// Requests to the device, as its channels counted them.
+    /// Requests to the device, and to the one that the log is on, as their channels counted them.
     pub device: ChannelStatistics,
     /// Pages that left memory.
     pub evictions: u64,
@@ -45,10 +45,28 @@ pub struct StoreReport {
     pub created_s: u64,
     /// Identity, as hexadecimal digits.
     pub id: String,
+    /// The device of its own that its log is on, if it is.
+    pub log_device: Option<LogDeviceReport>,
     /// Whether it refuses changes.
     pub read_only: bool,
     /// What recovery did when it was opened, if there was one.
     pub recovered: Option<Recovered>,
+}
+
+/// The device that a store keeps its log on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogDeviceReport {
+    /// Its name; of a store opened without it, the one it had when the store was changed last.
+    pub name: String,
+    /// Identity, as hexadecimal digits.
+    pub id: String,
+    /// Bytes of it in use, and bytes up to which it may be; not known of a store opened without it.
+    pub space_bytes: Option<(u64, u64)>,
+}
+
+fn digits(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Store {
@@ -81,7 +99,12 @@ impl Store {
             free_pages: shared.space.counts().1,
             retained_pages: shared.space.retained(),
             created_s: label.created_s,
-            id: label.store_id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            id: digits(&label.store_id),
+            log_device: label.log.as_ref().map(|log| LogDeviceReport {
+                name: log.name.clone(),
+                id: digits(&log.id),
+                space_bytes: shared.log_device.as_ref().map(LogDevice::space),
+            }),
             read_only: shared.check_writable().is_err(),
             recovered: shared.recovered.get().copied(),
         }

@@ -17,8 +17,12 @@ pub(crate) const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
 /// Version of the format this software writes.
 pub(crate) const FORMAT_VERSION: u32 = 2;
-/// Features a reader must know to read; none exist yet.
-const INCOMPATIBLE_KNOWN: u64 = 0;
+/// Feature: the write-ahead log is on a device of its own, which the label names.
+const LOG_DEVICE: u64 = 1;
+/// Features a reader must know to read.
+const INCOMPATIBLE_KNOWN: u64 = LOG_DEVICE;
+/// Longest name of a log device that a label keeps, bytes.
+const LOG_NAME_BYTES_MAX: usize = 1024;
 
 /// How a store was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,15 @@ pub(crate) enum StoreState {
     Open,
     /// Everything is on the device.
     Clean,
+}
+
+/// The device of its own that a store keeps its log on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogReference {
+    /// As the device's own label has it.
+    pub(crate) id: [u8; 16],
+    /// What it was called when the store was changed last: for people, it may be called otherwise by now.
+    pub(crate) name: String,
 }
 
 /// A label's content.
@@ -42,15 +55,21 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     /// Seconds since 1970.
     pub(crate) created_s: u64,
+    /// Where the log is; none: in the store's own space.
+    pub(crate) log: Option<LogReference>,
 }
 
 impl Superblock {
+    /// What a label begins with.
+    pub(crate) const MAGIC: [u8; 8] = MAGIC;
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
+        let incompatible = if self.log.is_some() { LOG_DEVICE } else { 0 };
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
-        bytes.extend_from_slice(&0u64.to_le_bytes()); // incompatible features
+        bytes.extend_from_slice(&incompatible.to_le_bytes());
         bytes.extend_from_slice(&0u64.to_le_bytes()); // compatible features
         bytes.extend_from_slice(&self.store_id);
         bytes.extend_from_slice(&self.member_index.to_le_bytes());
@@ -64,6 +83,14 @@ impl Superblock {
         bytes.extend_from_slice(&state.to_le_bytes());
         for word in [self.generation, self.created_s] {
             bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        if let Some(LogReference { id, name }) = &self.log {
+            let most = name.len().min(LOG_NAME_BYTES_MAX);
+            let end = (0..=most).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+            let name = &name[..end];
+            bytes.extend_from_slice(id);
+            bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
         }
         bytes.resize(SLOT_BYTES, 0);
         let sum = crc_fast::crc32_iscsi(&bytes);
@@ -128,6 +155,12 @@ impl Superblock {
         }
         let mut store_id = [0; 16];
         store_id.copy_from_slice(&bytes[32..48]);
+        let log = (word(16) & LOG_DEVICE != 0).then(|| {
+            let mut id = [0; 16];
+            id.copy_from_slice(&bytes[88..104]);
+            let len = (half(104) as usize).min(LOG_NAME_BYTES_MAX);
+            LogReference { id, name: String::from_utf8_lossy(&bytes[108..108 + len]).into_owned() }
+        });
         Ok(Some(Self {
             store_id,
             member_index: half(48),
@@ -137,6 +170,7 @@ impl Superblock {
             state,
             generation: word(72),
             created_s: word(80),
+            log,
         }))
     }
 
@@ -196,7 +230,20 @@ mod tests {
             state: StoreState::Clean,
             generation,
             created_s: 1,
+            log: None,
         }
+    }
+
+    #[test]
+    fn a_label_names_the_log_device() {
+        let log = LogReference { id: [9; 16], name: "/dev/nvme1n1".to_owned() };
+        let label = Superblock { log: Some(log), ..label(3) };
+        assert_eq!(Superblock::choose(&[label.encode()], "x").unwrap(), label);
+        // A name is cut between characters.
+        let long = LogReference { id: [9; 16], name: "\u{e4}".repeat(600) + "x" };
+        let label = Superblock { log: Some(long), ..label };
+        let found = Superblock::choose(&[label.encode()], "x").unwrap().log.unwrap();
+        assert_eq!(found.name, "\u{e4}".repeat(512));
     }
 
     #[test]

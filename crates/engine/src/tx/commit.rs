@@ -236,7 +236,10 @@ impl Work {
         }
         // Nobody prepares leaves of a tree that is being emptied.
         core.check_tables()?;
-        if !core.large.is_empty() && shared.log.enabled {
+        if !core.large.is_empty()
+            && shared.log.enabled
+            && !shared.has_canary(Canary::LargeBeforeFlush)
+        {
             // The record refers to their pages: those survive first.
             flush(shared).await?;
         }

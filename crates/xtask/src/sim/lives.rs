@@ -159,6 +159,7 @@ impl Run {
             format: !self.formatted,
             runtime: Runtime::Stepped { seed: self.rng.u64(..), clock },
             canary: self.canary,
+            log_place: self.world.log_place(),
             ..self.scenario.store_options()
         };
         let error = match Store::open(self.world.members(), &options) {

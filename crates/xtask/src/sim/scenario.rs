@@ -27,6 +27,8 @@ pub(crate) struct Scenario {
     pub(crate) durability: Durability,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) log_segment_bytes: u32,
+    /// The log is on a device of its own, which grows up to this size, bytes.
+    pub(crate) log_device_bytes_max: Option<u64>,
     /// Bounds of transactions, if they are to be met.
     pub(crate) versions_bytes_max: Option<u64>,
     pub(crate) transaction_bytes_max: Option<usize>,
@@ -79,6 +81,7 @@ impl Scenario {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         let workers = rng.usize(1..=3);
         let page_size = one_of(rng, &[512, 1024, 4096, 4096]);
+        let log_segment_bytes = one_of(rng, &[4 << 10, 16 << 10, 64 << 10, 1 << 20]);
         let mean_ns = |rng: &mut Rng, most: u64| 1000 + rng.u64(0..most);
         Self {
             workers,
@@ -108,7 +111,12 @@ impl Scenario {
                 &[Durability::Sync, Durability::Sync, Durability::Group, Durability::Async],
             ),
             checkpoint_bytes: one_of(rng, &[1, 16 << 10, 64 << 10, 256 << 10, 256 << 20]),
-            log_segment_bytes: one_of(rng, &[4 << 10, 16 << 10, 64 << 10, 1 << 20]),
+            log_segment_bytes,
+            log_device_bytes_max: (rng.u8(0..3) == 0).then(|| {
+                let segment_bytes = u64::from(log_segment_bytes).max(4 * page_size as u64);
+                let least = (64 << 10) + workers as u64 * 4 * segment_bytes;
+                least + one_of(rng, &[0, 0, segment_bytes, least, 64 << 20])
+            }),
             versions_bytes_max: (rng.u8(0..6) == 0).then(|| rng.u64(1000..20_000)),
             transaction_bytes_max: (rng.u8(0..6) == 0).then(|| rng.usize(500..10_000)),
             large: rng.u8(0..8) == 0,
@@ -152,6 +160,11 @@ impl Scenario {
     /// Whether the devices may be full before the run is over.
     pub(crate) fn is_small(&self) -> bool {
         self.size_bytes_max < 8 << 20
+    }
+
+    /// Whether a commit may be refused since it is too large.
+    pub(crate) fn bounds_transactions(&self) -> bool {
+        self.transaction_bytes_max.is_some() || self.log_device_bytes_max.is_some()
     }
 
     /// Length of a value, bytes: some do not fit a leaf.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 use qpair_block::sim::{SimClock, SimDevice, SimFaults, SimOptions, SimPower, TraceHash};
 
-use qpair_engine::{Error, ErrorKind};
+use qpair_engine::{Error, ErrorKind, LogPlace};
 
 use super::scenario::Scenario;
 
@@ -13,6 +13,7 @@ pub(crate) struct World {
     scenario: Scenario,
     pub(crate) clock: SimClock,
     pub(crate) power: SimPower,
+    /// The members of the store, and then the log device if there is one.
     devices: Vec<SimDevice>,
     rng: fastrand::Rng,
     /// Over what the devices did, and those before them.
@@ -34,10 +35,15 @@ impl World {
         self.power = SimPower::new(&self.clock);
         self.devices.clear();
         for (number, content) in contents.into_iter().enumerate() {
+            let log_bytes_max =
+                self.scenario.log_device_bytes_max.filter(|_| number == self.scenario.members);
             let options = SimOptions {
-                name: format!("member {number}"),
+                name: match log_bytes_max {
+                    None => format!("member {number}"),
+                    Some(_) => "log device".to_owned(),
+                },
                 power: self.power.clone(),
-                size_bytes_max: self.scenario.size_bytes_max,
+                size_bytes_max: log_bytes_max.unwrap_or(self.scenario.size_bytes_max),
                 volatile_write_cache: self.scenario.volatile_write_cache,
                 ..SimOptions::new(self.rng.u64(..), &self.clock)
             };
@@ -116,7 +122,9 @@ impl World {
     /// Replaces the devices by empty ones.
     pub(crate) fn replace(&mut self) -> Result<(), String> {
         self.take_trace();
-        self.plug(vec![vec![0; 1 << 20]; self.scenario.members])
+        let mut contents = vec![vec![0; 1 << 20]; self.scenario.members];
+        contents.extend(self.scenario.log_device_bytes_max.map(|_| vec![0; 64 << 10]));
+        self.plug(contents)
     }
 
     pub(crate) fn set_faults(&self, faults: SimFaults) {
@@ -124,7 +132,16 @@ impl World {
     }
 
     pub(crate) fn members(&self) -> Vec<Arc<dyn BlockDevice>> {
-        self.devices.iter().map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
+        let members = self.devices.iter().take(self.scenario.members);
+        members.map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
+    }
+
+    /// Where the store has its log.
+    pub(crate) fn log_place(&self) -> LogPlace {
+        match self.devices.get(self.scenario.members) {
+            Some(device) => LogPlace::Device(Arc::new(device.clone())),
+            None => LogPlace::Unsaid,
+        }
     }
 
     /// A hash over all that the devices did.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 
 use super::labels;
+use super::log_device::LogPlace;
 use super::superblock::Superblock;
 use crate::checkpoint::{Image, ImageBytes, Record};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,20 +29,26 @@ pub(crate) struct Offline {
     pub(crate) remarks: Vec<String>,
     /// The newest checkpoint of which record and image can be read.
     pub(crate) checkpoint: Option<(Record, Image)>,
+    /// Why the log cannot be read, if it is on a device of its own that is not there.
+    pub(crate) log_fault: Option<Error>,
 }
 
 impl Offline {
-    /// Looks at the store on these members, given in the order in which it was made.
+    /// Looks at the store on these members, given in the order in which it was made, with its log in this place.
     ///
     /// # Errors
     /// `Corrupt` if no member has a label that can be read; `Member` if they are not one store's, in order; `Version`.
-    pub(crate) fn open(members: &[Arc<dyn BlockDevice>]) -> Result<Self> {
+    pub(crate) fn open(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Self> {
         let mut remarks = Vec::new();
         let label = read_labels(members, &mut remarks)?;
         let device = labels::join(members, label.stripe_unit_bytes)?;
-        let mut reader = PageReader::new(device, label.page_size as usize)?;
+        let (log_device, log_fault) = match log_place.look(&members[0].info().name, &label) {
+            Ok(log_device) => (log_device, None),
+            Err(error) => (None, Some(error)),
+        };
+        let mut reader = PageReader::new(device, log_device, label.page_size as usize)?;
         let checkpoint = read_checkpoint(&mut reader, &label, &mut remarks)?;
-        Ok(Self { label, reader, remarks, checkpoint })
+        Ok(Self { label, reader, remarks, checkpoint, log_fault })
     }
 }
 

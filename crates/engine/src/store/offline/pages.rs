@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel, Request,
-    WaitOptions,
+    Arena, ArenaOptions, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel,
+    PAIR_SECOND_BYTES, Request, WaitOptions, open_pair,
 };
 
+use super::super::log_device::is_on_log_device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::damage;
 
@@ -47,26 +48,49 @@ pub(crate) fn open_channel(
     })
 }
 
+/// Opens a channel for transfers from this memory, to a store's pages and to the device that its log is on.
+fn open_channels(
+    device: &dyn BlockDevice,
+    log_device: Option<&Arc<dyn BlockDevice>>,
+    arena: &Arc<Arena>,
+) -> Result<Box<dyn IoChannel>> {
+    let Some(log_device) = log_device else { return open_channel(device, arena) };
+    let depth = arena.block_count();
+    let options = ChannelOptions { depth, arenas: vec![arena.clone()], wake: None };
+    open_pair((device, &options), (log_device.as_ref(), &options)).map_err(|error| {
+        let names = format!("{} and {}", device.info().name, log_device.info().name);
+        Error::block(error, format!("opening channels to {names}"))
+    })
+}
+
 /// Reads pages of a store that is not open.
 pub(crate) struct PageReader {
     device: Arc<dyn BlockDevice>,
+    /// The device that the log is on, if it has one of its own and that is there.
+    log_device: Option<Arc<dyn BlockDevice>>,
     arena: Arc<Arena>,
     channel: Box<dyn IoChannel>,
     page_size: usize,
 }
 
 impl PageReader {
-    /// A reader of the device behind a store's labels.
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, page_size: usize) -> Result<Self> {
-        let arena = transfer_arena(&[device.as_ref()])?;
-        let channel = open_channel(device.as_ref(), &arena)?;
+    /// A reader of the device behind a store's labels, and of the one that its log is on.
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        log_device: Option<Arc<dyn BlockDevice>>,
+        page_size: usize,
+    ) -> Result<Self> {
+        let devices: Vec<&dyn BlockDevice> =
+            std::iter::once(&device).chain(&log_device).map(AsRef::as_ref).collect();
+        let arena = transfer_arena(&devices)?;
+        let channel = open_channels(device.as_ref(), log_device.as_ref(), &arena)?;
         if arena.block_size() < page_size {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{} does not move pages of {page_size} bytes", device.info().name),
             ));
         }
-        Ok(Self { device, arena, channel, page_size })
+        Ok(Self { device, log_device, arena, channel, page_size })
     }
 
     pub(crate) fn page_size(&self) -> usize {
@@ -76,6 +100,14 @@ impl PageReader {
     /// Pages that the device has room for.
     pub(crate) fn capacity(&self) -> u64 {
         self.device.size_bytes() / self.page_size as u64
+    }
+
+    /// Where the bytes end that an address is among.
+    fn end_of(&self, address_bytes: u64) -> u64 {
+        match (is_on_log_device(address_bytes), &self.log_device) {
+            (true, Some(log_device)) => PAIR_SECOND_BYTES + log_device.size_bytes(),
+            _ => self.device.size_bytes(),
+        }
     }
 
     /// Bytes that are read at once at most.
@@ -97,7 +129,7 @@ impl PageReader {
                 let Some(buffer) = self.arena.lease() else { break };
                 let end = offset_bytes.checked_add(len as u64);
                 let request = Request::read(offset_bytes, len as u32, buffer, next as u64);
-                if end.is_none_or(|end| end > self.device.size_bytes())
+                if end.is_none_or(|end| end > self.end_of(offset_bytes))
                     || len > self.arena.block_size()
                     || self.channel.submit(request).is_err()
                 {

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
 use super::labels::Generations;
+use super::log_device::{LogDevice, any_on_log_device, is_on_log_device};
 use super::superblock::StoreState;
 use super::{StoreInner, StoreOptions, Table};
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
@@ -59,6 +60,7 @@ impl StoreInner {
                 ));
             }
             Ok((record, image)) => {
+                self.check_log_place(&image.logs)?;
                 logs = image.logs;
                 self.shared.space.load(image.pages);
                 // The image's description is part of it for a crash, but no tree refers to it.
@@ -110,6 +112,21 @@ impl StoreInner {
         self.label.lock().unwrap_or_else(PoisonError::into_inner).state == StoreState::Open
     }
 
+    /// Refuses to recover without the device that the logs are on, or with one of another moment.
+    fn check_log_place(&self, logs: &[Vec<u8>]) -> Result<()> {
+        if self.shared.read_only {
+            return Ok(());
+        }
+        let name = &self.members[0].info().name;
+        match &self.shared.log_device {
+            Some(log_device) => log_device.fits(name, logs),
+            None if any_on_log_device(logs) => Err(unreadable(format!(
+                "the log of {name} is on a device of its own that its label does not name"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Does again what the logs have behind the checkpoint, and makes the next one.
     fn recover(
         self: &Arc<Self>,
@@ -135,7 +152,12 @@ impl StoreInner {
             // What the log is in, and what it refers to, must not be given to anybody before it is done with.
             let page_size = shared.page_size as u64;
             let pages = logs.segment_bytes() / page_size;
-            let mut log_runs: Vec<u64> = segments.iter().map(|at| at / page_size).collect();
+            let (apart, within): (Vec<u64>, Vec<u64>) =
+                segments.into_iter().partition(|at| is_on_log_device(*at));
+            if let Some(log_device) = &shared.log_device {
+                log_device.claim(&apart, logs.segment_bytes());
+            }
+            let mut log_runs: Vec<u64> = within.iter().map(|at| at / page_size).collect();
             log_runs.sort_unstable();
             log_runs.dedup();
             let large_runs = large.values().map(|of| (of.page_id, u64::from(of.pages)));
@@ -171,6 +193,7 @@ impl StoreInner {
             for first in log_runs {
                 shared.space.free(first, pages);
             }
+            shared.log_device.iter().for_each(LogDevice::release_claims);
             match no_space {
                 // With what the old logs were in.
                 true => inner.begin_logs().await?,

@@ -67,7 +67,7 @@ impl Logs {
     pub(super) fn new(shared: &Shared, checkpoint: &Checkpoint, logs: &[Vec<u8>]) -> Result<Self> {
         let positions =
             logs.iter().map(|log| LogPosition::decode(log)).collect::<Result<Vec<_>>>()?;
-        let most = (shared.device.info().transfer_bytes_max as usize).min(READ_BYTES);
+        let most = (shared.log_transfer_bytes_max() as usize).min(READ_BYTES);
         let bytes = 1 << most.ilog2();
         let arena = |_: &LogPosition| {
             Arena::new(bytes, READS_AHEAD, ArenaOptions::ordinary_pages()).map_err(|error| {
@@ -111,7 +111,7 @@ impl Logs {
         mut take: impl AsyncFnMut(&Record<'_>) -> Result<Wish>,
     ) -> Result<Scanned> {
         let mut rest = None;
-        let device_bytes = shared.device.size_bytes();
+        let device_bytes = shared.log_end_address();
         let mut ahead: Vec<Ahead> =
             self.arenas.iter().map(|arena| Ahead::new(arena.clone(), device_bytes)).collect();
         let mut asked: VecDeque<usize> = VecDeque::new();

@@ -18,7 +18,7 @@ use qpair_block::BlockDevice;
 use super::catalog::decode;
 use super::dump::dump_log;
 use super::offline::{Entry, Hole, Offline, Part, walk_leaves};
-use super::{Store, StoreOptions};
+use super::{LogPlace, Store, StoreOptions};
 use crate::checkpoint::{Image, Record};
 use crate::error::{Error, ErrorKind, Result};
 use candidates::{Candidates, scan};
@@ -32,7 +32,8 @@ const FAULTS_MAX: usize = 100;
 type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 
 /// Looks whether the store on these members is damaged; if it is, saves what can be read into the new store that `make_target`
-/// makes, given the page size, and closes that. `options` say with how much memory to look.
+/// makes, given the page size, and closes that. `options` say with how much memory to look, and where the log is; of a store
+/// whose log is on a device that is not given, what the pages had at the last checkpoint is saved.
 ///
 /// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
 ///
@@ -49,7 +50,7 @@ pub fn repair(
     if faults.is_empty() {
         return Ok(RepairReport { healthy: true, ..RepairReport::default() });
     }
-    let mut offline = Offline::open(members)?;
+    let mut offline = Offline::open(members, &options.log_place)?;
     let mut remarks = faults;
     remarks.append(&mut offline.remarks);
     let target = make_target(offline.label.page_size as usize)?;
@@ -73,8 +74,14 @@ fn examine(
     options: &StoreOptions,
     progress: &Progress<'_>,
 ) -> Result<Vec<String>> {
-    let looking =
-        StoreOptions { read_only: true, at_checkpoint: true, format: false, ..options.clone() };
+    let looking = StoreOptions {
+        read_only: true,
+        at_checkpoint: true,
+        format: false,
+        // The pages are looked at without the log.
+        log_place: LogPlace::Unsaid,
+        ..options.clone()
+    };
     let store = match Store::open(members.to_vec(), &looking) {
         Ok(store) => store,
         Err(error) => match error.kind() {
@@ -94,12 +101,27 @@ fn examine(
         faults.push(format!("and {more} more"));
     }
     if faults.is_empty() {
-        let log = dump_log(members, &mut |_| ControlFlow::Continue(()))?;
-        if log.damaged {
-            faults.push("the log is damaged: commits that were durable are missing".to_owned());
+        match dump_log(members, &options.log_place, &mut |_| ControlFlow::Continue(())) {
+            Ok(log) if log.damaged => {
+                faults.push("the log is damaged: commits that were durable are missing".to_owned());
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Member => faults.push(missing_log(&error)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                faults.push(error.context().to_owned());
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(faults)
+}
+
+/// What is lost with a log device that is not there.
+fn missing_log(error: &Error) -> String {
+    format!(
+        "the log is missing, and with it what was committed since the last checkpoint: {}",
+        error.context()
+    )
 }
 
 /// A repair under way.
@@ -135,9 +157,21 @@ impl Salvage<'_> {
         if let Some((record, image)) = self.checkpoint.clone()
             && !record.closed
         {
-            replay::replay(self, &record, &image.logs, saved)?;
+            match self.offline.log_fault.take() {
+                None => replay::replay(self, &record, &image.logs, saved)?,
+                Some(fault) => self.note_missing_log(&fault, record.stamp),
+            }
         }
         Ok(())
+    }
+
+    fn note_missing_log(&mut self, fault: &Error, last_stamp: u64) {
+        let what = missing_log(fault);
+        if !self.report.remarks.contains(&what) {
+            self.report.remarks.push(what);
+        }
+        let log = RepairedLog { last_stamp, damaged: true, ..RepairedLog::default() };
+        self.report.log = Some(log);
     }
 
     fn root(&self, tree: u32) -> Option<u64> {

@@ -17,7 +17,6 @@ use crate::canary::Canary;
 use crate::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LogIdentity, LogPosition, LogWriter, PlannedWrite, RecordBuilder};
-use crate::space::Purpose;
 
 /// Bytes of one write of the log at most.
 const WRITE_BYTES: usize = 256 << 10;
@@ -25,8 +24,8 @@ const WRITE_BYTES: usize = 256 << 10;
 const WRITES: u32 = 2;
 
 /// The memory of a worker's log, to be registered with its channel.
-pub(crate) fn log_arena(device: &DeviceInfo, page_size: usize) -> Result<Arc<Arena>> {
-    let most = (device.transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * page_size.min(4096));
+pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Arena>> {
+    let most = (device.transfer_bytes_max as usize).min(WRITE_BYTES).max(2 * block_bytes as usize);
     let bytes = 1 << most.ilog2();
     Arena::new(bytes, WRITES, device.small_arena_options()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for the log: {error}"))
@@ -42,6 +41,8 @@ pub(super) struct WorkerLog {
     under_way: Cell<Option<PlannedWrite>>,
     /// Tasks that wait for a stamp to be durable.
     waiters: RefCell<Vec<(u64, Waker)>>,
+    /// Bytes of the commit that room was made for and that was not appended yet.
+    expected_bytes: Cell<usize>,
     /// Where the checkpoint under way has this log begin.
     begin: Cell<Option<LogPosition>>,
 }
@@ -54,21 +55,12 @@ impl Worker {
         }
         let shared = &self.shared;
         let identity = LogIdentity::new(shared.store_id, incarnation, self.number as u16);
-        let (current, next) = (self.new_segment()?, self.new_segment()?);
+        let current = shared.new_segment()?;
+        let next =
+            shared.new_segment().inspect_err(|_| shared.keep_spare_segments(vec![current]))?;
         let writer = LogWriter::new(identity, shared.log_geometry, current, next)?;
         *self.log.writer.borrow_mut() = Some(writer);
         Ok(())
-    }
-
-    /// Another segment: one that a checkpoint made needless, or new pages.
-    fn new_segment(&self) -> Result<u64> {
-        if let Some(offset_bytes) = self.shared.spare_segments().pop() {
-            return Ok(offset_bytes);
-        }
-        let pages =
-            u64::from(self.shared.log_geometry.segment_bytes) / self.shared.page_size as u64;
-        let first = self.shared.space.allocate_detached(pages, Purpose::Log)?;
-        Ok(self.shared.offset_bytes(first))
     }
 
     /// Appends a commit. `stamp` takes its stamp; from then on the commit is one.
@@ -81,7 +73,16 @@ impl Worker {
         stamp: impl FnOnce() -> Result<u64>,
         encode: impl FnOnce(&mut RecordBuilder<'_>),
     ) -> Result<u64> {
-        self.expect_commit(bytes_max)?;
+        match self.expect_commit(bytes_max) {
+            // Room was made before the stamp was taken, and is still there: it is only less than one would like.
+            Err(error)
+                if error.kind() == ErrorKind::NoSpace
+                    && self.log.expected_bytes.get() >= bytes_max =>
+            {
+                self.shared.durable.expect(self.number, self.shared.next_stamp());
+            }
+            outcome => outcome?,
+        }
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return stamp() };
         let stamp = stamp().inspect_err(|_| self.publish_open());
@@ -93,6 +94,7 @@ impl Worker {
             self.shared.tx.clock.fail(error.clone());
             self.wake_all_durable();
         })?;
+        self.log.expected_bytes.set(0);
         self.log.open.borrow_mut().push_back(stamp);
         self.publish_open();
         let appended = end - before;
@@ -107,12 +109,13 @@ impl Worker {
     /// Makes room in the log for a commit that is about to take its stamp.
     ///
     /// # Errors
-    /// `NoSpace`.
+    /// `NoSpace`; `TooLarge` if the log device has never room for it.
     pub(crate) fn expect_commit(&self, bytes_max: usize) -> Result<()> {
         self.make_log_room(bytes_max)?;
         if self.log.writer.borrow().is_none() {
             return Ok(());
         }
+        self.log.expected_bytes.set(bytes_max);
         self.shared.durable.expect(self.number, self.shared.next_stamp());
         Ok(())
     }
@@ -120,12 +123,18 @@ impl Worker {
     /// Takes segments until a commit of so many bytes fits.
     ///
     /// # Errors
-    /// `NoSpace`.
+    /// `NoSpace`; `TooLarge` if the log device has never room for it.
     pub(crate) fn make_log_room(&self, bytes_max: usize) -> Result<()> {
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return Ok(()) };
         while writer.needs_segment() || writer.room_bytes() < bytes_max {
-            writer.give_segment(self.new_segment()?);
+            if let Some(log_device) = &self.shared.log_device {
+                log_device.check_record(bytes_max as u64)?;
+                if log_device.wants_checkpoint() {
+                    self.begin_checkpoint();
+                }
+            }
+            writer.give_segment(self.shared.new_segment()?);
         }
         Ok(())
     }
@@ -162,7 +171,7 @@ impl Worker {
         writer.note_all_durable(self.shared.durable.horizon().min(self.shared.last_stamp()));
         let mut planned = writer.next_write(&mut buffer);
         if planned.is_none() {
-            match self.new_segment() {
+            match self.shared.new_segment() {
                 Ok(segment) => {
                     writer.give_segment(segment);
                     planned = writer.next_write(&mut buffer);
@@ -187,7 +196,8 @@ impl Worker {
         let Some(planned) = self.log.under_way.take() else { return };
         if let Err(error) = completion.result {
             // Final: what the device holds now is anybody's guess, and a second try would not tell.
-            self.shared.fail(Error::io(error, "writing the log"));
+            let name = &self.shared.log_info().name;
+            self.shared.fail(Error::io(error, format!("writing the log to {name}")));
             self.wake_all_durable();
             return;
         }
@@ -286,7 +296,12 @@ impl Worker {
     pub(crate) fn truncate_log(&self) {
         let Some(position) = self.log.begin.take() else { return };
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
-            let needless = writer.discard_before(&position);
+            let mut needless = writer.discard_before(&position);
+            if self.shared.log_device.is_some() {
+                // What a large commit took to go on in, and did not use, others may need.
+                let expected_bytes = self.log.expected_bytes.get();
+                needless.extend(std::iter::from_fn(|| writer.take_surplus(expected_bytes)));
+            }
             self.shared.keep_spare_segments(needless);
         }
     }

@@ -129,7 +129,7 @@ impl Single {
             }
             Err(error)
                 if error.kind() == ErrorKind::TooLarge
-                    && self.context.scenario.transaction_bytes_max.is_some() =>
+                    && self.context.scenario.bounds_transactions() =>
             {
                 self.context.notes().oracle.ends(record, Outcome::Refused);
             }

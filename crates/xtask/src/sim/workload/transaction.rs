@@ -110,7 +110,7 @@ impl Transactions {
         let expected = match error.kind() {
             ErrorKind::Conflict => true,
             ErrorKind::SnapshotLost => scenario.versions_bytes_max.is_some(),
-            ErrorKind::TooLarge => scenario.transaction_bytes_max.is_some(),
+            ErrorKind::TooLarge => scenario.bounds_transactions(),
             ErrorKind::NotFound => self.context.notes().catalog.has_dropped(),
             _ => false,
         };

@@ -1,0 +1,252 @@
+//! Two devices behind one channel, for a thread that waits for both.
+//!
+//! What always holds: addresses from [`PAIR_SECOND_BYTES`] on are the second device's, all others the first's; a flush goes to the
+//! device that its offset names, and to no other. A request belongs to one of the two, which answers for all of it: its
+//! grid, its size, its limits.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::device::{BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions};
+use crate::error::Result;
+use crate::poller::{EarlyQueue, PollSet};
+use crate::request::{Completion, Request};
+use crate::sleep::{WaitClock, sleep};
+use crate::wake::WakeEvent;
+
+/// Where the second device's bytes begin among the addresses of a pair.
+pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
+
+/// One of the two.
+struct Side {
+    channel: Box<dyn IoChannel>,
+    /// Has no descriptor, as its completions are there once it has requests.
+    prompt: bool,
+    /// Submitted to since the doorbell last rang.
+    dirty: bool,
+}
+
+impl Side {
+    fn ring(&mut self) {
+        if std::mem::take(&mut self.dirty) {
+            self.channel.kick();
+        }
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        if self.channel.in_flight() > 0 { self.channel.poll(completions) } else { 0 }
+    }
+}
+
+struct PairChannel {
+    sides: [Side; 2],
+    /// The completions of both as one descriptor. `None` where neither has one.
+    set: Option<PollSet>,
+    /// Holds nothing: its event tells those who sleep on the descriptor of completions that are there at once.
+    early: EarlyQueue,
+    wake: Option<Arc<WakeEvent>>,
+    system_calls: u64,
+}
+
+/// Opens one channel to two devices, each with the depth and memory of its own options. Addresses from [`PAIR_SECOND_BYTES`]
+/// on are the second device's. The wake event is that of the first's options. Call it on the thread that will use it.
+///
+/// # Errors
+/// As [`BlockDevice::open_channel`] of either.
+pub fn open_pair(
+    first: (&dyn BlockDevice, &ChannelOptions),
+    second: (&dyn BlockDevice, &ChannelOptions),
+) -> Result<Box<dyn IoChannel>> {
+    let mut set: Option<PollSet> = None;
+    let mut open = |(device, options): (&dyn BlockDevice, &ChannelOptions)| -> Result<Side> {
+        // The pair listens to the wake event itself.
+        let mut channel = device.open_channel(&ChannelOptions { wake: None, ..options.clone() })?;
+        let prompt = match channel.completion_fd()? {
+            None => true,
+            Some(fd) => {
+                let set = match &mut set {
+                    Some(set) => set,
+                    none => none.insert(PollSet::new()?),
+                };
+                set.add(fd)?;
+                false
+            }
+        };
+        Ok(Side { channel, prompt, dirty: false })
+    };
+    let sides = [open(first)?, open(second)?];
+    Ok(Box::new(PairChannel {
+        sides,
+        set,
+        early: EarlyQueue::new(0),
+        wake: first.1.wake.clone(),
+        system_calls: 0,
+    }))
+}
+
+impl IoChannel for PairChannel {
+    fn submit(&mut self, mut request: Request) -> std::result::Result<(), Request> {
+        let second = request.offset_bytes >= PAIR_SECOND_BYTES;
+        let base_bytes = if second { PAIR_SECOND_BYTES } else { 0 };
+        request.offset_bytes -= base_bytes;
+        let side = &mut self.sides[usize::from(second)];
+        match side.channel.submit(request) {
+            Ok(()) => {
+                side.dirty = true;
+                Ok(())
+            }
+            Err(request) => {
+                let offset_bytes = request.offset_bytes + base_bytes;
+                Err(Request { offset_bytes, ..request })
+            }
+        }
+    }
+
+    fn kick(&mut self) {
+        self.sides.iter_mut().for_each(Side::ring);
+        // Nobody else tells those who sleep on the descriptor of a side that has none.
+        if self.sides.iter().any(|side| side.prompt && side.channel.in_flight() > 0) {
+            self.early.tell();
+        }
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.early.poll(completions);
+        self.sides.iter_mut().map(|side| side.poll(completions)).sum()
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        let in_flight = self.in_flight();
+        let clock = WaitClock::start(options, in_flight);
+        let mut taken = 0;
+        self.sides.iter_mut().for_each(Side::ring);
+        loop {
+            taken += self.poll(completions);
+            let now = Instant::now();
+            let woken_by_none = options.timeout.is_none() && self.wake.is_none();
+            if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
+                return taken;
+            }
+            self.system_calls += 1;
+            let timeout = clock.end(taken).map(|end| end.saturating_duration_since(now));
+            let set = self.set.as_ref().map(AsFd::as_fd);
+            if sleep(set, self.wake.as_deref(), timeout) {
+                return taken + self.poll(completions);
+            }
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.sides.iter().map(|side| side.channel.in_flight()).sum()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        let [first, second] = self.sides.each_ref().map(|side| side.channel.statistics());
+        ChannelStatistics {
+            reads: first.reads + second.reads,
+            writes: first.writes + second.writes,
+            flushes: first.flushes + second.flushes,
+            errors: first.errors + second.errors,
+            read_bytes: first.read_bytes + second.read_bytes,
+            written_bytes: first.written_bytes + second.written_bytes,
+            system_calls: first.system_calls
+                + second.system_calls
+                + self.system_calls
+                + self.early.system_calls,
+        }
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        let Some(set) = &self.set else { return Ok(None) };
+        if self.early.has_no_event() {
+            set.add(self.early.event()?)?;
+        }
+        Ok(Some(set.as_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use qpair_memory::{Arena, ArenaOptions};
+
+    use super::*;
+    use crate::{DelayDevice, DelayOptions, IoError, Op, RamDevice, RamOptions};
+
+    fn ram(size_bytes: u64) -> Arc<RamDevice> {
+        Arc::new(RamDevice::new(RamOptions { size_bytes, ..RamOptions::default() }).unwrap())
+    }
+
+    fn slow(write_us: u64) -> DelayDevice {
+        let options = DelayOptions { write_us, flush_us: write_us, ..DelayOptions::default() };
+        DelayDevice::new(ram(1 << 20), options).unwrap()
+    }
+
+    fn wait_for(want: u32) -> WaitOptions {
+        WaitOptions { want, linger: Duration::MAX, timeout: None }
+    }
+
+    #[test]
+    fn each_side_gets_its_own() {
+        let (first, second) = (ram(1 << 20), ram(64 << 10));
+        let arena = Arena::new(4096, 4, ArenaOptions::ordinary_pages()).unwrap();
+        let options = ChannelOptions { depth: 4, ..ChannelOptions::default() };
+        let mut pair = open_pair((first.as_ref(), &options), (second.as_ref(), &options)).unwrap();
+        let mut completions = Vec::new();
+        for (tag, offset_bytes) in [(1, 8192), (2, PAIR_SECOND_BYTES + 8192)] {
+            let mut buffer = arena.lease().unwrap();
+            buffer.copy_from(0, &[tag as u8; 4096]);
+            pair.submit(Request::write(offset_bytes, 4096, buffer, tag)).unwrap();
+        }
+        // Past the end of the second, though the first is that large.
+        let past = Request::read(PAIR_SECOND_BYTES + (64 << 10), 4096, arena.lease().unwrap(), 3);
+        pair.submit(past).unwrap();
+        pair.submit(Request { offset_bytes: PAIR_SECOND_BYTES, ..Request::flush(4) }).unwrap();
+        assert_eq!(pair.wait(&mut completions, wait_for(4)), 4);
+        completions.sort_by_key(|completion| completion.tag);
+        let results: Vec<_> = completions.drain(..).map(|completion| completion.result).collect();
+        assert_eq!(results, [Ok(()), Ok(()), Err(IoError::INVALID), Ok(())]);
+        for (device, byte) in [(&first, 1), (&second, 2)] {
+            let mut channel = device.open_channel(&options).unwrap();
+            channel.submit(Request::read(8192, 4096, arena.lease().unwrap(), 0)).unwrap();
+            channel.wait(&mut completions, wait_for(1));
+            let buffer = completions.pop().unwrap().buffer.unwrap();
+            assert_eq!(buffer.as_slice()[..4096], [byte; 4096]);
+        }
+        assert_eq!((pair.statistics().writes, pair.statistics().flushes), (2, 1));
+    }
+
+    #[test]
+    fn a_full_side_gives_the_request_back_as_it_was() {
+        let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
+        let (first, second) = (slow(1000), slow(1000));
+        let mut pair = open_pair((&first, &options), (&second, &options)).unwrap();
+        let flush = |tag| Request { offset_bytes: PAIR_SECOND_BYTES, ..Request::flush(tag) };
+        pair.submit(flush(1)).unwrap();
+        let refused = pair.submit(flush(2)).unwrap_err();
+        assert_eq!((refused.tag, refused.offset_bytes), (2, PAIR_SECOND_BYTES));
+        pair.submit(Request::flush(3)).unwrap();
+        assert_eq!(pair.in_flight(), 2);
+    }
+
+    #[test]
+    fn sleeps_for_both_and_is_woken() {
+        let wake = Arc::new(WakeEvent::new().unwrap());
+        let options =
+            ChannelOptions { depth: 4, wake: Some(wake.clone()), ..ChannelOptions::default() };
+        for (first_us, second_us) in [(2000, 500), (500, 2000)] {
+            let (first, second) = (slow(first_us), slow(second_us));
+            let mut pair = open_pair((&first, &options), (&second, &options)).unwrap();
+            pair.submit(Request::flush(1)).unwrap();
+            pair.submit(Request { offset_bytes: PAIR_SECOND_BYTES, ..Request::flush(2) }).unwrap();
+            let mut completions = Vec::new();
+            assert_eq!(pair.wait(&mut completions, wait_for(2)), 2);
+            assert!(completions.iter().all(|completion| completion.op == Op::Flush));
+            wake.signal();
+            assert_eq!(pair.wait(&mut completions, wait_for(1)), 0);
+            wake.clear();
+        }
+    }
+}

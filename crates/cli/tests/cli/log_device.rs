@@ -1,0 +1,119 @@
+//! `--log-device`: a store whose log is on a device of its own.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::harness::Directory;
+
+/// Bytes at the start of a store, and of a log device, that are labels.
+const LABEL_BYTES: usize = 64 << 10;
+
+fn holds(path: &Path, text: &[u8]) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|window| window == text))
+}
+
+fn lines() -> String {
+    (0..20_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect()
+}
+
+#[test]
+fn a_store_with_a_log_device() {
+    let directory = Directory::new();
+    directory.run_on(lines(), "load s - --format tsv --log-device s.log").done();
+    assert!(holds(&directory.path("s.log"), b"qlgc") && !holds(&directory.path("s"), b"qlgc"));
+    // It was closed: whoever reads needs no log.
+    assert_eq!(directory.run("scan s --count").done(), "20000\n");
+    assert!(directory.run("check s").done().contains("no damage found"));
+    let stat = directory.run("stat s").done();
+    assert!(stat.lines().any(|line| line.starts_with("log device") && line.contains("s.log")));
+    assert!(directory.run("log s").done().contains("it has no log"));
+    // Whoever writes says where it is.
+    directory
+        .run("put s a 1")
+        .failed(3, &["a device of its own, which was not given", "s.log", "--log-device none"]);
+    directory.run("put s a 1 --log-device s.log").done();
+    assert_eq!(directory.run("get s a --log-device s.log").done(), "1");
+    directory.run("delete s a --log-device s.log").done();
+    directory.run("backup s copy --log-device s.log").done();
+    directory.run("put copy a 1").done();
+    // What is another's, or something else.
+    directory.run_on(lines(), "load t - --format tsv --log-device t.log").done();
+    directory.run("put s a 1 --log-device t.log").failed(3, &["of another store"]);
+    directory.run("put s a 1 --log-device copy").failed(3, &["is a member of a store"]);
+    directory.run("put s a 1 --log-device s").failed(2, &["a member of the store and as its log"]);
+    directory.file("notes", vec![b'x'; 2 * LABEL_BYTES]);
+    directory.run("put s a 1 --log-device notes").failed(3, &["not blank"]);
+    directory.run("put new a 1 --log-device notes").failed(3, &["not blank"]);
+    assert!(!directory.path("new").exists());
+    directory.run("get s key --log-device nowhere").failed(3, &["there is no log device nowhere"]);
+    // Moved: to another file, into the store, and back.
+    for place in ["moved.log", "none", "s.log"] {
+        directory.run(&format!("put s a {place} --log-device {place}")).done();
+        assert_eq!(directory.run("get s a").done(), place);
+    }
+    assert!(directory.path("moved.log").exists());
+}
+
+#[test]
+fn a_log_device_that_is_too_small() {
+    let directory = Directory::new();
+    directory
+        .run("put s a 1 --workers 2 --log-device ram:size=1MiB,growable=false")
+        .failed(3, &["too few for the logs of 2 workers", "at least 8454144 bytes"]);
+    assert!(!directory.path("s").exists());
+}
+
+/// A store that a killed load left, with commits in its log.
+fn crashed(directory: &Directory) {
+    let words = "load s - --format tsv --memory 1MiB --workers 1 --log-device s.log";
+    let mut command = directory.command(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // It ends with the input still open, so that it cannot close the store.
+    child.stdin.as_mut().unwrap().write_all(lines().as_bytes()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds(&directory.path("s.log"), b"key 05000") && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(holds(&directory.path("s.log"), b"key 05000"));
+}
+
+#[test]
+fn a_crashed_store_needs_its_log_device() {
+    let directory = Directory::new();
+    crashed(&directory);
+    for words in ["get s key", "put s a 1", "put s a 1 --log-device none", "log s"] {
+        directory.run(words).failed(3, &["s.log", "--log-device"]);
+    }
+    directory.run("put s a 1 --log-device other.log").failed(3, &["not the log device", "s.log"]);
+    assert!(!directory.path("other.log").exists());
+    assert!(directory.run("check s").done().contains("no damage found"));
+    let log = directory.run("log s --limit 3 --log-device s.log").done();
+    assert!(log.contains("create tree 1 as table \"default\""), "{log:.300}");
+    assert!(directory.run("repair s saved --log-device s.log").done().contains("not damaged"));
+    // Without it what the last checkpoint has is saved, and what is missing is said.
+    let run = directory.run("repair s saved");
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    assert!(run.out.contains("the log is missing"), "{}", run.out);
+    directory.run("backup s copy --log-device s.log").done();
+    let left: u32 = directory.run("scan s --count").done().trim().parse().unwrap();
+    assert!(left > 5000, "{left}");
+    assert_eq!(directory.run("scan copy --count").done(), format!("{left}\n"));
+}
+
+#[test]
+fn benchmarks_take_a_log_device() {
+    let directory = Directory::new();
+    let told = directory
+        .run("bench commit --store b --log-device b.log --clients 4 --seconds 0.1 --warm-up 0 --json")
+        .done();
+    assert!(told.contains("b.log"), "{told}");
+    let words =
+        "bench update --store u --log-device u.log --records 2000 --seconds 0.1 --warm-up 0";
+    directory.run(words).done();
+    assert!(holds(&directory.path("u.log"), b"qlgc"));
+}

@@ -1,0 +1,180 @@
+//! The label at the start of a log device: whose log it is. See docs/design/page-format.md.
+//!
+//! Two slots, written in turn by generation, so that a torn write leaves the other.
+
+use qpair_block::BlockDevice;
+
+use super::super::labels::transfer;
+use super::super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock};
+use crate::error::{Error, ErrorKind, Result};
+
+const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
+/// Version of the format of log devices that this software writes.
+const VERSION: u32 = 1;
+/// Features a reader must know to read; none exist yet.
+const INCOMPATIBLE_KNOWN: u64 = 0;
+
+/// What the label of a log device says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogLabel {
+    pub(crate) store_id: [u8; 16],
+    /// The log device's own identity.
+    pub(crate) id: [u8; 16],
+    /// That of the store's labels when a life began to write here.
+    pub(crate) generation: u64,
+    /// Seconds since 1970.
+    pub(crate) created_s: u64,
+}
+
+/// What there is on a device where the label of a log device would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Label(LogLabel),
+    /// Zeroes.
+    Blank,
+    /// A member of a store.
+    Member,
+    /// Both slots of a label, damaged.
+    Damaged,
+    Something,
+}
+
+impl LogLabel {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SLOT_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
+        bytes.extend_from_slice(&0u64.to_le_bytes()); // incompatible features
+        bytes.extend_from_slice(&0u64.to_le_bytes()); // compatible features
+        bytes.extend_from_slice(&self.store_id);
+        bytes.extend_from_slice(&self.id);
+        for word in [self.generation, self.created_s] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.resize(SLOT_BYTES, 0);
+        let sum = crc_fast::crc32_iscsi(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
+    fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
+        if bytes.len() != SLOT_BYTES || bytes[..8] != MAGIC {
+            return Ok(None);
+        }
+        let mut copy = bytes.to_vec();
+        copy[12..16].fill(0);
+        if crc_fast::crc32_iscsi(&copy) != half(12) {
+            return Ok(None);
+        }
+        let (version, unknown) = (half(8), word(16) & !INCOMPATIBLE_KNOWN);
+        if version != VERSION || unknown != 0 {
+            return Err(Error::with_hint(
+                ErrorKind::Version,
+                format!(
+                    "{name} is a log device of format version {version} with features {unknown:#x}; this software knows \
+                     version {VERSION}"
+                ),
+                "use a newer version of qpair",
+            ));
+        }
+        let mut label =
+            Self { store_id: [0; 16], id: [0; 16], generation: word(64), created_s: word(72) };
+        label.store_id.copy_from_slice(&bytes[32..48]);
+        label.id.copy_from_slice(&bytes[48..64]);
+        Ok(Some(label))
+    }
+
+    /// What is on a device.
+    ///
+    /// # Errors
+    /// `Version`, and what the device says.
+    pub(super) fn find(device: &dyn BlockDevice) -> Result<Found> {
+        let name = &device.info().name;
+        let len_bytes = device.size_bytes().min(LABEL_BYTES);
+        let parts = (0..len_bytes / SLOT_BYTES as u64).map(|part| (part * SLOT_BYTES as u64, None));
+        let parts = transfer(device, parts.collect())?;
+        let slots = SLOT_OFFSETS.map(|offset| parts.get(offset as usize / SLOT_BYTES));
+        let mut newest: Option<Self> = None;
+        for slot in slots.into_iter().flatten() {
+            if let Some(label) = Self::decode(slot, name)?
+                && newest.is_none_or(|newest| newest.generation < label.generation)
+            {
+                newest = Some(label);
+            }
+        }
+        if let Some(label) = newest {
+            return Ok(Found::Label(label));
+        }
+        let begins = |magic: &[u8]| slots.into_iter().flatten().any(|slot| slot.starts_with(magic));
+        Ok(if parts.iter().flatten().all(|byte| *byte == 0) {
+            Found::Blank
+        } else if begins(&MAGIC) {
+            Found::Damaged
+        } else if begins(&Superblock::MAGIC) {
+            Found::Member
+        } else {
+            Found::Something
+        })
+    }
+
+    /// Writes the label to the slot of its generation, durably.
+    pub(crate) fn write(&self, device: &dyn BlockDevice) -> Result<()> {
+        let offset = SLOT_OFFSETS[(self.generation % 2) as usize];
+        transfer(device, vec![(offset, Some(&self.encode()))]).map(|_| ())
+    }
+
+    /// Writes the label to both slots, so that nothing older stays.
+    pub(super) fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
+        for generation in [self.generation.saturating_sub(1), self.generation.max(1)] {
+            Self { generation, ..*self }.write(device)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_block::{RamDevice, RamOptions};
+
+    use super::*;
+
+    fn label(generation: u64) -> LogLabel {
+        LogLabel { store_id: [3; 16], id: [4; 16], generation, created_s: 5 }
+    }
+
+    fn device() -> RamDevice {
+        RamDevice::new(RamOptions { size_bytes: 1 << 20, ..RamOptions::default() }).unwrap()
+    }
+
+    #[test]
+    fn the_newer_good_slot_counts() {
+        let device = device();
+        assert_eq!(LogLabel::find(&device).unwrap(), Found::Blank);
+        label(1).write_new(&device).unwrap();
+        assert_eq!(LogLabel::find(&device).unwrap(), Found::Label(label(1)));
+        label(2).write(&device).unwrap();
+        assert_eq!(LogLabel::find(&device).unwrap(), Found::Label(label(2)));
+        let mut torn = label(2).encode();
+        torn[2000] ^= 1;
+        transfer(&device, vec![(SLOT_OFFSETS[0], Some(&torn))]).unwrap();
+        assert_eq!(LogLabel::find(&device).unwrap(), Found::Label(label(1)));
+        transfer(&device, vec![(SLOT_OFFSETS[1], Some(&torn))]).unwrap();
+        assert_eq!(LogLabel::find(&device).unwrap(), Found::Damaged);
+    }
+
+    #[test]
+    fn a_newer_version_is_refused() {
+        let device = device();
+        let mut newer = label(1).encode();
+        newer[8] = 2;
+        newer[12..16].fill(0);
+        let sum = crc_fast::crc32_iscsi(&newer);
+        newer[12..16].copy_from_slice(&sum.to_le_bytes());
+        transfer(&device, vec![(SLOT_OFFSETS[0], Some(&newer))]).unwrap();
+        assert_eq!(LogLabel::find(&device).unwrap_err().kind(), ErrorKind::Version);
+    }
+}
