@@ -7,13 +7,12 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use qpair_block::{Completion, Request};
 use qpair_memory::FrameIndex;
 
-use crate::checkpoint::relieve;
+use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::pool::state;
@@ -206,11 +205,12 @@ impl Drop for ReservedRun {
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
     let pages = pages_of(value.len(), shared.page_size) as u64;
+    let mut relief = Relief::default();
     let page_id = loop {
-        let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+        relief.note_try(shared);
         match shared.space.reserve_detached(pages) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                if !relieve(completed).await? {
+                if !relief.comes().await? {
                     return Err(error);
                 }
             }

@@ -104,6 +104,8 @@ pub(crate) struct Shared {
     /// Bytes appended to the logs since the last checkpoint began, and in all.
     pub(crate) log_bytes: AtomicU64,
     pub(crate) log_bytes_total: AtomicU64,
+    /// Workers with a commit for whose record room was made, and that is not appended.
+    pub(crate) log_expected: AtomicU32,
     /// Writes of the logs, each of which made durable what had gathered.
     pub(crate) log_writes: AtomicU64,
     /// A checkpoint was asked for, and is not over.
@@ -141,6 +143,7 @@ impl Shared {
             log_device: None,
             log_bytes: AtomicU64::new(0),
             log_bytes_total: AtomicU64::new(0),
+            log_expected: AtomicU32::new(0),
             log_writes: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
             counters: Counters::new(remotes.len()),

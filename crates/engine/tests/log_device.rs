@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use common::{copy_of, existing, options, ram, ram_of, reading, write_bytes};
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, LogPlace, Result, Store, StoreOptions};
+use qpair_engine::{
+    ErrorKind, Isolation, LogPlace, Result, Store, StoreOptions, TransactionOptions,
+};
 
 type Device = Arc<dyn BlockDevice>;
 
@@ -270,6 +272,44 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
     drop(store_again);
     store.close().unwrap();
     common::assert_sound(&[device], 4096);
+}
+
+/// Each needs most of the log device. They once made checkpoints for each other for ever, or each kept half of what the other
+/// needed.
+#[test]
+fn large_commits_on_a_full_log_device_go_one_after_the_other() {
+    for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+        let (device, log) = (ram(), fixed((64 << 10) + 12 * (64 << 10)));
+        let options = StoreOptions { checkpoint_bytes: 1 << 40, workers: 3, ..options(4096, 1024) };
+        let store = open(&device, &with(options, &log)).unwrap();
+        let threads: Vec<_> = (0..4u8)
+            .map(|thread| {
+                let store = store.clone();
+                std::thread::spawn(move || {
+                    let table = store.table("t").unwrap();
+                    for round in 0..6 {
+                        let options =
+                            TransactionOptions { isolation, ..TransactionOptions::default() };
+                        let mut tx = store.begin_with(&options);
+                        for i in 0..100 {
+                            let key = [&[thread, round], &key(i)[..]].concat();
+                            tx.put(&table, &key, &[thread; 1400]).unwrap();
+                        }
+                        tx.commit().unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let (left, left_log) = crashed(&device, &log);
+        drop(store);
+        let store = open(&left, &with(existing(4096, 1024), &left_log)).unwrap();
+        let table = store.existing_table("t").unwrap().unwrap();
+        assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 4 * 6 * 100);
+        drop(table);
+        store.close().unwrap();
+        common::assert_sound(&[left], 4096);
+    }
 }
 
 #[test]

@@ -181,6 +181,18 @@ fn a_log_device_that_cannot_grow() {
     assert_eq!(put_until_refused(&table, 0..8000), 8000);
     assert!(store.statistics().unwrap().checkpoints > 3);
     assert!(log.size_bytes() < 2 << 20);
+    // What has no room on it as it is, is refused and changes nothing; once it can grow there is room.
+    let large = || {
+        store.transact(|tx| {
+            (0..4000).try_for_each(|i| tx.put(&table, &key(90_000 + i), &[7; 60]).map(|_| ()))
+        })
+    };
+    let error = large().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(table.range(key(90_000)..).unwrap().count(), 0);
+    assert_eq!(put_until_refused(&table, 8000..8100), 100);
+    log_control.fail_grow(false);
+    large().unwrap();
     drop(table);
     store.close().unwrap();
 }

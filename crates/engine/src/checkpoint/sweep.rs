@@ -39,12 +39,15 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     if let Some(failure) = shared.failure() {
         return Err(failure.clone());
     }
+    let log_bytes = shared.log_bytes.load(Ordering::Relaxed);
     let made = make(shared, last).await;
     match &made {
         // The device was full. The one before still counts, the log has all that came since, and pages in memory do not depend on
         // what was written for this one.
         Err(error) if error.kind() == ErrorKind::NoSpace && shared.failure().is_none() => {
             give_up(shared).await?;
+            // The log in front of it is needed as before.
+            shared.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
         }
         Err(error) => {
             shared.fail(error.clone());
@@ -55,32 +58,6 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
         Ok(()) => {}
     }
     made
-}
-
-/// Makes a checkpoint if that may free space: pages that only the last image needs, and the log behind it. Whether the caller
-/// should try again; `completed` is how many checkpoints there were when it tried. The gate must not be entered.
-///
-/// # Errors
-/// As [`checkpoint`].
-pub(crate) async fn relieve(completed: u64) -> Result<bool> {
-    let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
-    if shared.checkpoints.completed.load(Ordering::Relaxed) != completed {
-        return Ok(true);
-    }
-    if shared.checkpointing.is_held() {
-        // One is under way, and may free what is needed.
-        drop(shared.checkpointing.enter().await);
-        if shared.checkpoints.completed.load(Ordering::Relaxed) != completed {
-            return Ok(true);
-        }
-    }
-    // One that was asked for has not begun, and counts the log that was written before it was.
-    let is_coming = shared.checkpoint_wanted.load(Ordering::Acquire);
-    let is_needless = shared.space.retained() == 0 && shared.log_bytes.load(Ordering::Relaxed) == 0;
-    if is_needless && !is_coming {
-        return Ok(false);
-    }
-    checkpoint(&shared, false).await.map(|()| true)
 }
 
 /// Gives an image up that was not completed: places that were chosen for pages that are not saved become free.

@@ -43,6 +43,12 @@ impl LogGeometry {
     /// Fewest blocks of a segment.
     pub(crate) const SEGMENT_BLOCKS_MIN: u32 = 4;
 
+    /// Bytes of records that a segment surely takes, in chunks as they come: it loses its header, the chunks' heads, and an end
+    /// that is left unused. With blocks of 512 bytes and four of them, 1,360 of 2,048 bytes are left.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        u64::from(self.segment_bytes / 8 * 5)
+    }
+
     /// What is wrong with the sizes, if something is.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         let Self { block_bytes: block, segment_bytes: segment } = *self;

@@ -202,25 +202,31 @@ impl LogWriter {
 
     /// Bytes that surely still find room without another segment, less than there is.
     pub(crate) fn room_bytes(&self) -> usize {
-        // The last segment is only named; each loses its header, the heads of chunks and an unused end.
+        // The last segment is only named.
         let whole = self.upcoming.len().saturating_sub(1) as u64;
-        let segment = u64::from(self.geometry.segment_bytes);
-        let room = whole * (segment - segment / 4) + u64::from(self.left_bytes()) / 2;
-        (room as usize).saturating_sub(self.pending_bytes())
+        let room = whole * self.geometry.room_bytes() + u64::from(self.left_bytes()) / 2;
+        // What waits may go in a write before the commit's, whose last block it does not fill.
+        let pending = match self.pending_bytes() {
+            0 => 0,
+            pending => pending + self.geometry.block_bytes as usize,
+        };
+        (room as usize).saturating_sub(pending)
     }
 
-    /// Takes back a segment that was given and is not begun, if it is one of more than two and there is still room for
-    /// `keep_bytes` without it.
-    pub(crate) fn take_surplus(&mut self, keep_bytes: usize) -> Option<u64> {
-        if self.upcoming.len() <= 2 {
-            return None;
+    /// Takes back segments that were given and are not begun: those of more than two without which there is still room for
+    /// `keep_bytes`.
+    pub(crate) fn take_surplus(&mut self, keep_bytes: usize) -> Vec<u64> {
+        let mut surplus = Vec::new();
+        while self.upcoming.len() > 2
+            && let Some(last) = self.upcoming.pop_back()
+        {
+            if self.room_bytes() < keep_bytes.max(1) {
+                self.upcoming.push_back(last);
+                break;
+            }
+            surplus.push(last);
         }
-        let last = self.upcoming.pop_back()?;
-        if self.room_bytes() < keep_bytes.max(1) {
-            self.upcoming.push_back(last);
-            return None;
-        }
-        Some(last)
+        surplus
     }
 
     /// Gives the log a segment to go on in, by its byte offset.

@@ -42,7 +42,7 @@ use std::task::{Context, Poll};
 
 use qpair_block::{BlockDevice, ChannelStatistics};
 
-use crate::checkpoint::{GateGuard, checkpoint, on_every_worker, relieve};
+use crate::checkpoint::{GateGuard, Relief, checkpoint, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::{Alone, JoinHandle, Promise, Step, current, promise, stepped};
@@ -278,11 +278,13 @@ impl StoreInner {
             self.begin_logs().await?;
         }
         // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
+        let mut relief = Relief::default();
+        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry.room_bytes() as usize);
         loop {
-            let completed = self.shared.checkpoints.completed.load(Ordering::Relaxed);
-            match current(|worker| worker.make_log_room(LOG_ROOM_BYTES)).unwrap_or(Ok(())) {
+            relief.note_try(&self.shared);
+            match current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(())) {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    if !relieve(completed).await? {
+                    if !relief.comes().await? {
                         return Err(error);
                     }
                 }

@@ -366,9 +366,8 @@ fn start(
     let store_id = label.store_id;
     let log_info = log_device.as_ref().map_or(device.info(), |attached| attached.device.info());
     let geometry = log_geometry(log_info, page_size, options);
-    let segment_bytes = u64::from(geometry.segment_bytes);
     let log_device = log_device
-        .map(|at| LogDevice::new(at, segment_bytes, workers as u64, options.checkpoint_bytes))
+        .map(|at| LogDevice::new(at, geometry, workers as u64, options.checkpoint_bytes))
         .transpose()?;
     let log = LogOptions {
         enabled: options.log,

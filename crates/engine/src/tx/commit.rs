@@ -12,7 +12,7 @@ use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
-use crate::checkpoint::{GateGuard, flush, relieve};
+use crate::checkpoint::{GateGuard, Relief, flush};
 use crate::error::{ErrorKind, Result};
 use crate::log;
 use crate::shared::Shared;
@@ -189,13 +189,14 @@ impl Work {
     }
 
     async fn phases(&mut self, shared: &Shared) -> Result<()> {
+        let mut relief = Relief::default();
         while self.phase == Phase::Prepare {
-            let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+            relief.note_try(shared);
             match self.begin(shared).await {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     // Nothing is changed yet: a checkpoint may free what only the last one needs.
                     (self.inside, self.stamping) = (None, None);
-                    if !relieve(completed).await? {
+                    if !relief.comes().await? {
                         return Err(error);
                     }
                 }

@@ -29,7 +29,8 @@ impl Run {
     pub(super) fn stepped_options(&mut self) -> StoreOptions {
         let clock = self.world.clock.clone();
         let runtime = Runtime::Stepped { seed: self.rng.u64(..), clock };
-        StoreOptions { runtime, canary: self.canary, ..self.scenario.store_options() }
+        let log_place = self.world.log_place();
+        StoreOptions { runtime, log_place, canary: self.canary, ..self.scenario.store_options() }
     }
 
     /// Damages the store, if the scenario wants that, and looks what it says.

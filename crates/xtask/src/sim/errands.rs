@@ -16,6 +16,8 @@ use super::workload::Load;
 pub(super) struct Errands {
     /// The store, or its devices, failed: there are no more.
     over: bool,
+    /// Tables made: each keeps a frame to the end of the life, also when it was dropped.
+    tables: u64,
 }
 
 impl Run {
@@ -34,7 +36,10 @@ impl Run {
         match (self.rng.u8(0..20), state) {
             (0..4, _) => self.ask_for_checkpoint(store),
             (4..6, _) => self.back_up(store),
-            (_, Slot::Free) => self.make_table(store, slot, tasks),
+            (_, Slot::Free) if self.errands.tables < self.scenario.frames / 4 => {
+                self.errands.tables += 1;
+                self.make_table(store, slot, tasks)
+            }
             (6..11, Slot::Taken(_)) => self.drop_table(store, slot),
             _ => Ok(()),
         }

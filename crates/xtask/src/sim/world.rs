@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Power goes, and comes back with what the devices hold changed meanwhile; what was done.
+    /// Power goes, and comes back with what the members hold changed meanwhile; what was done.
     pub(crate) fn change(
         &mut self,
         change: impl FnOnce(&mut [Vec<u8>], &mut fastrand::Rng) -> Vec<String>,
@@ -104,7 +104,7 @@ impl World {
         self.power.cut();
         self.take_trace();
         let mut contents = self.contents();
-        let done = change(&mut contents, &mut self.rng);
+        let done = change(&mut contents[..self.scenario.members], &mut self.rng);
         self.plug(contents).map(|()| done)
     }
 

@@ -85,8 +85,10 @@ impl Worker {
         }
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return stamp() };
-        let stamp = stamp().inspect_err(|_| self.publish_open());
-        let stamp = stamp?;
+        let stamp = stamp().inspect_err(|_| {
+            self.set_expected(0);
+            self.publish_open();
+        })?;
         let before = writer.end_lsn();
         let end = writer.append(stamp, encode).inspect_err(|error| {
             // The stamp is taken and its commit will never end: nobody must wait for that.
@@ -94,7 +96,7 @@ impl Worker {
             self.shared.tx.clock.fail(error.clone());
             self.wake_all_durable();
         })?;
-        self.log.expected_bytes.set(0);
+        self.set_expected(0);
         self.log.open.borrow_mut().push_back(stamp);
         self.publish_open();
         let appended = end - before;
@@ -115,26 +117,54 @@ impl Worker {
         if self.log.writer.borrow().is_none() {
             return Ok(());
         }
-        self.log.expected_bytes.set(bytes_max);
+        self.set_expected(bytes_max);
         self.shared.durable.expect(self.number, self.shared.next_stamp());
         Ok(())
     }
 
-    /// Takes segments until a commit of so many bytes fits.
+    /// Notes how large the commit is that has room and no record yet, bytes; 0: there is none.
+    fn set_expected(&self, bytes: usize) {
+        let before = self.log.expected_bytes.replace(bytes);
+        match (before, bytes) {
+            (0, 1..) => self.shared.log_expected.fetch_add(1, Ordering::AcqRel),
+            (1.., 0) => self.shared.log_expected.fetch_sub(1, Ordering::AcqRel),
+            _ => 0,
+        };
+    }
+
+    /// Takes segments until a commit of so many bytes fits: all that it needs, or none.
     ///
     /// # Errors
     /// `NoSpace`; `TooLarge` if the log device has never room for it.
     pub(crate) fn make_log_room(&self, bytes_max: usize) -> Result<()> {
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return Ok(()) };
+        if !writer.needs_segment() && writer.room_bytes() >= bytes_max {
+            return Ok(());
+        }
+        let Some(log_device) = &self.shared.log_device else {
+            while writer.needs_segment() || writer.room_bytes() < bytes_max {
+                writer.give_segment(self.shared.new_segment()?);
+            }
+            return Ok(());
+        };
+        log_device.check_record(bytes_max as u64, false)?;
+        // Two that both have half of what they need would wait for each other.
+        let _taking = log_device.begin_taking();
         while writer.needs_segment() || writer.room_bytes() < bytes_max {
-            if let Some(log_device) = &self.shared.log_device {
-                log_device.check_record(bytes_max as u64)?;
-                if log_device.wants_checkpoint() {
-                    self.begin_checkpoint();
+            match log_device.allocate() {
+                Ok(segment) => writer.give_segment(segment),
+                Err(error) => {
+                    log_device.give(writer.take_surplus(self.log.expected_bytes.get()));
+                    log_device.note_full();
+                    log_device.check_record(bytes_max as u64, true)?;
+                    return Err(error);
                 }
             }
-            writer.give_segment(self.shared.new_segment()?);
+        }
+        // Only where there is something to be made free: who then asks again must not begin another for that.
+        if log_device.wants_checkpoint() && self.shared.log_bytes.load(Ordering::Relaxed) > 0 {
+            self.begin_checkpoint();
         }
         Ok(())
     }
@@ -148,7 +178,6 @@ impl Worker {
         if self.shared.checkpoint_wanted.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.shared.log_bytes.store(0, Ordering::Relaxed);
         let shared = self.shared.clone();
         self.spawn(Box::pin(async move {
             // If it fails, the store is read-only, and says why.
@@ -287,7 +316,11 @@ impl Worker {
 
     /// Where a reader of this log must begin to see what is appended from now on, as bytes; nothing without a log.
     pub(crate) fn mark_log(&self) -> Option<Vec<u8>> {
-        let position = self.log.writer.borrow().as_ref()?.position();
+        let writer = self.log.writer.borrow();
+        let writer = writer.as_ref()?;
+        // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of that.
+        self.shared.log_bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
+        let position = writer.position();
         self.log.begin.set(Some(position));
         Some(position.encode().to_vec())
     }
@@ -299,8 +332,7 @@ impl Worker {
             let mut needless = writer.discard_before(&position);
             if self.shared.log_device.is_some() {
                 // What a large commit took to go on in, and did not use, others may need.
-                let expected_bytes = self.log.expected_bytes.get();
-                needless.extend(std::iter::from_fn(|| writer.take_surplus(expected_bytes)));
+                needless.extend(writer.take_surplus(self.log.expected_bytes.get()));
             }
             self.shared.keep_spare_segments(needless);
         }

@@ -1,0 +1,68 @@
+//! What a change does that finds no space: it lets a checkpoint free some, and tries again, as long as that may help.
+//!
+//! - Who waits here has changed nothing, has no stamp, and is not inside the gate. So a checkpoint never waits for it.
+//! - It ends. A change tries again only if a checkpoint was completed since it tried, or a commit is about to append what room was
+//!   made for. Checkpoints are begun here only if something was appended to a log since the last one's instant, if pages
+//!   are held back for the last image, or, once for each change, to take back what logs have and do not need.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::checkpoint;
+use crate::error::Result;
+use crate::shared::Shared;
+use crate::store::{LogDevice, yield_now};
+use crate::task::current;
+
+/// The tries of one change.
+#[derive(Debug, Default)]
+pub(crate) struct Relief {
+    /// Checkpoints that were completed when the last try began.
+    completed: u64,
+    /// One was made for no other reason than that this change found the log device full.
+    forced: bool,
+}
+
+impl Relief {
+    /// Takes note that a try begins.
+    pub(crate) fn note_try(&mut self, shared: &Shared) {
+        self.completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+    }
+
+    /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The gate must not be entered.
+    ///
+    /// # Errors
+    /// As [`checkpoint`].
+    pub(crate) async fn comes(&mut self) -> Result<bool> {
+        let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
+        if self.came(&shared) {
+            return Ok(true);
+        }
+        if shared.checkpointing.is_held() {
+            // One is under way, and may free what is needed.
+            drop(shared.checkpointing.enter().await);
+            if self.came(&shared) {
+                return Ok(true);
+            }
+        }
+        let is_log_full = shared.log_device.as_ref().is_some_and(LogDevice::is_full);
+        // What is held back for images, or for a backup, is no log.
+        let frees_pages = !is_log_full && shared.space.retained() > 0;
+        if frees_pages || shared.log_bytes.load(Ordering::Relaxed) > 0 {
+            return checkpoint(&shared, false).await.map(|()| true);
+        }
+        if is_log_full && shared.log_expected.load(Ordering::Acquire) > 0 {
+            // What that commit holds is behind a mark once it is appended.
+            yield_now().await;
+            return Ok(true);
+        }
+        if is_log_full && !std::mem::replace(&mut self.forced, true) {
+            return checkpoint(&shared, false).await.map(|()| true);
+        }
+        Ok(false)
+    }
+
+    fn came(&self, shared: &Arc<Shared>) -> bool {
+        shared.checkpoints.completed.load(Ordering::Relaxed) != self.completed
+    }
+}

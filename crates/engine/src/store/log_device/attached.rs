@@ -1,0 +1,97 @@
+//! A log device that fits the store: given a label, and the room that the logs of all workers need.
+
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+
+use super::super::superblock::{LABEL_BYTES, LogReference, Superblock};
+use super::label::LogLabel;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
+/// is in, two to go on in, and one beside.
+pub(super) const SEGMENTS_PER_WORKER: u64 = 4;
+
+/// A log device that fits the store, before the store is open.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(in crate::store) device: Arc<dyn BlockDevice>,
+    pub(in crate::store) label: LogLabel,
+}
+
+pub(super) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {
+    match device.info().read_only {
+        false => Ok(()),
+        true => Err(Error::new(
+            ErrorKind::ReadOnly,
+            format!("the log device {} cannot be written", device.info().name),
+        )),
+    }
+}
+
+/// Makes room for the logs of all workers.
+///
+/// # Errors
+/// `NoSpace` if there is too little.
+pub(in crate::store) fn make_room(
+    device: &dyn BlockDevice,
+    segment_bytes: u64,
+    workers: u64,
+) -> Result<()> {
+    let least_bytes = LABEL_BYTES + workers * SEGMENTS_PER_WORKER * segment_bytes;
+    if device.size_bytes() >= least_bytes {
+        return Ok(());
+    }
+    device.grow(least_bytes).map_err(|error| {
+        let (name, size_bytes) = (&device.info().name, device.size_bytes());
+        Error::with_hint(
+            ErrorKind::NoSpace,
+            format!(
+                "the log device {name} has {size_bytes} bytes, too few for the logs of {workers} workers, and cannot grow: {error}"
+            ),
+            format!("it needs at least {least_bytes} bytes; fewer workers need less"),
+        )
+    })
+}
+
+/// Refuses what has no room for a label.
+pub(super) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
+    if device.size_bytes() < LABEL_BYTES
+        && let Err(error) = device.grow(LABEL_BYTES)
+    {
+        return Err(Error::block(error, "making room for the label of a log device"));
+    }
+    Ok(())
+}
+
+/// Has the label name a log device.
+pub(super) fn attach(
+    device: &Arc<dyn BlockDevice>,
+    own: LogLabel,
+    label: &mut Superblock,
+) -> Result<Attached> {
+    if own.generation > label.generation {
+        // The store is older than its log device, and was closed. No life may have the number of one that wrote there: its
+        // chunks would count. The next label must not go over the one that counts.
+        let same_slot = own.generation.is_multiple_of(2) == label.generation.is_multiple_of(2);
+        label.generation = own.generation + u64::from(!same_slot);
+    }
+    label.log = Some(LogReference { id: own.id, name: device.info().name.clone() });
+    Ok(Attached { device: device.clone(), label: own })
+}
+
+pub(super) fn attach_new(
+    device: &Arc<dyn BlockDevice>,
+    label: &mut Superblock,
+) -> Result<Attached> {
+    let mut id = [0; 16];
+    fastrand::fill(&mut id);
+    let own = LogLabel {
+        store_id: label.store_id,
+        id,
+        generation: label.generation,
+        created_s: label.created_s,
+    };
+    own.write_new(device.as_ref())?;
+    attach(device, own, label)
+}

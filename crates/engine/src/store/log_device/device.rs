@@ -1,0 +1,219 @@
+//! The log device of an open store: its segments, handed out to the logs and given back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_block::{BlockDevice, PAIR_SECOND_BYTES};
+
+use super::super::superblock::LABEL_BYTES;
+use super::attached::{Attached, SEGMENTS_PER_WORKER, make_room};
+use super::label::LogLabel;
+use super::refusal::other_moment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{LogGeometry, LogPosition, Segments};
+
+/// A file grows to this many times the distance of checkpoints, if it can.
+const CHECKPOINTS_MAX: u64 = 4;
+/// By so many segments at least.
+const GROWTH_SEGMENTS_MIN: u64 = 8;
+
+/// The log device of an open store.
+#[derive(Debug)]
+pub(crate) struct LogDevice {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// As it was found when the store was opened.
+    label: LogLabel,
+    geometry: LogGeometry,
+    /// Up to where it is used, bytes.
+    end_bytes_max: u64,
+    workers: u64,
+    segments: Mutex<Segments>,
+    /// Who takes as many segments as a commit needs.
+    taking: Mutex<()>,
+    /// A commit found too few free, and none was given back since.
+    is_full: AtomicBool,
+    /// It did not grow when it was asked to last.
+    is_stuck: AtomicBool,
+}
+
+impl LogDevice {
+    /// Takes an attached device into use, with room for the logs of all workers.
+    ///
+    /// # Errors
+    /// `NoSpace` if it has too little.
+    pub(in crate::store) fn new(
+        attached: Attached,
+        geometry: LogGeometry,
+        workers: u64,
+        checkpoint_bytes: u64,
+    ) -> Result<Self> {
+        let Attached { device, label } = attached;
+        let segment_bytes = geometry.segment_bytes.into();
+        make_room(device.as_ref(), segment_bytes, workers)?;
+        let size_bytes = device.size_bytes();
+        let wanted_bytes =
+            LABEL_BYTES.saturating_add(checkpoint_bytes.saturating_mul(CHECKPOINTS_MAX));
+        Ok(Self {
+            end_bytes_max: match device.info().growable {
+                true => size_bytes.max(wanted_bytes),
+                false => size_bytes,
+            },
+            segments: Mutex::new(Segments::new(LABEL_BYTES, segment_bytes)),
+            device,
+            label,
+            taking: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            geometry,
+            workers,
+        })
+    }
+
+    fn segments(&self) -> MutexGuard<'_, Segments> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The end of what is on it, as an address of the workers' channels.
+    pub(crate) fn end_address(&self) -> u64 {
+        PAIR_SECOND_BYTES + self.device.size_bytes()
+    }
+
+    /// Nobody else takes segments for a commit as long as this is kept.
+    pub(crate) fn begin_taking(&self) -> MutexGuard<'_, ()> {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A commit found too few free.
+    pub(crate) fn note_full(&self) {
+        self.is_full.store(true, Ordering::Release);
+    }
+
+    /// Whether a commit found too few free, and none was given back since.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// A segment, by its address.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn allocate(&self) -> Result<u64> {
+        let mut segments = self.segments();
+        let free = segments.first_free();
+        let end_bytes = segments.end_bytes(free);
+        if end_bytes > self.device.size_bytes() {
+            self.grow(end_bytes)?;
+        }
+        segments.take(free);
+        Ok(PAIR_SECOND_BYTES + free)
+    }
+
+    fn grow(&self, end_bytes: u64) -> Result<()> {
+        let name = &self.device.info().name;
+        let hint = "try again once other commits are done, commit in smaller parts, or give the store a larger log device";
+        if end_bytes > self.end_bytes_max {
+            return Err(Error::with_hint(
+                ErrorKind::NoSpace,
+                format!(
+                    "the log device {name} is full: its {} bytes are in use",
+                    self.end_bytes_max
+                ),
+                hint,
+            ));
+        }
+        let size_bytes = self.device.size_bytes();
+        let segment_bytes = u64::from(self.geometry.segment_bytes);
+        let step = (size_bytes / 4).max(GROWTH_SEGMENTS_MIN * segment_bytes);
+        let wanted = end_bytes.max(size_bytes + step).min(self.end_bytes_max);
+        let grown = self.device.grow(wanted).or_else(|_| self.device.grow(end_bytes));
+        self.is_stuck.store(grown.is_err(), Ordering::Release);
+        grown.map_err(|error| {
+            Error::with_hint(
+                ErrorKind::NoSpace,
+                format!("the log device {name} cannot grow to {end_bytes} bytes: {error}"),
+                hint,
+            )
+        })
+    }
+
+    /// Up to where it is used, as far as is known, bytes.
+    fn limit_bytes(&self) -> u64 {
+        match self.is_stuck.load(Ordering::Acquire) {
+            true => self.device.size_bytes(),
+            false => self.end_bytes_max,
+        }
+    }
+
+    /// Gives segments back, by their addresses.
+    pub(crate) fn give(&self, addresses: Vec<u64>) {
+        if addresses.is_empty() {
+            return;
+        }
+        let mut segments = self.segments();
+        self.is_full.store(false, Ordering::Release);
+        addresses.into_iter().for_each(|address| segments.give(address - PAIR_SECOND_BYTES));
+    }
+
+    /// Keeps what recovery still reads, segments of so many bytes, until [`LogDevice::release_claims`].
+    pub(crate) fn claim(&self, addresses: &[u64], segment_bytes: u64) {
+        let mut segments = self.segments();
+        for address in addresses {
+            let start = address.saturating_sub(PAIR_SECOND_BYTES);
+            segments.claim(start..start.saturating_add(segment_bytes));
+        }
+    }
+
+    /// What recovery has read is needed no more.
+    pub(crate) fn release_claims(&self) {
+        self.segments().release_claims();
+    }
+
+    /// Whether so much of it is in use that a checkpoint should make some of it free.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let segments = self.segments();
+        segments.used() * 2 > segments.count(self.limit_bytes())
+    }
+
+    /// Refuses a commit for whose record there is never room: more than what one log gets if all others have what they need.
+    /// Before it was tried in vain, a file is taken to be as large as it may become.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub(crate) fn check_record(&self, bytes: u64, is_tried: bool) -> Result<()> {
+        let end_bytes = if is_tried { self.limit_bytes() } else { self.end_bytes_max };
+        let segments = self.segments().count(end_bytes);
+        let others = (self.workers - 1) * (SEGMENTS_PER_WORKER - 1);
+        // The current one may be full, and another is only named.
+        let most = segments.saturating_sub(others + 2) * self.geometry.room_bytes();
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::TooLarge,
+            format!(
+                "a commit of up to {bytes} bytes has no room on the log device {}, which takes {most} at once",
+                self.device.info().name
+            ),
+            "commit in smaller parts, or give the store a larger log device",
+        ))
+    }
+
+    /// Bytes of it in use, and bytes up to which it may be.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        (self.segments().used() * u64::from(self.geometry.segment_bytes), self.limit_bytes())
+    }
+
+    /// Whether a log of this life of the store can be on it: it was there when that life began.
+    pub(in crate::store) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
+        let lives = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
+        match lives.into_iter().all(|position| position.incarnation <= self.label.generation) {
+            true => Ok(()),
+            false => Err(other_moment(store_name, &self.device.info().name)),
+        }
+    }
+
+    /// Notes on the device that a life of the store begins to write there, durably.
+    pub(in crate::store) fn mark(&self, generation: u64) -> Result<()> {
+        LogLabel { generation, ..self.label }.write(self.device.as_ref())
+    }
+}

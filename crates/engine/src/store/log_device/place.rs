@@ -1,0 +1,183 @@
+//! Where a store is told to keep its log, and whether that fits what its label says.
+
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+
+use super::super::superblock::{LogReference, StoreState, Superblock};
+use super::attached::{Attached, attach, attach_new, refuse_read_only, refuse_too_small};
+use super::label::{Found, LogLabel};
+use super::refusal::{not_given, other_moment};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where a store keeps its write-ahead log.
+#[derive(Clone, Debug, Default)]
+pub enum LogPlace {
+    /// In the store's own space. One that has its log on a device of its own is opened for reading only without it.
+    #[default]
+    Unsaid,
+    /// In the store's own space from now on, wherever it was. If it was elsewhere, the store must have been closed.
+    Store,
+    /// On this device, which holds nothing else. If it was elsewhere, the store must have been closed, and the device must be
+    /// blank, or have been a log device of this store before.
+    Device(Arc<dyn BlockDevice>),
+}
+
+impl LogPlace {
+    /// Makes a log device of it for a store that is being made, and has the store's label name it.
+    pub(in crate::store) fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
+        let Self::Device(device) = self else { return Ok(None) };
+        refuse_too_small(device.as_ref())?;
+        attach_new(device, label).map(Some)
+    }
+
+    /// Finds out where the log of a store that is there is to be, and has the label in memory say so; on the members it says
+    /// so from the first change on.
+    ///
+    /// # Errors
+    /// `Member` if a device is missing, another store's, or of another moment; `Exists` if there is something on it;
+    /// `ReadOnly` if it cannot be written.
+    pub(in crate::store) fn settle(
+        &self,
+        store_name: &str,
+        label: &mut Superblock,
+        read_only: bool,
+    ) -> Result<Option<Attached>> {
+        let closed = label.state == StoreState::Clean;
+        match (self, label.log.clone()) {
+            (Self::Unsaid | Self::Store, None) => Ok(None),
+            // Who only reads needs no log.
+            (Self::Unsaid | Self::Store, Some(_)) if read_only => Ok(None),
+            (Self::Unsaid, Some(log)) => Err(not_given(store_name, &log, closed)),
+            (Self::Store, Some(_)) if closed => {
+                label.log = None;
+                Ok(None)
+            }
+            (Self::Store, Some(log)) => Err(Error::with_hint(
+                ErrorKind::Member,
+                format!(
+                    "{store_name} was not closed, and its log is on a device of its own, {}: without it commits would be lost",
+                    log.name
+                ),
+                format!(
+                    "open it with `--log-device {}`; once it is closed the log can move",
+                    log.name
+                ),
+            )),
+            (Self::Device(device), log) => {
+                self.settle_on(device, log.as_ref(), store_name, label, read_only)
+            }
+        }
+    }
+
+    fn settle_on(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        log: Option<&LogReference>,
+        store_name: &str,
+        label: &mut Superblock,
+        read_only: bool,
+    ) -> Result<Option<Attached>> {
+        let name = &device.info().name;
+        let closed = label.state == StoreState::Clean;
+        let found = LogLabel::find(device.as_ref())?;
+        let own = match &found {
+            Found::Label(own) if own.store_id != label.store_id => {
+                return Err(Error::with_hint(
+                    ErrorKind::Member,
+                    format!("{name} is the log device of another store than {store_name}"),
+                    "each store has a log device of its own",
+                ));
+            }
+            Found::Label(own) => Some(*own),
+            Found::Member => {
+                return Err(Error::with_hint(
+                    ErrorKind::Member,
+                    format!("{name} is a member of a store, and no log device"),
+                    "give the device that the store's log is on",
+                ));
+            }
+            _ => None,
+        };
+        match (log, own) {
+            (Some(log), Some(own)) if log.id == own.id => {
+                if !closed && own.generation > label.generation {
+                    return Err(other_moment(store_name, name));
+                }
+                if read_only {
+                    return Ok(None);
+                }
+                refuse_read_only(device.as_ref())?;
+                attach(device, own, label).map(Some)
+            }
+            (Some(log), _) if !closed => Err(Error::with_hint(
+                ErrorKind::Member,
+                format!(
+                    "{name} is not the log device of {store_name}, which was not closed: its log is on {}",
+                    log.name
+                ),
+                format!("give that one: `--log-device {}`", log.name),
+            )),
+            (None, _) if !closed => Err(Error::with_hint(
+                ErrorKind::Member,
+                format!("{store_name} was not closed, and its log is in its own space"),
+                "open it once without `--log-device`, which recovers it; once it is closed the log can move",
+            )),
+            (_, _) if read_only => Err(Error::with_hint(
+                ErrorKind::Member,
+                format!("{name} is not the log device of {store_name}"),
+                "for reading a store that was closed no log device is needed",
+            )),
+            (_, Some(own)) => {
+                refuse_read_only(device.as_ref())?;
+                attach(device, own, label).map(Some)
+            }
+            (_, None) => {
+                refuse_read_only(device.as_ref())?;
+                if found != Found::Blank {
+                    let what = match found {
+                        Found::Damaged => "is a log device whose labels are both damaged",
+                        _ => "is not blank",
+                    };
+                    return Err(Error::with_hint(
+                        ErrorKind::Exists,
+                        format!("{name} {what}: the log of {store_name} is not moved there"),
+                        "if what is on it may be lost, overwrite its first 64 KiB with zeroes; or give another device",
+                    ));
+                }
+                refuse_too_small(device.as_ref())?;
+                attach_new(device, label).map(Some)
+            }
+        }
+    }
+
+    /// The log device of a store that is looked at without opening it; or why its log cannot be read.
+    ///
+    /// # Errors
+    /// `Member` if it was not given, or another one was; `Corrupt`, and what the device says.
+    pub(in crate::store) fn look(
+        &self,
+        store_name: &str,
+        label: &Superblock,
+    ) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Some(log) = &label.log else { return Ok(None) };
+        let Self::Device(device) = self else {
+            let closed = label.state == StoreState::Clean;
+            return Err(not_given(store_name, log, closed));
+        };
+        match LogLabel::find(device.as_ref())? {
+            Found::Label(own) if own.store_id == label.store_id && own.id == log.id => {
+                Ok(Some(device.clone()))
+            }
+            Found::Damaged => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("both labels of the log device {} are damaged", device.info().name),
+            )),
+            _ => Err(Error::with_hint(
+                ErrorKind::Member,
+                format!("{} is not the log device of {store_name}", device.info().name),
+                format!("its log is on {}", log.name),
+            )),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What people are told whose store and log device do not belong together.
+
+use super::super::superblock::LogReference;
+use crate::error::{Error, ErrorKind};
+
+pub(super) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {
+    let name = &log.name;
+    Error::with_hint(
+        ErrorKind::Member,
+        format!(
+            "{store_name} keeps its log on a device of its own, which was not given: it was {name} when the store was changed last"
+        ),
+        match closed {
+            true => format!(
+                "say `--log-device {name}`; since the store was closed, a blank device will do, or `--log-device none` for its own space"
+            ),
+            false => format!(
+                "say `--log-device {name}`; if that is lost, `qpair repair` saves what was in the pages at the last checkpoint"
+            ),
+        },
+    )
+}
+
+pub(super) fn other_moment(store_name: &str, name: &str) -> Error {
+    Error::with_hint(
+        ErrorKind::Member,
+        format!(
+            "{store_name} and its log device {name} are of different moments: one of them was restored alone"
+        ),
+        "restore both from one moment, or the store from a backup",
+    )
+}
