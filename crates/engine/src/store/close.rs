@@ -11,7 +11,7 @@ use crate::checkpoint::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::shared::Shared;
-use crate::task::{latch_free, stepped, verify};
+use crate::task::{Worker, latch_free, stepped, verify};
 
 impl Store {
     /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss.
@@ -124,6 +124,11 @@ impl StoreInner {
         self.block_on(move || async move {
             while shared.space.pending() > 0 {
                 super::yield_now().await;
+            }
+            // Of a large value that a commit replaced, the pages are free from here on. A crash that loses the commit has the value
+            // again: until the commit survives one they must not be written over.
+            if shared.log.enabled && shared.log.flushed {
+                Worker::wait_durable(shared.last_stamp()).await?;
             }
             shared.tx.collect_all(&shared);
             checkpoint(&shared, true).await
