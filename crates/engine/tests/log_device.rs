@@ -251,6 +251,11 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert!(store.statistics().unwrap().checkpoints > 2);
+    let metrics = store.metrics().unwrap();
+    let (used, max) = (metrics.log_device_used_bytes, metrics.log_device_bytes_max);
+    assert!((4 * (64 << 10)..=max).contains(&used) && max == 10 * (64 << 10), "{used} of {max}");
+    let told = metrics.to_prometheus();
+    assert!(told.contains(&format!("qpair_log_device_used_bytes {used}\n")), "{told}");
     // One that can never fit is refused, and changes nothing.
     let error = store
         .transact(|tx| {

@@ -72,6 +72,10 @@ pub struct Metrics {
     pub free_bytes: u64,
     /// Bytes that are in use no more, and are kept for what a crash would go back to, and for backups.
     pub retained_bytes: u64,
+    /// Bytes of the log's own device that the logs have; 0 without one.
+    pub log_device_used_bytes: u64,
+    /// Bytes of it that they may have; 0 without one.
+    pub log_device_bytes_max: u64,
     /// The store refuses changes.
     pub read_only: bool,
 }

@@ -8,7 +8,7 @@ use qpair_block::ChannelStatistics;
 use super::Metrics;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
-use crate::store::Store;
+use crate::store::{LogDevice, Store};
 use crate::task::{current, promise};
 use crate::tx::TransactionInfo;
 
@@ -105,6 +105,7 @@ fn metrics(shared: &Shared) -> Result<Metrics> {
     let device = device_statistics(shared)?;
     let page_size = shared.page_size as u64;
     let (used, free) = shared.space.counts();
+    let (log_used, log_max) = shared.log_device.as_ref().map_or((0, 0), LogDevice::space);
     let mut metrics = Metrics {
         log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
         log_writes: shared.log_writes.load(Ordering::Relaxed),
@@ -126,6 +127,8 @@ fn metrics(shared: &Shared) -> Result<Metrics> {
         used_bytes: used * page_size,
         free_bytes: free * page_size,
         retained_bytes: shared.space.retained() * page_size,
+        log_device_used_bytes: log_used,
+        log_device_bytes_max: log_max,
         read_only: shared.check_writable().is_err(),
         ..Metrics::default()
     };

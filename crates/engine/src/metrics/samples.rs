@@ -80,6 +80,16 @@ impl Metrics {
                 "Space kept for what a crash would go back to, and for backups",
                 gauge(self.retained_bytes),
             ),
+            (
+                "log_device_used_bytes",
+                "Space of the log's own device that is in use; 0 without one",
+                gauge(self.log_device_used_bytes),
+            ),
+            (
+                "log_device_bytes_max",
+                "Space of the log's own device that may be used; 0 without one",
+                gauge(self.log_device_bytes_max),
+            ),
             ("read_only", "1 if the store refuses changes", gauge(u64::from(self.read_only))),
         ]
         .into_iter()

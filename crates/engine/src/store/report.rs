@@ -61,7 +61,7 @@ pub struct LogDeviceReport {
     pub name: String,
     /// Identity, as hexadecimal digits.
     pub id: String,
-    /// Bytes of it in use, and bytes up to which it may be; not known of a store opened without it.
+    /// Bytes of it that the logs have, and that they may have; not known of a store opened without it.
     pub space_bytes: Option<(u64, u64)>,
 }
 

@@ -127,6 +127,16 @@ impl View {
             rate("log_writes"),
             count(self.whole("checkpoints")),
         ))?;
+        let log_max = self.whole("log_device_bytes_max");
+        if log_max > 0 {
+            let used = self.whole("log_device_used_bytes");
+            out.line(format!(
+                "log device  {} of {} in use, {} %",
+                size(used),
+                size(log_max),
+                100 * used / log_max,
+            ))?;
+        }
         out.line(format!(
             "device      {} reads/s, {}/s; {} writes/s, {}/s; {} flushes/s",
             rate("device_reads"),

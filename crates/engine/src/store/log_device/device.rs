@@ -198,9 +198,11 @@ impl LogDevice {
         ))
     }
 
-    /// Bytes of it in use, and bytes up to which it may be.
+    /// Bytes of it that the logs have, and that they may have.
     pub(crate) fn space(&self) -> (u64, u64) {
-        (self.segments().used() * u64::from(self.geometry.segment_bytes), self.limit_bytes())
+        let (segments, limit_bytes) = (self.segments(), self.limit_bytes());
+        let segment_bytes = u64::from(self.geometry.segment_bytes);
+        (segments.used() * segment_bytes, segments.count(limit_bytes) * segment_bytes)
     }
 
     /// Whether a log of this life of the store can be on it: it was there when that life began.
