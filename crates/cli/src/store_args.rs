@@ -44,10 +44,10 @@ pub(crate) struct StoreArgs {
 /// Where the log is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogDeviceArgs {
-    /// The device of its own that the store keeps its write-ahead log on: a file, a block device, or a device specifier, such
-    /// as /dev/nvme1n1. Once a store has one, whoever changes the store names it. A closed store takes another, or a first
-    /// one, if that is blank; `none` moves the log into the store. A file that is not there is made, and grows to 1 GiB at
-    /// most
+    /// The device of its own that the store keeps its write-ahead log on, such as /dev/nvme1n1 or store.log: a file, a block
+    /// device, or a device specifier. Once a store has one, whoever changes the store names it. A closed store takes another,
+    /// or a first one, if that is blank; `none` moves the log into the store. A file that is not there is made, and grows to
+    /// 1 GiB at most [default: within the store]
     #[arg(long = "log-device", value_name = "PATH", help_heading = "Store")]
     device: Option<PathBuf>,
 }

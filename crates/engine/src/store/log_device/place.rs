@@ -7,7 +7,7 @@ use qpair_block::BlockDevice;
 use super::super::superblock::{LogReference, StoreState, Superblock};
 use super::attached::{Attached, attach, attach_new, refuse_read_only, refuse_too_small};
 use super::label::{Found, LogLabel};
-use super::refusal::{not_given, other_moment};
+use super::refusal::{not_given, not_the_one, other_moment};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a store keeps its write-ahead log.
@@ -86,7 +86,13 @@ impl LogPlace {
                 return Err(Error::with_hint(
                     ErrorKind::Member,
                     format!("{name} is the log device of another store than {store_name}"),
-                    "each store has a log device of its own",
+                    match log {
+                        Some(log) => format!(
+                            "each store has its own; the log of this one was on {} when it was changed last",
+                            log.name
+                        ),
+                        None => "each store has its own; give a blank device".to_owned(),
+                    },
                 ));
             }
             Found::Label(own) => Some(*own),
@@ -110,14 +116,7 @@ impl LogPlace {
                 refuse_read_only(device.as_ref())?;
                 attach(device, own, label).map(Some)
             }
-            (Some(log), _) if !closed => Err(Error::with_hint(
-                ErrorKind::Member,
-                format!(
-                    "{name} is not the log device of {store_name}, which was not closed: its log is on {}",
-                    log.name
-                ),
-                format!("give that one: `--log-device {}`", log.name),
-            )),
+            (Some(log), _) if !closed => Err(not_the_one(name, &found, store_name, log)),
             (None, _) if !closed => Err(Error::with_hint(
                 ErrorKind::Member,
                 format!("{store_name} was not closed, and its log is in its own space"),
@@ -169,15 +168,7 @@ impl LogPlace {
             Found::Label(own) if own.store_id == label.store_id && own.id == log.id => {
                 Ok(Some(device.clone()))
             }
-            Found::Damaged => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("both labels of the log device {} are damaged", device.info().name),
-            )),
-            _ => Err(Error::with_hint(
-                ErrorKind::Member,
-                format!("{} is not the log device of {store_name}", device.info().name),
-                format!("its log is on {}", log.name),
-            )),
+            found => Err(not_the_one(&device.info().name, &found, store_name, log)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What people are told whose store and log device do not belong together.
 
 use super::super::superblock::LogReference;
+use super::label::Found;
 use crate::error::{Error, ErrorKind};
 
 pub(super) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {
@@ -18,6 +19,36 @@ pub(super) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> E
                 "say `--log-device {name}`; if that is lost, `qpair repair` saves what was in the pages at the last checkpoint"
             ),
         },
+    )
+}
+
+/// The log of a store is not where it was said to be, and is needed.
+pub(super) fn not_the_one(
+    name: &str,
+    found: &Found,
+    store_name: &str,
+    log: &LogReference,
+) -> Error {
+    let lost = "`qpair repair` saves what was in the pages at the last checkpoint";
+    if *found == Found::Damaged {
+        return Error::with_hint(
+            ErrorKind::Corrupt,
+            format!(
+                "both labels of the log device {name} are damaged: the log of {store_name} cannot be read"
+            ),
+            lost,
+        );
+    }
+    let blank = if *found == Found::Blank { " blank, and" } else { "" };
+    let last = &log.name;
+    Error::with_hint(
+        ErrorKind::Member,
+        format!(
+            "{name} is{blank} not the log device of {store_name}, whose log was on {last} when it was changed last"
+        ),
+        format!(
+            "give the device that it is on now, such as `--log-device {last}`; if that is lost, {lost}"
+        ),
     )
 }
 
