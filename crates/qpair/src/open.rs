@@ -197,7 +197,7 @@ impl<'a> Attempt<'a> {
     fn new(options: &Options, members: &'a Members, store: StoreOptions) -> Self {
         Self {
             new_file_bytes: members.new_file_bytes(store.stripe_unit_bytes),
-            must_be_blank: Cell::new(options.store.format && !options.force),
+            must_be_blank: Cell::new(store.format && !options.force),
             new_log: members.missing_log(),
             members,
             buffered: options.buffered,
