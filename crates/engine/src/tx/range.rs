@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::core::{Core, read_large, written};
 use super::shard::Image;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::Table;
@@ -127,16 +127,6 @@ impl RangeCursor {
         self.batches += 1;
         self.ahead = self.ahead.saturating_sub(1);
         let next = self.batch.next.take();
-        if let Some(next) = &next
-            && !goes_on(self.direction, &from, next, self.batch.len())
-        {
-            self.batch.clear();
-            return Err(Error::with_hint(
-                ErrorKind::Corrupt,
-                "a leaf does not lie where its tree leads",
-                "`qpair check` names it; restore the store from a backup",
-            ));
-        }
         // The part of the range that this batch is: both bounds, lower and upper.
         let tree = self.table.tree();
         shared.check_table(tree.id)?;
@@ -179,33 +169,6 @@ impl RangeCursor {
         }
         self.from = next;
         view.check()
-    }
-}
-
-/// In a sound tree a range only goes on; in a damaged one it would go round for ever.
-fn goes_on(
-    direction: Direction,
-    from: &Bound<Vec<u8>>,
-    next: &Bound<Vec<u8>>,
-    records: usize,
-) -> bool {
-    let key_of = |bound: &Bound<Vec<u8>>| match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
-        Bound::Unbounded => None,
-    };
-    let (Some(from_key), Some(next_key)) = (key_of(from), key_of(next)) else { return true };
-    match direction {
-        // A first batch may end with the very key that the range begins with.
-        _ if records > 0 && matches!((from, next), (Bound::Included(_), Bound::Excluded(_))) => {
-            if direction == Direction::Forward {
-                next_key >= from_key
-            } else {
-                next_key <= from_key
-            }
-        }
-        Direction::Forward => next_key > from_key,
-        Direction::Reverse if matches!(from, Bound::Included(_)) => next_key <= from_key,
-        Direction::Reverse => next_key < from_key,
     }
 }
 
