@@ -205,18 +205,7 @@ impl Drop for ReservedRun {
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let mut relief = Relief::default();
-    let page_id = loop {
-        relief.note_try(shared);
-        match shared.space.reserve_detached(pages) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                if !relief.comes().await? {
-                    return Err(error);
-                }
-            }
-            outcome => break outcome?,
-        }
-    };
+    let page_id = Relief::tried(shared, async || shared.space.reserve_detached(pages)).await?;
     let descriptor = Descriptor {
         page_id,
         stamp: fastrand::u64(..),

@@ -317,6 +317,44 @@ fn large_commits_on_a_full_log_device_go_one_after_the_other() {
     }
 }
 
+/// A table that is made or dropped needs a few bytes of log: it waits for a checkpoint as commits do.
+#[test]
+fn tables_come_and_go_on_a_full_log_device() {
+    let (device, log) = (ram(), fixed((64 << 10) + 12 * (64 << 10)));
+    let options = StoreOptions { checkpoint_bytes: 1 << 40, workers: 3, ..options(4096, 1024) };
+    let store = open(&device, &with(options, &log)).unwrap();
+    let threads: Vec<_> = (0..3u8)
+        .map(|thread| {
+            let store = store.clone();
+            std::thread::spawn(move || {
+                let table = store.table("t").unwrap();
+                for round in 0..12 {
+                    let mut tx = store.begin();
+                    for i in 0..100 {
+                        let key = [&[thread, round], &key(i)[..]].concat();
+                        tx.put(&table, &key, &[thread; 1400]).unwrap();
+                    }
+                    tx.commit().unwrap();
+                }
+            })
+        })
+        .collect();
+    for round in 0..40 {
+        let name = format!("table {round}");
+        store.table(&name).unwrap().put(b"a", b"b").unwrap();
+        if round % 2 == 0 {
+            store.drop_table(&name).unwrap();
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let (left, left_log) = crashed(&device, &log);
+    drop(store);
+    let store = open(&left, &with(existing(4096, 1024), &left_log)).unwrap();
+    assert_eq!(store.table_names().unwrap().len(), 21);
+    store.close().unwrap();
+    common::assert_sound(&[left], 4096);
+}
+
 #[test]
 fn segments_of_another_size() {
     let (device, log) = (ram(), ram_of(4 << 20));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::checkpoint;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::shared::Shared;
 use crate::store::{LogDevice, yield_now};
 use crate::task::current;
@@ -60,6 +60,28 @@ impl Relief {
             return checkpoint(&shared, false).await.map(|()| true);
         }
         Ok(false)
+    }
+
+    /// Makes a change, and tries again while that may help. What finds no space must have changed nothing.
+    ///
+    /// # Errors
+    /// What the change says; as [`checkpoint`].
+    pub(crate) async fn tried<T>(
+        shared: &Shared,
+        mut change: impl AsyncFnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut relief = Self::default();
+        loop {
+            relief.note_try(shared);
+            match change().await {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    if !relief.comes().await? {
+                        return Err(error);
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     fn came(&self, shared: &Arc<Shared>) -> bool {

@@ -8,6 +8,7 @@ use qpair_memory::Blocked;
 
 use super::{Store, StoreInner, Table, make_room, merge_sparse};
 use crate::canary::Canary;
+use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
@@ -98,10 +99,11 @@ impl Store {
         }
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
-            let guard = inner.begin_commit().await?;
-            let operation = Operation::DropTable { tree: tree.id };
-            let stamp = inner.define(operation, &key, None).await?;
-            drop(guard);
+            let stamp = Relief::tried(&inner.shared, async || {
+                let _guard = inner.begin_commit().await?;
+                inner.define(Operation::DropTable { tree: tree.id }, &key, None).await
+            })
+            .await?;
             Worker::wait_durable(stamp).await
         });
         if self.inner.shared.check_table(tree.id).is_err() {
@@ -131,17 +133,14 @@ impl Store {
         let id = self.inner.shared.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
-            let guard = inner.begin_commit().await?;
-            let tree = make_tree(&inner.shared, id).await?;
-            let operation = Operation::CreateTable { tree: id, name: &key };
-            let stamp = match inner.define(operation, &key, Some(id)).await {
-                Ok(stamp) => stamp,
-                Err(error) => {
-                    drop_root(&inner.shared, tree);
-                    return Err(error);
-                }
-            };
-            drop(guard);
+            let (tree, stamp) = Relief::tried(&inner.shared, async || {
+                let _guard = inner.begin_commit().await?;
+                let tree = make_tree(&inner.shared, id).await?;
+                let operation = Operation::CreateTable { tree: id, name: &key };
+                let defined = inner.define(operation, &key, Some(id)).await;
+                defined.map(|stamp| (tree, stamp)).inspect_err(|_| drop_root(&inner.shared, tree))
+            })
+            .await?;
             Worker::wait_durable(stamp).await?;
             Ok(tree)
         })?;

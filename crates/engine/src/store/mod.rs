@@ -278,19 +278,11 @@ impl StoreInner {
             self.begin_logs().await?;
         }
         // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
-        let mut relief = Relief::default();
         let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry.room_bytes() as usize);
-        loop {
-            relief.note_try(&self.shared);
-            match current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(())) {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    if !relief.comes().await? {
-                        return Err(error);
-                    }
-                }
-                outcome => break outcome?,
-            }
-        }
+        Relief::tried(&self.shared, async || {
+            current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
+        })
+        .await?;
         self.shared.gate.enter().await
     }
 
