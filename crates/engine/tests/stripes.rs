@@ -124,11 +124,13 @@ fn the_largest_value() {
         table.put(b"large", &value).unwrap();
         table.put(b"one less", &value[1..]).unwrap();
         assert!(table.get(b"large").unwrap().unwrap() == value);
-        // Its pages are used again.
+        // Its pages are used again, if not by the next value, which may come before they are free, then by one after that.
         let pages = store.report().pages;
-        table.delete(b"large").unwrap();
-        table.put(b"large", &value).unwrap();
-        assert_eq!(store.report().pages, pages);
+        for _ in 0..5 {
+            table.delete(b"large").unwrap();
+            table.put(b"large", &value).unwrap();
+        }
+        assert!(store.report().pages < pages + 3 * (VALUE_LEN_MAX / page_size) as u64);
         drop(table);
         store.close().unwrap();
         assert_sound(&devices, page_size);
