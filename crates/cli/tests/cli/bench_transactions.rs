@@ -54,7 +54,7 @@ fn tpcc_tells_of_what_is_broken() {
     let directory = Directory::new();
     tpcc(&directory, "--store t --warehouses 1 --load-only").done();
     // The new order 30 of district 1.
-    directory.run("delete t --table new_order --key-hex 00000001010000001e").done();
+    directory.run("delete t --table new_order --key-hex 00010100001e").done();
     let broken = tpcc(&directory, "--store t --warehouses 1 --load-only --check");
     assert_eq!(broken.code, Some(1), "{}{}", broken.out, broken.err);
     assert!(broken.out.contains("condition 3 does not hold"), "{}", broken.out);
