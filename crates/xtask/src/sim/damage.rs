@@ -14,6 +14,7 @@ use qpair_engine::{CheckReport, Error, ErrorKind, Runtime, Store, StoreOptions, 
 
 use super::catalog::{SLOTS, TABLES, key_of, name_of};
 use super::lives::{Cut, Run};
+use super::salvage::Condition;
 use super::scenario::{Damage, Life};
 use super::value::{Key, Value};
 
@@ -37,11 +38,19 @@ impl Run {
     pub(super) fn damage(&mut self) -> Result<(), String> {
         let Some(damage) = self.scenario.damage else { return Ok(()) };
         self.counts.damaged += 1;
+        let noticed = self.counts.noticed;
         match damage {
+            Damage::Nothing => drop(self.expected()?),
             Damage::Closed => self.damage_closed()?,
             Damage::Running => self.damage_running()?,
             Damage::Stale => self.damage_stale()?,
         }
+        self.salvage(match damage {
+            Damage::Nothing => Condition::Whole,
+            Damage::Stale => Condition::Stale,
+            _ if self.counts.noticed > noticed => Condition::Damaged,
+            _ => Condition::Doubtful,
+        })?;
         match super::runner::take_panics().first() {
             Some(panic) => Err(format!("a panic over damage: {panic}")),
             None => Ok(()),
@@ -50,11 +59,7 @@ impl Run {
 
     /// Opens the store once more; what is in it, when it is closed again.
     pub(super) fn expected(&mut self) -> Result<Option<BTreeMap<Key, Value>>, String> {
-        self.world.power_on()?;
-        self.world.power.cut_at_change(0);
-        self.world.set_faults(SimFaults::default());
-        let watch = self.world.watch();
-        self.notes(|notes| notes.watch = watch);
+        self.begin_well()?;
         let Some(store) = self.open()? else { return Ok(None) };
         let expected = self.read_all(&store).map_err(text_of)?;
         self.notes(|notes| notes.oracle.recovered(&expected.values))?;
@@ -152,10 +157,12 @@ impl Run {
     /// A damaged store may refuse to be opened.
     fn refused(&mut self, error: &Error) -> Result<(), String> {
         self.say(format!("not opened: {:?}: {error}", error.kind()));
-        self.counts.noticed += 1;
         let small = self.scenario.is_small();
         match error.kind() {
-            ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::NotAStore | ErrorKind::Member => Ok(()),
+            ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::NotAStore | ErrorKind::Member => {
+                self.counts.noticed += 1;
+                Ok(())
+            }
             ErrorKind::NoSpace if small => Ok(()),
             kind => Err(format!("opening a damaged store: {kind:?}: {error}")),
         }

@@ -112,6 +112,16 @@ impl Run {
         }
     }
 
+    /// Power, and devices that do what they should.
+    pub(super) fn begin_well(&mut self) -> Result<(), String> {
+        self.world.power_on()?;
+        self.world.power.cut_at_change(0);
+        self.world.set_faults(SimFaults::default());
+        let watch = self.world.watch();
+        self.notes(|notes| notes.watch = watch);
+        Ok(())
+    }
+
     pub(super) fn live(&mut self, life: Life) -> Result<(), String> {
         self.say(format!("{life:?}"));
         self.counts.lives += 1;

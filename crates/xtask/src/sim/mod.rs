@@ -10,6 +10,7 @@ mod errands;
 mod lives;
 mod oracle;
 mod runner;
+mod salvage;
 mod scenario;
 mod stale;
 mod state;

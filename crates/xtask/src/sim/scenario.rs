@@ -45,6 +45,8 @@ pub(crate) struct Scenario {
 /// How a store is damaged, once it has lived its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
+    /// Not at all: it is repaired all the same.
+    Nothing,
     /// After it was closed.
     Closed,
     /// While it is worked with: bits flip, or sectors go bad.
@@ -126,6 +128,7 @@ impl Scenario {
                 0 | 1 => Some(Damage::Closed),
                 2 | 3 => Some(Damage::Running),
                 4 => Some(Damage::Stale),
+                5 if rng.bool() => Some(Damage::Nothing),
                 _ => None,
             },
         }

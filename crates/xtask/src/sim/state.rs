@@ -89,7 +89,7 @@ impl From<Error> for Unread {
 }
 
 /// The records of a table.
-fn read_table(table: &Table) -> Result<Vec<(Key, Value)>, Unread> {
+pub(super) fn read_table(table: &Table) -> Result<Vec<(Key, Value)>, Unread> {
     let mut records = Vec::new();
     for entry in table.range::<[u8], _>(..)? {
         let (key, value) = entry?;

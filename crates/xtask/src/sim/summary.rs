@@ -22,6 +22,7 @@ pub(crate) struct Counts {
     pub(crate) backups: u64,
     pub(crate) damaged: u64,
     pub(crate) noticed: u64,
+    pub(crate) salvaged: u64,
 }
 
 impl AddAssign for Counts {
@@ -41,6 +42,7 @@ impl AddAssign for Counts {
         self.backups += other.backups;
         self.damaged += other.damaged;
         self.noticed += other.noticed;
+        self.salvaged += other.salvaged;
     }
 }
 
@@ -69,6 +71,7 @@ impl fmt::Display for Summary {
             backups,
             damaged,
             noticed,
+            salvaged,
         } = self.counts;
         let Self { failures, took, .. } = self;
         writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
@@ -84,6 +87,9 @@ impl fmt::Display for Summary {
             f,
             "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
         )?;
-        write!(f, "  {damaged} stores damaged, {noticed} of which said so")
+        write!(
+            f,
+            "  {damaged} stores damaged, {noticed} of which said so, {salvaged} records salvaged from them"
+        )
     }
 }

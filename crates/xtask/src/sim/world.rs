@@ -16,6 +16,8 @@ pub(crate) struct World {
     /// The members of the store, and then the log device if there is one.
     devices: Vec<SimDevice>,
     rng: fastrand::Rng,
+    /// Who waits for several devices lets time pass by looking at them.
+    free_running: bool,
     /// Over what the devices did, and those before them.
     trace: TraceHash,
 }
@@ -26,7 +28,8 @@ impl World {
         let power = SimPower::new(&clock);
         let scenario = scenario.clone();
         let (devices, trace) = (Vec::new(), TraceHash::default());
-        let mut world = Self { scenario, clock, power, devices, rng, trace };
+        let free_running = false;
+        let mut world = Self { scenario, clock, power, devices, rng, free_running, trace };
         world.replace()?;
         Ok(world)
     }
@@ -45,6 +48,7 @@ impl World {
                 power: self.power.clone(),
                 size_bytes_max: log_bytes_max.unwrap_or(self.scenario.size_bytes_max),
                 volatile_write_cache: self.scenario.volatile_write_cache,
+                free_running: self.free_running,
                 ..SimOptions::new(self.rng.u64(..), &self.clock)
             };
             let device = SimDevice::over(options, content).map_err(|error| error.to_string())?;
@@ -63,6 +67,7 @@ impl World {
             clock: self.clock.clone(),
             devices: Vec::new(),
             rng: rng.fork(),
+            free_running: false,
             trace: TraceHash::default(),
             scenario,
         };
@@ -94,6 +99,16 @@ impl World {
             self.trace.add(device.trace().value());
             self.trace.add(device.content_hash().value());
         }
+    }
+
+    /// From here on devices are also for those who are not stepped, and wait for several of them; whether they were replaced for
+    /// that, by others with the same content.
+    pub(crate) fn free_run(&mut self) -> Result<bool, String> {
+        self.free_running = self.scenario.members > 1;
+        if self.free_running {
+            self.change(|_, _| Vec::new())?;
+        }
+        Ok(self.free_running)
     }
 
     /// Power goes, and comes back with what the members hold changed meanwhile; what was done.

@@ -11,7 +11,7 @@ mod backups;
 mod recovered;
 mod snapshots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::value::{Key, Value};
 pub(crate) use backups::Backup;
@@ -75,6 +75,8 @@ pub(crate) struct Oracle {
     events: u64,
     values: u64,
     backups: Vec<Backup>,
+    /// All that anybody ever asked to be there.
+    ever: BTreeSet<(Key, Value)>,
 }
 
 impl Oracle {
@@ -104,6 +106,7 @@ impl Oracle {
     ) -> RecordId {
         let asked = self.event();
         let number = self.records.len();
+        self.ever.extend(writes.iter().filter_map(|(key, value)| Some((*key, (*value)?))));
         self.written.extend(writes.values().flatten().map(|value| (value.id, number)));
         let (outcome, ended) = (Outcome::Doubt, u64::MAX);
         self.records.push(Record { began, asked, ended, reads, writes, serializable, outcome });
@@ -136,6 +139,11 @@ impl Oracle {
                 *durable = true;
             }
         }
+    }
+
+    /// Whether a key may have had this value at some time.
+    pub(crate) fn was_ever(&self, key: Key, value: Value) -> bool {
+        self.ever.contains(&(key, value))
     }
 
     /// The value of a key at the beginning of the life.
