@@ -104,7 +104,8 @@ impl World {
     /// From here on devices are also for those who are not stepped, and wait for several of them; whether they were replaced for
     /// that, by others with the same content.
     pub(crate) fn free_run(&mut self) -> Result<bool, String> {
-        self.free_running = self.scenario.members > 1;
+        self.free_running =
+            self.scenario.members > 1 || self.scenario.log_device_bytes_max.is_some();
         if self.free_running {
             self.change(|_, _| Vec::new())?;
         }
