@@ -81,7 +81,8 @@ impl Run {
             Trouble::Cut(changes) => target.power.cut_at_change(changes),
             Trouble::Nothing | Trouble::BrokenOff => {}
         }
-        let (options, plain) = (self.stepped_options(), self.stepped_options());
+        let options = self.stepped_options();
+        let plain = StoreOptions { log_place: target.log_place(), ..self.stepped_options() };
         let made = Cell::new(false);
         let mut make = |page_size| {
             made.set(true);
@@ -162,7 +163,7 @@ impl Run {
     ) -> Result<(), String> {
         target.power.cut();
         target.power_on()?;
-        let options = self.stepped_options();
+        let options = StoreOptions { log_place: target.log_place(), ..self.stepped_options() };
         let failed = |error: Error| format!("what was salvaged: {:?}: {error}", error.kind());
         let store = Store::open(target.members(), &options).map_err(failed)?;
         let checked = store.check(&|_, _| ());
@@ -208,8 +209,10 @@ impl Run {
         for slot in 0..SLOTS {
             let name = name_of(slot);
             let Some(records) = tables.get(&name) else { continue };
-            let Some((first, _)) = records.first() else {
-                // Nothing says which of them it is.
+            let told = report.tables.iter().find(|table| table.name == name);
+            let is_sure = |(key, _): &&(Key, Value)| !told.is_some_and(|told| is_lost(told, *key));
+            let Some((first, _)) = records.iter().find(is_sure) else {
+                // Nothing says which of them it is: what is out of date may be of one before it.
                 unknown.insert(key_of(slot));
                 unknown.extend(keys.iter().filter(|key| usize::from(key.table) >= TABLES.len()));
                 continue;
