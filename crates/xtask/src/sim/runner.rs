@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, PoisonError, mpsc};
+use std::time::Duration;
 
 use qpair_engine::Canary;
 
@@ -46,6 +47,9 @@ fn keep_panics() {
 
 const THREAD: &str = "simulation";
 
+/// Time that a seed has; most take some hundredths of a second.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// Runs one seed.
 pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
     keep_panics();
@@ -73,10 +77,18 @@ pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
         }
         Report { seed, outcome, counts, log }
     };
-    let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(work);
-    let outcome = match thread.map(std::thread::JoinHandle::join) {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+        // Nobody is there any more if it took too long.
+        let _ = sender.send(work());
+    });
+    let outcome = match thread.map(|_| receiver.recv_timeout(LONGEST)) {
         Ok(Ok(report)) => return report,
-        Ok(Err(_)) => "its thread panicked".to_owned(),
+        Ok(Err(mpsc::RecvTimeoutError::Timeout)) => {
+            // Its thread goes on until the program ends.
+            format!("no end after {} s: it goes round for ever, or waits", LONGEST.as_secs())
+        }
+        Ok(Err(mpsc::RecvTimeoutError::Disconnected)) => "its thread panicked".to_owned(),
         Err(error) => format!("starting a thread: {error}"),
     };
     Report { seed, outcome: Err(outcome), counts: Counts::default(), log: Vec::new() }
