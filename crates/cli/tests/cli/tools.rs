@@ -1,6 +1,6 @@
 //! Backup, repair, the log, and the removal of many records, from the command line.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -200,9 +200,13 @@ fn a_running_store_is_shown() {
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["pid"], child.id());
     assert!(told["metrics"]["commit_latency_us"]["buckets"].is_array(), "{told}");
+    // Who looks on sees the end when the store is closed.
+    let mut looking = directory.command("top s --interval 0.05").stdout(Stdio::piped()).spawn();
+    let looking = looking.as_mut().unwrap();
+    looking.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     drop(child.stdin.take());
-    // It ends when the store is closed.
-    directory.run("top s --interval 0.05").done();
+    std::io::copy(looking.stdout.as_mut().unwrap(), &mut std::io::sink()).unwrap();
+    assert!(looking.wait().unwrap().success());
     assert!(child.wait_with_output().unwrap().status.success());
     let text = directory.run("stat s --prometheus").done();
     assert!(text.contains("# TYPE qpair_commits_total counter\nqpair_commits_total "), "{text}");
