@@ -59,6 +59,27 @@ pub(crate) struct Superblock {
     pub(crate) log: Option<LogReference>,
 }
 
+/// Where the checksum of a label's slot is.
+const CHECKSUM: std::ops::Range<usize> = 12..16;
+
+/// A slot of these bytes, zeroes behind them, and its checksum; the place of the checksum is zero.
+pub(super) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(SLOT_BYTES, 0);
+    let sum = crc_fast::crc32_iscsi(&bytes);
+    bytes[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Whether bytes are a slot that begins with this magic and is as it was sealed: not torn.
+pub(super) fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
+    if bytes.len() != SLOT_BYTES || !bytes.starts_with(magic) {
+        return false;
+    }
+    let mut copy = bytes.to_vec();
+    copy[CHECKSUM].fill(0);
+    crc_fast::crc32_iscsi(&copy).to_le_bytes() == bytes[CHECKSUM]
+}
+
 impl Superblock {
     /// What a label begins with.
     pub(crate) const MAGIC: [u8; 8] = MAGIC;
@@ -92,22 +113,14 @@ impl Superblock {
             bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
         }
-        bytes.resize(SLOT_BYTES, 0);
-        let sum = crc_fast::crc32_iscsi(&bytes);
-        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
-        bytes
+        sealed(bytes)
     }
 
     /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
-        if bytes.len() != SLOT_BYTES || bytes[..8] != MAGIC {
-            return Ok(None);
-        }
-        let mut copy = bytes.to_vec();
-        copy[12..16].fill(0);
-        if crc_fast::crc32_iscsi(&copy) != half(12) {
+        if !is_sealed(bytes, &MAGIC) {
             return Ok(None);
         }
         let version = half(8);

@@ -5,7 +5,9 @@
 use qpair_block::BlockDevice;
 
 use super::super::labels::transfer;
-use super::super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock};
+use super::super::superblock::{
+    LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, is_sealed, sealed,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
@@ -52,22 +54,14 @@ impl LogLabel {
         for word in [self.generation, self.created_s] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        bytes.resize(SLOT_BYTES, 0);
-        let sum = crc_fast::crc32_iscsi(&bytes);
-        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
-        bytes
+        sealed(bytes)
     }
 
     /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
     fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
-        if bytes.len() != SLOT_BYTES || bytes[..8] != MAGIC {
-            return Ok(None);
-        }
-        let mut copy = bytes.to_vec();
-        copy[12..16].fill(0);
-        if crc_fast::crc32_iscsi(&copy) != half(12) {
+        if !is_sealed(bytes, &MAGIC) {
             return Ok(None);
         }
         let (version, unknown) = (half(8), word(16) & !INCOMPATIBLE_KNOWN);
