@@ -25,7 +25,7 @@ pub(crate) struct Relief {
 
 impl Relief {
     /// Takes note that a try begins.
-    pub(crate) fn note_try(&mut self, shared: &Shared) {
+    fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpoints.completed.load(Ordering::Relaxed);
     }
 
@@ -33,7 +33,7 @@ impl Relief {
     ///
     /// # Errors
     /// As [`checkpoint`].
-    pub(crate) async fn comes(&mut self) -> Result<bool> {
+    async fn comes(&mut self) -> Result<bool> {
         let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
         if self.came(&shared) {
             return Ok(true);

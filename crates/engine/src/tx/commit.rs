@@ -189,19 +189,16 @@ impl Work {
     }
 
     async fn phases(&mut self, shared: &Shared) -> Result<()> {
-        let mut relief = Relief::default();
-        while self.phase == Phase::Prepare {
-            relief.note_try(shared);
-            match self.begin(shared).await {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    // Nothing is changed yet: a checkpoint may free what only the last one needs.
+        if self.phase == Phase::Prepare {
+            Relief::tried(shared, async || {
+                let begun = self.begin(shared).await;
+                if begun.is_err() {
+                    // Nothing is changed yet. A checkpoint waits for those inside.
                     (self.inside, self.stamping) = (None, None);
-                    if !relief.comes().await? {
-                        return Err(error);
-                    }
                 }
-                outcome => outcome?,
-            }
+                begun
+            })
+            .await?;
         }
         if self.phase == Phase::Compare {
             self.compare(shared).await?;

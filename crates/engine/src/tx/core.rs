@@ -291,12 +291,9 @@ impl Core {
         self.note_read(tree, key)?;
         let start = value.len();
         let interleave = self.holds_nothing();
-        let get = Get::new(tree, key, value).at(self.ahead.take(tree.id, key));
-        let seen = run_as(&self.inner.shared, get, interleave).await?;
-        let seen = Seen {
-            found: older(&self.inner.shared, tree, key, snapshot, seen, start, value),
-            ..seen
-        };
+        let spot = self.ahead.take(tree.id, key);
+        let seen =
+            find_at(&self.inner.shared, tree, key, snapshot, value, spot, interleave).await?;
         self.note_seen(tree, key, seen.spot);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
@@ -430,7 +427,8 @@ impl Core {
         let snapshot = self.snapshot();
         let mut value = Vec::new();
         // The lock keeps the row as it is: there is nothing to compare at the commit.
-        let seen = find_at(&self.inner.shared, tree, key, snapshot, &mut value, false).await?;
+        let seen =
+            find_at(&self.inner.shared, tree, key, snapshot, &mut value, None, false).await?;
         self.note_seen(tree, key, seen.spot);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree.id)?;
@@ -627,17 +625,18 @@ pub(super) fn older(
     image.unwrap_or(found)
 }
 
-/// Looks a key up at a snapshot that is in use; a large value's descriptor is appended.
+/// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
 async fn find_at(
     shared: &Shared,
     tree: Tree,
     key: &[u8],
     snapshot: u64,
     value: &mut Vec<u8>,
+    spot: Option<Spot>,
     interleave: bool,
 ) -> Result<Seen> {
     let start = value.len();
-    let seen = run_as(shared, Get::new(tree, key, value), interleave).await?;
+    let seen = run_as(shared, Get::new(tree, key, value).at(spot), interleave).await?;
     Ok(Seen { found: older(shared, tree, key, snapshot, seen, start, value), ..seen })
 }
 
@@ -650,7 +649,7 @@ pub(super) async fn read_at(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     let start = value.len();
-    let seen = find_at(shared, tree, key, snapshot, value, true).await?;
+    let seen = find_at(shared, tree, key, snapshot, value, None, true).await?;
     resolve(shared, seen.found, start, value).await
 }
 
