@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use common::{assert_sound, existing, options, ram, reading};
+use common::{assert_sound, existing, faulty, options, ram, reading};
 use qpair_block::{
-    BlockDevice, DelayDevice, DelayOptions, FaultControl, FaultDevice, FaultOptions, IoError, Op,
-    RamDevice, RamOptions,
+    BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, IoError, Op, RamDevice,
+    RamOptions,
 };
 use qpair_engine::{ErrorKind, Store, StoreOptions, Table, VALUE_LEN_MAX, yield_now};
 
@@ -21,14 +21,6 @@ const PAGE: usize = 512;
 const FRAMES: u64 = 128;
 
 type Device = Arc<dyn BlockDevice>;
-
-/// A device that fails on command, before one in memory.
-fn faulty() -> (Device, Device, FaultControl) {
-    let below = ram();
-    let device = FaultDevice::new(below.clone(), FaultOptions::default()).unwrap();
-    let control = device.control();
-    (Arc::new(device), below, control)
-}
 
 fn key(i: u32) -> Vec<u8> {
     format!("key {i:06}").into_bytes()

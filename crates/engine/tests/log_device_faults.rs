@@ -7,8 +7,8 @@ mod common;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{assert_sound, copy_of, existing, options, ram, ram_of};
-use qpair_block::{BlockDevice, FaultControl, FaultDevice, FaultOptions, Op};
+use common::{assert_sound, copy_of, existing, faulty, options, ram, ram_of};
+use qpair_block::{BlockDevice, Op};
 use qpair_engine::{
     ErrorKind, LogPlace, RepairReport, Store, StoreOptions, Table, dump_log, repair,
 };
@@ -17,13 +17,6 @@ const PAGE: usize = 512;
 const FRAMES: u64 = 128;
 
 type Device = Arc<dyn BlockDevice>;
-
-fn faulty() -> (Device, Device, FaultControl) {
-    let below = ram();
-    let device = FaultDevice::new(below.clone(), FaultOptions::default()).unwrap();
-    let control = device.control();
-    (Arc::new(device), below, control)
-}
 
 fn with(options: StoreOptions, log: &Device) -> StoreOptions {
     StoreOptions { log_place: LogPlace::Device(log.clone()), ..options }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, RamDevice, RamOptions, Request, WaitOptions,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, FaultControl, FaultDevice, FaultOptions,
+    RamDevice, RamOptions, Request, WaitOptions,
 };
 use qpair_engine::{Store, StoreOptions};
 
@@ -23,6 +24,14 @@ pub(crate) fn ram() -> Arc<dyn BlockDevice> {
 
 pub(crate) fn ram_of(size_bytes: u64) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(RamOptions { size_bytes, ..RamOptions::default() }).unwrap())
+}
+
+/// A device that fails on command, the one in memory behind it, and what commands it.
+pub(crate) fn faulty() -> (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>, FaultControl) {
+    let below = ram();
+    let device = FaultDevice::new(below.clone(), FaultOptions::default()).unwrap();
+    let control = device.control();
+    (Arc::new(device), below, control)
 }
 
 /// Options for a new store in a small pool.
