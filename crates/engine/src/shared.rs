@@ -16,6 +16,7 @@ use crate::pool::Pool;
 use crate::space::{Purpose, Space};
 use crate::store::LogDevice;
 use crate::task::{Alone, Remote};
+use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
 
 /// Where the root of a tree is.
@@ -85,12 +86,12 @@ pub(crate) struct Shared {
     /// The id of the next table. None is used twice in a life of the store: handles of a dropped table, and records of it
     /// in the log, must not be taken for those of another.
     next_tree: AtomicU32,
-    /// Ids of the tables that were dropped since the store was opened.
-    dropped: Mutex<Vec<u32>>,
-    /// A bit for each of them, by the last bits of the id: who reads a table that is there seldom looks into the list.
-    dropped_bits: AtomicU64,
-    /// Those of which pages are being given back.
+    /// Whether any table was dropped since the store was opened.
+    has_dropped: AtomicBool,
+    /// Dropped tables of which pages are being given back.
     dropping: Mutex<Vec<u32>>,
+    /// Roots of dropped trees that left since a checkpoint under way began, whose image lists them: their places in it.
+    departed: Mutex<BTreeMap<u32, u64>>,
     /// Generation of the labels, as all members have it.
     pub(crate) generation: AtomicU64,
     /// The newest durable checkpoint's.
@@ -165,9 +166,9 @@ impl Shared {
             flushing: Arc::default(),
             opening: Arc::default(),
             next_tree: AtomicU32::new(1),
-            dropped: Mutex::default(),
-            dropped_bits: AtomicU64::new(0),
+            has_dropped: AtomicBool::new(false),
             dropping: Mutex::default(),
+            departed: Mutex::default(),
             roots: Mutex::default(),
             generation: AtomicU64::new(0),
             record: Mutex::default(),
@@ -200,14 +201,51 @@ impl Shared {
     }
 
     /// A table is about to go: to be called before the stamp of its drop is taken, so that who has a later one sees it.
-    pub(crate) fn note_dropped(&self, tree: u32) {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
-        self.dropped_bits.fetch_or(dropped_bit(tree), Ordering::SeqCst);
+    pub(crate) fn note_dropped(&self, tree: Tree) {
+        tree.note_dropped(&self.pool, true);
+        self.has_dropped.store(true, Ordering::Release);
     }
 
     /// The table does not go after all.
-    pub(crate) fn forget_dropped(&self, tree: u32) {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != tree);
+    pub(crate) fn forget_dropped(&self, tree: Tree) {
+        tree.note_dropped(&self.pool, false);
+    }
+
+    /// A dropped tree's root is about to leave; `false` if it has left already. The caller is inside the gate and has the root latched.
+    pub(crate) fn forget_root(&self, tree: Tree) -> bool {
+        let mut roots = self.roots();
+        if roots.remove(&tree.id).is_none() {
+            return false;
+        }
+        if self.checkpoints.epoch().saving {
+            let place = self.pool.frames.page_id(tree.root);
+            self.departed.lock().unwrap_or_else(PoisonError::into_inner).insert(tree.id, place);
+        }
+        true
+    }
+
+    /// All trees and their roots at the instant of a checkpoint: the gate is closed.
+    pub(crate) fn begin_image_of_roots(&self) -> BTreeMap<u32, Root> {
+        let roots = self.roots();
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        roots.clone()
+    }
+
+    /// Where the image has the roots that there were at its instant. All pages are saved, and [`Checkpoints`] says still that they are
+    /// being saved.
+    pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
+        // Who lets a root go has this lock; until then the frame has it.
+        let now = self.roots();
+        let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = |(tree, root)| match root {
+            Root::Closed(page_id) => (tree, page_id),
+            Root::Open(frame) => match departed.get(&tree) {
+                Some(page_id) if !now.contains_key(&tree) => (tree, *page_id),
+                // A root leaves its place only for an image: where it is now is where this one has it.
+                _ => (tree, self.pool.frames.page_id(frame)),
+            },
+        };
+        at_instant.into_iter().map(place).collect()
     }
 
     /// A dropped table's pages are being given back, or all were.
@@ -226,18 +264,13 @@ impl Shared {
 
     /// Whether any table was dropped since the store was opened.
     pub(crate) fn has_dropped(&self) -> bool {
-        self.dropped_bits.load(Ordering::SeqCst) != 0
+        self.has_dropped.load(Ordering::Acquire)
     }
 
     /// Refuses the use of a table that was dropped. Who reads asks afterwards: by then it may be half empty.
     #[inline(always)]
-    pub(crate) fn check_table(&self, tree: u32) -> Result<()> {
-        if self.dropped_bits.load(Ordering::Acquire) & dropped_bit(tree) != 0
-            && self.dropped.lock().unwrap_or_else(PoisonError::into_inner).contains(&tree)
-        {
-            return Err(Error::new(ErrorKind::NotFound, "the table was dropped"));
-        }
-        Ok(())
+    pub(crate) fn check_table(&self, tree: Tree) -> Result<()> {
+        if tree.is_open(&self.pool) { Ok(()) } else { Err(table_dropped()) }
     }
 
     /// The newest durable checkpoint's record.
@@ -392,9 +425,4 @@ impl Shared {
     pub(crate) fn offset_bytes(&self, page_id: u64) -> u64 {
         page_id * self.page_size as u64
     }
-}
-
-/// The bit that stands for a table among those that were dropped.
-fn dropped_bit(tree: u32) -> u64 {
-    1 << (tree % 64)
 }

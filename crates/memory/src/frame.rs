@@ -31,6 +31,7 @@ struct Header {
     dirty: AtomicBool,
     epoch: AtomicU32,
     target: AtomicU64,
+    owner: AtomicU64,
     buffer: UnsafeCell<Option<Buffer>>,
 }
 
@@ -64,6 +65,7 @@ impl FrameTable {
                 dirty: AtomicBool::new(false),
                 epoch: AtomicU32::new(0),
                 target: AtomicU64::new(0),
+                owner: AtomicU64::new(0),
                 buffer: UnsafeCell::new(arena.lease()),
             })
             .collect();
@@ -166,6 +168,24 @@ impl FrameTable {
     /// The word that somebody else put there.
     pub fn change_target(&self, frame: FrameIndex, from: u64, to: u64) -> Result<(), u64> {
         self.header(frame).target.compare_exchange(from, to, AcqRel, Acquire).map(drop)
+    }
+
+    /// A word for those who come to the frame past its parent: what it is for now. 0 at first; its meaning is the pool's.
+    #[inline(always)]
+    #[must_use]
+    pub fn owner(&self, frame: FrameIndex) -> u64 {
+        // Acquire: who sees an owner sees what was there when it became that.
+        self.header(frame).owner.load(Acquire)
+    }
+
+    /// Sets [`FrameTable::owner`]; by the holder of the exclusive latch.
+    pub fn set_owner(&self, frame: FrameIndex, owner: u64) {
+        self.header(frame).owner.store(owner, Release);
+    }
+
+    /// Replaces [`FrameTable::owner`] if it is still `from`. No latch is needed.
+    pub fn change_owner(&self, frame: FrameIndex, from: u64, to: u64) {
+        let _ = self.header(frame).owner.compare_exchange(from, to, AcqRel, Acquire);
     }
 
     /// The frame that held the reference to this one when last seen, and at which position: a hint, may be stale.

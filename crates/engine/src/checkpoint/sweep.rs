@@ -14,7 +14,7 @@ use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::Node;
 use crate::pool::state;
-use crate::shared::{Root, Shared};
+use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
 use crate::task::{LocalFuture, Need, current, promise};
@@ -85,7 +85,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let stamp = shared.last_stamp();
     // What workers had under way when the epoch moved is over before anybody relies on it.
     settle(shared).await?;
-    let roots: BTreeMap<u32, Root> = shared.roots().clone();
+    let roots = shared.begin_image_of_roots();
     let mut logs = shared.old_logs();
     if !last && logs.is_empty() {
         logs = mark_logs(shared).await?;
@@ -99,15 +99,8 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     if let Some(failure) = shared.failure() {
         return Err(failure.clone());
     }
+    let roots = shared.places_of_roots(roots);
     shared.checkpoints.end();
-    // A root leaves its place only for an image: where it is now is where this one has it.
-    let roots = roots
-        .into_iter()
-        .map(|(tree, root)| match root {
-            Root::Open(frame) => (tree, shared.pool.frames.page_id(frame)),
-            Root::Closed(page_id) => (tree, page_id),
-        })
-        .collect();
     if shared.has_canary(Canary::ReuseBeforeRecord) {
         shared.space.image_is_durable();
     }

@@ -352,7 +352,7 @@ impl BulkLoader {
         let frames = &shared.pool.frames;
         let _inside = self.inner.begin_commit().await?;
         loop {
-            shared.check_table(self.tree.id)?;
+            shared.check_table(self.tree)?;
             let Ok(mut root) = frames.try_exclusive(self.tree.root) else {
                 super::yield_now().await;
                 continue;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, Weak};
 
 use qpair_block::Request;
-use qpair_memory::Blocked;
+use qpair_memory::{Blocked, ExclusiveFrame};
 
 use super::{Store, StoreInner, Table, make_room, merge_sparse};
 use crate::canary::Canary;
@@ -101,12 +101,12 @@ impl Store {
         let outcome = self.inner.block_on(move || async move {
             let stamp = Relief::tried(&inner.shared, async || {
                 let _guard = inner.begin_commit().await?;
-                inner.define(Operation::DropTable { tree: tree.id }, &key, None).await
+                inner.define(Operation::DropTable { tree: tree.id }, &key, tree).await
             })
             .await?;
             Worker::wait_durable(stamp).await
         });
-        if self.inner.shared.check_table(tree.id).is_err() {
+        if self.inner.shared.check_table(tree).is_err() {
             // Gone for everybody, and perhaps not durably: the store is read-only then.
             tables.retain(|(_, known)| known.id != tree.id);
         }
@@ -137,7 +137,7 @@ impl Store {
                 let _guard = inner.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
-                let defined = inner.define(operation, &key, Some(id)).await;
+                let defined = inner.define(operation, &key, tree).await;
                 defined.map(|stamp| (tree, stamp)).inspect_err(|_| drop_root(&inner.shared, tree))
             })
             .await?;
@@ -167,10 +167,12 @@ impl StoreInner {
     }
 
     /// Commits a change of the catalog: the record of a table's name is put, or removed. The gate is entered.
-    async fn define(&self, operation: Operation<'_>, name: &str, tree: Option<u32>) -> Result<u64> {
+    async fn define(&self, operation: Operation<'_>, name: &str, tree: Tree) -> Result<u64> {
         let (shared, catalog) = (&self.shared, self.catalog()?);
+        let dropped = matches!(operation, Operation::DropTable { .. }).then_some(tree);
+        let id = dropped.is_none().then_some(tree.id);
         // What can be refused is refused before the stamp is taken; after it only the store can fail.
-        let value_len = tree.map(|_| size_of::<u32>());
+        let value_len = id.map(|_| size_of::<u32>());
         while let Err(needed_bytes) =
             run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await?
         {
@@ -182,10 +184,6 @@ impl StoreInner {
         if stamping.is_held() {
             drop(stamping.enter().await);
         }
-        let dropped = match operation {
-            Operation::DropTable { tree } => Some(tree),
-            _ => None,
-        };
         let begin = || {
             dropped.inspect(|tree| shared.note_dropped(*tree));
             let begun = shared.tx.clock.begin_commit();
@@ -197,7 +195,7 @@ impl StoreInner {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
-        let outcome = self.put_name(name, tree, stamp).await;
+        let outcome = self.put_name(name, id, stamp).await;
         if let Err(error) = outcome {
             // The log says that it is done.
             shared.fail(error.clone());
@@ -247,7 +245,7 @@ impl StoreInner {
         }));
     }
 
-    /// Loads the root of a tree and pins it.
+    /// Loads the root of a tree, which stays in memory from then on.
     pub(crate) fn open_tree(&self, id: u32) -> Result<Tree> {
         let shared = self.shared.clone();
         self.block_on(move || async move { open_tree(&shared, id).await })
@@ -331,7 +329,7 @@ async fn merge_levels(shared: &Shared, tree: Tree, from: &Bound<Vec<u8>>) -> Res
     Ok(merged)
 }
 
-/// Forgets an empty tree. Its frame stays pinned, since somebody may have a handle of it.
+/// Gives the root of an empty tree back, and its frame. Who has a handle of the tree finds out when he comes there.
 struct DropRoot {
     tree: Tree,
     descent: Descent,
@@ -341,19 +339,24 @@ impl Step for DropRoot {
     type Output = ();
 
     fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
+        let Some(worker) = context.worker else { return Err(Need::Worker) };
         let (shared, root) = (context.shared, self.tree.root);
         let page = shared.pool.frames.try_exclusive(root).map_err(|blocked| match blocked {
             Blocked::InFlight => Need::Io(root),
             Blocked::Contended => Need::Retry,
         })?;
+        let node = Node::new(page.bytes());
+        if !node.is_leaf() || node.count() > 0 {
+            // What is below would be lost.
+            return Err(Need::Sound);
+        }
         // The image under way lists the tree: it needs the root as it was.
         context.begin_change(&page)?;
-        shared.note_dropping(self.tree.id, false);
-        if shared.roots().remove(&self.tree.id).is_some() {
-            // A clean leaf is of no interest to checkpoints.
-            shared.pool.frames.set_dirty(root, false);
-            shared.space.free(shared.pool.frames.page_id(root), 1);
+        if shared.forget_root(self.tree) {
+            give_root(shared, self.tree, page);
+            worker.give_frame(root);
         }
+        shared.note_dropping(self.tree.id, false);
         Ok(())
     }
 
@@ -365,10 +368,15 @@ impl Step for DropRoot {
 /// Gives back the root of a tree that was just made, and that nothing refers to.
 fn drop_root(shared: &Shared, tree: Tree) {
     shared.roots().remove(&tree.id);
-    let page = latch_free(shared, tree.root);
-    let page_id = shared.pool.frames.page_id(tree.root);
-    shared.pool.release_frame(page);
+    give_root(shared, tree, latch_free(shared, tree.root));
     give_scratch(tree.root);
+}
+
+/// Frees the page of a tree's root, and the frame for whoever asks; the frame is the caller's.
+fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
+    let page_id = shared.pool.frames.page_id(tree.root);
+    tree.leave(&shared.pool);
+    shared.pool.release_frame(page);
     shared.space.free(page_id, 1);
 }
 
@@ -395,11 +403,14 @@ pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     frames.set_dirty(frame, true);
     frames.set_epoch(frame, shared.checkpoints.epoch().number);
     frames.set_state(frame, state::PINNED);
+    let tree = Tree { id, root: frame };
+    tree.settle(&shared.pool);
+    drop(page);
     shared.roots().insert(id, Root::Open(frame));
-    Ok(Tree { id, root: frame })
+    Ok(tree)
 }
 
-/// Loads the root of a tree and pins it, on a worker.
+/// Loads the root of a tree, which stays in memory from then on; on a worker.
 pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     let _alone = shared.opening.enter().await;
     let root = shared.roots().get(&id).copied();
@@ -442,12 +453,14 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
     frames.set_dirty(frame, false);
     frames.set_epoch(frame, shared.checkpoints.epoch().number);
+    let tree = Tree { id, root: frame };
     if fault.is_none() {
+        tree.settle(&shared.pool);
         shared.roots().insert(id, Root::Open(frame));
     }
     shared.pool.end_read(page);
     match fault {
-        None => Ok(Tree { id, root: frame }),
+        None => Ok(tree),
         Some(error) => {
             give_scratch(frame);
             Err(error)

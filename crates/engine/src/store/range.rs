@@ -66,7 +66,7 @@ impl Cursor {
 
     /// Goes on behind the leaf that was fetched.
     fn taken(&mut self) -> Result<()> {
-        self.table.inner().shared.check_table(self.table.tree().id)?;
+        self.table.inner().shared.check_table(self.table.tree())?;
         self.next = 0;
         self.leaves += 1;
         self.ahead = self.ahead.saturating_sub(1);

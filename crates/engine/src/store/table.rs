@@ -53,10 +53,10 @@ impl Table {
     /// # Errors
     /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.shared.check_table(self.tree.id)?;
+        self.inner.shared.check_table(self.tree)?;
         let mut value = Vec::new();
         let seen = run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value));
-        self.inner.shared.check_table(self.tree.id)?;
+        self.inner.shared.check_table(self.tree)?;
         match seen {
             Some(Seen { found: Found::Value, .. }) => return Ok(Some(value)),
             Some(Seen { found: Found::Nothing, .. }) => return Ok(None),
@@ -197,14 +197,14 @@ impl TaskTable {
     /// # Errors
     /// As [`TaskTable::get`]; `value` is then as it was.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.shared().check_table(self.table.tree.id)?;
+        self.shared().check_table(self.table.tree)?;
         let start = value.len();
         let found = match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
             Found::Value => Ok(true),
             Found::Nothing => Ok(false),
             Found::Overflow => self.get_overflow(key, value).await,
         };
-        let there = self.shared().check_table(self.table.tree.id);
+        let there = self.shared().check_table(self.table.tree);
         there.inspect_err(|_| value.truncate(start))?;
         found
     }

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Descriptor;
 use crate::page::Node;
 use crate::shared::Shared;
+use crate::tree::table_dropped;
 
 /// A page that must be loaded before an operation can go on.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub(crate) enum Need {
     NoSpace,
     /// A page that lies where its tree leads: this one does not.
     Sound,
+    /// A table that is there: this one was dropped.
+    Table,
 }
 
 impl From<Blocked> for Need {
@@ -263,6 +266,7 @@ fn turn<O: Operation>(
             Need::Frame => return worker.wait_for_frame().map(Err),
             Need::NoSpace => return Poll::Ready(Err(no_space())),
             Need::Sound => return Poll::Ready(Err(astray())),
+            Need::Table => return Poll::Ready(Err(table_dropped())),
             Need::Load(plan) => match worker.load(plan) {
                 Loading::Started(version) => {
                     operation.descent().at = Some((plan.parent, version));

@@ -70,7 +70,7 @@ impl Descent {
         let frames = &context.shared.pool.frames;
         let mut page = match self.at {
             Some((frame, version)) => frames.resume(frame, version),
-            None => read(context, tree.root)?,
+            None => tree.read_root(context)?,
         };
         loop {
             let node = Node::new(page.bytes());
@@ -161,7 +161,7 @@ pub(crate) fn to_level<'a>(
     level: u8,
 ) -> Result<Option<Place<'a>>, Need> {
     let mut parent = None;
-    let mut page = read(context, tree.root)?;
+    let mut page = tree.read_root(context)?;
     loop {
         let node = Node::new(page.bytes());
         let here = node.level();

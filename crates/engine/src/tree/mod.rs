@@ -1,7 +1,7 @@
 //! The B+-tree: operations on pages in frames, each one synchronous, each one able to say what it waits for.
 //!
 //! A page covers the keys from its lower fence up to, not including, its upper fence. Each page is referred to from one
-//! place, its parent. The root keeps its frame and its page id for ever; when it splits, its content moves down.
+//! place, its parent. The root keeps its frame as long as there is the tree; when it splits, its content moves down.
 
 mod descend;
 mod fill;
@@ -11,6 +11,7 @@ mod prefetch;
 mod put;
 mod read_ahead;
 mod remove;
+mod root;
 mod scan;
 mod split;
 
@@ -21,6 +22,7 @@ pub(crate) use prefetch::{SIDE_BY_SIDE, prefetch};
 pub(crate) use put::{Change, Prepare, Put, PutOutcome};
 pub(crate) use read_ahead::ReadAhead;
 pub(crate) use remove::{Remove, Removed};
+pub(crate) use root::{Tree, table_dropped};
 pub(crate) use scan::{Batch, Direction, Scan, route};
 pub(crate) use split::{Split, SplitOutcome};
 
@@ -54,11 +56,4 @@ impl Spot {
             _ => Node::new(page.bytes()).lower_bound(key),
         }
     }
-}
-
-/// A tree that is open: its root is pinned in a frame.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tree {
-    pub(crate) id: u32,
-    pub(crate) root: FrameIndex,
 }

@@ -148,7 +148,7 @@ impl Core {
                 "a transaction of one store was given a table of another",
             ));
         }
-        self.shared().check_table(table.tree().id)
+        self.shared().check_table(table.tree())
     }
 
     /// Refuses what was written to tables that were dropped since.
@@ -156,7 +156,7 @@ impl Core {
         if !self.shared().has_dropped() {
             return Ok(());
         }
-        self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree.id))
+        self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree))
     }
 
     fn check_write(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
@@ -297,7 +297,7 @@ impl Core {
         self.note_seen(tree, key, seen.spot);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
-        self.shared().check_table(tree.id)?;
+        self.shared().check_table(tree)?;
         found
     }
 
@@ -344,7 +344,7 @@ impl Core {
         self.note_seen(tree, key, seen.spot);
         let found = older(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
-        self.shared().check_table(tree.id)?;
+        self.shared().check_table(tree)?;
         if found == Found::Overflow {
             value.truncate(start);
             return Ok(None);
@@ -431,7 +431,7 @@ impl Core {
             find_at(&self.inner.shared, tree, key, snapshot, &mut value, None, false).await?;
         self.note_seen(tree, key, seen.spot);
         self.check_snapshot(snapshot)?;
-        self.shared().check_table(tree.id)?;
+        self.shared().check_table(tree)?;
         Ok(seen.found != Found::Nothing)
     }
 

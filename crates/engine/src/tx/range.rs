@@ -129,7 +129,7 @@ impl RangeCursor {
         let next = self.batch.next.take();
         // The part of the range that this batch is: both bounds, lower and upper.
         let tree = self.table.tree();
-        shared.check_table(tree.id)?;
+        shared.check_table(tree)?;
         {
             let far = match (&next, self.direction) {
                 (None, _) => self.to.as_ref(),

@@ -109,7 +109,7 @@ impl ReadSet {
         let trees = self.keys.iter().map(|(tree, _)| tree);
         trees
             .chain(self.ranges.iter().map(|(tree, _)| tree))
-            .try_for_each(|tree| shared.check_table(tree.id))
+            .try_for_each(|tree| shared.check_table(*tree))
     }
 }
 

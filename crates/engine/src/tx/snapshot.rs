@@ -52,7 +52,7 @@ impl SnapshotCore {
 
     fn check_table(&self, table: &Table) -> Result<()> {
         if Arc::ptr_eq(table.inner(), &self.0.inner) {
-            return self.0.inner.shared.check_table(table.tree().id);
+            return self.0.inner.shared.check_table(table.tree());
         }
         Err(Error::new(ErrorKind::Invalid, "a snapshot of one store was given a table of another"))
     }
