@@ -282,3 +282,32 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
     store.close().unwrap();
     assert_sound(&device, PAGE);
 }
+
+/// A checkpoint lists the roots that there were at its instant. One that leaves before the image is described is in it where it was saved.
+#[test]
+fn roots_that_leave_while_an_image_is_written() {
+    for _ in 0..30 {
+        let (store, device) = open();
+        let table = store.table("t").unwrap();
+        let fill = |tx: &mut qpair_engine::Transaction| {
+            (0..600).try_for_each(|at| tx.put(&table, &key(at), &value(1, at)))
+        };
+        store.transact(fill).unwrap();
+        let kept = store.table("kept").unwrap();
+        kept.put(b"k", b"v").unwrap();
+        store.drop_table("t").unwrap();
+        while store.tables_being_dropped() > 0 {
+            // Pages for it to save.
+            (0..20).for_each(|at| drop(kept.put(&key(at), b"v").unwrap()));
+            store.checkpoint().unwrap();
+        }
+        let copy = common::copy_of(device[0].as_ref(), device[0].size_bytes());
+        let at_checkpoint = StoreOptions { at_checkpoint: true, ..common::existing(PAGE, FRAMES) };
+        let store_then = Store::open(vec![copy], &at_checkpoint).unwrap();
+        let report = store_then.check(&|_, _| ()).unwrap();
+        assert!(report.is_sound() && report.leaked_pages == 0, "{report:#?}");
+        drop((table, kept, store_then));
+        store.close().unwrap();
+        assert_sound(&device, PAGE);
+    }
+}
