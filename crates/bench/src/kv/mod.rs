@@ -180,10 +180,10 @@ pub trait KvSession {
         false
     }
 
-    /// Brings the page of a key into memory, outside of any transaction, where a client that waits for it holds nobody up: what
+    /// Brings the pages of keys into memory, outside of any transaction, where a client that waits for them holds nobody up: what
     /// a transaction then reads under its locks is there already. Stores whose clients are threads do nothing.
-    fn fetch(&mut self, table: TableId, key: &[u8]) -> impl Future<Output = KvResult<()>> {
-        let _ = (table, key);
+    fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> impl Future<Output = KvResult<()>> {
+        let _ = keys;
         std::future::ready(Ok(()))
     }
 

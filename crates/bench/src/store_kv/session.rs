@@ -63,10 +63,9 @@ impl KvSession for StoreSession {
         self.fetches
     }
 
-    async fn fetch(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
-        self.value.clear();
-        self.tables[table.index()].task().get_into(key, &mut self.value).await?;
-        Ok(())
+    async fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
+        let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
+        Ok(self.store.read_ahead(keys).await?)
     }
 
     fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {

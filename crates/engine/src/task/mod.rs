@@ -16,8 +16,8 @@ pub(crate) use alone::{Alone, AloneGuard};
 pub use handle::JoinHandle;
 pub(crate) use handle::{Promise, promise};
 pub(crate) use operation::{
-    Context, Descent, LoadPlan, Need, Operation, astray, check_here, run, run_as, run_at_once,
-    run_inline,
+    Context, Descent, LoadPlan, Need, Operation, astray, check_here, run, run_all, run_as,
+    run_at_once, run_inline,
 };
 pub(crate) use remote::{LocalFuture, Remote};
 pub use stepped::{Runtime, Step, abandon_stepped};

@@ -196,6 +196,33 @@ pub(crate) async fn run_as<O: Operation>(
     .await
 }
 
+/// Runs operations side by side as part of a task of a worker: while one waits for the device, the others go on. The first
+/// error ends it.
+pub(crate) async fn run_all<O: Operation<Output = ()>>(
+    shared: &Shared,
+    operations: impl IntoIterator<Item = O>,
+) -> Result<()> {
+    let mut open: Vec<O> = operations.into_iter().collect();
+    poll_fn(|context| {
+        current(|worker| {
+            if !std::ptr::eq(worker.shared(), shared) {
+                return Poll::Ready(Err(elsewhere()));
+            }
+            let mut at = 0;
+            while at < open.len() {
+                match turn(worker, &mut open[at], context.waker(), true) {
+                    Poll::Ready(Ok(())) => drop(open.swap_remove(at)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => at += 1,
+                }
+            }
+            if open.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
+    })
+    .await
+}
+
 /// Refuses a task's call that is not made on one of the store's workers.
 pub(crate) fn check_here(shared: &Shared) -> Result<()> {
     match current(|worker| std::ptr::eq(worker.shared(), shared)) {

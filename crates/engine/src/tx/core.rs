@@ -142,13 +142,7 @@ impl Core {
         if let Some(doomed) = &self.doomed {
             return Err(doomed.clone());
         }
-        if !Arc::ptr_eq(table.inner(), &self.inner) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "a transaction of one store was given a table of another",
-            ));
-        }
-        self.shared().check_table(table.tree())
+        check_of(table, &self.inner)
     }
 
     /// Refuses what was written to tables that were dropped since.
@@ -696,4 +690,15 @@ pub(super) fn written<'a>(item: &Item<'a>) -> Option<(&'a [u8], bool)> {
         Write::Large(descriptor) => Some((descriptor, true)),
         Write::Delete => None,
     }
+}
+
+/// Refuses a table of another store, and one that was dropped.
+pub(super) fn check_of(table: &Table, inner: &Arc<StoreInner>) -> Result<()> {
+    if !Arc::ptr_eq(table.inner(), inner) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "a transaction of one store was given a table of another",
+        ));
+    }
+    inner.shared.check_table(table.tree())
 }

@@ -4,13 +4,15 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::commit::commit;
-use super::core::Core;
+use super::core::{Core, check_of};
 use super::options::{Commit, TransactionOptions};
 use super::range::{RangeCursor, TaskTransactionRange, View};
 use super::snapshot::{SnapshotCore, TaskSnapshot};
 use super::write_set::Savepoint;
 use crate::error::Result;
 use crate::store::{StoreInner, Table, bounds};
+use crate::task::{current, run_all};
+use crate::tree::{Reach, SIDE_BY_SIDE, prefetch};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +41,33 @@ impl TaskStore {
     #[must_use]
     pub fn begin_with(&self, options: &TransactionOptions) -> TaskTransaction {
         TaskTransaction { core: Core::begin(&self.inner, options) }
+    }
+
+    /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. To be called before a
+    /// transaction begins that will need them: it then finds them there, and keeps nobody waiting for its rows while it waits for
+    /// the device. A hint: pages may leave memory again before they are used. Large values are not read.
+    ///
+    /// # Errors
+    /// `Invalid` for a table of another store, or if awaited outside of the store's workers; `Io`, `Corrupt` if a page cannot
+    /// be had; `NoMemory`.
+    pub async fn read_ahead<'k>(
+        &self,
+        keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
+    ) -> Result<()> {
+        let mut trees = Vec::with_capacity(SIDE_BY_SIDE);
+        for (table, key) in keys {
+            check_of(table, &self.inner)?;
+            trees.push((table.tree(), key));
+        }
+        // Most are in memory already.
+        let mut spots = vec![None; trees.len()];
+        current(|worker| {
+            for (keys, spots) in trees.chunks(SIDE_BY_SIDE).zip(spots.chunks_mut(SIDE_BY_SIDE)) {
+                prefetch(worker.context(), keys.iter().copied(), spots);
+            }
+        });
+        let missing = trees.into_iter().zip(spots).filter(|(_, spot)| spot.is_none());
+        run_all(&self.inner.shared, missing.map(|((tree, key), _)| Reach::new(tree, key))).await
     }
 
     /// Takes a snapshot of all that is committed.

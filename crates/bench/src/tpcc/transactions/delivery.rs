@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use crate::kv::{Direction, KeyRange, KvResult, KvSession};
+use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
 
-use super::{Outcome, Terminal, missing, now_us, read_for_update};
+use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
 use crate::tpcc::inputs::Delivery;
 use crate::tpcc::rows::{customer, order, order_line};
 use crate::tpcc::scale::DISTRICTS;
@@ -13,6 +13,9 @@ use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn delivery(&mut self, input: &Delivery) -> KvResult<Outcome> {
         let &Delivery { w, carrier } = input;
+        if self.session.fetches() {
+            self.fetch_orders(w).await?;
+        }
         self.begin().await?;
         // Two deliveries of a warehouse want the same orders. There is no district 0: its key stands for the warehouse.
         self.session.lock(NEW_ORDER, &keys::order(w, 0, 0)).await?;
@@ -24,18 +27,35 @@ impl<S: KvSession> Terminal<S> {
         Ok(Outcome::Committed)
     }
 
+    /// Brings into memory what will be delivered, as it looks now.
+    async fn fetch_orders(&mut self, w: u32) -> KvResult<()> {
+        let Self { session, row, .. } = self;
+        session.begin(Begin::read_only()).await?;
+        let mut orders = Vec::with_capacity(usize::from(DISTRICTS));
+        for d in 1..=DISTRICTS {
+            if let Some(o) = oldest_of(session, w, d).await? {
+                orders.push((d, keys::order(w, d, o)));
+            }
+        }
+        let reads: Vec<_> = orders
+            .iter()
+            .flat_map(|(_, key)| [(ORDERS, key.as_slice()), (ORDER_LINE, key.as_slice())])
+            .collect();
+        session.fetch(&reads).await?;
+        let mut customers = Vec::with_capacity(orders.len());
+        for (d, key) in &orders {
+            read(session, ORDERS, key, row, order::BYTES).await?;
+            customers.push(keys::customer(w, *d, order::C_ID.get(row)));
+        }
+        let reads: Vec<_> = customers.iter().map(|key| (CUSTOMER, key.as_slice())).collect();
+        session.fetch(&reads).await?;
+        session.rollback().await
+    }
+
     async fn deliver(&mut self, w: u32, d: u8, carrier: u8, now: u64) -> KvResult<()> {
         let Self { session, row, lines, ids, .. } = self;
-        let (from, to) = (keys::order(w, d, 0), keys::order(w, d + 1, 0));
-        let mut oldest = None;
-        session
-            .scan(NEW_ORDER, KeyRange { from: &from, to: &to }, Direction::Forward, 1, |key, _| {
-                oldest = keys::order_id(key);
-                ControlFlow::Break(())
-            })
-            .await?;
         // A district without new orders is skipped (TPC-C 2.7.4.2).
-        let Some((_, _, o)) = oldest else { return Ok(()) };
+        let Some(o) = oldest_of(session, w, d).await? else { return Ok(()) };
         let key = keys::order(w, d, o);
         session.delete(NEW_ORDER, &key).await?;
 
@@ -79,4 +99,17 @@ impl<S: KvSession> Terminal<S> {
         customer::DELIVERY_CNT.add(row, 1);
         session.put(CUSTOMER, &key, row).await
     }
+}
+
+/// The oldest order of a district that was not delivered.
+async fn oldest_of<S: KvSession>(session: &mut S, w: u32, d: u8) -> KvResult<Option<u32>> {
+    let (from, to) = (keys::order(w, d, 0), keys::order(w, d + 1, 0));
+    let mut oldest = None;
+    session
+        .scan(NEW_ORDER, KeyRange { from: &from, to: &to }, Direction::Forward, 1, |key, _| {
+            oldest = keys::order_id(key).map(|(_, _, o)| o);
+            ControlFlow::Break(())
+        })
+        .await?;
+    Ok(oldest)
 }

@@ -18,30 +18,35 @@ fn is_original(data: &[u8]) -> bool {
 }
 
 impl<S: KvSession> Terminal<S> {
-    /// Says what the transaction will read.
-    fn expect(&mut self, input: &NewOrder) -> KvResult<()> {
-        let customer = keys::customer(input.w, input.d, input.c);
+    /// Says what the transaction will read. `fetch`: it is read from the device now, as far as it must be.
+    async fn announce(&mut self, input: &NewOrder, fetch: bool) -> KvResult<()> {
+        let &NewOrder { w, d, c, .. } = input;
+        let customer = keys::customer(w, d, c);
+        let by_customer = keys::order_by_customer(w, d, c, keys::NUMBER_MAX);
         let mut lines = [([0; 3], [0; 5]); LINES_MAX];
         for (keys, line) in lines.iter_mut().zip(input.lines()) {
             *keys = (keys::item(line.item), keys::stock(line.supply_w, line.item));
         }
-        let mut reads = [(CUSTOMER, &customer[..]); 1 + 2 * LINES_MAX];
+        let mut reads = [(CUSTOMER, &customer[..]); 2 + 2 * LINES_MAX];
         for (pair, (item, stock)) in reads[1..].chunks_exact_mut(2).zip(&lines) {
             pair.copy_from_slice(&[(ITEM, item), (STOCK, stock)]);
         }
-        self.session.expect(&reads[..1 + 2 * input.lines().len()])
+        let count = 1 + 2 * input.lines().len();
+        if !fetch {
+            return self.session.expect(&reads[..count]);
+        }
+        // The order's entry goes to wherever the customer's others are.
+        reads[count] = (ORDERS_BY_CUSTOMER, &by_customer);
+        self.session.fetch(&reads[..=count]).await
     }
 
     pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
         let &NewOrder { w, d, c, .. } = input;
         if self.session.fetches() {
-            self.session.fetch(CUSTOMER, &keys::customer(w, d, c)).await?;
-            for line in input.lines() {
-                self.session.fetch(STOCK, &keys::stock(line.supply_w, line.item)).await?;
-            }
+            self.announce(input, true).await?;
         }
         self.begin().await?;
-        self.expect(input)?;
+        self.announce(input, false).await?;
         let Self { session, row, other, .. } = self;
 
         // The district is what all new orders of it want: its lock comes before the snapshot.

@@ -22,7 +22,8 @@ impl<S: KvSession> Terminal<S> {
                     c?
                 }
             };
-            self.session.fetch(CUSTOMER, &keys::customer(customer_w, customer_d, c)).await?;
+            let key = keys::customer(customer_w, customer_d, c);
+            self.session.fetch(&[(CUSTOMER, &key)]).await?;
         }
         self.begin().await?;
 

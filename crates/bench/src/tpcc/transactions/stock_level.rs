@@ -47,11 +47,13 @@ impl<S: KvSession> Terminal<S> {
                 *key = keys::stock(w, *item);
             }
             let stocks = &stocks[..items.len()];
-            session.expect(
-                &std::array::from_fn::<_, AT_ONCE, _>(|i| {
-                    (STOCK, stocks.get(i).unwrap_or(&stocks[0]).as_slice())
-                })[..items.len()],
-            )?;
+            let reads = std::array::from_fn::<_, AT_ONCE, _>(|i| {
+                (STOCK, stocks.get(i).unwrap_or(&stocks[0]).as_slice())
+            });
+            if session.fetches() {
+                session.fetch(&reads[..items.len()]).await?;
+            }
+            session.expect(&reads[..items.len()])?;
             for key in stocks {
                 read(session, STOCK, key, row, stock::BYTES).await?;
                 short += u32::from(stock::QUANTITY.get(row) < threshold);

@@ -1,0 +1,95 @@
+//! Pages that are read before a transaction begins.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod common;
+
+use common::{existing, faulty, options};
+use qpair_block::Op;
+use qpair_engine::{ErrorKind, Store, Table};
+
+const PAGE: usize = 512;
+/// Keys far from one another: each in a leaf of its own.
+const KEYS: [u32; 20] = {
+    let mut keys = [0; 20];
+    let mut i = 0;
+    while i < keys.len() {
+        keys[i] = i as u32 * 97 + 5;
+        i += 1;
+    }
+    keys
+};
+
+fn read_ahead(store: &Store, table: &Table) -> Result<(), ErrorKind> {
+    let (store_of_task, table) = (store.task(), table.clone());
+    store
+        .spawn(move || async move {
+            let keys = KEYS.map(u32::to_be_bytes);
+            let keys = keys.iter().map(|key| (&table, key.as_slice()));
+            store_of_task.read_ahead(keys).await.map_err(|error| error.kind())
+        })
+        .join()
+        .unwrap()
+}
+
+fn get_all(table: &Table) -> Result<(), ErrorKind> {
+    for key in KEYS {
+        let value = table.get(&key.to_be_bytes()).map_err(|error| error.kind())?;
+        assert_eq!(value.as_deref(), Some(&[7; 40][..]));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_read_ahead_is_in_memory() {
+    let (device, _, control) = faulty();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for key in 0..2000u32 {
+        table.put(&key.to_be_bytes(), &[7; 40]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+
+    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    let before = control.seen(Op::Read);
+    read_ahead(&store, &table).unwrap();
+    let after = control.seen(Op::Read);
+    assert!(after - before >= KEYS.len() as u64, "each has a leaf of its own");
+    read_ahead(&store, &table).unwrap();
+    get_all(&table).unwrap();
+    assert_eq!(control.seen(Op::Read), after);
+
+    let dropped = store.table("dropped").unwrap();
+    store.drop_table("dropped").unwrap();
+    assert_eq!(read_ahead(&store, &dropped), Err(ErrorKind::NotFound));
+    let (other, _, _) = faulty();
+    let other = Store::open(vec![other], &options(PAGE, 256)).unwrap();
+    assert_eq!(read_ahead(&store, &other.table("t").unwrap()), Err(ErrorKind::Invalid));
+}
+
+#[test]
+fn a_failing_read_is_said_and_nothing_stays_behind() {
+    let (device, _, control) = faulty();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for key in 0..2000u32 {
+        table.put(&key.to_be_bytes(), &[7; 40]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+
+    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for _ in 0..20 {
+        control.fail_reads(true);
+        assert_eq!(read_ahead(&store, &table), Err(ErrorKind::Io));
+        control.heal();
+    }
+    read_ahead(&store, &table).unwrap();
+    get_all(&table).unwrap();
+    assert!(!store.is_read_only());
+    drop(table);
+    store.close().unwrap();
+}
