@@ -298,7 +298,9 @@ fn roots_that_leave_while_an_image_is_written() {
         store.drop_table("t").unwrap();
         while store.tables_being_dropped() > 0 {
             // Pages for it to save.
-            (0..20).for_each(|at| drop(kept.put(&key(at), b"v").unwrap()));
+            for at in 0..20 {
+                kept.put(&key(at), b"v").unwrap();
+            }
             store.checkpoint().unwrap();
         }
         let copy = common::copy_of(device[0].as_ref(), device[0].size_bytes());
