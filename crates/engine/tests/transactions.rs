@@ -106,6 +106,31 @@ fn write_skew_is_for_snapshots_only() {
     }
 }
 
+/// People know tables by their names.
+#[test]
+fn conflicts_name_the_key_and_its_table() {
+    let device = ram();
+    let store = Store::open(vec![device], &options(PAGE, 256)).unwrap();
+    let table = store.table("orders").unwrap();
+    table.put(b"ada", b"0").unwrap();
+    for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+        let of = TransactionOptions { isolation, ..TransactionOptions::default() };
+        let mut tx = store.begin_with(&of);
+        tx.get(&table, b"ada").unwrap();
+        table.put(b"ada", b"1").unwrap();
+        let outcome = match isolation {
+            Isolation::Serializable => {
+                tx.put(&table, b"alan", b"2").unwrap();
+                tx.commit().map(drop)
+            }
+            _ => tx.put(&table, b"ada", b"2"),
+        };
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.to_string().contains("key ada of table orders was changed"), "{error}");
+    }
+}
+
 #[test]
 fn a_table_dropped_under_a_transaction() {
     let device = ram();

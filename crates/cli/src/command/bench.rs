@@ -120,6 +120,24 @@ pub(crate) fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
+/// `--seconds` of a run, which takes some.
+pub(crate) fn parse_run_seconds(text: &str) -> std::result::Result<f64, String> {
+    match parse_seconds(text)? {
+        0.0 => Err("a run takes more than 0 seconds".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// A count of at least one.
+pub(crate) fn parse_count<T: std::str::FromStr + Default + PartialEq>(
+    text: &str,
+) -> std::result::Result<T, String> {
+    match text.parse::<T>() {
+        Ok(count) if count != T::default() => Ok(count),
+        _ => Err(format!("'{text}' is no count of at least 1")),
+    }
+}
+
 pub(crate) fn to_json(report: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string_pretty(report)
         .map_err(|error| Failure::new(Exit::Failed, format!("writing JSON: {error}")))

@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::{count, size};
 
-use super::bench::parse_seconds;
+use super::bench::{parse_count, parse_run_seconds, parse_seconds};
 
 /// Arguments of the workloads of transactions.
 #[derive(Args, Debug)]
@@ -30,11 +30,11 @@ pub(crate) struct RunArgs {
     pub(super) io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     workers: Option<usize>,
 
     /// Seconds to measure
-    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_run_seconds)]
     pub(super) seconds: f64,
 
     /// Seconds to run before that

@@ -81,6 +81,30 @@ fn tpcc_is_interrupted() {
     assert!(directory.run("check t").done().contains("no damage found"));
 }
 
+/// What is refused makes no store: one was left behind, empty.
+#[test]
+fn wrong_arguments_leave_no_store() {
+    let directory = Directory::new();
+    for words in [
+        "commit --clients 0",
+        "commit --records 0",
+        "commit --rows 0",
+        "commit --seconds 0",
+        "commit --workers 0",
+        "ycsb --workload A --records 0",
+        "ycsb --workload A --fields 0",
+        "ycsb --workload A --field-bytes 0",
+        "ycsb --workload A --tasks 0",
+        "ycsb --workload A --operations 0",
+        "tpcc --tasks 0",
+        "tpcc --warehouses 0",
+        "tpcc --seconds 0",
+    ] {
+        directory.run(&format!("bench {words} --store s")).failed(2, &["invalid value '0'"]);
+        directory.run("stat s").failed(3, &["there is no store"]);
+    }
+}
+
 #[test]
 fn ycsb_runs_its_workloads() {
     let directory = Directory::new();

@@ -64,6 +64,7 @@ impl Store {
         let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
         let id = decode(&record)?;
         let tree = self.inner.open_tree(id)?;
+        self.inner.shared.tx.names.add(tree.id, name);
         tables.push((name.to_owned(), tree));
         Ok(Some(Table::new(self.inner.clone(), tree)))
     }
@@ -109,6 +110,7 @@ impl Store {
         if self.inner.shared.check_table(tree).is_err() {
             // Gone for everybody, and perhaps not durably: the store is read-only then.
             tables.retain(|(_, known)| known.id != tree.id);
+            self.inner.shared.tx.names.remove(tree.id);
         }
         outcome?;
         drop(tables);
@@ -144,6 +146,7 @@ impl Store {
             Worker::wait_durable(stamp).await?;
             Ok(tree)
         })?;
+        self.inner.shared.tx.names.add(tree.id, name);
         tables.push((name.to_owned(), tree));
         Ok(Table::new(self.inner.clone(), tree))
     }

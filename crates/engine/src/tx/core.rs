@@ -208,7 +208,7 @@ impl Core {
                 ErrorKind::Conflict,
                 format!(
                     "{} was changed by commit {newest}, which {} of snapshot {snapshot} does not see",
-                    Place(tree, key),
+                    self.inner.shared.tx.names.place(tree.id, key),
                     self.describe()
                 ),
                 "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
@@ -577,15 +577,6 @@ impl Drop for Core {
             ahead: std::mem::take(&mut self.ahead),
         };
         self.inner.shared.tx.slots[self.slot].open().spare.give(buffers);
-    }
-}
-
-/// A key of a tree, for people.
-struct Place<'a>(Tree, &'a [u8]);
-
-impl std::fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "key {} of tree {}", self.1.escape_ascii(), self.0.id)
     }
 }
 

@@ -71,9 +71,8 @@ impl Future for Wait<'_> {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Conflict,
                     format!(
-                        "transactions wait for one another's rows: this one for {} of tree {}",
-                        self.key.escape_ascii(),
-                        self.tree
+                        "transactions wait for one another's rows: this one for {}",
+                        self.tx.names.place(self.tree, self.key)
                     ),
                     "roll back and try again, as Store::transact does; who locks rows in the same order everywhere does not meet this",
                 )));

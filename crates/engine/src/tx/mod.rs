@@ -12,6 +12,7 @@ mod commit;
 mod core;
 mod large;
 mod locks;
+mod names;
 mod options;
 mod range;
 mod registry;
@@ -45,6 +46,7 @@ use buffers::Spare;
 use clock::Clock;
 use collect::Queue;
 use large::UncommittedLarge;
+use names::Names;
 use registry::{Info, Registry, slot_of};
 use rows::Rows;
 use snapshots::Snapshots;
@@ -68,6 +70,7 @@ pub(crate) struct TxOptions {
 pub(crate) struct Tx {
     pub(crate) clock: Clock,
     pub(crate) rows: Rows,
+    pub(crate) names: Names,
     /// One for each worker, and one for the threads that are none.
     slots: Box<[Slot]>,
     large: UncommittedLarge,
@@ -108,6 +111,7 @@ impl Tx {
         Self {
             clock: Clock::new(options.start),
             rows: Rows::new(),
+            names: Names::default(),
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
             lost_below: AtomicU64::new(0),

@@ -98,7 +98,7 @@ impl ReadSet {
         for (tree, end) in &self.keys {
             let key = &self.bytes[start..*end as usize];
             if rows.changed(tree.id, key, after, before) {
-                return Err(conflict(*tree, key));
+                return Err(conflict(shared, *tree, key));
             }
             start = *end as usize;
         }
@@ -130,7 +130,7 @@ async fn compare_range(
             for index in 0..batch.len() {
                 let key = batch.entry(index).0;
                 if rows.changed(tree.id, key, after, before) {
-                    return Err(conflict(tree, key));
+                    return Err(conflict(shared, tree, key));
                 }
             }
         }
@@ -142,19 +142,18 @@ async fn compare_range(
         rows.deleted(tree.id, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
     {
         if rows.changed(tree.id, &key, after, before) {
-            return Err(conflict(tree, &key));
+            return Err(conflict(shared, tree, &key));
         }
     }
     Ok(())
 }
 
-fn conflict(tree: Tree, key: &[u8]) -> Error {
+fn conflict(shared: &Shared, tree: Tree, key: &[u8]) -> Error {
     Error::with_hint(
         ErrorKind::Conflict,
         format!(
-            "key {} of tree {} was changed after a serializable transaction had read it, or the range it is in",
-            key.escape_ascii(),
-            tree.id
+            "{} was changed after a serializable transaction had read it, or the range it is in",
+            shared.tx.names.place(tree.id, key)
         ),
         "roll back and try again, as Store::transact does",
     )
