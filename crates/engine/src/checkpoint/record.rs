@@ -3,15 +3,16 @@
 //! Two places, pages 0 and 1. A new record goes to one of them, and once it is durable to the other too: a torn record leaves
 //! the one before, whose pages are still there, and a damaged one leaves its twin.
 
-use qpair_block::Request;
+use std::sync::Arc;
+
+use qpair_block::{Arena, Request};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{Transfer, give_scratch, scratch_frame};
-use crate::page::{HEADER_BYTES, PageKind, field};
+use crate::overflow::Transfer;
+use crate::page::{HEADER_BYTES, NodeMut, PageKind, checksum, field};
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
 use crate::store::read_page;
-use crate::task::latch_free;
 
 /// Version of the record's layout.
 const VERSION: u32 = 1;
@@ -106,10 +107,10 @@ impl Record {
 
     /// Writes the record to both places, one after the other, durably.
     pub(crate) async fn write(&self, shared: &Shared) -> Result<()> {
-        let content = self.encode();
+        let (writer, content) = (PageWriter::new(shared)?, self.encode());
         for turn in 0..RECORD_PAGES {
             let page_id = (self.sequence + turn) % RECORD_PAGES;
-            write_page(shared, page_id, PageKind::CheckpointRecord, &content).await?;
+            writer.write_page(page_id, PageKind::CheckpointRecord, &content).await?;
             flush(shared).await?;
         }
         Ok(())
@@ -131,25 +132,43 @@ pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<R
     newest
 }
 
-/// Writes a page beside the trees from a frame of its own.
-async fn write_page(shared: &Shared, page_id: u64, kind: PageKind, content: &[u8]) -> Result<()> {
-    let frame = scratch_frame().await?;
-    let mut page = latch_free(shared, frame);
-    shared.pool.frames.set_page_id(frame, page_id);
-    let mut bytes = page.bytes_mut();
-    bytes.zero(0, shared.page_size);
-    bytes.store_u8(field::KIND, kind as u8);
-    bytes.store_u64(field::PAGE_ID, page_id);
-    bytes.copy_from(HEADER_BYTES, content);
-    let completion = Transfer::submit(shared.pool.write_back(page, 0)).done().await?;
-    if let Some(buffer) = completion.buffer {
-        give_scratch(shared.pool.end_write(buffer));
+/// Writes pages beside the trees. It has memory of its own: a checkpoint must come to its end also when no page can leave memory
+/// before it has.
+struct PageWriter<'a> {
+    shared: &'a Shared,
+    arena: Arc<Arena>,
+}
+
+impl<'a> PageWriter<'a> {
+    fn new(shared: &'a Shared) -> Result<Self> {
+        let options = shared.device.info().small_arena_options();
+        let arena = Arena::new(shared.page_size, 1, options).map_err(|error| {
+            Error::new(ErrorKind::NoMemory, format!("mapping memory for a checkpoint: {error}"))
+        })?;
+        Ok(Self { shared, arena })
     }
-    completion.result.map_err(|error| {
-        let error = Error::io(error, "writing a checkpoint");
-        shared.fail(error.clone());
-        error
-    })
+
+    async fn write_page(&self, page_id: u64, kind: PageKind, content: &[u8]) -> Result<()> {
+        let shared = self.shared;
+        // The page before is written, and so its memory is back.
+        let Some(mut buffer) = self.arena.lease() else {
+            return Err(Error::new(ErrorKind::NoMemory, "a page of a checkpoint is under way"));
+        };
+        let mut bytes = buffer.part_mut(0, shared.page_size);
+        bytes.zero(0, shared.page_size);
+        bytes.store_u8(field::KIND, kind as u8);
+        bytes.store_u64(field::PAGE_ID, page_id);
+        bytes.copy_from(HEADER_BYTES, content);
+        let sum = checksum(&buffer.as_slice()[..shared.page_size]);
+        NodeMut::new(buffer.part_mut(0, shared.page_size)).set_checksum(sum);
+        let (offset_bytes, len_bytes) = (shared.offset_bytes(page_id), shared.page_size as u32);
+        let request = Request::write(offset_bytes, len_bytes, buffer, 0);
+        Transfer::submit(request).done().await?.result.map_err(|error| {
+            let error = Error::io(error, "writing a checkpoint");
+            shared.fail(error.clone());
+            error
+        })
+    }
 }
 
 /// Bytes of an image in one page.
@@ -159,8 +178,10 @@ pub(crate) fn image_bytes_per_page(page_size: usize) -> usize {
 
 /// Writes an image's bytes to a run of pages.
 pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) -> Result<()> {
-    for (index, part) in bytes.chunks(image_bytes_per_page(shared.page_size)).enumerate() {
-        write_page(shared, first_page + index as u64, PageKind::CheckpointImage, part).await?;
+    let writer = PageWriter::new(shared)?;
+    for (page_id, part) in (first_page..).zip(bytes.chunks(image_bytes_per_page(shared.page_size)))
+    {
+        writer.write_page(page_id, PageKind::CheckpointImage, part).await?;
     }
     Ok(())
 }

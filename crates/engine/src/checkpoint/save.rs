@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use qpair_block::Request;
-use qpair_memory::{ExclusiveFrame, FrameIndex};
+use qpair_memory::{ExclusiveFrame, FrameIndex, RacyBytesMut};
 
 use super::{Checkpoints, Epoch};
 use crate::error::Result;
@@ -15,7 +14,6 @@ use crate::pool::{Pool, state};
 use crate::shared::Shared;
 use crate::space::{Purpose, Space};
 use crate::swip::Swip;
-use crate::task::latch_free;
 
 /// Bits of a target word that are the page id; the epoch's low bits are above them.
 const TARGET_PAGE_BITS: u32 = 40;
@@ -127,7 +125,8 @@ impl Pool {
         self.frames.set_page_id(frame, place);
     }
 
-    /// Writes the image's copy of a page from `copy`, a frame for transfers; the page may be changed afterwards.
+    /// Puts the image's copy of a page into `copy`, to be sealed and written to the place that this returns; the page may be
+    /// changed afterwards.
     ///
     /// # Errors
     /// `NoSpace`; nothing is changed then.
@@ -135,18 +134,16 @@ impl Pool {
         &self,
         shared: &Shared,
         page: &ExclusiveFrame<'_>,
-        copy: FrameIndex,
+        mut copy: RacyBytesMut<'_>,
         epoch: Epoch,
-        tag: u64,
-    ) -> Result<Request> {
+    ) -> Result<u64> {
         let (frame, space) = (page.index(), &shared.space);
         let node = Node::new(page.bytes());
         let place = self.image_place(space, frame, epoch)?;
-        let mut image = latch_free(shared, copy);
-        image.bytes_mut().copy_from(0, page.as_slice());
+        copy.copy_from(0, page.as_slice());
+        let mut copy = NodeMut::new(copy);
         if !node.is_leaf() {
             let children_are_leaves = node.level() == 1;
-            let mut bytes = NodeMut::new(image.bytes_mut());
             for position in 0..=node.count() {
                 let Swip::Hot(child) = Swip::decode(node.child(position)) else { continue };
                 // The page's latch keeps its children where they are. A child that is not saved yet will be, and
@@ -157,17 +154,16 @@ impl Pool {
                     true => self.image_place(space, child, epoch)?,
                     false => self.frames.page_id(child),
                 };
-                bytes.set_child(position, Swip::Cold(child_place).encode());
+                copy.set_child(position, Swip::Cold(child_place).encode());
             }
         }
         self.take_place(space, &shared.checkpoints, frame, place);
-        NodeMut::new(image.bytes_mut()).set_page_id(place);
-        self.frames.set_page_id(copy, place);
+        copy.set_page_id(place);
         // Until the copy is written its place holds something else: the page must not leave memory as a clean one. Whether
         // that write is over by then nobody keeps track of, so it is written once more when it leaves.
         self.frames.set_dirty(frame, true);
         self.frames.set_epoch(frame, epoch.number);
-        Ok(self.write_back(image, tag))
+        Ok(place)
     }
 
     /// Whether a page may leave memory, as far as the image under way is concerned.

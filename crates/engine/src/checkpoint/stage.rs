@@ -1,4 +1,7 @@
-//! Leaves that a sweep writes many at a time: copied one behind the other, and written at once.
+//! What a sweep writes: leaves many at a time, copied one behind the other and written at once; inner pages one by one.
+//!
+//! The copies have memory of their own. All frames may hold pages that stay until what is above them is saved: a sweep that waited
+//! for a frame then would never end.
 //!
 //! What always holds: a leaf that was copied counts as saved, and is dirty until its copy is written, so that it does not leave
 //! memory as a clean one before. A leaf that was touched since it was copied stays dirty. Nothing is under way to a place
@@ -39,10 +42,10 @@ pub(super) enum Looked {
     Leaf(u64),
 }
 
-/// Leaves whose copies go to places that follow one another.
+/// Leaves whose copies go to places that follow one another, or an inner page.
 struct Extent {
     first_place: u64,
-    /// Each with its version when it was copied.
+    /// The leaves, each with its version when it was copied.
     pages: Vec<(FrameIndex, Version)>,
 }
 
@@ -116,12 +119,7 @@ impl<'a> Stage<'a> {
         };
         if !self.open.as_ref().is_some_and(goes_on) {
             self.write();
-            let buffer = loop {
-                match self.arena.lease() {
-                    Some(buffer) => break buffer,
-                    None => self.finish_one().await?,
-                }
-            };
+            let buffer = self.lease().await?;
             self.open = Some((buffer, Extent { first_place: place, pages: Vec::new() }));
         }
         let (pool, page_size) = (&self.shared.pool, self.shared.page_size);
@@ -139,14 +137,57 @@ impl<'a> Stage<'a> {
         Ok(false)
     }
 
+    /// Saves an inner page or a root if the image still needs it, by way of a copy; `false` if that must be tried again.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) async fn save(&mut self, frame: FrameIndex) -> Result<bool> {
+        let (shared, page_size) = (self.shared, self.shared.page_size);
+        let pool = &shared.pool;
+        let mut buffer = self.lease().await?;
+        let Ok(page) = pool.frames.try_exclusive(frame) else { return Ok(false) };
+        let node = Node::new(page.bytes());
+        if !pool.holds_page(frame) || !pool.is_unsaved(frame, node, self.epoch) {
+            return Ok(true);
+        }
+        if node.is_leaf() && pool.frames.state(frame) != state::PINNED {
+            // It was another page a moment ago: one to be copied beside others.
+            return Ok(false);
+        }
+        let place = pool.save_copy(shared, &page, buffer.part_mut(0, page_size), self.epoch)?;
+        drop(page);
+        let sum = checksum(&buffer.as_slice()[..page_size]);
+        NodeMut::new(buffer.part_mut(0, page_size)).set_checksum(sum);
+        self.submit(buffer, Extent { first_place: place, pages: Vec::new() }, 1);
+        Ok(true)
+    }
+
+    /// Memory for copies.
+    async fn lease(&mut self) -> Result<Buffer> {
+        loop {
+            if let Some(buffer) = self.arena.lease() {
+                return Ok(buffer);
+            }
+            if self.writing.is_empty() {
+                self.write();
+            }
+            self.finish_one().await?;
+        }
+    }
+
     /// Begins to write what was copied.
     fn write(&mut self) {
         let Some((buffer, extent)) = self.open.take() else { return };
         if extent.pages.is_empty() {
             return;
         }
+        let pages = extent.pages.len();
+        self.submit(buffer, extent, pages);
+    }
+
+    fn submit(&mut self, buffer: Buffer, extent: Extent, pages: usize) {
         let offset_bytes = self.shared.offset_bytes(extent.first_place);
-        let len_bytes = (extent.pages.len() * self.shared.page_size) as u32;
+        let len_bytes = (pages * self.shared.page_size) as u32;
         let transfer = Transfer::submit(Request::write(offset_bytes, len_bytes, buffer, 0));
         self.writing.push_back((transfer, extent));
     }

@@ -11,19 +11,14 @@ use super::record::{flush, image_bytes_per_page, write_image};
 use super::stage::{Looked, Stage};
 use super::{Epoch, Image, Record};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result};
-use crate::page::Node;
-use crate::pool::state;
+use crate::error::{ErrorKind, Result};
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
-use crate::task::{LocalFuture, Need, current, promise};
+use crate::task::{LocalFuture, current, promise};
 
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
-
-/// Tries to save a page for want of a frame, before changed pages may take space that was kept for the image.
-const TRIES_MAX: u32 = 1000;
 
 /// Makes a checkpoint. On return a crash goes back to it, or to a later one. `last`: the store is being closed, the gate stays
 /// closed, and there is no log behind it.
@@ -189,30 +184,25 @@ async fn sweep(shared: &Arc<Shared>) -> Result<()> {
 /// Looks at frames, some at a time from `next` on, as long as there are any.
 async fn sweep_some(shared: &Shared, next: &AtomicU64, epoch: Epoch) -> Result<()> {
     let mut stage = Stage::new(shared, epoch)?;
-    let swept = sweep_with(shared, &mut stage, next, epoch).await;
+    let swept = sweep_with(shared, &mut stage, next).await;
     // What was begun ends before anybody relies on the image, or gives it up.
     swept.and(stage.finish().await)
 }
 
-async fn sweep_with(
-    shared: &Shared,
-    stage: &mut Stage<'_>,
-    next: &AtomicU64,
-    epoch: Epoch,
-) -> Result<()> {
+async fn sweep_with(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) -> Result<()> {
     let frames = shared.pool.frames.len();
     let mut again: Vec<FrameIndex> = Vec::new();
     loop {
         let first = next.fetch_add(u64::from(FRAMES_PER_TURN), Ordering::Relaxed);
         let Some(first) = u32::try_from(first).ok().filter(|first| *first < frames) else { break };
         let some = (first..frames.min(first + FRAMES_PER_TURN)).map(FrameIndex);
-        save_some(shared, stage, some, epoch, &mut again).await?;
+        save_some(shared, stage, some, &mut again).await?;
         yield_now().await;
     }
     while !again.is_empty() {
         yield_now().await;
         let some = std::mem::take(&mut again);
-        save_some(shared, stage, some.into_iter(), epoch, &mut again).await?;
+        save_some(shared, stage, some.into_iter(), &mut again).await?;
     }
     Ok(())
 }
@@ -222,7 +212,6 @@ async fn save_some(
     shared: &Shared,
     stage: &mut Stage<'_>,
     some: impl Iterator<Item = FrameIndex>,
-    epoch: Epoch,
     again: &mut Vec<FrameIndex>,
 ) -> Result<()> {
     if shared.failure().is_some() {
@@ -248,61 +237,12 @@ async fn save_some(
         }
     }
     for frame in others {
-        match save(shared, frame, epoch).await? {
+        match stage.save(frame).await? {
             true => shared.space.saved(1),
             false => again.push(frame),
         }
     }
     Ok(())
-}
-
-/// Saves the inner page or root in a frame if it must be; `false` if that must be tried again.
-async fn save(shared: &Shared, frame: FrameIndex, epoch: Epoch) -> Result<bool> {
-    let pool = &shared.pool;
-    let mut tries = 0;
-    loop {
-        if shared.failure().is_some() {
-            return Ok(true);
-        }
-        if !pool.holds_page(frame) || pool.frames.epoch(frame) == epoch.number {
-            return Ok(true);
-        }
-        let need = {
-            let Ok(page) = pool.frames.try_exclusive(frame) else { return Ok(false) };
-            let node = Node::new(page.bytes());
-            if !pool.holds_page(frame) || !pool.is_unsaved(frame, node, epoch) {
-                return Ok(true);
-            }
-            if node.is_leaf() && pool.frames.state(frame) != state::PINNED {
-                // It was another page a moment ago: one for the stage.
-                return Ok(false);
-            }
-            current(|worker| {
-                if worker.page_writes() as usize > pool.local_max {
-                    return Err(Need::Frame);
-                }
-                worker.save_page(&page, epoch)
-            })
-        };
-        match need {
-            Some(Ok(())) => return Ok(true),
-            Some(Err(Need::NoSpace)) => {
-                // The reason is the allocator's to tell.
-                shared
-                    .space
-                    .allocate(1, Purpose::Checkpoint)
-                    .map(|page| shared.space.free(page, 1))?;
-            }
-            Some(Err(_)) => {
-                tries += 1;
-                if tries == TRIES_MAX {
-                    shared.space.keep_nothing_for_unsaved();
-                }
-            }
-            None => return Err(Error::closed()),
-        }
-        yield_now().await;
-    }
 }
 
 /// Pages in a row for an image's description: those of the image before the last, or others if the device has grown too large

@@ -201,25 +201,22 @@ impl Worker {
         let copy = self.take_frame().ok_or(Need::Frame)?;
         let pool = &self.shared.pool;
         pool.frames.set_state(copy, state::SCRATCH);
-        let phase = self.begin_transfer();
-        match pool.save_copy(&self.shared, page, copy, epoch, tag(Tag::Copy, phase)) {
-            Ok(request) => {
+        let mut image = latch_free(&self.shared, copy);
+        match pool.save_copy(&self.shared, page, image.bytes_mut(), epoch) {
+            Ok(place) => {
+                pool.frames.set_page_id(copy, place);
+                let phase = self.begin_transfer();
                 self.write_backs.set(self.write_backs.get() + 1);
-                self.submit(request);
+                self.submit(pool.write_back(image, tag(Tag::Copy, phase)));
                 Ok(())
             }
             Err(_) => {
-                self.end_transfer(phase);
+                drop(image);
                 pool.frames.set_state(copy, state::FREE);
                 self.give_frame(copy);
                 Err(Need::NoSpace)
             }
         }
-    }
-
-    /// Page writes in flight.
-    pub(crate) fn page_writes(&self) -> u32 {
-        self.write_backs.get()
     }
 }
 
