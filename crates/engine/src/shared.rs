@@ -19,6 +19,10 @@ use crate::task::{Alone, Remote};
 use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
 
+/// Segments for each log: one that is being filled, one that its header names, and one to be named by that one's. Once a checkpoint
+/// has passed, no log needs those before.
+const SEGMENTS_MIN: usize = 3;
+
 /// Where the root of a tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
@@ -101,7 +105,8 @@ pub(crate) struct Shared {
     /// How far the logs are durable.
     pub(crate) durable: Durable,
     pub(crate) log: LogOptions,
-    pub(crate) log_geometry: LogGeometry,
+    /// Bytes of each segment of the logs, once that is settled.
+    log_segment_bytes: OnceLock<u32>,
     /// Bytes appended to the logs since the last checkpoint began, and in all.
     pub(crate) log_bytes: AtomicU64,
     pub(crate) log_bytes_total: AtomicU64,
@@ -140,7 +145,7 @@ impl Shared {
             stamping: remotes.iter().map(|_| Arc::default()).collect(),
             durable: Durable::new(remotes.len()),
             log,
-            log_geometry: log.geometry,
+            log_segment_bytes: OnceLock::new(),
             log_device: None,
             log_bytes: AtomicU64::new(0),
             log_bytes_total: AtomicU64::new(0),
@@ -293,6 +298,60 @@ impl Shared {
         self.last_stamp() + 1
     }
 
+    /// Sizes of the logs: what the options say, until the logs begin.
+    pub(crate) fn log_geometry(&self) -> LogGeometry {
+        let segment_bytes = self.log_segment_bytes.get().copied();
+        let options = self.log.geometry;
+        LogGeometry { segment_bytes: segment_bytes.unwrap_or(options.segment_bytes), ..options }
+    }
+
+    /// Takes the segments that logs in the store's space never go without. With them each log can go on once a checkpoint has passed,
+    /// however full the device is, and however its free pages lie. `smaller`: where there is no room for segments as large as the options
+    /// say, they are smaller in this life of the store.
+    ///
+    /// # Errors
+    /// `NoSpace`; none is taken then.
+    pub(crate) fn take_first_segments(&self, smaller: bool) -> Result<()> {
+        if self.log_device.is_some() || self.log_segment_bytes.get().is_some() {
+            return Ok(());
+        }
+        let LogGeometry { block_bytes, segment_bytes } = self.log.geometry;
+        let least = (block_bytes * LogGeometry::SEGMENT_BLOCKS_MIN).max(self.page_size as u32);
+        let mut bytes = segment_bytes;
+        loop {
+            let smallest = bytes / 2 < least || !smaller;
+            match self.take_segments(SEGMENTS_MIN * self.remotes.len(), bytes.into(), smallest) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && !smallest => bytes /= 2,
+                Err(error) => return Err(error),
+                Ok(segments) => {
+                    self.spare_segments().extend(segments);
+                    let _ = self.log_segment_bytes.set(bytes);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// So many segments of this size, or none. Unless `all`, room is left to write out what is in memory.
+    fn take_segments(&self, count: usize, bytes: u64, all: bool) -> Result<Vec<u64>> {
+        let pages = bytes / self.page_size as u64;
+        let mut segments = Vec::with_capacity(count);
+        for _ in 0..count {
+            let taken = self.space.allocate_detached(pages, Purpose::Log);
+            let outcome = taken.and_then(|first| {
+                segments.push(self.offset_bytes(first));
+                if all { Ok(()) } else { self.space.keep_for_memory() }
+            });
+            if let Err(refused) = outcome {
+                for offset_bytes in segments {
+                    self.space.free(offset_bytes / self.page_size as u64, pages);
+                }
+                return Err(refused);
+            }
+        }
+        Ok(segments)
+    }
+
     /// Another segment for a log: one that a checkpoint made needless, or what is free.
     ///
     /// # Errors
@@ -304,7 +363,7 @@ impl Shared {
         if let Some(offset_bytes) = self.spare_segments().pop() {
             return Ok(offset_bytes);
         }
-        let pages = u64::from(self.log_geometry.segment_bytes) / self.page_size as u64;
+        let pages = u64::from(self.log_geometry().segment_bytes) / self.page_size as u64;
         let first = self.space.allocate_detached(pages, Purpose::Log)?;
         Ok(self.offset_bytes(first))
     }
@@ -333,7 +392,7 @@ impl Shared {
         if let Some(log_device) = &self.log_device {
             return log_device.give(segments);
         }
-        let segment_bytes = u64::from(self.log_geometry.segment_bytes);
+        let segment_bytes = u64::from(self.log_geometry().segment_bytes);
         let most = (self.log.checkpoint_bytes / segment_bytes) as usize + 2 * self.remotes.len();
         let mut spare = self.spare_segments();
         spare.extend(segments);

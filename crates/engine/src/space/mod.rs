@@ -50,8 +50,6 @@ pub(crate) struct Space {
     capacity: AtomicU64,
     /// Nothing is held back: recovery needs all there is.
     urgent: AtomicBool,
-    /// Pages that nothing new gets, so that the logs can go on until a checkpoint gives segments back.
-    log_pages: AtomicU64,
     /// A page could not leave memory for want of space.
     squeezed: AtomicBool,
     /// Frames whose pages the checkpoint under way may still have to find a place for.
@@ -216,7 +214,6 @@ impl Space {
             frames: u64::from(frames),
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
-            log_pages: AtomicU64::new(0),
             squeezed: AtomicBool::new(false),
             unsaved: AtomicU64::new(0),
             inner: Mutex::new(inner),
@@ -247,12 +244,6 @@ impl Space {
         self.urgent.load(Ordering::Relaxed)
     }
 
-    /// How many pages nothing new gets, beside those that what is in memory may need; none while the store recovers, since
-    /// what it makes again was there before.
-    pub(crate) fn keep_for_log(&self, pages: u64) {
-        self.log_pages.store(pages, Ordering::Relaxed);
-    }
-
     /// Whether a page could not leave memory since the last checkpoint, for want of space.
     pub(crate) fn is_squeezed(&self) -> bool {
         self.squeezed.load(Ordering::Relaxed)
@@ -273,6 +264,19 @@ impl Space {
     pub(crate) fn is_short(&self) -> bool {
         let inner = self.lock();
         inner.free(self.capacity()) < 2 * self.written_out(&inner)
+    }
+
+    /// Makes sure that as many pages are free as what is in memory may need.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn keep_for_memory(&self) -> Result<()> {
+        let mut inner = self.lock();
+        let needed = self.written_out(&inner);
+        match inner.free(self.capacity()) < needed {
+            true => self.grow(&mut inner, needed, Purpose::Log),
+            false => Ok(()),
+        }
     }
 
     /// So many pages may have to be written out at most: a checkpoint must find a place for each.
@@ -347,10 +351,7 @@ impl Space {
         let written_out = self.written_out(inner);
         let keep = match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
-            Purpose::New => {
-                written_out + written_out * 3 / 4 + self.log_pages.load(Ordering::Relaxed)
-            }
-            Purpose::Log => written_out + written_out * 3 / 4,
+            Purpose::New | Purpose::Log => written_out + written_out * 3 / 4,
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
                 (written_out / 4).max(self.unsaved.load(Ordering::Relaxed))

@@ -275,10 +275,10 @@ impl StoreInner {
     pub(crate) async fn begin_commit(&self) -> Result<GateGuard> {
         self.begin_change()?;
         if !self.shared.logs_begun() {
-            self.begin_logs().await?;
+            self.begin_logs(true).await?;
         }
         // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
-        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry.room_bytes() as usize);
+        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
         Relief::tried(&self.shared, async || {
             current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
         })
@@ -286,24 +286,21 @@ impl StoreInner {
         self.shared.gate.enter().await
     }
 
-    /// Begins a log on every worker, and makes the checkpoint that says where they begin.
-    async fn begin_logs(&self) -> Result<()> {
+    /// Begins a log on every worker, and makes the checkpoint that says where they begin. `smaller`: as
+    /// [`Shared::take_first_segments`].
+    async fn begin_logs(&self, smaller: bool) -> Result<()> {
         let _alone = self.starting.enter().await;
         if self.shared.logs_begun() {
             return Ok(());
         }
         if self.shared.log.enabled {
+            self.shared.take_first_segments(smaller)?;
             let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
             let begun = on_every_worker(&self.shared, move || {
                 Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
             });
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
             checkpoint(&self.shared, false).await?;
-            if self.shared.log_device.is_none() {
-                let pages = u64::from(self.shared.log_geometry.segment_bytes)
-                    / self.shared.page_size as u64;
-                self.shared.space.keep_for_log(pages * self.shared.remotes.len() as u64);
-            }
         }
         self.shared.set_logs_begun();
         Ok(())

@@ -446,7 +446,7 @@ fn open_channel(
     remote: &Remote,
     options: WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
-    let log = log_arena(shared.log_info(), shared.log_geometry.block_bytes)?;
+    let log = log_arena(shared.log_info(), shared.log.geometry.block_bytes)?;
     let mut channel_options = ChannelOptions {
         depth: options.depth,
         arenas: vec![shared.pool.frames.arena().clone(), log.clone()],

@@ -185,7 +185,7 @@ impl StoreInner {
             shared.set_old_logs(Vec::new());
             // The next life's logs, and the checkpoint that begins it. Until that is durable all this can begin anew.
             inner.begin_change()?;
-            let begun = inner.begin_logs().await;
+            let begun = inner.begin_logs(false).await;
             let no_space = matches!(&begun, Err(error) if error.kind() == ErrorKind::NoSpace);
             if no_space || !shared.log.enabled {
                 checkpoint(&shared, false).await?;
@@ -196,7 +196,7 @@ impl StoreInner {
             shared.log_device.iter().for_each(LogDevice::release_claims);
             match no_space {
                 // With what the old logs were in.
-                true => inner.begin_logs().await?,
+                true => inner.begin_logs(true).await?,
                 false => begun?,
             }
             let _ =

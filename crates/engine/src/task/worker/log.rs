@@ -58,7 +58,7 @@ impl Worker {
         let current = shared.new_segment()?;
         let next =
             shared.new_segment().inspect_err(|_| shared.keep_spare_segments(vec![current]))?;
-        let writer = LogWriter::new(identity, shared.log_geometry, current, next)?;
+        let writer = LogWriter::new(identity, shared.log_geometry(), current, next)?;
         *self.log.writer.borrow_mut() = Some(writer);
         Ok(())
     }
@@ -144,7 +144,15 @@ impl Worker {
         }
         let Some(log_device) = &self.shared.log_device else {
             while writer.needs_segment() || writer.room_bytes() < bytes_max {
-                writer.give_segment(self.shared.new_segment()?);
+                match self.shared.new_segment() {
+                    Ok(segment) => writer.give_segment(segment),
+                    Err(error) => {
+                        // Others may need what is too little for this one.
+                        let surplus = writer.take_surplus(self.log.expected_bytes.get());
+                        self.shared.keep_spare_segments(surplus);
+                        return Err(error);
+                    }
+                }
             }
             return Ok(());
         };
@@ -330,10 +338,8 @@ impl Worker {
         let Some(position) = self.log.begin.take() else { return };
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
             let mut needless = writer.discard_before(&position);
-            if self.shared.log_device.is_some() {
-                // What a large commit took to go on in, and did not use, others may need.
-                needless.extend(writer.take_surplus(self.log.expected_bytes.get()));
-            }
+            // What a large commit took to go on in, and did not use, others may need.
+            needless.extend(writer.take_surplus(self.log.expected_bytes.get()));
             self.shared.keep_spare_segments(needless);
         }
     }
