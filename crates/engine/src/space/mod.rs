@@ -523,6 +523,11 @@ impl Space {
         begin();
     }
 
+    /// Whether a checkpoint is between its instant and its end.
+    pub(crate) fn has_image(&self) -> bool {
+        self.lock().image.is_some()
+    }
+
     /// Adds pages of the checkpoint's own to its image; the image as it is then.
     pub(crate) fn end_image(&self, own: [(u64, u64); 2]) -> Bitmap {
         let mut inner = self.lock();

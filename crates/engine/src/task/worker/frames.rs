@@ -75,7 +75,11 @@ impl Worker {
         let made = freed.len() - before;
         *self.free.borrow_mut() = freed;
         self.write_backs.set(self.write_backs.get() + writes.len() as u32);
-        let progress = made > 0 || !writes.is_empty() || self.channel.borrow().in_flight() > 0;
+        // A checkpoint past its instant comes to its end without a frame, whichever worker is at it, and then pages may leave.
+        let progress = made > 0
+            || !writes.is_empty()
+            || self.channel.borrow().in_flight() > 0
+            || (waiting > 0 && self.shared.space.has_image());
         if !writes.is_empty() && self.shared.space.wants_checkpoint() {
             self.begin_checkpoint();
         }
