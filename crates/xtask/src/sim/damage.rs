@@ -40,7 +40,8 @@ impl Run {
         self.counts.damaged += 1;
         let noticed = self.counts.noticed;
         match damage {
-            Damage::Nothing => drop(self.expected()?),
+            Damage::Nothing if self.expected()?.is_none() => return Ok(()),
+            Damage::Nothing => {}
             Damage::Closed => self.damage_closed()?,
             Damage::Running => self.damage_running()?,
             Damage::Stale => self.damage_stale()?,

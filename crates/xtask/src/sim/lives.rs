@@ -86,7 +86,9 @@ impl Run {
         }
         // Whatever happened before, a store on devices that are well opens and is whole.
         self.live(Life::last())?;
-        self.damage()?;
+        if self.fill_up()? {
+            self.damage()?;
+        }
         let trace = self.notes(|notes| notes.trace.value());
         let mut hash = TraceHash::default();
         hash.add(trace);

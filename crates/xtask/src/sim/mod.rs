@@ -7,6 +7,7 @@ mod backups;
 mod catalog;
 mod damage;
 mod errands;
+mod full;
 mod lives;
 mod oracle;
 mod runner;

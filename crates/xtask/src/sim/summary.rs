@@ -20,6 +20,7 @@ pub(crate) struct Counts {
     pub(crate) operations: u64,
     pub(crate) errands: u64,
     pub(crate) backups: u64,
+    pub(crate) filled: u64,
     pub(crate) damaged: u64,
     pub(crate) noticed: u64,
     pub(crate) salvaged: u64,
@@ -40,6 +41,7 @@ impl AddAssign for Counts {
         self.operations += other.operations;
         self.errands += other.errands;
         self.backups += other.backups;
+        self.filled += other.filled;
         self.damaged += other.damaged;
         self.noticed += other.noticed;
         self.salvaged += other.salvaged;
@@ -69,6 +71,7 @@ impl fmt::Display for Summary {
             operations,
             errands,
             backups,
+            filled,
             damaged,
             noticed,
             salvaged,
@@ -87,6 +90,7 @@ impl fmt::Display for Summary {
             f,
             "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
         )?;
+        writeln!(f, "  {filled} stores on devices that were filled up, and emptied again")?;
         write!(
             f,
             "  {damaged} stores damaged, {noticed} of which said so, {salvaged} records salvaged from them"

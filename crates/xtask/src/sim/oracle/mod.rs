@@ -146,6 +146,11 @@ impl Oracle {
         self.ever.contains(&(key, value))
     }
 
+    /// Notes that a key may have had this value at some time, though the oracle was not asked.
+    pub(crate) fn had(&mut self, key: Key, value: Value) {
+        self.ever.insert((key, value));
+    }
+
     /// The value of a key at the beginning of the life.
     pub(crate) fn base(&self, key: Key) -> Option<Value> {
         self.base.get(&key).copied()
