@@ -106,6 +106,21 @@ impl<'a> RacyBytes<'a> {
         (low >> (8 * shift)) | (high << (64 - 8 * shift))
     }
 
+    /// The first eight of `len` bytes at `offset` as a big-endian number, shorter ones with zeroes behind: such numbers sort as
+    /// the bytes do, up to eight. 0 if the bytes end among the first eight of all.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_head(self, offset: usize, len: usize) -> u64 {
+        let len = len.min(8);
+        // The eight bytes that end with them: those behind may lie outside.
+        match (offset.wrapping_add(len)).checked_sub(8) {
+            Some(from) if len > 0 => {
+                self.load_u64_unaligned(from).swap_bytes() << (64 - 8 * len as u32)
+            }
+            _ => 0,
+        }
+    }
+
     /// Copies bytes from `offset` on into `target`; bytes out of bounds read as 0.
     #[inline]
     pub fn copy_to(self, offset: usize, target: &mut [u8]) {
@@ -363,6 +378,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn heads_sort_as_bytes_do() {
+        let words = memory();
+        let bytes = RacyBytes::from(&words[..]);
+        let plain: Vec<u8> = (0..64).collect();
+        for offset in 8..56 {
+            for len in 0..=64 - offset {
+                let mut head = [0; 8];
+                let many = len.min(8);
+                head[..many].copy_from_slice(&plain[offset..offset + many]);
+                assert_eq!(bytes.load_head(offset, len), u64::from_be_bytes(head));
+            }
+        }
+        assert_eq!((bytes.load_head(2, 4), bytes.load_head(usize::MAX, 8)), (0, 0));
     }
 
     #[test]

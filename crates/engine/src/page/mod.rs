@@ -6,6 +6,7 @@
 mod build;
 mod node;
 mod node_mut;
+mod slots;
 mod staged;
 
 pub(crate) use build::{separator_len, shared_prefix_len};

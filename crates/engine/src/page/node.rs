@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use qpair_memory::RacyBytes;
 
+use super::slots::{Probe, Slots};
 use super::{
     HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, LEAF_SLOT_BYTES,
     OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, slots_offset,
@@ -25,6 +26,9 @@ pub(crate) struct LeafValue {
     /// The bytes are an overflow descriptor.
     pub(crate) overflow: bool,
 }
+
+/// Keys of the same head that are gone through one by one.
+const FEW: usize = 4;
 
 impl<'a> Node<'a> {
     #[inline(always)]
@@ -147,74 +151,55 @@ impl<'a> Node<'a> {
         if self.is_leaf() { record + RECORD_HEAD_BYTES } else { record }
     }
 
-    /// Compares the key at `position` with a suffix.
-    #[inline]
-    fn compare(self, position: usize, suffix: &[u8], head: u32) -> Ordering {
-        let ours = self.bytes.load_u32(self.slot(position));
-        if ours != head {
-            return ours.cmp(&head);
-        }
-        let (len, record) = self.suffix_len_and_record(position);
-        let tail = suffix.get(HEAD_BYTES..).unwrap_or_default();
-        let order = match (len > HEAD_BYTES, tail.is_empty()) {
-            (false, true) => Ordering::Equal,
-            (false, false) => Ordering::Less,
-            (true, _) => self.bytes.compare(self.tail_offset(record), len - HEAD_BYTES, tail),
-        };
-        order.then(len.cmp(&suffix.len()))
-    }
-
     /// First position whose key is at or above the key with this suffix; whether it is equal.
     #[inline]
     pub(crate) fn lower_bound_suffix(self, suffix: &[u8]) -> (usize, bool) {
-        let stride = self.slot_bytes();
-        let head = head_of(suffix);
-        let start = slots_offset(self.is_leaf());
-        let mut size = self.count().min((self.bytes.len() - start) / stride);
+        let slots = Slots::new(self);
+        let probe = Probe::new(suffix);
+        let mut size = self.count().min(slots.count_max());
         if size == 0 {
             return (0, false);
         }
         let count = size;
         // Branch-free binary search on the heads: the first slot whose head is at or above ours.
         let mut base = 0;
-        if stride == INNER_SLOT_BYTES && count >= HINTED_COUNT_MIN {
+        if !slots.leaf && count >= HINTED_COUNT_MIN {
             // The hints say between which two of the hinted slots it is.
             let distance = count / (HINTS + 1);
-            let below = self.hints_below(head);
+            let below = self.hints_below(probe.head);
             base = below * distance;
             size = if below == HINTS { count - base } else { distance + 1 };
             // The misses on these few lines overlap, instead of following one another.
-            let (first, last) = (start + base * stride, start + (base + size) * stride);
-            for line in first / 64..=last / 64 {
+            for line in slots.at(base) / 64..=slots.at(base + size) / 64 {
                 self.bytes.prefetch(line * 64);
             }
         }
         while size > 1 {
             let half = size / 2;
-            let middle = self.bytes.load_u32(start + (base + half - 1) * stride);
-            base = if middle < head { base + half } else { base };
+            base = if slots.head(base + half - 1) < probe.head { base + half } else { base };
             size -= half;
         }
-        base += usize::from(self.bytes.load_u32(start + base * stride) < head);
-        // Keys with the same head are few, unless they are alike for long: then halve again.
+        base += usize::from(slots.head(base) < probe.head);
+        // Keys with the same head are few, unless they are alike for long, as at the edges of a tree, where no prefix is cut
+        // off: then the next bytes are searched in the same way.
+        if base + FEW < count && slots.head(base + FEW) == probe.head {
+            let mut size = count - base;
+            while size > 1 {
+                let half = size / 2;
+                base = if slots.is_below(base + half - 1, probe) { base + half } else { base };
+                size -= half;
+            }
+            base += usize::from(slots.is_below(base, probe));
+        }
         let mut end = base;
-        while end < count && end - base < 4 {
-            match self.compare(end, suffix, head) {
+        while end < count && end - base < FEW {
+            match slots.compare(end, probe) {
                 Ordering::Less => end += 1,
                 Ordering::Equal => return (end, true),
                 Ordering::Greater => return (end, false),
             }
         }
-        let (mut low, mut high) = (end, count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.compare(middle, suffix, head) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal => return (middle, true),
-                Ordering::Greater => high = middle,
-            }
-        }
-        (low, false)
+        slots.search(end..count, probe)
     }
 
     /// How many hints are below `head`.

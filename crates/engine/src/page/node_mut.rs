@@ -278,6 +278,40 @@ mod tests {
         }
     }
 
+    /// At the edge of a tree no prefix is cut off: heads, and second heads, are alike.
+    #[test]
+    fn keys_that_are_alike_for_long_are_found() {
+        let mut random = fastrand::Rng::with_seed(4);
+        let arena = Arena::new(65536, 1, ArenaOptions::ordinary_pages()).unwrap();
+        let mut buffer = arena.lease().unwrap();
+        let mut node = NodeMut::new(buffer.bytes_mut());
+        let mut some_key = |alike: usize| {
+            let mut key = vec![0; alike];
+            key.extend((0..random.usize(0..14)).map(|_| random.u8(0..2)));
+            key
+        };
+        for alike in [0, 3, 4, 6, 11, 12, 30] {
+            for level in [0, 1] {
+                node.init(NodeInit { level, tree_id: 3, page_id: 9, lower: b"", upper: None });
+                let mut model = std::collections::BTreeSet::new();
+                for _ in 0..1000 {
+                    let key = some_key(alike);
+                    let (position, found) = node.read().lower_bound(&key);
+                    assert_eq!(position, model.range(..key.clone()).count());
+                    assert_eq!(found, model.contains(&key));
+                    if !found {
+                        assert!(match level {
+                            0 => node.insert_record(position, &key, b"value", false),
+                            _ => node.insert_child(position, &key, 7),
+                        });
+                        model.insert(key);
+                    }
+                }
+                assert_eq!(node.read().fault(), None);
+            }
+        }
+    }
+
     #[test]
     fn an_inner_page_routes() {
         let arena = Arena::new(512, 1, ArenaOptions::ordinary_pages()).unwrap();

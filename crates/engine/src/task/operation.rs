@@ -161,14 +161,20 @@ const SPINS: u32 = 8;
 
 /// Runs an operation as part of a task of a worker.
 #[inline]
-pub(crate) async fn run<O: Operation>(shared: &Shared, operation: O) -> Result<O::Output> {
-    run_as(shared, operation, true).await
+pub(crate) fn run<O: Operation>(
+    shared: &Shared,
+    operation: O,
+) -> impl Future<Output = Result<O::Output>> {
+    run_as(shared, operation, true)
 }
 
 /// The same for a task that others wait for: it does not give the worker away while cache lines travel.
 #[inline]
-pub(crate) async fn run_at_once<O: Operation>(shared: &Shared, operation: O) -> Result<O::Output> {
-    run_as(shared, operation, false).await
+pub(crate) fn run_at_once<O: Operation>(
+    shared: &Shared,
+    operation: O,
+) -> impl Future<Output = Result<O::Output>> {
+    run_as(shared, operation, false)
 }
 
 /// Runs an operation; `interleave`: others may run while cache lines travel.
