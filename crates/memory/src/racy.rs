@@ -128,38 +128,68 @@ impl<'a> RacyBytes<'a> {
             target.fill(0);
             return;
         }
-        let mut at = offset;
-        let mut words = target.chunks_exact_mut(8);
-        if offset.is_multiple_of(8) {
-            for word in &mut words {
-                word.copy_from_slice(&self.load_u64(at).to_le_bytes());
+        // SAFETY: in bounds by the check above; the target is a slice of that length.
+        unsafe { self.copy_out(offset, target.as_mut_ptr(), target.len()) }
+    }
+
+    /// Copies `len` bytes from `offset` on to `target`.
+    ///
+    /// # Safety
+    /// They lie in bounds, and `target` is writable for as many and belongs to the caller alone.
+    #[inline]
+    unsafe fn copy_out(self, offset: usize, target: *mut u8, len: usize) {
+        let shift = offset % 8;
+        // Bytes that are copied by whole words; none where the last word is not whole.
+        let by_words = if self.len.is_multiple_of(8) { len } else { 0 };
+        // SAFETY: `at` is a multiple of 8 below the length, so the word is in bounds and aligned: the base is, by the
+        // constructors' contract, and the length is a multiple of 8. Racing stores are atomic (point 3).
+        let word = |at: usize| unsafe {
+            u64::from_le((*self.base.add(at).cast::<AtomicU64>()).load(Relaxed))
+        };
+        let mut at = 0;
+        if shift == 0 {
+            while at + 8 <= by_words {
+                let value = word(offset + at).to_le_bytes();
+                // SAFETY: eight bytes from `at` on are within the target's `len`.
+                unsafe { target.add(at).cast::<[u8; 8]>().write(value) };
                 at += 8;
             }
-        } else {
+        } else if by_words >= 8 {
             // One load a word: the high half of one is the low half of the next.
-            let shift = offset % 8;
-            let mut low = self.load_u64(at - shift);
-            for word in &mut words {
-                let high = self.load_u64(at - shift + 8);
+            let mut low = word(offset - shift);
+            while at + 8 <= by_words {
+                let high = word(offset - shift + at + 8);
                 let value = (low >> (8 * shift)) | (high << (64 - 8 * shift));
-                word.copy_from_slice(&value.to_le_bytes());
+                // SAFETY: as above.
+                unsafe { target.add(at).cast::<[u8; 8]>().write(value.to_le_bytes()) };
                 low = high;
                 at += 8;
             }
         }
-        for byte in words.into_remainder() {
-            *byte = self.load_u8(at);
+        while at < len {
+            let byte = self.load_u8(offset + at);
+            // SAFETY: `at` is within the target's `len`.
+            unsafe { target.add(at).write(byte) };
             at += 1;
         }
     }
 
-    /// Appends `len` bytes from `offset` on to `target`. `len` is capped by the block's own length.
+    /// Appends `len` bytes from `offset` on to `target`; bytes out of bounds read as 0. Never more than there are bytes.
     #[inline]
     pub fn append_to(self, offset: usize, len: usize, target: &mut Vec<u8>) {
         let len = len.min(self.len);
         let start = target.len();
-        target.resize(start + len, 0);
-        self.copy_to(offset, &mut target[start..]);
+        if offset > self.len - len {
+            target.resize(start + len, 0);
+            return;
+        }
+        target.reserve(len);
+        // SAFETY: in bounds by the check above; `len` bytes behind `start` are reserved, and all are written before they
+        // count.
+        unsafe {
+            self.copy_out(offset, target.as_mut_ptr().add(start), len);
+            target.set_len(start + len);
+        }
     }
 
     /// Compares `len` bytes at `offset` with `other`, lexicographically, as slices compare.
@@ -288,16 +318,23 @@ impl<'a> RacyBytesMut<'a> {
         debug_assert!(
             source.is_multiple_of(8) && target.is_multiple_of(8) && len.is_multiple_of(8)
         );
+        let inside = source <= self.len && len <= self.len - source;
+        if !(inside && target <= self.len && len <= self.len - target)
+            || !(source | target | len).is_multiple_of(8)
+        {
+            return;
+        }
+        let base = self.base;
+        // SAFETY: both ranges lie in bounds and are of whole aligned words by the checks above; `&mut self` is the only writer
+        // (point 2), and readers that race see atomic stores.
+        let step = |i: usize| unsafe {
+            let word = (*base.add(source + i).cast::<AtomicU64>()).load(Relaxed);
+            (*base.add(target + i).cast::<AtomicU64>()).store(word, Relaxed);
+        };
         if source > target {
-            for i in (0..len).step_by(8) {
-                let word = self.read().load_u64(source + i);
-                self.store_u64(target + i, word);
-            }
+            (0..len).step_by(8).for_each(step);
         } else {
-            for i in (0..len).step_by(8).rev() {
-                let word = self.read().load_u64(source + i);
-                self.store_u64(target + i, word);
-            }
+            (0..len / 8).rev().for_each(|i| step(8 * i));
         }
     }
 }

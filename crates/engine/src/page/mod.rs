@@ -27,7 +27,7 @@ pub(crate) const HINTED_COUNT_MIN: usize = 2 * (HINTS + 1);
 
 /// Bytes before the first slot.
 #[inline(always)]
-pub(crate) fn slots_offset(leaf: bool) -> usize {
+pub(crate) const fn slots_offset(leaf: bool) -> usize {
     if leaf { HEADER_BYTES } else { HEADER_BYTES + HINT_BYTES }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use qpair_memory::RacyBytes;
 
-use super::slots::{Probe, Slots};
+use super::slots::{InnerSlots, LeafSlots, Probe, Slots};
 use super::{
     HEAD_BYTES, HEADER_BYTES, HINTED_COUNT_MIN, HINTS, INNER_SLOT_BYTES, LEAF_SLOT_BYTES,
     OVERFLOW_FLAG, PageKind, RECORD_HEAD_BYTES, field, head_of, slots_offset,
@@ -145,6 +145,12 @@ impl<'a> Node<'a> {
         (usize::from(self.bytes.load_u16(slot + 6)), record)
     }
 
+    /// Length of the key of a slot behind the prefix.
+    #[inline]
+    pub(crate) fn suffix_len(self, position: usize) -> usize {
+        self.suffix_len_and_record(position).0
+    }
+
     /// Where the key's bytes beyond the head are.
     #[inline(always)]
     fn tail_offset(self, record: usize) -> usize {
@@ -154,7 +160,18 @@ impl<'a> Node<'a> {
     /// First position whose key is at or above the key with this suffix; whether it is equal.
     #[inline]
     pub(crate) fn lower_bound_suffix(self, suffix: &[u8]) -> (usize, bool) {
-        let slots = Slots::new(self);
+        match self.is_leaf() {
+            true => self.search(LeafSlots::new(self.bytes), suffix),
+            false => self.search(InnerSlots::new(self.bytes), suffix),
+        }
+    }
+
+    #[inline(always)]
+    fn search<const START: usize, const SLOT_BYTES: usize>(
+        self,
+        slots: Slots<'a, START, SLOT_BYTES>,
+        suffix: &[u8],
+    ) -> (usize, bool) {
         let probe = Probe::new(suffix);
         let mut size = self.count().min(slots.count_max());
         if size == 0 {
@@ -163,7 +180,7 @@ impl<'a> Node<'a> {
         let count = size;
         // Branch-free binary search on the heads: the first slot whose head is at or above ours.
         let mut base = 0;
-        if !slots.leaf && count >= HINTED_COUNT_MIN {
+        if SLOT_BYTES == INNER_SLOT_BYTES && count >= HINTED_COUNT_MIN {
             // The hints say between which two of the hinted slots it is.
             let distance = count / (HINTS + 1);
             let below = self.hints_below(probe.head);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use qpair_memory::RacyBytes;
 
 use super::{
-    HEAD_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, Node, RECORD_HEAD_BYTES, head_of, slots_offset,
+    HEAD_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, RECORD_HEAD_BYTES, head_of, slots_offset,
 };
 
 /// Bytes of a suffix that a head and a second head have.
@@ -33,40 +33,36 @@ impl<'k> Probe<'k> {
     }
 }
 
-/// The slots of a page, with what each look at one would ask the page for.
+/// The slots of a leaf or of an inner page: what each look at one would ask the page for is known to the compiler.
 #[derive(Clone, Copy)]
-pub(super) struct Slots<'a> {
+pub(super) struct Slots<'a, const START: usize, const SLOT_BYTES: usize> {
     bytes: RacyBytes<'a>,
-    pub(super) leaf: bool,
-    start: usize,
-    slot_bytes: usize,
-    /// Bytes of a record in front of the key's tail.
-    tail_at: usize,
 }
 
-impl<'a> Slots<'a> {
+/// Slots of a leaf.
+pub(super) type LeafSlots<'a> = Slots<'a, { slots_offset(true) }, LEAF_SLOT_BYTES>;
+/// Slots of an inner page.
+pub(super) type InnerSlots<'a> = Slots<'a, { slots_offset(false) }, INNER_SLOT_BYTES>;
+
+impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTES> {
+    /// Bytes of a record in front of the key's tail.
+    const TAIL_AT: usize = if SLOT_BYTES == LEAF_SLOT_BYTES { RECORD_HEAD_BYTES } else { 0 };
+
     #[inline(always)]
-    pub(super) fn new(node: Node<'a>) -> Self {
-        let leaf = node.is_leaf();
-        Self {
-            bytes: node.bytes,
-            leaf,
-            start: slots_offset(leaf),
-            slot_bytes: if leaf { LEAF_SLOT_BYTES } else { INNER_SLOT_BYTES },
-            tail_at: if leaf { RECORD_HEAD_BYTES } else { 0 },
-        }
+    pub(super) fn new(bytes: RacyBytes<'a>) -> Self {
+        Self { bytes }
     }
 
     /// As many as the page could have.
     #[inline(always)]
     pub(super) fn count_max(self) -> usize {
-        (self.bytes.len() - self.start) / self.slot_bytes
+        (self.bytes.len() - START) / SLOT_BYTES
     }
 
     /// Where in the page a slot is.
     #[inline(always)]
     pub(super) fn at(self, position: usize) -> usize {
-        self.start + position * self.slot_bytes
+        START + position * SLOT_BYTES
     }
 
     #[inline(always)]
@@ -80,7 +76,7 @@ impl<'a> Slots<'a> {
         // Slots are aligned: one load has all three.
         let word = self.bytes.load_u64(self.at(position));
         let record = usize::from((word >> 32) as u16);
-        (word as u32, record + self.tail_at, usize::from((word >> 48) as u16))
+        (word as u32, record + Self::TAIL_AT, usize::from((word >> 48) as u16))
     }
 
     /// Whether a key that is not below the probe by its head is below it by the next eight bytes.

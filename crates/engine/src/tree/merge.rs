@@ -147,24 +147,26 @@ fn fences(left: Node<'_>, right: Node<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
 }
 
 fn fit_into_one(left: Node<'_>, right: Node<'_>, separator: &[u8]) -> bool {
+    let size = left.bytes.len();
     let (lower, upper) = fences(left, right);
     let prefix = upper.as_deref().map_or(0, |upper| shared_prefix_len(&lower, upper));
     let leaf = left.is_leaf();
-    let mut bytes =
-        slots_offset(left.is_leaf()) + lower.len() + upper.map_or(0, |upper| upper.len());
+    let mut bytes = slots_offset(leaf) + lower.len() + upper.map_or(0, |upper| upper.len());
     for node in [left, right] {
-        let mut key = Vec::new();
+        // Each page had a prefix of its own, at least as long.
+        let more = node.prefix_len().saturating_sub(prefix);
         for position in 0..node.count() {
-            key.clear();
-            node.key(position, &mut key);
             let value_len = if leaf { node.value(position).len } else { 0 };
-            bytes += Node::entry_bytes(leaf, key.len() - prefix, value_len);
+            bytes += Node::entry_bytes(leaf, node.suffix_len(position) + more, value_len);
+            if bytes > size {
+                return false;
+            }
         }
     }
     if !leaf {
-        bytes += Node::entry_bytes(false, separator.len() - prefix, 0);
+        bytes += Node::entry_bytes(false, separator.len().saturating_sub(prefix), 0);
     }
-    bytes <= left.bytes.len()
+    bytes <= size
 }
 
 /// Rewrites `left` with the entries of both.

@@ -6,7 +6,7 @@ use qpair_memory::{ExclusiveFrame, FrameIndex};
 
 use super::Tree;
 use super::descend::{Route, latch, to_level};
-use crate::page::{Node, NodeInit, NodeMut, separator_len};
+use crate::page::{Node, NodeInit, NodeMut, separator_len, shared_prefix_len};
 use crate::pool::state;
 use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation};
@@ -235,6 +235,17 @@ pub(crate) fn rehome(context: Context<'_>, page: &ExclusiveFrame<'_>) {
     }
 }
 
+/// Whether a key behind the last of a page looks like the next of keys that only grow: at the right edge of the tree, or if it
+/// shares more bytes with the key before it than with the fence behind it, as the numbers of one of many groups do.
+fn continues(node: Node<'_>, last: &[u8], key: &[u8]) -> bool {
+    if !node.has_upper_fence() {
+        return true;
+    }
+    let mut upper = Vec::new();
+    node.upper_fence(&mut upper);
+    shared_prefix_len(last, key) > shared_prefix_len(key, &upper)
+}
+
 /// Chooses where to split a page into which `key` did not fit.
 fn choose_cut(node: Node<'_>, key: &[u8]) -> Cut {
     let count = node.count();
@@ -244,7 +255,7 @@ fn choose_cut(node: Node<'_>, key: &[u8]) -> Cut {
         key
     };
     let (insert_at, _) = node.lower_bound(key);
-    let appending = insert_at == count && !node.has_upper_fence();
+    let appending = insert_at == count && count > 0 && continues(node, &at(count - 1), key);
     if node.level() > 0 {
         // Keys that only grow leave full pages behind.
         let position = if appending { count - 1 } else { count / 2 };
