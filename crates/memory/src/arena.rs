@@ -312,8 +312,9 @@ impl Buffer {
     /// If the part does not lie inside.
     #[must_use]
     pub fn part_mut(&mut self, offset: usize, len: usize) -> RacyBytesMut<'_> {
-        assert!(offset.is_multiple_of(8) && offset <= self.len() && len <= self.len() - offset);
-        // SAFETY: inside the mapping by the assertion, aligned to 8; `&mut self` is the block's only writer.
+        assert!((offset | len).is_multiple_of(8));
+        assert!(offset <= self.len() && len <= self.len() - offset);
+        // SAFETY: inside the mapping, and of whole words, by the assertions; `&mut self` is the block's only writer.
         unsafe { RacyBytesMut::new(self.as_ptr().add(offset), len) }
     }
 

@@ -32,11 +32,12 @@ macro_rules! load {
         #[must_use]
         pub fn $name(self, offset: usize) -> $int {
             const SIZE: usize = size_of::<$int>();
-            if self.len < SIZE || offset > self.len - SIZE || !offset.is_multiple_of(SIZE) {
+            if offset >= self.len || !offset.is_multiple_of(SIZE) {
                 return 0;
             }
-            // SAFETY: in bounds and aligned by the check above (`base` is 8-byte aligned by the
-            // constructors' contract); the memory is live for 'a; racing stores are atomic (point 3).
+            // SAFETY: aligned, and in bounds, by the check above: base and length are multiples of 8 by the constructors'
+            // contract, so what begins inside and is aligned ends inside. The memory is live for 'a; racing stores are atomic
+            // (point 3).
             let value = unsafe { (*self.base.add(offset).cast::<$atomic>()).load(Relaxed) };
             <$int>::from_le(value)
         }
@@ -49,8 +50,7 @@ macro_rules! store {
         #[inline(always)]
         pub fn $name(&mut self, offset: usize, value: $int) {
             const SIZE: usize = size_of::<$int>();
-            let inside =
-                self.len >= SIZE && offset <= self.len - SIZE && offset.is_multiple_of(SIZE);
+            let inside = offset < self.len && offset.is_multiple_of(SIZE);
             debug_assert!(inside, "store of {SIZE} bytes at {offset} of {}", self.len);
             if inside {
                 // SAFETY: as for the load; `&mut self` is the only writer (point 2).
@@ -62,11 +62,11 @@ macro_rules! store {
 
 impl<'a> RacyBytes<'a> {
     /// # Safety
-    /// `base` is aligned to 8 and points to `len` bytes that stay mapped for `'a` and that, during
+    /// `base` is aligned to 8 and points to `len` bytes, a multiple of 8, that stay mapped for `'a` and that, during
     /// `'a`, are written only by atomic stores or from outside the program.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *const u8, len: usize) -> Self {
-        debug_assert!((base as usize).is_multiple_of(8));
+        debug_assert!((base as usize | len).is_multiple_of(8));
         Self { base, len, lifetime: PhantomData }
     }
 
@@ -139,25 +139,23 @@ impl<'a> RacyBytes<'a> {
     #[inline]
     unsafe fn copy_out(self, offset: usize, target: *mut u8, len: usize) {
         let shift = offset % 8;
-        // Bytes that are copied by whole words; none where the last word is not whole.
-        let by_words = if self.len.is_multiple_of(8) { len } else { 0 };
-        // SAFETY: `at` is a multiple of 8 below the length, so the word is in bounds and aligned: the base is, by the
-        // constructors' contract, and the length is a multiple of 8. Racing stores are atomic (point 3).
+        // SAFETY: `at` is a multiple of 8 below the length, so the word is aligned and in bounds, as in `load_u64`.
+        // Racing stores are atomic (point 3).
         let word = |at: usize| unsafe {
             u64::from_le((*self.base.add(at).cast::<AtomicU64>()).load(Relaxed))
         };
         let mut at = 0;
         if shift == 0 {
-            while at + 8 <= by_words {
+            while at + 8 <= len {
                 let value = word(offset + at).to_le_bytes();
                 // SAFETY: eight bytes from `at` on are within the target's `len`.
                 unsafe { target.add(at).cast::<[u8; 8]>().write(value) };
                 at += 8;
             }
-        } else if by_words >= 8 {
+        } else if len >= 8 {
             // One load a word: the high half of one is the low half of the next.
             let mut low = word(offset - shift);
-            while at + 8 <= by_words {
+            while at + 8 <= len {
                 let high = word(offset - shift + at + 8);
                 let value = (low >> (8 * shift)) | (high << (64 - 8 * shift));
                 // SAFETY: as above.
@@ -242,7 +240,7 @@ impl<'a> RacyBytesMut<'a> {
     /// As [`RacyBytes::new`], and the caller is the only writer for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Self {
-        debug_assert!((base as usize).is_multiple_of(8));
+        debug_assert!((base as usize | len).is_multiple_of(8));
         Self { base, len, lifetime: PhantomData }
     }
 
@@ -288,7 +286,10 @@ impl<'a> RacyBytesMut<'a> {
         for chunk in &mut words {
             let mut word = [0; 8];
             word.copy_from_slice(chunk);
-            self.store_u64(at, u64::from_le_bytes(word));
+            let value = u64::from_le_bytes(word).to_le();
+            // SAFETY: `at` is a multiple of 8 behind `head`, and eight bytes of the source fit there; otherwise as for the
+            // store of one integer.
+            unsafe { (*self.base.add(at).cast::<AtomicU64>()).store(value, Relaxed) };
             at += 8;
         }
         for byte in words.remainder() {
