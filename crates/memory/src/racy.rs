@@ -319,10 +319,8 @@ impl<'a> RacyBytesMut<'a> {
         debug_assert!(
             source.is_multiple_of(8) && target.is_multiple_of(8) && len.is_multiple_of(8)
         );
-        let inside = source <= self.len && len <= self.len - source;
-        if !(inside && target <= self.len && len <= self.len - target)
-            || !(source | target | len).is_multiple_of(8)
-        {
+        let inside = |from: usize| from <= self.len && len <= self.len - from;
+        if !inside(source) || !inside(target) || !(source | target | len).is_multiple_of(8) {
             return;
         }
         let base = self.base;
