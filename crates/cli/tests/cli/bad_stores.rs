@@ -59,6 +59,26 @@ fn another_version() {
     directory.run("get s k").failed(3, &["version 99", "hint"]);
 }
 
+#[test]
+fn features_of_a_newer_version() {
+    let directory = store();
+    patch(&directory.path("s"), |bytes| {
+        for at in [0, 32 << 10] {
+            let slot = &mut bytes[at..at + 4096];
+            if !slot.starts_with(b"qpair") {
+                continue;
+            }
+            slot[16] |= 0b1_0101;
+            slot[12..16].fill(0);
+            let sum = crc32c(slot);
+            slot[12..16].copy_from_slice(&sum.to_le_bytes());
+        }
+    });
+    let said = ["feature bit 2, feature bit 4", "does not know", "log-device", "newer version"];
+    directory.run("get s k").failed(3, &said);
+    directory.run("check s").failed(3, &said);
+}
+
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, byte| {
@@ -74,6 +94,11 @@ fn open_elsewhere() {
     let held = Options::new(directory.path("s")).memory_bytes(16 << 20).open().unwrap();
     directory.run("get s k").failed(3, &["already open elsewhere", "hint"]);
     directory.run("put s k v").failed(3, &["already open elsewhere"]);
+    assert!(!directory.run("stat s").err.contains("qpair top"));
+    held.close().unwrap();
+    let published = Options::new(directory.path("s")).memory_bytes(16 << 20).publish_beside(true);
+    let held = published.open().unwrap();
+    directory.run("stat s --prometheus").failed(3, &["close it there", "qpair top s --prometheus"]);
     held.close().unwrap();
     let held =
         Options::new(directory.path("s")).memory_bytes(16 << 20).read_only(true).open().unwrap();

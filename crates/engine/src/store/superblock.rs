@@ -19,8 +19,8 @@ const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
 pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Feature: the write-ahead log is on a device of its own, which the label names.
 const LOG_DEVICE: u64 = 1;
-/// Features a reader must know to read.
-const INCOMPATIBLE_KNOWN: u64 = LOG_DEVICE;
+/// Features a reader must know to read, and what people call them.
+const FEATURES: [(u64, &str); 1] = [(LOG_DEVICE, "log-device")];
 /// Longest name of a log device that a label keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
 
@@ -78,6 +78,36 @@ pub(super) fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
     let mut copy = bytes.to_vec();
     copy[CHECKSUM].fill(0);
     crc_fast::crc32_iscsi(&copy).to_le_bytes() == bytes[CHECKSUM]
+}
+
+/// Refuses features that are not among the known ones. Labels have no names of them: what is unknown has a number only.
+///
+/// # Errors
+/// `Version`.
+pub(super) fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Result<()> {
+    let bits = (0..u64::BITS).filter(|bit| features >> bit & 1 == 1);
+    let name = |bit: &u32| known.iter().find(|(of, _)| *of == 1 << bit).map(|(_, name)| *name);
+    let unknown: Vec<String> = bits
+        .clone()
+        .filter(|bit| name(bit).is_none())
+        .map(|bit| format!("feature bit {bit}"))
+        .collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<&str> = bits.filter_map(|bit| name(&bit)).collect();
+    let besides = match &named[..] {
+        [] => String::new(),
+        named => format!("; besides it has {}", named.join(", ")),
+    };
+    Err(Error::with_hint(
+        ErrorKind::Version,
+        format!(
+            "{what} with {}, which this version of qpair does not know{besides}",
+            unknown.join(", ")
+        ),
+        "use a newer version of qpair",
+    ))
 }
 
 impl Superblock {
@@ -138,16 +168,7 @@ impl Superblock {
                 },
             ));
         }
-        let unknown = word(16) & !INCOMPATIBLE_KNOWN;
-        if unknown != 0 {
-            return Err(Error::with_hint(
-                ErrorKind::Version,
-                format!(
-                    "{name} uses features that this software does not know (bits {unknown:#x})"
-                ),
-                "use a newer version of qpair",
-            ));
-        }
+        check_features(word(16), &FEATURES, &format!("{name} is a store"))?;
         let state = match half(68) {
             1 => StoreState::Open,
             2 => StoreState::Clean,

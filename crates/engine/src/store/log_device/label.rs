@@ -6,15 +6,15 @@ use qpair_block::BlockDevice;
 
 use super::super::labels::transfer;
 use super::super::superblock::{
-    LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, is_sealed, sealed,
+    LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, check_features, is_sealed, sealed,
 };
 use crate::error::{Error, ErrorKind, Result};
 
 const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
-/// Features a reader must know to read; none exist yet.
-const INCOMPATIBLE_KNOWN: u64 = 0;
+/// Features a reader must know to read, and what people call them; none exist yet.
+const FEATURES: [(u64, &str); 0] = [];
 
 /// What the label of a log device says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +64,17 @@ impl LogLabel {
         if !is_sealed(bytes, &MAGIC) {
             return Ok(None);
         }
-        let (version, unknown) = (half(8), word(16) & !INCOMPATIBLE_KNOWN);
-        if version != VERSION || unknown != 0 {
+        let version = half(8);
+        if version != VERSION {
             return Err(Error::with_hint(
                 ErrorKind::Version,
                 format!(
-                    "{name} is a log device of format version {version} with features {unknown:#x}; this software knows \
-                     version {VERSION}"
+                    "{name} is a log device of format version {version}; this software knows version {VERSION}"
                 ),
                 "use a newer version of qpair",
             ));
         }
+        check_features(word(16), &FEATURES, &format!("{name} is a log device"))?;
         let mut label =
             Self { store_id: [0; 16], id: [0; 16], generation: word(64), created_s: word(72) };
         label.store_id.copy_from_slice(&bytes[32..48]);
