@@ -55,6 +55,15 @@ impl Failure {
         self
     }
 
+    /// A further way out.
+    pub(crate) fn or_hint(mut self, hint: impl std::fmt::Display) -> Self {
+        self.hint = Some(match self.hint {
+            Some(first) => format!("{first}; {hint}"),
+            None => hint.to_string(),
+        });
+        self
+    }
+
     /// What kind of error of a store it is, if it is one.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         self.kind

@@ -1,11 +1,13 @@
 //! Which store, and how to open it: arguments of every command.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use qpair::{
     Durability, ErrorKind, Mode, OpenReport, Options, RecoveryProgress, Store, Table, parse_bytes,
+    publish_path,
 };
 
 use crate::failure::{Exit, Failure, Result};
@@ -140,8 +142,21 @@ impl StoreArgs {
                 store.close()?;
                 tell(options.read_only(true))
             }
-            opened => told(opened?),
+            opened => told(opened.map_err(|error| self.or_look(error))?),
         }
+    }
+
+    /// A store that is open elsewhere and published there can be looked at all the same.
+    fn or_look(&self, error: qpair::Error) -> Failure {
+        let failure = Failure::from(error);
+        let published = || UnixStream::connect(publish_path(&self.store)).is_ok();
+        if failure.kind() != Some(ErrorKind::Busy) || !published() {
+            return failure;
+        }
+        let name = self.store.display();
+        failure.or_hint(format!(
+            "what it does meanwhile: qpair top {name}, what it counts: qpair top {name} --prometheus"
+        ))
     }
 
     /// Opens the store to check it; whether that is as its last checkpoint has it, since it was not closed.
@@ -151,7 +166,7 @@ impl StoreArgs {
             Err(error) if error.kind() == ErrorKind::Unclean => {
                 Ok((tell(options.at_checkpoint(true))?.0, true))
             }
-            opened => Ok((told(opened?)?.0, false)),
+            opened => Ok((told(opened.map_err(|error| self.or_look(error))?)?.0, false)),
         }
     }
 

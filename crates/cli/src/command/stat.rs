@@ -10,6 +10,8 @@ use crate::store_args::{Effort, StoreArgs};
 use crate::text::{count, escape, size_exact, utc};
 
 /// Say what a store is: its sizes, members and tables
+///
+/// What a store counts while another process has it open: qpair top.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use qpair::Options;
 use serde_json::Value;
 
 use crate::harness::{Directory, patch};
@@ -182,6 +183,27 @@ fn ranges_and_tables_are_removed() {
 }
 
 #[test]
+fn a_running_store_is_told_as_its_own_process_tells_it() {
+    let directory = Directory::new();
+    let options = Options::new(directory.path("s")).memory_bytes(4 << 20).workers(1);
+    let store = options.publish_beside(true).open().unwrap();
+    store.table("t").unwrap().put(b"k", b"v").unwrap();
+    let told = directory.run("top s --prometheus").done();
+    let own = store.metrics().unwrap().to_prometheus();
+    // What the device does may go on between the two looks.
+    let still = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with('#') || line.contains("_commit"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(still(&told), still(&own));
+    assert!(own.contains("\nqpair_commit_latency_seconds_count 1\n"), "{own}");
+    assert_eq!(told.lines().count(), own.lines().count());
+    store.close().unwrap();
+    directory.run("top s --prometheus").failed(3, &["not published"]);
+    directory.run("top s --prometheus --json").failed(2, &["cannot be used with"]);
+}
+
+#[test]
 fn a_running_store_is_shown() {
     let directory = Directory::new();
     directory.run("top s").failed(3, &["not published", "Options::publish"]);
@@ -195,7 +217,7 @@ fn a_running_store_is_shown() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let shown = directory.run("top s --once").done();
-    assert!(shown.contains("commits  ") && shown.contains(" open transactions"), "{shown}");
+    assert!(shown.contains("commits  ") && shown.contains(" open transaction"), "{shown}");
     let told = directory.run("top s.top --once --json").done();
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["pid"], child.id());

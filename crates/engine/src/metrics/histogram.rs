@@ -22,6 +22,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// One that was told by another process: the counts of all buckets in their order, the sum and the longest, microseconds.
+    /// `None` if these are not as many buckets.
+    #[must_use]
+    pub fn from_counts(counts: &[u64], sum_us: u64, max_us: u64) -> Option<Self> {
+        let buckets = counts.try_into().ok()?;
+        Some(Self { buckets, sum_us, max_us })
+    }
+
     /// Durations counted.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -106,6 +114,10 @@ mod tests {
         assert_eq!((histogram.quantile_us(0.5), histogram.quantile_us(0.98)), (64, 128));
         assert_eq!((histogram.quantile_us(0.99), histogram.quantile_us(1.0)), (8192, 1 << 40));
         assert_eq!(Histogram::default().quantile_us(0.5), 0);
-        assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), 102);
+        let counts: Vec<u64> = histogram.buckets().map(|(_, count)| count).collect();
+        assert_eq!(counts.iter().sum::<u64>(), 102);
+        let told = Histogram::from_counts(&counts, histogram.sum_us(), histogram.max_us());
+        assert_eq!(told, Some(histogram));
+        assert_eq!(Histogram::from_counts(&counts[1..], 0, 0), None);
     }
 }

@@ -13,6 +13,7 @@ pub(crate) use counters::Counters;
 pub use histogram::Histogram;
 pub use observer::Observer;
 pub(crate) use observer::device_statistics;
+pub use prometheus::to_prometheus;
 pub use samples::{Sample, SampleValue};
 
 /// What a store has counted since it was opened, and what it is just now.
@@ -90,6 +91,6 @@ impl Metrics {
     /// All of it in the format that Prometheus reads.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
-        prometheus::text(self)
+        to_prometheus(self.samples())
     }
 }

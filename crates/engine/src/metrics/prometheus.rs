@@ -2,15 +2,17 @@
 
 use std::fmt::Write;
 
-use super::{Metrics, SampleValue};
+use super::{Sample, SampleValue};
 
-pub(super) fn text(metrics: &Metrics) -> String {
+/// Metrics in the format that Prometheus reads: of [`Metrics::samples`](super::Metrics::samples), or told by another process.
+#[must_use]
+pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let mut line = |arguments: std::fmt::Arguments<'_>| {
         let _ = writeln!(text, "{arguments}");
     };
-    for sample in metrics.samples() {
+    for sample in samples {
         let base = sample.name.strip_suffix("_us");
         let suffix = match (sample.value, base) {
             (SampleValue::Counter(_), _) => "_total",

@@ -1,5 +1,6 @@
 //! `qpair top`.
 
+mod prometheus;
 mod view;
 
 use std::io::Read;
@@ -33,7 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 Examples:
   qpair top bench.qpair
   qpair top /run/app/store.top --interval 0.5
-  qpair top bench.qpair --once --json | jq .transactions")]
+  qpair top bench.qpair --once --json | jq .transactions
+  qpair top bench.qpair --once --prometheus > bench.prom")]
 pub(crate) struct Top {
     /// The store, or the socket that it is published at
     store: PathBuf,
@@ -49,6 +51,10 @@ pub(crate) struct Top {
     /// Print one JSON object a line for each look
     #[arg(long)]
     json: bool,
+
+    /// Look once, and print what the store counts, in the format that Prometheus reads
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 impl Top {
@@ -67,6 +73,11 @@ impl Top {
                 }
             };
             let mut out = Output::new();
+            if self.prometheus {
+                out.write(prometheus::text(&parse(&line, &socket)?).as_bytes())?;
+                out.finish()?;
+                return Ok(Exit::Done);
+            }
             if self.json {
                 out.write(line.as_bytes())?;
                 out.finish()?;
@@ -76,10 +87,7 @@ impl Top {
                 // What follows is not the first look any more.
                 before.get_or_insert_with(View::default);
             } else {
-                let view = View::read(&serde_json::from_str::<Value>(&line).map_err(|error| {
-                    let what = format!("{} told something else: {error}", socket.display());
-                    Failure::new(Exit::Failed, what)
-                })?);
+                let view = View::read(&parse(&line, &socket)?);
                 if before.is_some() && Output::is_terminal() {
                     // To the upper left corner, and clear what is below.
                     out.write(b"\x1b[H\x1b[J")?;
@@ -110,6 +118,12 @@ impl Top {
             "the process that has the store open publishes it: qpair load, demo and bench do, programs by Options::publish",
         )
     }
+}
+
+fn parse(line: &str, socket: &Path) -> Result<Value> {
+    serde_json::from_str(line).map_err(|error| {
+        Failure::new(Exit::Failed, format!("{} told something else: {error}", socket.display()))
+    })
 }
 
 /// The socket itself, or where the store is published.

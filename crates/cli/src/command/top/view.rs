@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::failure::Result;
 use crate::output::Output;
-use crate::text::{count, escape, size};
+use crate::text::{count, counted, escape, size};
 
 /// Open for so long, a transaction may have been forgotten, seconds.
 const FORGOTTEN_S: f64 = 10.0;
@@ -167,7 +167,7 @@ impl View {
 
     fn print_transactions(&self, out: &mut Output) -> Result<()> {
         let open = self.transactions.len();
-        out.line(format!("\n{} open transactions", count(open as u64)))?;
+        out.line(format!("\n{}", counted(open as u64, "open transaction")))?;
         if open == 0 {
             return Ok(());
         }

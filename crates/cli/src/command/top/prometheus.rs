@@ -1,0 +1,31 @@
+//! One look at a store, in the format that Prometheus reads.
+
+use std::collections::BTreeMap;
+
+use qpair::{Histogram, Metrics, Sample, SampleValue, to_prometheus};
+use serde_json::Value;
+
+/// The text that the store's own process has of `Metrics::to_prometheus`. Metrics that only one of the two versions knows are left
+/// out.
+pub(super) fn text(told: &Value) -> String {
+    let (known, told) = (Metrics::default(), &told["metrics"]);
+    let histograms: BTreeMap<&str, Histogram> = known
+        .samples()
+        .filter_map(|sample| Some((sample.name, histogram(&told[sample.name])?)))
+        .collect();
+    to_prometheus(known.samples().filter_map(|sample| {
+        let value = &told[sample.name];
+        let value = match sample.value {
+            SampleValue::Counter(_) => SampleValue::Counter(value.as_u64()?),
+            SampleValue::Gauge(_) => SampleValue::Gauge(value.as_f64()?),
+            SampleValue::Histogram(_) => SampleValue::Histogram(histograms.get(sample.name)?),
+        };
+        Some(Sample { value, ..sample })
+    }))
+}
+
+fn histogram(told: &Value) -> Option<Histogram> {
+    let buckets = told["buckets"].as_array()?;
+    let counts = buckets.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+    Histogram::from_counts(&counts, told["sum"].as_u64()?, told["max"].as_u64()?)
+}
