@@ -42,6 +42,9 @@ pub struct Report {
     pub workers: usize,
     /// Tasks of each worker.
     pub tasks: usize,
+    /// What commits waited for, where there were any: sync, group or async.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<String>,
     /// Records in the store.
     pub records: u64,
     /// Memory for pages, bytes.

@@ -10,9 +10,11 @@ use serde::Serialize;
 
 use crate::ceiling::{CeilingOptions, ceiling};
 use crate::dataset::{self, VALUE_BYTES};
+use crate::kv::Durability;
 use crate::measure::{Measured, measure};
 use crate::progress::Progress;
 use crate::report::{LatencyReport, Report, kernel_release};
+use crate::store_kv::check_tables;
 use crate::workload::Workload;
 
 /// The table the records are in.
@@ -51,6 +53,9 @@ pub struct RunOptions {
     /// The device of its own that the store's log is on, if it is to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<PathBuf>,
+    /// What the commit of an update or insert waits for. Each is a transaction of its own.
+    #[serde(serialize_with = "as_text")]
+    pub durability: Durability,
 }
 
 fn as_text<S: serde::Serializer>(
@@ -77,6 +82,7 @@ impl Default for RunOptions {
             batch: 32,
             linger_us: 1000,
             log_device: None,
+            durability: Durability::default(),
         }
     }
 }
@@ -90,6 +96,7 @@ impl RunOptions {
             .page_size(self.page_size)
             .buffered(self.buffered)
             .batch(self.batch, self.linger_us)
+            .durability(self.durability.into())
             .publish_beside(true);
         if let Some(log_device) = &self.log_device {
             options = options.log_device(log_device);
@@ -112,6 +119,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         return Err(Error::new(ErrorKind::Invalid, "tasks, records and seconds are at least 1"));
     }
     let store = options.open()?;
+    check_tables(&store, &options.store, &[TABLE])?;
     let fill_records_per_s = match workload {
         Workload::Insert => {
             if store.existing_table(TABLE)?.is_some() {
@@ -148,6 +156,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         io_mode: info.mode,
         workers,
         tasks: options.tasks,
+        durability: workload.writes().then(|| options.durability.to_string()),
         records: options.records,
         memory_bytes: options.memory_bytes,
         store_bytes: report.pages * report.page_size as u64,

@@ -16,6 +16,13 @@ pub enum Workload {
     Insert,
 }
 
+impl Workload {
+    /// Whether its operations commit something.
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Self::Update | Self::Insert)
+    }
+}
+
 /// Records of one scan.
 pub(crate) const SCAN_RECORDS: u64 = 100;
 

@@ -56,6 +56,16 @@ impl fmt::Display for Durability {
     }
 }
 
+impl From<Durability> for qpair::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Sync => Self::Sync,
+            Durability::Group => Self::Group,
+            Durability::Async => Self::Async,
+        }
+    }
+}
+
 impl FromStr for Durability {
     type Err = String;
 

@@ -10,10 +10,11 @@ mod session;
 mod tests;
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair::{Result, Store, Table};
+use qpair::{Error, ErrorKind, Result, Store, Table};
 
 use crate::kv::{Clients, Kv, KvResult, KvStatistics};
 pub use loader::StoreLoader;
@@ -29,6 +30,23 @@ pub struct StoreKv {
     commits: Arc<[Commits]>,
 }
 
+/// Refuses a store with tables that are not among a workload's own: whoever named it may have meant another one.
+pub(crate) fn check_tables(store: &Store, path: &Path, own: &[&str]) -> Result<()> {
+    let there = store.table_names()?;
+    let Some(other) = there.iter().find(|name| !own.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    Err(Error::with_hint(
+        ErrorKind::Invalid,
+        format!(
+            "{} has a table \"{other}\", which is none of this benchmark's ({})",
+            path.display(),
+            own.join(", ")
+        ),
+        "name a store that is not there, and it is made and loaded",
+    ))
+}
+
 /// Commits that a worker's clients made; a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -38,9 +56,12 @@ impl StoreKv {
     /// Opens a store, or makes it, with these tables.
     ///
     /// # Errors
-    /// As [`qpair::Options::open`] and [`Store::table`].
+    /// As [`qpair::Options::open`] and [`Store::table`]; `Invalid` if the store has other tables: it is not for a benchmark, or
+    /// for another one.
     pub fn open(options: &StoreKvOptions, tables: &[&str]) -> Result<Self> {
-        Self::new(options.open()?, tables, options.log)
+        let store = options.open()?;
+        check_tables(&store, &options.store, tables)?;
+        Self::new(store, tables, options.log)
     }
 
     /// An open store; `log`: whether it writes a log.

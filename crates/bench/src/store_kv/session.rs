@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use qpair::{Error, ErrorKind, Table, TaskStore, TaskTransaction, TransactionOptions};
 
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession, TableId};
+use crate::kv::{Begin, Direction, KeyRange, KvError, KvResult, KvSession, TableId};
 
 use super::{Commits, StoreLoader};
 
@@ -78,11 +78,7 @@ impl KvSession for StoreSession {
         // What is open is rolled back by its drop, before the next one begins.
         self.open = None;
         self.options.read_only = begin.read_only;
-        self.options.durability = match begin.durability {
-            Durability::Sync => qpair::Durability::Sync,
-            Durability::Group => qpair::Durability::Group,
-            Durability::Async => qpair::Durability::Async,
-        };
+        self.options.durability = begin.durability.into();
         self.open = Some(self.store.begin_with(&self.options));
         Ok(())
     }

@@ -4,19 +4,21 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use qpair::Mode;
+use qpair_bench::kv::Durability;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
 use crate::bar::Bar;
 use crate::command::bench_commit::Commit;
 use crate::command::bench_io::Io;
 use crate::command::bench_peak::Peak;
+use crate::command::bench_store::parse_durability;
 use crate::command::bench_tpcc::Tpcc;
 use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
-use crate::text::count;
+use crate::text::{count, counted};
 
 /// Measure a store: lookups, updates, scans, inserts, TPC-C, YCSB, commits; or a device
 #[derive(Args, Debug)]
@@ -46,7 +48,8 @@ enum What {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Records have keys of 8 bytes and values of 120. Each worker runs --tasks tasks, each of which does one operation
-after the other. Latency is from an operation's start to its end.
+after the other. Latency is from an operation's start to its end. Each update and insert is a
+transaction of its own, which is waited for as --durability says.
 
 Examples:
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB
@@ -88,6 +91,10 @@ struct RunArgs {
     /// Measure the device alone afterwards: seconds for each of 8 combinations of threads and depth; 0: do not
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = parse_seconds)]
     ceiling: f64,
+
+    /// What updates and inserts wait for: sync, group or async; lookups and scans commit nothing
+    #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
+    durability: Durability,
 
     /// Page size of a store that is made
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
@@ -173,6 +180,7 @@ impl Bench {
             batch: args.batch,
             linger_us: args.linger_us,
             log_device: args.log.device().map(Path::to_owned),
+            durability: args.durability,
         };
         let outcome = run(workload, &options, &Bar::new(interrupt.clone()));
         if interrupt.is_requested() {
@@ -198,7 +206,13 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         (
             "workload",
-            format!("{}, {} workers of {} tasks", report.workload, report.workers, report.tasks),
+            format!(
+                "{}, {} of {}{}",
+                report.workload,
+                counted(report.workers as u64, "worker"),
+                counted(report.tasks as u64, "task"),
+                report.durability.as_ref().map_or(String::new(), |of| format!("; commits: {of}"))
+            ),
         ),
         ("interface", format!("{} ({})", report.io, report.io_mode)),
         (

@@ -11,7 +11,7 @@ use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::text::count;
+use crate::text::{count, counted};
 
 use super::bench::{parse_count, parse_seconds, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability};
@@ -114,13 +114,11 @@ fn text(report: &CommitReport, ran_on: &StoreKvReport) -> Vec<String> {
     lines.add_store(&format!("{} records", count(report.records)), report.store_bytes, ran_on);
     lines.add_loaded(report.load_records_per_s);
     let (commits, rows) = (count(report.commits_per_s as u64), count(report.rows_per_s as u64));
-    let (clients, per_tx) = (count(report.clients as u64), report.rows_per_tx);
+    let (clients, per_tx) =
+        (counted(report.clients as u64, "client"), counted(report.rows_per_tx.into(), "row"));
     lines.add(
         "commits",
-        format!(
-            "{commits} /s of {clients} clients over {:.1} s; {per_tx} rows each",
-            report.seconds
-        ),
+        format!("{commits} /s of {clients} over {:.1} s; {per_tx} each", report.seconds),
     );
     lines.add("rows", format!("{rows} {}s/s", report.work));
     lines.add_device("commit", report.device_reads_per_commit, report.device_writes_per_commit);

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Result;
 use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
-use crate::text::{count, size};
+use crate::text::{count, counted, size};
 
 use super::bench::{parse_count, parse_run_seconds, parse_seconds};
 
@@ -111,7 +111,11 @@ impl Lines {
             ("interface", format!("{} ({})", ran_on.io, ran_on.io_mode)),
             (
                 "workers",
-                format!("{} of {} tasks; commits: {durability}{log}", ran_on.workers, ran_on.tasks),
+                format!(
+                    "{} of {}; commits: {durability}{log}",
+                    ran_on.workers,
+                    counted(ran_on.tasks as u64, "task")
+                ),
             ),
         ])
     }

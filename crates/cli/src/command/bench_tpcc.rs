@@ -9,7 +9,7 @@ use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::text::count;
+use crate::text::{count, counted};
 
 use super::bench::{parse_count, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
@@ -107,11 +107,7 @@ impl Tpcc {
 
 fn text(report: &TpccReport, ran_on: &StoreKvReport) -> Vec<String> {
     let mut lines = Lines::of(ran_on, &report.durability);
-    lines.add_store(
-        &format!("{} warehouses", count(report.warehouses.into())),
-        report.store_bytes,
-        ran_on,
-    );
+    lines.add_store(&counted(report.warehouses.into(), "warehouse"), report.store_bytes, ran_on);
     lines.add_loaded(report.load_records_per_s);
     let mut text = if report.seconds > 0.0 {
         let (tx, tpmc) = (count(report.tx_per_s as u64), count(report.tpmc as u64));

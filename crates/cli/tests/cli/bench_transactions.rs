@@ -126,6 +126,34 @@ fn ycsb_runs_its_workloads() {
 }
 
 #[test]
+fn stores_of_others_are_left_alone() {
+    let directory = Directory::new();
+    directory.run("put s k v").done();
+    let before = directory.run("stat s").done();
+    for words in ["ycsb --workload A", "tpcc", "commit", "lookup", "insert"] {
+        directory
+            .run(&format!("bench {words} --store s --memory 16MiB"))
+            .failed(2, &["table \"default\"", "hint: name a store that is not there"]);
+    }
+    assert_eq!(directory.run("stat s").done(), before);
+    assert_eq!(directory.run("get s k").done(), "v");
+}
+
+#[test]
+fn updates_say_what_they_wait_for() {
+    let directory = Directory::new();
+    let run = |words: &str| {
+        let words = format!("bench {words} --store u --records 2000 --seconds 0.1 --warm-up 0");
+        directory.run(&words).done()
+    };
+    assert!(run("update --json").contains("\"durability\": \"sync\""));
+    assert!(run("update --durability async --json").contains("\"durability\": \"async\""));
+    let text = run("update --durability group --workers 1 --tasks 1");
+    assert!(text.contains("update, 1 worker of 1 task; commits: group"), "{text}");
+    assert!(!run("lookup --json").contains("durability"));
+}
+
+#[test]
 fn commits_stand_beside_the_device_alone() {
     let directory = Directory::new();
     let run = |words: &str| directory.run(&format!("bench commit {SMALL} {words}"));
