@@ -247,7 +247,10 @@ impl<'a> Attempt<'a> {
             Ok(Arc::new(device))
         };
         let open = |spec: &DeviceSpec| {
-            spec.open(&Drivers(&opener)).map_err(|error| Error::block(error, "opening the store"))
+            // A store that is made may be the target of a backup, or of a repair.
+            let doing =
+                if self.store.format { "making the new store" } else { "opening the store" };
+            spec.open(&Drivers(&opener)).map_err(|error| Error::block(error, doing))
         };
         let members = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let log_place = match &self.members.log {
