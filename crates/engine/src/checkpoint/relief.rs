@@ -3,7 +3,8 @@
 //! - Who waits here has changed nothing, has no stamp, and is not inside the gate. So a checkpoint never waits for it.
 //! - It ends. A change tries again only if a checkpoint was completed since it tried, or a commit is about to append what room was
 //!   made for. Checkpoints are begun here only if something was appended to a log since the last one's instant, if pages
-//!   are held back for the last image, or, once for each change, to take back what logs have and do not need.
+//!   are held back for the last image and the last one made for this change did not have them already, or, once for each
+//!   change, to take back what logs have and do not need.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,8 @@ pub(crate) struct Relief {
     completed: u64,
     /// One was made for no other reason than that this change found the log device full.
     forced: bool,
+    /// Pages that were not in use once the last one was made for this change.
+    unused: Option<u64>,
 }
 
 impl Relief {
@@ -47,9 +50,14 @@ impl Relief {
         }
         let is_log_full = shared.log_device.as_ref().is_some_and(LogDevice::is_full);
         // What is held back for images, or for a backup, is no log.
-        let frees_pages = !is_log_full && shared.space.retained() > 0;
+        let frees_pages = !is_log_full
+            && shared.space.retained() > 0
+            // What moved since the last one was free at the try after it.
+            && self.unused.is_none_or(|unused| shared.space.unused() > unused);
         if frees_pages || shared.log_bytes.load(Ordering::Relaxed) > 0 {
-            return checkpoint(&shared, false).await.map(|()| true);
+            checkpoint(&shared, false).await?;
+            self.unused = Some(shared.space.unused());
+            return Ok(true);
         }
         if is_log_full && shared.log_expected.load(Ordering::Acquire) > 0 {
             // What that commit holds is behind a mark once it is appended.

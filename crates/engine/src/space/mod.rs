@@ -301,6 +301,11 @@ impl Space {
         inner.taken - inner.used
     }
 
+    /// Pages that are not in use now, whether they may be handed out or not.
+    pub(crate) fn unused(&self) -> u64 {
+        self.capacity().saturating_sub(self.lock().used)
+    }
+
     /// Whether so much is kept for the last checkpoint that another one should be made.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let inner = self.lock();
