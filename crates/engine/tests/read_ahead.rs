@@ -93,3 +93,55 @@ fn a_failing_read_is_said_and_nothing_stays_behind() {
     drop(table);
     store.close().unwrap();
 }
+
+#[test]
+fn an_error_of_one_read_ahead_is_not_told_later() {
+    let (device, _, control) = faulty();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for key in 0..2000u32 {
+        table.put(&key.to_be_bytes(), &[7; 40]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+
+    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    let of_task = store.task();
+    let outcome = store
+        .spawn(move || async move {
+            let keys: Vec<[u8; 4]> = (0..20u32).map(|i| (i * 97 + 5).to_be_bytes()).collect();
+            // The pages above the leaves.
+            for key in &keys {
+                let near = (u32::from_be_bytes(*key) + 40).to_be_bytes();
+                of_task.read_ahead([(&table, near.as_slice())]).await.unwrap();
+            }
+            control.fail_reads(true);
+            let keys = || keys.iter().map(|key| (&table, key.as_slice()));
+            let first = of_task.read_ahead(keys()).await.map_err(|error| error.kind());
+            control.heal();
+            (first, of_task.read_ahead(keys()).await.map_err(|error| error.kind()))
+        })
+        .join()
+        .unwrap();
+    assert_eq!(outcome.0, Err(ErrorKind::Io));
+    assert_eq!(outcome.1, Ok(()));
+}
+
+#[test]
+fn read_ahead_on_a_worker_of_another_store() {
+    let (small, _, _) = faulty();
+    let (large, _, _) = faulty();
+    let small = Store::open(vec![small], &options(PAGE, 64)).unwrap();
+    let large = Store::open(vec![large], &options(PAGE, 2000)).unwrap();
+    // Its root is in a frame that the other store does not have.
+    let tables: Vec<_> = (0..200).map(|i| large.table(&format!("t{i}")).unwrap()).collect();
+    let table = tables.last().unwrap().clone();
+    let of_task = large.task();
+    let outcome = small
+        .spawn(move || async move {
+            of_task.read_ahead([(&table, &b"k"[..])]).await.map_err(|error| error.kind())
+        })
+        .join();
+    assert_eq!(outcome.map_err(|error| error.kind()), Ok(Err(ErrorKind::Invalid)));
+}

@@ -202,27 +202,51 @@ pub(crate) async fn run_as<O: Operation>(
     .await
 }
 
-/// Runs operations side by side as part of a task of a worker: while one waits for the device, the others go on. The first
-/// error ends it.
+/// Operations of one task that wait side by side, at most: each wake looks at all of them.
+const RUN_AT_ONCE: usize = 64;
+
+/// Runs operations side by side as part of a task of a worker: while one waits for the device, the others go on. After an error
+/// no more are begun; it is told once those under way have ended, since what their loads came to is kept for the task.
 pub(crate) async fn run_all<O: Operation<Output = ()>>(
     shared: &Shared,
     operations: impl IntoIterator<Item = O>,
 ) -> Result<()> {
-    let mut open: Vec<O> = operations.into_iter().collect();
+    let mut coming = operations.into_iter();
+    let mut open: Vec<O> = Vec::new();
+    let mut outcome = Ok(());
     poll_fn(|context| {
         current(|worker| {
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
             let mut at = 0;
-            while at < open.len() {
+            loop {
+                if at == open.len() {
+                    let more = open.len() < RUN_AT_ONCE && outcome.is_ok();
+                    let Some(next) = more.then(|| coming.next()).flatten() else { break };
+                    open.push(next);
+                }
                 match turn(worker, &mut open[at], context.waker(), true) {
-                    Poll::Ready(Ok(())) => drop(open.swap_remove(at)),
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(ended) => {
+                        // Nothing is under way, and the others would wait as long in turn.
+                        let hopeless =
+                            matches!(&ended, Err(error) if error.kind() == ErrorKind::NoMemory);
+                        drop(open.swap_remove(at));
+                        if outcome.is_ok() {
+                            outcome = ended;
+                        }
+                        if hopeless {
+                            open.clear();
+                            break;
+                        }
+                    }
                     Poll::Pending => at += 1,
                 }
             }
-            if open.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+            match open.is_empty() {
+                true => Poll::Ready(std::mem::replace(&mut outcome, Ok(()))),
+                false => Poll::Pending,
+            }
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
     })

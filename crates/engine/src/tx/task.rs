@@ -11,7 +11,7 @@ use super::snapshot::{SnapshotCore, TaskSnapshot};
 use super::write_set::Savepoint;
 use crate::error::Result;
 use crate::store::{StoreInner, Table, bounds};
-use crate::task::{current, run_all};
+use crate::task::{check_here, current, run_all};
 use crate::tree::{Reach, SIDE_BY_SIDE, prefetch};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
@@ -54,6 +54,7 @@ impl TaskStore {
         &self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
+        check_here(&self.inner.shared)?;
         let mut trees = Vec::with_capacity(SIDE_BY_SIDE);
         for (table, key) in keys {
             check_of(table, &self.inner)?;

@@ -38,7 +38,11 @@ impl Worker {
                 None => no_memory(),
             });
         }
-        self.frame_waiters.borrow_mut().push_back(self.running.get());
+        let (task, mut waiters) = (self.running.get(), self.frame_waiters.borrow_mut());
+        // A task may have several operations that wait. Each entry that is nobody's any more has a page evicted.
+        if !waiters.contains(&task) {
+            waiters.push_back(task);
+        }
         Poll::Pending
     }
 
