@@ -137,6 +137,10 @@ impl Operation for Split<'_> {
             if node.free_bytes() >= self.needed_bytes || (self.level > 0 && node.count() == 0) {
                 return Ok(SplitOutcome::Done);
             }
+            if !node.covers(self.key) {
+                // Both pages are latched as they were read: only a damaged tree leads here, and splits would go on for ever.
+                return Err(Need::Sound);
+            }
             let cut = choose_cut(node, self.key);
             let above = Node::new(parent.bytes());
             let suffix_len = cut.separator.len().saturating_sub(above.prefix_len());

@@ -118,8 +118,10 @@ impl Oracle {
             let before = happened.len();
             let stamp = happened.keys().filter_map(|number| self.records[*number].stamp()).max();
             for (number, record) in self.records.iter().enumerate() {
+                // One that only read changes no state, and may have read a sorted load that is younger than its snapshot.
                 if let (Some(own), Some(stamp)) = (record.stamp(), stamp)
                     && own <= stamp
+                    && !record.writes.is_empty()
                 {
                     happened.entry(number).or_insert(Reason::Before(stamp));
                 }
