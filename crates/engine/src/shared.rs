@@ -142,6 +142,7 @@ impl Shared {
         log: LogOptions,
     ) -> Self {
         Self {
+            gate: space.gate(),
             stamping: remotes.iter().map(|_| Arc::default()).collect(),
             durable: Durable::new(remotes.len()),
             log,
@@ -165,7 +166,6 @@ impl Shared {
             store_id: [0; 16],
             remotes,
             canary: None,
-            gate: Arc::default(),
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
             flushing: Arc::default(),
@@ -407,6 +407,16 @@ impl Shared {
     /// Keeps the cause of a failed write or flush: from now on the store is read-only.
     pub(crate) fn fail(&self, error: Error) {
         let _ = self.failure.set(error);
+    }
+
+    /// Whether a commit that has its stamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
+    /// places; there are more for them from here on, should that not have been enough.
+    pub(crate) fn waits_on(&self, error: &Error) -> bool {
+        let waits = error.kind() == ErrorKind::NoMemory && self.failure().is_none();
+        if waits {
+            self.space.note_starved();
+        }
+        waits
     }
 
     /// The cause that made the store read-only, if one did.

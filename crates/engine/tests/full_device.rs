@@ -38,3 +38,111 @@ fn a_transaction_without_room_for_its_record_is_refused() {
     drop(table);
     store.close().unwrap();
 }
+
+/// Its record has room in the log, and its leaves have none: fewer pages are free than it would move. To be told after the stamp would be
+/// too late, since then it can be neither completed nor undone.
+#[test]
+fn a_transaction_without_room_for_its_leaves_is_refused_before_its_stamp() {
+    let fixed = RamOptions { size_bytes: 4 << 20, growable: false, ..RamOptions::default() };
+    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+    let small = StoreOptions {
+        checkpoint_bytes: 100 << 10,
+        log_segment_bytes: 256 << 10,
+        ..options(PAGE, 98)
+    };
+    let store = Store::open(vec![device], &small).unwrap();
+    let table = store.table("t").unwrap();
+    let mut rows = 0u32;
+    loop {
+        let put = store.transact(|tx| {
+            (rows..rows + 100).try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[7; 40]))
+        });
+        if put.is_err() {
+            break;
+        }
+        rows += 100;
+        if rows.is_multiple_of(1000) {
+            store.checkpoint().unwrap();
+        }
+    }
+    assert!(rows > 30_000, "{rows}");
+    let delete = |keys: &mut dyn Iterator<Item = u32>| {
+        let keys: Vec<u32> = keys.collect();
+        let deleted = store.transact(|tx| {
+            keys.iter().try_for_each(|key| tx.delete(&table, &key.to_be_bytes()).map(drop))
+        });
+        deleted.map(drop)
+    };
+    let refused = delete(&mut (0..rows).step_by(17)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace);
+    assert!(refused.to_string().contains("new places"), "{refused}");
+    assert!(!store.is_read_only());
+    assert!(table.get(&17u32.to_be_bytes()).unwrap().is_some());
+    // Some at a time they go.
+    for first in (0..rows).step_by(100) {
+        delete(&mut (first..rows.min(first + 100))).unwrap();
+    }
+    assert!(!store.is_read_only());
+    assert_eq!(table.get(&17u32.to_be_bytes()).unwrap(), None);
+    drop(table);
+    store.close().unwrap();
+}
+
+/// However much room there is: what is refused has changed nothing, what is not refused comes to its end, also beside others.
+#[test]
+fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
+    let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };
+    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+    let small = StoreOptions { checkpoint_bytes: 100 << 10, ..options(PAGE, 98) };
+    let store = Store::open(vec![device], &small).unwrap();
+    let table = store.table("t").unwrap();
+    let mut rows = 0u32;
+    let fill = |first: u32| {
+        store
+            .transact(|tx| {
+                let keys = first..first + 100;
+                keys.into_iter().try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[7; 40]))
+            })
+            .is_ok()
+    };
+    while fill(rows) {
+        rows += 100;
+    }
+    store.checkpoint().unwrap();
+    let outcomes = std::thread::scope(|scope| {
+        let tasks: Vec<_> = (0..4u32)
+            .map(|task| {
+                let (store, table) = (&store, &table);
+                scope.spawn(move || {
+                    let (mut made, mut refused) = (0, 0);
+                    for turn in 0..40u32 {
+                        let count = [3, 10, 40, 150, 600][(turn % 5) as usize];
+                        let step = (rows / count) as usize;
+                        // Each task has keys of its own, and all are in the same leaves.
+                        let keys = ((turn % 7) * 4 + task..rows).step_by(step / 4 * 4);
+                        let changed = store.transact(|tx| {
+                            keys.clone().try_for_each(|key| match turn % 2 {
+                                0 => tx.put(table, &key.to_be_bytes(), &[turn as u8; 40]),
+                                _ => tx.delete(table, &key.to_be_bytes()).map(drop),
+                            })
+                        });
+                        match changed {
+                            Ok(_) => made += 1,
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                                refused += 1;
+                            }
+                        }
+                    }
+                    (made, refused)
+                })
+            })
+            .collect();
+        tasks.into_iter().map(|task| task.join().unwrap()).collect::<Vec<(u32, u32)>>()
+    });
+    println!("{rows} {outcomes:?}");
+    assert!(!store.is_read_only());
+    assert!(outcomes.iter().all(|(made, _)| *made > 0), "{outcomes:?}");
+    drop(table);
+    store.close().unwrap();
+}

@@ -7,9 +7,14 @@ use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
 
+/// Bits of the word that counts who is inside; those above them count promised pages.
+const INSIDE_BITS: u32 = 24;
+const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
+
 /// Counts who changes the trees, and lets nobody in while it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
+    /// Those inside, and the pages that are promised to them: what the one leaves, the other is given back with.
     inside: AtomicU64,
     closed: AtomicBool,
     /// Closed for good: the store is being closed.
@@ -22,11 +27,29 @@ pub(crate) struct Gate {
 
 /// Leave to change the trees; until it is dropped no checkpoint begins.
 #[derive(Debug)]
-pub(crate) struct GateGuard(Arc<Gate>);
+pub(crate) struct GateGuard {
+    gate: Arc<Gate>,
+    promised: u64,
+}
+
+impl GateGuard {
+    /// Promises its holder so many pages until it is dropped; what is promised to all.
+    pub(crate) fn promise(&mut self, pages: u64) -> u64 {
+        self.promised += pages;
+        let added = pages << INSIDE_BITS;
+        (self.gate.inside.fetch_add(added, Ordering::Relaxed) + added) >> INSIDE_BITS
+    }
+
+    /// Takes back what was promised.
+    pub(crate) fn take_back(&mut self) {
+        let promised = std::mem::take(&mut self.promised);
+        self.gate.inside.fetch_sub(promised << INSIDE_BITS, Ordering::Relaxed);
+    }
+}
 
 impl Drop for GateGuard {
     fn drop(&mut self) {
-        self.0.leave();
+        self.gate.leave(self.promised);
     }
 }
 
@@ -55,7 +78,7 @@ impl Gate {
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Result<GateGuard>> {
         // Counted first: who closes either sees the count, or is seen.
         self.inside.fetch_add(1, Ordering::SeqCst);
-        let guard = GateGuard(self.clone());
+        let guard = GateGuard { gate: self.clone(), promised: 0 };
         if !self.closed.load(Ordering::SeqCst) {
             return Some(Ok(guard));
         }
@@ -63,8 +86,19 @@ impl Gate {
         self.shut.load(Ordering::SeqCst).then(|| Err(Error::closed()))
     }
 
-    fn leave(&self) {
-        if self.inside.fetch_sub(1, Ordering::SeqCst) == 1
+    /// Pages that are promised to those inside.
+    #[inline]
+    pub(crate) fn promised(&self) -> u64 {
+        self.inside.load(Ordering::Relaxed) >> INSIDE_BITS
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inside.load(Ordering::SeqCst) & INSIDE == 0
+    }
+
+    fn leave(&self, promised: u64) {
+        let before = self.inside.fetch_sub(promised << INSIDE_BITS | 1, Ordering::SeqCst);
+        if before & INSIDE == 1
             && self.closed.load(Ordering::SeqCst)
             && let Some(closer) = self.closer().take()
         {
@@ -89,13 +123,13 @@ impl Gate {
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         poll_fn(|context| {
-            if self.inside.load(Ordering::SeqCst) == 0 {
+            if self.is_empty() {
                 return Poll::Ready(());
             }
             *self.closer() = Some(context.waker().clone());
-            match self.inside.load(Ordering::SeqCst) {
-                0 => Poll::Ready(()),
-                _ => Poll::Pending,
+            match self.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
             }
         })
         .await;

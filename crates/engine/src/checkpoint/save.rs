@@ -106,7 +106,7 @@ impl Pool {
         let of_image = epoch.saving && self.frames.epoch(frame) != epoch.number;
         let place = match of_image {
             true => self.image_place(space, frame, epoch)?,
-            false => space.allocate(1, Purpose::Eviction)?,
+            false => space.allocate_to_move(self.frames.page_id(frame))?,
         };
         self.take_place(space, checkpoints, frame, place);
         NodeMut::new(page.bytes_mut()).set_page_id(place);

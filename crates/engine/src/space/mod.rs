@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
 
+use crate::checkpoint::{Gate, GateGuard};
 use crate::error::{Error, ErrorKind, Result};
 pub(crate) use bitmap::Bitmap;
 
@@ -35,6 +36,8 @@ pub(crate) enum Purpose {
     Log,
     /// A new place for a page that leaves memory.
     Eviction,
+    /// The same, where no image has the place that the page is at: that one comes free.
+    EvictionAgain,
     /// A new place for a page that a checkpoint writes, or what belongs to the checkpoint itself.
     Checkpoint,
 }
@@ -52,6 +55,10 @@ pub(crate) struct Space {
     urgent: AtomicBool,
     /// A page could not leave memory for want of space.
     squeezed: AtomicBool,
+    /// A commit that has its stamp found no frame, and more of what is kept is there for it.
+    starved: AtomicBool,
+    /// Who is inside has pages promised.
+    gate: Arc<Gate>,
     /// Frames whose pages the checkpoint under way may still have to find a place for.
     unsaved: AtomicU64,
     inner: Mutex<Inner>,
@@ -95,6 +102,13 @@ impl Inner {
             word |= held.word(index);
         }
         word
+    }
+
+    /// Whether an image has a page.
+    fn is_kept(&self, page_id: u64) -> bool {
+        self.durable.get(page_id)
+            || self.image.as_ref().is_some_and(|image| image.get(page_id))
+            || self.held.iter().any(|(_, held)| held.get(page_id))
     }
 
     fn is_taken(&self, page_id: u64) -> bool {
@@ -215,6 +229,8 @@ impl Space {
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
             squeezed: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            gate: Arc::default(),
             unsaved: AtomicU64::new(0),
             inner: Mutex::new(inner),
         }
@@ -247,6 +263,71 @@ impl Space {
     /// Whether a page could not leave memory since the last checkpoint, for want of space.
     pub(crate) fn is_squeezed(&self) -> bool {
         self.squeezed.load(Ordering::Relaxed)
+    }
+
+    /// The gate of those whose pages find places here.
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        self.gate.clone()
+    }
+
+    /// Pages that may be promised without a look at what is free: see docs/design/checkpoints.md, *A place for every page*.
+    fn promised_freely(&self) -> u64 {
+        self.frames / 4
+    }
+
+    /// What is promised beyond that.
+    fn promised_more(&self) -> u64 {
+        self.gate.promised().saturating_sub(self.promised_freely())
+    }
+
+    /// Promises who is inside the gate, and has no stamp yet, places for so many pages that its commit may change: with them it comes to
+    /// its end, whichever pages have to leave memory meanwhile.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing is promised then.
+    pub(crate) fn promise(&self, inside: &mut GateGuard, pages: u64) -> Result<()> {
+        let freely = self.promised_freely();
+        if self.gate.promised() + pages <= freely {
+            if inside.promise(pages) <= freely {
+                return Ok(());
+            }
+            inside.take_back();
+        }
+        // Whoever asks for that much asks under the lock: of several that have no room beside each other one has it. Added before it
+        // is looked at, so that nobody beside it is promised pages without a look.
+        let mut inner = self.lock();
+        let more = inside.promise(pages).saturating_sub(freely);
+        let needed = self.kept_for_eviction(&inner) + more;
+        if inner.free(self.capacity()) < needed {
+            // What the system says of a file is of no use to who can change less at once.
+            let _ = self.grow(&mut inner, needed, Purpose::New);
+        }
+        let free = inner.free(self.capacity());
+        if free < needed {
+            inside.take_back();
+            return Err(Error::with_hint(
+                ErrorKind::NoSpace,
+                format!(
+                    "the transaction may need {pages} new places for pages that it changes: {needed} pages would have to be free on \
+                     {}, and {free} are",
+                    self.device.info().name
+                ),
+                "change less in one transaction, or make room on the device",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether so many pages could be promised if nobody else had any, and nothing was kept for images.
+    pub(crate) fn could_promise(&self, pages: u64) -> bool {
+        let inner = self.lock();
+        let more = pages.saturating_sub(self.promised_freely());
+        more == 0 || inner.used + self.kept_for_eviction(&inner) + more <= self.capacity()
+    }
+
+    /// A commit that has its stamp found no frame: more of what is kept for the next checkpoint is there for it.
+    pub(crate) fn note_starved(&self) {
+        self.starved.store(true, Ordering::Relaxed);
     }
 
     /// Nothing is kept any more for pages that the checkpoint under way has not looked at.
@@ -282,6 +363,12 @@ impl Space {
     /// So many pages may have to be written out at most: a checkpoint must find a place for each.
     fn written_out(&self, inner: &Inner) -> u64 {
         inner.used.min(self.frames) + 32
+    }
+
+    /// What pages that leave memory leave free, before those that are promised.
+    fn kept_for_eviction(&self, inner: &Inner) -> u64 {
+        let written_out = self.written_out(inner);
+        written_out + written_out / 2
     }
 
     /// Pages that the device has room for.
@@ -333,6 +420,19 @@ impl Space {
         self.allocate_locked(&mut inner, count, purpose)
     }
 
+    /// A new place for a page that leaves memory, and is at `from` until [`Space::moved`].
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn allocate_to_move(&self, from: u64) -> Result<u64> {
+        let mut inner = self.lock();
+        let purpose = match inner.is_kept(from) {
+            true => Purpose::Eviction,
+            false => Purpose::EvictionAgain,
+        };
+        self.allocate_locked(&mut inner, 1, purpose)
+    }
+
     /// Allocates pages in a row, one at least and `most` at most: as many as follow the next free one. For who needs many, and
     /// not all of them together.
     ///
@@ -356,14 +456,19 @@ impl Space {
         let written_out = self.written_out(inner);
         let keep = match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
-            Purpose::New | Purpose::Log => written_out + written_out * 3 / 4,
+            Purpose::New | Purpose::Log => written_out + written_out * 3 / 4 + self.promised_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
-                (written_out / 4).max(self.unsaved.load(Ordering::Relaxed))
+                (written_out / 4).max(self.unsaved.load(Ordering::Relaxed)) + self.promised_more()
             }
             // A checkpoint comes: those who are inside the gate need frames until its instant.
-            Purpose::Eviction if self.is_squeezed() => written_out,
-            Purpose::Eviction => written_out + written_out / 2,
+            Purpose::Eviction if self.is_squeezed() => match self.starved.load(Ordering::Relaxed) {
+                true => written_out / 4,
+                false => written_out,
+            },
+            Purpose::Eviction => self.kept_for_eviction(inner) + self.promised_more(),
+            // What it takes it gives back at once; a sweep finds its own places meanwhile.
+            Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,
         };
         let mut refusal = None;
@@ -382,7 +487,7 @@ impl Space {
                 return Ok(start);
             }
         }
-        if purpose == Purpose::Eviction {
+        if matches!(purpose, Purpose::Eviction | Purpose::EvictionAgain) {
             self.squeezed.store(true, Ordering::Relaxed);
         }
         Err(refusal.unwrap_or_else(|| {
@@ -401,7 +506,7 @@ impl Space {
         if needed_bytes > size_bytes {
             // Pages that cannot leave memory try again all the time, which would cost much if the system was asked each time.
             // Who wants something new asks: there may be room by now.
-            if purpose == Purpose::Eviction
+            if matches!(purpose, Purpose::Eviction | Purpose::EvictionAgain)
                 && inner.refused_bytes.is_some_and(|refused| needed_bytes >= refused)
             {
                 return Err(no_space(&*self.device, needed_bytes));
@@ -525,6 +630,7 @@ impl Space {
         let mut inner = self.lock();
         inner.image = Some(inner.attached());
         self.unsaved.store(self.frames, Ordering::Relaxed);
+        self.starved.store(false, Ordering::Relaxed);
         begin();
     }
 
@@ -592,8 +698,17 @@ mod tests {
     use qpair_block::RamDevice;
 
     fn space(pages: u64) -> Space {
+        space_on(pages, true)
+    }
+
+    fn fixed(pages: u64) -> Space {
+        space_on(pages, false)
+    }
+
+    fn space_on(pages: u64, growable: bool) -> Space {
         let device = RamDevice::new(qpair_block::RamOptions {
             size_bytes: pages * 4096,
+            growable,
             ..qpair_block::RamOptions::default()
         });
         Space::new(Arc::new(device.unwrap()), 4096, 64)
@@ -618,6 +733,49 @@ mod tests {
         let all: Vec<u64> =
             std::iter::from_fn(|| space.allocate(1, Purpose::Checkpoint).ok()).collect();
         assert!(all.contains(&page) && all.contains(&100));
+    }
+
+    #[test]
+    fn what_is_promised_nobody_else_takes() {
+        let space = fixed(1024);
+        let enter = || space.gate().try_enter().unwrap().unwrap();
+        let (mut first, mut second) = (enter(), enter());
+        assert!(!space.could_promise(2000));
+        assert_eq!(space.promise(&mut first, 2000).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(space.gate().promised(), 0);
+        space.promise(&mut first, 600).unwrap();
+        assert!(space.could_promise(600));
+        space.promise(&mut second, 600).unwrap_err();
+        space.promise(&mut second, 8).unwrap();
+        let left = || space.counts().1;
+        while space.allocate(1, Purpose::New).is_ok() {}
+        assert!(left() > 600 + 96, "{}", left());
+        while space.allocate(1, Purpose::Eviction).is_ok() {}
+        assert!(left() > 600 + 96, "{}", left());
+        while space.allocate(1, Purpose::Eviction).is_ok() {}
+        // One was refused: what is promised is there for those inside, and the sweep finds its own.
+        assert!(left() < 600 && left() >= 64 + 32, "{}", left());
+        drop((first, second));
+        assert_eq!(space.gate().promised(), 0);
+    }
+
+    #[test]
+    fn a_page_whose_place_no_image_has_moves_on_a_full_device() {
+        let space = fixed(512);
+        let page = space.allocate(1, Purpose::New).unwrap();
+        space.begin_image(|| {});
+        space.keep_nothing_for_unsaved();
+        space.end_image([(500, 1), (0, 0)]);
+        space.image_is_durable();
+        let place = space.allocate_to_move(page).unwrap();
+        space.moved(page, place, || false);
+        // All but one.
+        while space.counts().1 > 1 {
+            space.allocate(1, Purpose::Checkpoint).unwrap();
+        }
+        let next = space.allocate_to_move(place).unwrap();
+        space.moved(place, next, || false);
+        assert_eq!(space.counts().1, 1);
     }
 
     #[test]

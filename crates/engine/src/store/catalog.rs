@@ -198,7 +198,10 @@ impl StoreInner {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
-        let outcome = self.put_name(name, id, stamp).await;
+        let mut outcome = self.put_name(name, id, stamp).await;
+        while outcome.as_ref().is_err_and(|error| shared.waits_on(error)) {
+            outcome = self.put_name(name, id, stamp).await;
+        }
         if let Err(error) = outcome {
             // The log says that it is done.
             shared.fail(error.clone());

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
+use super::reach::Reach;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, Relief, flush};
@@ -25,6 +26,8 @@ use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot}
 
 /// Tries of a latch that is held before a change lets others run.
 const SPINS: u32 = 64;
+/// Tries of a commit that finds no frame because pages cannot leave memory, each with a checkpoint after it.
+const SQUEEZED_MAX: u32 = 3;
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
 
@@ -62,7 +65,13 @@ pub(super) struct Work {
     is_rest: bool,
     /// Whether the write applied last met a record.
     pub(super) found: bool,
-    /// Leave to change the trees; from before the first change to after the last.
+    /// Tries that found no frame.
+    squeezed: u32,
+    /// Checkpoints that were completed when its pages first had no room even if nothing was kept for images.
+    without_room: Option<u64>,
+    /// The same was found after a checkpoint, which gives back all that nobody needs.
+    is_hopeless: bool,
+    /// Leave to change the trees; from before the first change to after the last. With it goes what was promised.
     inside: Option<GateGuard>,
     /// No other commit of this worker comes between this one's stamp and its record.
     stamping: Option<AloneGuard>,
@@ -161,6 +170,9 @@ impl Work {
             sparse: Vec::new(),
             is_rest: false,
             found: false,
+            squeezed: 0,
+            without_room: None,
+            is_hopeless: false,
             inside: None,
             stamping: None,
         })
@@ -191,14 +203,12 @@ impl Work {
     async fn phases(&mut self, shared: &Shared) -> Result<()> {
         if self.phase == Phase::Prepare {
             Relief::tried(shared, async || {
-                let begun = self.begin(shared).await;
-                if begun.is_err() {
-                    // Nothing is changed yet. A checkpoint waits for those inside.
-                    (self.inside, self.stamping) = (None, None);
-                }
-                begun
+                let Err(error) = self.begin(shared).await else { return Ok(Ok(())) };
+                // Nothing is changed yet. A checkpoint waits for those inside.
+                (self.inside, self.stamping) = (None, None);
+                self.refused(shared, error)
             })
-            .await?;
+            .await??;
         }
         if self.phase == Phase::Compare {
             self.compare(shared).await?;
@@ -210,8 +220,10 @@ impl Work {
                 Ok(false) => self.apply_one(shared).await,
                 Err(error) => Err(error),
             };
-            if let Err(error) = outcome {
-                return Err(self.fail(shared, error));
+            match outcome {
+                Err(error) if shared.waits_on(&error) => {}
+                Err(error) => return Err(self.fail(shared, error)),
+                Ok(()) => {}
             }
         }
         if self.phase == Phase::Applied {
@@ -224,6 +236,22 @@ impl Work {
             let _ = merge_sparse(&core.inner, tree, &key).await;
         }
         Ok(())
+    }
+
+    /// What a refusal means: as an error, that a checkpoint may help.
+    fn refused(&mut self, shared: &Shared, error: crate::error::Error) -> Result<Result<()>> {
+        match error.kind() {
+            ErrorKind::NoSpace if self.is_hopeless => Ok(Err(error)),
+            ErrorKind::NoMemory if shared.space.is_squeezed() && self.squeezed < SQUEEZED_MAX => {
+                self.squeezed += 1;
+                Err(crate::error::Error::with_hint(
+                    ErrorKind::NoSpace,
+                    "no page can leave memory: the device has no place for one",
+                    "make room on the device",
+                ))
+            }
+            _ => Err(error),
+        }
     }
 
     /// Everything up to the stamp, which may be refused.
@@ -241,7 +269,16 @@ impl Work {
             // The record refers to their pages: those survive first.
             flush(shared).await?;
         }
-        self.prepare(shared).await?;
+        let pages = self.prepare(shared).await?;
+        if let Some(inside) = &mut self.inside
+            && let Err(refused) = shared.space.promise(inside, pages)
+        {
+            if !shared.space.could_promise(pages) {
+                let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+                self.is_hopeless = *self.without_room.get_or_insert(completed) != completed;
+            }
+            return Err(refused);
+        }
         let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
         if self.isolation() == Isolation::Serializable {
             self.stamping = Some(stamping.enter().await);
@@ -263,7 +300,7 @@ impl Work {
             None => return Ok(false),
         }
         let mut cursor = (0, 0);
-        let mut last = Last::default();
+        let (mut last, mut reach) = (Last::default(), Reach::new());
         while let Some(item) = core.writes.nth(&mut cursor) {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
@@ -273,6 +310,7 @@ impl Work {
             match run_inline(&shared, &mut prepare) {
                 Some(Ok((spot, bytes))) => {
                     self.spots.push(spot);
+                    reach.add(&shared.pool, item.tree, spot.leaf, value_len.is_none());
                     last.prepared(item.tree, spot.leaf, bytes);
                 }
                 _ => {
@@ -280,6 +318,12 @@ impl Work {
                     return Ok(false);
                 }
             }
+        }
+        if let Some(inside) = &mut self.inside
+            && shared.space.promise(inside, reach.pages()).is_err()
+        {
+            self.spots.clear();
+            return Ok(false);
         }
         self.take_stamp()?;
         match self.apply_now(&shared, None) {
@@ -297,12 +341,12 @@ impl Work {
         self.core.as_ref().map(|core| Commit { stamp: self.stamp, inner: core.inner.clone() })
     }
 
-    /// Brings the leaves of all writes into memory, and makes room in them.
-    async fn prepare(&mut self, shared: &Shared) -> Result<()> {
-        let Some(core) = &self.core else { return Ok(()) };
+    /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for.
+    async fn prepare(&mut self, shared: &Shared) -> Result<u64> {
+        let Some(core) = &self.core else { return Ok(0) };
         self.spots.clear();
         let mut cursor = (0, 0);
-        let mut last = Last::default();
+        let (mut last, mut reach) = (Last::default(), Reach::new());
         while let Some(item) = core.writes.nth(&mut cursor) {
             cursor.1 += 1;
             let value_len = written(&item).map(|(value, _)| value.len());
@@ -313,6 +357,7 @@ impl Work {
                 match run_at_once(shared, prepare).await? {
                     Ok((spot, bytes)) => {
                         self.spots.push(spot);
+                        reach.add(&shared.pool, item.tree, spot.leaf, value_len.is_none());
                         last.prepared(item.tree, spot.leaf, bytes);
                         break;
                     }
@@ -325,7 +370,7 @@ impl Work {
                 }
             }
         }
-        Ok(())
+        Ok(reach.pages())
     }
 
     fn isolation(&self) -> Isolation {

@@ -15,6 +15,7 @@ mod locks;
 mod names;
 mod options;
 mod range;
+mod reach;
 mod registry;
 mod retry;
 mod rows;
