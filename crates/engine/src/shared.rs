@@ -319,9 +319,13 @@ impl Shared {
         let least = (block_bytes * LogGeometry::SEGMENT_BLOCKS_MIN).max(self.page_size as u32);
         let mut bytes = segment_bytes;
         loop {
-            let smallest = bytes / 2 < least || !smaller;
-            match self.take_segments(SEGMENTS_MIN * self.remotes.len(), bytes.into(), smallest) {
-                Err(error) if error.kind() == ErrorKind::NoSpace && !smallest => bytes /= 2,
+            let smallest = bytes / 2 < least;
+            // Who may not have smaller ones has them later, after a checkpoint: that one's room is not taken.
+            let all = smaller && smallest;
+            match self.take_segments(SEGMENTS_MIN * self.remotes.len(), bytes.into(), all) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && smaller && !smallest => {
+                    bytes /= 2;
+                }
                 Err(error) => return Err(error),
                 Ok(segments) => {
                     self.spare_segments().extend(segments);
