@@ -344,11 +344,11 @@ impl Shared {
             let taken = self.space.allocate_detached(pages, Purpose::Log);
             let outcome = taken.and_then(|first| {
                 segments.push(self.offset_bytes(first));
-                if all { Ok(()) } else { self.space.keep_for_memory() }
+                if all { Ok(()) } else { self.space.keep_beside_logs() }
             });
             if let Err(refused) = outcome {
                 for offset_bytes in segments {
-                    self.space.free(offset_bytes / self.page_size as u64, pages);
+                    self.space.free_log(offset_bytes / self.page_size as u64, pages);
                 }
                 return Err(refused);
             }
@@ -404,7 +404,7 @@ impl Shared {
         while spare.len() > most
             && let Some(offset_bytes) = spare.pop()
         {
-            self.space.free(offset_bytes / page_size, segment_bytes / page_size);
+            self.space.free_log(offset_bytes / page_size, segment_bytes / page_size);
         }
     }
 

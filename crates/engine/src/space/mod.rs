@@ -79,6 +79,8 @@ struct Inner {
     next_hold: u64,
     /// Pages in use now.
     used: u64,
+    /// Those among them that segments of the logs have, and that never were memory's; rather too few than too many.
+    log: u64,
     /// Pages that may not be handed out.
     taken: u64,
     /// Word at which the search goes on.
@@ -347,22 +349,23 @@ impl Space {
         inner.free(self.capacity()) < 2 * self.written_out(&inner)
     }
 
-    /// Makes sure that as many pages are free as what is in memory may need.
+    /// Makes sure that as many pages are free as what is in memory may need, and as many as the logs have: a store is for more than
+    /// its logs.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(crate) fn keep_for_memory(&self) -> Result<()> {
+    pub(crate) fn keep_beside_logs(&self) -> Result<()> {
         let mut inner = self.lock();
-        let needed = self.written_out(&inner);
+        let needed = inner.used.min(self.frames) + 32;
         match inner.free(self.capacity()) < needed {
             true => self.grow(&mut inner, needed, Purpose::Log),
             false => Ok(()),
         }
     }
 
-    /// So many pages may have to be written out at most: a checkpoint must find a place for each.
+    /// So many pages may have to be written out at most: a checkpoint must find a place for each. Logs are never among them.
     fn written_out(&self, inner: &Inner) -> u64 {
-        inner.used.min(self.frames) + 32
+        inner.used.saturating_sub(inner.log).min(self.frames) + 32
     }
 
     /// What pages that leave memory leave free, before those that are promised.
@@ -518,9 +521,14 @@ impl Space {
             });
             if let Err(error) = grown {
                 inner.refused_bytes = Some(needed_bytes);
+                // Free pages that are held back look like enough to who does not know.
+                let there = inner.free(self.capacity());
                 return Err(Error::block(
                     error,
-                    format!("growing the store to {needed_bytes} bytes"),
+                    format!(
+                        "growing the store to {needed_bytes} bytes ({there} pages are free, {free} have to be: what is in memory \
+                         may need new places)"
+                    ),
                 ));
             }
             inner.refused_bytes = None;
@@ -581,6 +589,9 @@ impl Space {
         let mut inner = self.lock();
         let start = self.allocate_locked(&mut inner, count, purpose)?;
         inner.detached.insert(start, count);
+        if purpose == Purpose::Log {
+            inner.log += count;
+        }
         Ok(start)
     }
 
@@ -610,6 +621,14 @@ impl Space {
     /// Gives pages back.
     pub(crate) fn free(&self, start: u64, count: u64) {
         self.lock().give(start, count);
+    }
+
+    /// Gives a segment of a log back.
+    pub(crate) fn free_log(&self, start: u64, count: u64) {
+        let mut inner = self.lock();
+        inner.give(start, count);
+        // Recovery claims segments that were never counted.
+        inner.log = inner.log.saturating_sub(count);
     }
 
     /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
@@ -698,20 +717,20 @@ mod tests {
     use qpair_block::RamDevice;
 
     fn space(pages: u64) -> Space {
-        space_on(pages, true)
+        space_on(pages, true, 64)
     }
 
     fn fixed(pages: u64) -> Space {
-        space_on(pages, false)
+        space_on(pages, false, 64)
     }
 
-    fn space_on(pages: u64, growable: bool) -> Space {
+    fn space_on(pages: u64, growable: bool, frames: u32) -> Space {
         let device = RamDevice::new(qpair_block::RamOptions {
             size_bytes: pages * 4096,
             growable,
             ..qpair_block::RamOptions::default()
         });
-        Space::new(Arc::new(device.unwrap()), 4096, 64)
+        Space::new(Arc::new(device.unwrap()), 4096, frames)
     }
 
     #[test]
@@ -776,6 +795,22 @@ mod tests {
         let next = space.allocate_to_move(place).unwrap();
         space.moved(place, next, || false);
         assert_eq!(space.counts().1, 1);
+    }
+
+    #[test]
+    fn nothing_is_kept_to_write_out_what_the_logs_have() {
+        let space = space_on(2048, false, 2048);
+        let log = space.allocate_detached(1024, Purpose::Log).unwrap();
+        space.keep_beside_logs().unwrap_err();
+        let mut pages = 0;
+        while space.allocate(1, Purpose::New).is_ok() {
+            pages += 1;
+        }
+        assert!(pages > 300, "{pages}");
+        // Back in the common store, they can hold a page, which would need a place again.
+        space.free_log(log, 1024);
+        assert!(space.allocate(1, Purpose::New).is_ok());
+        assert_eq!(space.lock().log, 0);
     }
 
     #[test]
