@@ -83,6 +83,8 @@ struct Inner {
     log: u64,
     /// Pages that may not be handed out.
     taken: u64,
+    /// Those among them that come free when the checkpoint under way is durable.
+    gain: u64,
     /// Word at which the search goes on.
     cursor: usize,
     /// The device refused to grow to this many bytes or more.
@@ -462,7 +464,10 @@ impl Space {
             Purpose::New | Purpose::Log => written_out + written_out * 3 / 4 + self.promised_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
-                (written_out / 4).max(self.unsaved.load(Ordering::Relaxed)) + self.promised_more()
+                // Its image keeps what they leave: once it is durable there must be enough for the next one's sweep.
+                let then = (written_out + written_out / 4).saturating_sub(inner.gain);
+                let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
+                now.max(then) + self.promised_more()
             }
             // A checkpoint comes: those who are inside the gate need frames until its instant.
             Purpose::Eviction if self.is_squeezed() => match self.starved.load(Ordering::Relaxed) {
@@ -640,6 +645,7 @@ impl Space {
         {
             image.change(from, 1, false);
             image.change(to, 1, true);
+            inner.gain += u64::from(inner.held.is_empty() && inner.durable.get(from));
         }
         inner.give(from, 1);
     }
@@ -648,6 +654,11 @@ impl Space {
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
         inner.image = Some(inner.attached());
+        // Where backups may hold some longer none is counted: pages that leave memory have the less.
+        inner.gain = match inner.held.is_empty() {
+            true => inner.taken - inner.used,
+            false => 0,
+        };
         self.unsaved.store(self.frames, Ordering::Relaxed);
         self.starved.store(false, Ordering::Relaxed);
         begin();
@@ -692,6 +703,7 @@ impl Space {
         inner.next_hold += 1;
         let image = inner.durable.clone();
         inner.held.push((hold, image.clone()));
+        inner.gain = 0;
         (hold, image)
     }
 
@@ -795,6 +807,30 @@ mod tests {
         let next = space.allocate_to_move(place).unwrap();
         space.moved(place, next, || false);
         assert_eq!(space.counts().1, 1);
+    }
+
+    #[test]
+    fn what_leaves_memory_beside_a_checkpoint_leaves_room_for_the_next() {
+        let space = fixed(512);
+        let pages: Vec<u64> = (0..300).map(|_| space.allocate(1, Purpose::New).unwrap()).collect();
+        let durable = || {
+            space.keep_nothing_for_unsaved();
+            space.end_image([(500, 1), (0, 0)]);
+            space.image_is_durable();
+        };
+        space.begin_image(|| {});
+        durable();
+        space.begin_image(|| {});
+        space.keep_nothing_for_unsaved();
+        let mut moved = 0;
+        for page in pages {
+            let Ok(place) = space.allocate_to_move(page) else { break };
+            space.moved(page, place, || false);
+            moved += 1;
+        }
+        durable();
+        // The next image needs a place for each page in memory, and what these left is held for this one.
+        assert!(space.counts().1 >= 64 + 32 && moved > 50, "{moved} {:?}", space.counts());
     }
 
     #[test]
