@@ -26,11 +26,15 @@ pub enum Canary {
     BackupWithoutCheckpoint,
     /// Pages from the device are taken for what they should be, whatever their checksum says.
     UncheckedPages,
+    /// Of the logs of an earlier life, what was acknowledged to nobody counts beside what has the same stamps in a later life.
+    EndlessLogs,
+    /// The end of an earlier life's log is relied on, though it may be in a cache only.
+    UnwrittenLogs,
 }
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -42,6 +46,8 @@ impl Canary {
         Self::LoadWithoutCheckpoint,
         Self::BackupWithoutCheckpoint,
         Self::UncheckedPages,
+        Self::EndlessLogs,
+        Self::UnwrittenLogs,
     ];
 
     /// Its name on the command line.
@@ -59,6 +65,8 @@ impl Canary {
             Self::LoadWithoutCheckpoint => "load-without-checkpoint",
             Self::BackupWithoutCheckpoint => "backup-without-checkpoint",
             Self::UncheckedPages => "unchecked-pages",
+            Self::EndlessLogs => "endless-logs",
+            Self::UnwrittenLogs => "unwritten-logs",
         }
     }
 }

@@ -98,6 +98,8 @@ pub fn read_log(image: &[u8], seal: bool) {
         at_bytes: 512,
         geometry,
         log,
+        flushed: true,
+        stamp_max: None,
     };
     let mut bytes = image.to_vec();
     if seal {

@@ -8,7 +8,7 @@ use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoints, Gate, Record};
+use crate::checkpoint::{Checkpoints, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
@@ -70,8 +70,8 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     pub(crate) store_id: [u8; 16],
     pub(crate) remotes: Vec<Arc<Remote>>,
-    /// The places in the logs that a recovery reads: a checkpoint on its way names them.
-    old_logs: Mutex<Vec<Vec<u8>>>,
+    /// Logs of earlier lives of the store.
+    pub(crate) old_logs: OldLogs,
     /// What ends with the store.
     companions: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
     /// A bug planted for the simulation to find.
@@ -155,7 +155,7 @@ impl Shared {
             checkpoint_wanted: AtomicBool::new(false),
             counters: Counters::new(remotes.len()),
             spare_segments: Mutex::default(),
-            old_logs: Mutex::default(),
+            old_logs: OldLogs::default(),
             companions: Mutex::default(),
             pool,
             space,
@@ -461,14 +461,12 @@ impl Shared {
         self.logs_begun.store(true, Ordering::Release);
     }
 
-    /// Until there are others, checkpoints name these places in the logs.
-    pub(crate) fn set_old_logs(&self, logs: Vec<Vec<u8>>) {
-        *self.old_logs.lock().unwrap_or_else(PoisonError::into_inner) = logs;
-    }
-
-    /// What [`Shared::set_old_logs`] was told.
-    pub(crate) fn old_logs(&self) -> Vec<Vec<u8>> {
-        self.old_logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// A checkpoint is durable that needs no log of an earlier life: gives back what those are in.
+    pub(crate) fn give_back_old_logs(&self) {
+        if let Some(runs) = self.old_logs.take_needless() {
+            runs.into_iter().for_each(|(first, pages)| self.space.free(first, pages));
+            self.log_device.iter().for_each(LogDevice::release_claims);
+        }
     }
 
     /// Keeps something until the store is closed.

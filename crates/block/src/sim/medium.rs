@@ -81,7 +81,7 @@ impl Medium {
         }
     }
 
-    /// A write that failed: each sector is old or new.
+    /// A write that failed: each sector is old or new, and what is new waits for a flush, or is never durable.
     pub(super) fn write_some(
         &mut self,
         number: u64,
@@ -89,9 +89,13 @@ impl Medium {
         data: &[u8],
         rng: &mut fastrand::Rng,
     ) {
+        let (is_whole, is_forgotten) = (rng.bool(), rng.bool());
         for (index, sector) in data.chunks(SECTOR_BYTES).enumerate() {
-            if rng.bool() {
+            if is_whole || rng.bool() {
                 self.write(number, offset_bytes + index * SECTOR_BYTES, sector, false);
+                if is_forgotten {
+                    self.unflushed.pop();
+                }
             }
         }
     }

@@ -113,6 +113,7 @@ impl Log {
             let object = json!({
                 "stamp": entry.stamp,
                 "log": entry.log,
+                "life": entry.life,
                 "lsn": entry.lsn,
                 "bytes": entry.bytes,
                 "operations": operations.map(operation_object).collect::<Vec<_>>(),
@@ -202,6 +203,7 @@ fn operation_object(operation: &LogOperation<'_>) -> Value {
 fn end_object(end: &LogFileEnd) -> Value {
     json!({
         "log": end.log,
+        "life": end.life,
         "lsn": end.lsn,
         "stamp": end.stamp,
         "reason": end.reason,

@@ -81,7 +81,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     // What workers had under way when the epoch moved is over before anybody relies on it.
     settle(shared).await?;
     let roots = shared.begin_image_of_roots();
-    let mut logs = shared.old_logs();
+    let mut logs = shared.old_logs.places();
     if !last && logs.is_empty() {
         logs = mark_logs(shared).await?;
     }
@@ -106,9 +106,32 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.space.image_is_durable();
     shared.replace_record(record);
     truncate_logs(shared).await?;
+    shared.give_back_old_logs();
     // What it freed is free: who waits for that looks at this.
     shared.checkpoints.completed.fetch_add(1, Ordering::Relaxed);
     shared.counters.checkpoints.record(begun.elapsed());
+    Ok(())
+}
+
+/// Makes the record of the checkpoint before name these logs, and behind them the workers', which have just begun. Its image stays what it
+/// is. On return a crash goes back to it with all of them.
+///
+/// # Errors
+/// `NoSpace`, and what the device says: the store is read-only then.
+pub(crate) async fn name_logs(
+    shared: &Arc<Shared>,
+    roots: BTreeMap<u32, u64>,
+    mut logs: Vec<Vec<u8>>,
+) -> Result<()> {
+    let _alone = shared.checkpointing.enter().await;
+    logs.extend(mark_logs(shared).await?);
+    let before = shared.record();
+    shared.space.begin_same_image(before.runs());
+    let record = write_out(shared, before.stamp, roots, logs, false)
+        .await
+        .inspect_err(|_| shared.space.drop_image())?;
+    shared.space.image_is_durable();
+    shared.replace_record(record);
     Ok(())
 }
 

@@ -70,11 +70,18 @@ pub(crate) struct LogMerge {
 impl LogMerge {
     /// The records of these logs from `first_stamp` on.
     pub(crate) fn new(readers: impl IntoIterator<Item = LogReader>, first_stamp: u64) -> Self {
+        let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
+        // Where a log of an earlier life was ended, all before was there.
+        let durable_stamp = logs.iter().filter_map(|(reader, _)| reader.stamp_max()).max();
         Self {
-            logs: readers.into_iter().map(|reader| (reader, Head::Unknown)).collect(),
+            logs,
             current: None,
             gap: false,
-            end: MergeEnd { next_stamp: first_stamp, ..MergeEnd::default() },
+            end: MergeEnd {
+                next_stamp: first_stamp,
+                durable_stamp: durable_stamp.unwrap_or_default(),
+                ..MergeEnd::default()
+            },
             over: false,
         }
     }
@@ -114,6 +121,9 @@ impl LogMerge {
                         }
                         LogStep::Record => {
                             let stamp = reader.record().map_or(0, |record| record.stamp);
+                            if reader.is_past(stamp) {
+                                continue;
+                            }
                             if stamp < self.end.next_stamp {
                                 self.end.skipped += 1;
                             } else if self.gap {

@@ -26,7 +26,7 @@ pub(crate) use describe::{describe, describe_operation};
 pub(crate) use durable::Durable;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
-pub(crate) use reader::{EndReason, LogEnd, LogReader};
+pub(crate) use reader::{EndReason, InDoubt, LogEnd, LogReader};
 pub(crate) use record::{Operation, Record, RecordBuilder};
 pub(crate) use segments::Segments;
 pub(crate) use writer::{LogWriter, PlannedWrite};

@@ -82,14 +82,21 @@ pub(crate) struct LogPosition {
     pub(crate) geometry: LogGeometry,
     /// Index of the log.
     pub(crate) log: u16,
+    /// Each write of the log survived power loss before the next one began.
+    pub(crate) flushed: bool,
+    /// The last commit that counts; none: all do. The stamps behind it were given out again in a later life of the store.
+    pub(crate) stamp_max: Option<u64>,
 }
 
 impl LogPosition {
-    /// Bytes of an encoded position.
+    /// Bytes of an encoded position, and of one in a log of an earlier life.
     pub(crate) const BYTES: usize = 56;
+    pub(crate) const BYTES_ENDED: usize = 64;
+    /// Flag: `flushed` is not so.
+    const UNFLUSHED: u16 = 1;
 
-    pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; Self::BYTES];
         set(&mut bytes, 0, &self.incarnation.to_le_bytes());
         set(&mut bytes, 8, &self.segment_offset_bytes.to_le_bytes());
         set(&mut bytes, 16, &self.segment_sequence.to_le_bytes());
@@ -99,6 +106,8 @@ impl LogPosition {
         set(&mut bytes, 44, &self.geometry.block_bytes.to_le_bytes());
         set(&mut bytes, 48, &self.geometry.segment_bytes.to_le_bytes());
         set(&mut bytes, 52, &self.log.to_le_bytes());
+        set(&mut bytes, 54, &if self.flushed { 0 } else { Self::UNFLUSHED }.to_le_bytes());
+        self.stamp_max.iter().for_each(|stamp| bytes.extend_from_slice(&stamp.to_le_bytes()));
         bytes
     }
 
@@ -117,10 +126,14 @@ impl LogPosition {
                     segment_bytes: get_u32(bytes, 48)?,
                 },
                 log: get_u16(bytes, 52)?,
+                flushed: get_u16(bytes, 54)? & Self::UNFLUSHED == 0,
+                stamp_max: get_u64(bytes, Self::BYTES),
             })
         })();
         let fault = match &position {
-            Some(position) if bytes.len() == Self::BYTES => position.fault(),
+            Some(position) if [Self::BYTES, Self::BYTES_ENDED].contains(&bytes.len()) => {
+                position.fault()
+            }
             _ => Some("its length is wrong"),
         };
         match (position, fault) {
@@ -149,6 +162,16 @@ impl LogPosition {
         } else {
             None
         }
+    }
+
+    /// The same place in a log that ended with the commit `stamp`, or before.
+    pub(crate) fn ended_at(self, stamp: u64) -> Self {
+        Self { stamp_max: Some(self.stamp_max.map_or(stamp, |before| before.min(stamp))), ..self }
+    }
+
+    /// Whether a commit that is found in the log has a stamp that a later life gave to another one.
+    pub(crate) fn is_past(&self, stamp: u64) -> bool {
+        self.stamp_max.is_some_and(|last| stamp > last)
     }
 
     /// The log that this is a place in.

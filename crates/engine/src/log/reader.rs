@@ -96,8 +96,20 @@ pub(crate) struct LogReader {
     /// End of the last record in the byte stream, or of the last chunk if a record is cut there.
     lsn: u64,
     segments: Vec<u64>,
+    /// Chunks that nothing says are durable.
+    in_doubt: Vec<InDoubt>,
     durable_stamp: u64,
     end: Option<LogEnd>,
+}
+
+/// A chunk that may be in a cache only: the write that brought it may have failed, or not have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InDoubt {
+    /// Where its write began: the header of the segment comes with its first chunk.
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u32,
+    /// Where its payload ends in the log's byte stream.
+    end_lsn: u64,
 }
 
 /// What came of looking for a record in a chunk.
@@ -124,6 +136,7 @@ impl LogReader {
             stamp: 0,
             lsn: start.lsn,
             segments: vec![start.segment_offset_bytes],
+            in_doubt: Vec::new(),
             durable_stamp: 0,
             end: None,
         }
@@ -176,6 +189,26 @@ impl LogReader {
     /// Where the record that was found last ends in the byte stream.
     pub(crate) fn lsn(&self) -> u64 {
         self.lsn
+    }
+
+    /// Bytes of each of those.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.position.geometry.segment_bytes.into()
+    }
+
+    /// The last commit that counts, if the log was ended by a later life of the store.
+    pub(crate) fn stamp_max(&self) -> Option<u64> {
+        self.position.stamp_max
+    }
+
+    /// Whether the record with this stamp is none that counts.
+    pub(crate) fn is_past(&self, stamp: u64) -> bool {
+        self.position.is_past(stamp)
+    }
+
+    /// What the log is made of and nothing in it says is durable.
+    pub(crate) fn in_doubt(&self) -> &[InDoubt] {
+        &self.in_doubt
     }
 
     /// How the log ended, once it did.
@@ -273,9 +306,18 @@ impl LogReader {
         } else {
             self.payload = payload;
         }
-        self.position.lsn = lsn + u64::from(header.payload_bytes);
+        let end_lsn = lsn + u64::from(header.payload_bytes);
+        let len = used.next_multiple_of(geometry.block_bytes).min(left);
+        let from = if at == geometry.block_bytes { 0 } else { at };
+        self.in_doubt.retain(|chunk| chunk.end_lsn > header.durable_lsn);
+        self.in_doubt.push(InDoubt {
+            offset_bytes: self.position.segment_offset_bytes + u64::from(from),
+            len_bytes: at - from + len,
+            end_lsn,
+        });
+        self.position.lsn = end_lsn;
         self.position.chunk_sequence = chunk_sequence.wrapping_add(1);
-        self.position.at_bytes = at + used.next_multiple_of(geometry.block_bytes).min(left);
+        self.position.at_bytes = at + len;
         None
     }
 

@@ -245,6 +245,8 @@ impl LogWriter {
             at_bytes: self.at.max(self.geometry.block_bytes),
             geometry: self.geometry,
             log: self.identity.log,
+            flushed: true,
+            stamp_max: None,
         }
     }
 

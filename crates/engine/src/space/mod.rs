@@ -42,6 +42,11 @@ pub(crate) enum Purpose {
     Checkpoint,
 }
 
+/// Pages that stay free when something new was given its place, by how many may have to be written out.
+fn left_by_new(written_out: u64) -> u64 {
+    written_out + written_out * 3 / 4
+}
+
 /// The allocator of pages.
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -365,6 +370,19 @@ impl Space {
         }
     }
 
+    /// Makes sure that changes may begin: as many pages are free as are left by something new.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn make_room_for_changes(&self) -> Result<()> {
+        let mut inner = self.lock();
+        let needed = left_by_new(self.written_out(&inner));
+        match inner.free(self.capacity()) < needed {
+            true => self.grow(&mut inner, needed, Purpose::Log),
+            false => Ok(()),
+        }
+    }
+
     /// So many pages may have to be written out at most: a checkpoint must find a place for each. Logs are never among them.
     fn written_out(&self, inner: &Inner) -> u64 {
         inner.used.saturating_sub(inner.log).min(self.frames) + 32
@@ -461,7 +479,7 @@ impl Space {
         let written_out = self.written_out(inner);
         let keep = match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
-            Purpose::New | Purpose::Log => written_out + written_out * 3 / 4 + self.promised_more(),
+            Purpose::New | Purpose::Log => left_by_new(written_out) + self.promised_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
             Purpose::Eviction if inner.image.is_some() => {
                 // Its image keeps what they leave: once it is durable there must be enough for the next one's sweep.
@@ -662,6 +680,14 @@ impl Space {
         self.unsaved.store(self.frames, Ordering::Relaxed);
         self.starved.store(false, Ordering::Relaxed);
         begin();
+    }
+
+    /// Begins the image of the last durable checkpoint once more, without these runs of its own.
+    pub(crate) fn begin_same_image(&self, own: impl Iterator<Item = (u64, u64)>) {
+        let mut inner = self.lock();
+        let mut image = inner.durable.clone();
+        own.for_each(|(start, count)| image.change(start, count, false));
+        inner.image = Some(image);
     }
 
     /// Whether a checkpoint is between its instant and its end.

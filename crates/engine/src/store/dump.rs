@@ -19,8 +19,10 @@ use crate::overflow::Descriptor;
 pub struct LogEntry<'a> {
     /// Its place in the order of all commits.
     pub stamp: u64,
-    /// The log that it is in: one for each worker.
+    /// The log that it is in: one for each worker in each life of the store.
     pub log: u16,
+    /// Which life: one that a crash ended may have its log still when the next is under way.
+    pub life: u64,
     /// Where its record begins in that log's stream of bytes.
     pub lsn: u64,
     /// Bytes of its record.
@@ -55,6 +57,8 @@ pub struct LogOperation<'a> {
 pub struct LogFileEnd {
     /// Which log.
     pub log: u16,
+    /// Of which life of the store.
+    pub life: u64,
     /// Where the last good record ends in the log's stream of bytes.
     pub lsn: u64,
     /// The last commit in it; none if there is none behind the checkpoint.
@@ -137,18 +141,19 @@ pub fn dump_log(
         Ok(())
     })?;
     dump.tables = names.clone();
-    let merged = read_logs(&mut reader, &record, &image.logs, |_, log, end_lsn, record| {
+    let merged = read_logs(&mut reader, &record, &image.logs, |_, at, end_lsn, record| {
         let operations = record.operations().map(|op| operation(op, &mut names)).collect();
         let bytes = record.bytes();
         let lsn = end_lsn.saturating_sub(bytes as u64);
-        Ok(each(&LogEntry { stamp: record.stamp, log, lsn, bytes, operations }))
+        let (log, life) = (at.log, at.incarnation);
+        Ok(each(&LogEntry { stamp: record.stamp, log, life, lsn, bytes, operations }))
     })?;
     if let Some(merged) = merged {
         dump.commits = merged.end.taken;
         dump.dropped = merged.end.dropped;
         dump.durable_stamp = merged.end.durable_stamp;
         dump.damaged = merged.end.is_damaged();
-        dump.ends = merged.ends.iter().map(|(log, end)| file_end(*log, end)).collect();
+        dump.ends = merged.ends.iter().map(file_end).collect();
     }
     Ok(dump)
 }
@@ -190,7 +195,7 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
     found
 }
 
-fn file_end(log: u16, end: &LogEnd) -> LogFileEnd {
+fn file_end(end: &LogEnd) -> LogFileEnd {
     let reason = match end.reason {
         EndReason::Nothing => "nothing follows".to_owned(),
         EndReason::Torn => "the next write is there in part".to_owned(),
@@ -198,7 +203,8 @@ fn file_end(log: u16, end: &LogEnd) -> LogFileEnd {
         EndReason::Damaged(what) => format!("what follows makes no sense: {what}"),
     };
     LogFileEnd {
-        log,
+        log: end.position.log,
+        life: end.position.incarnation,
         lsn: end.lsn,
         stamp: (end.stamp > 0).then_some(end.stamp),
         reason,

@@ -34,6 +34,7 @@ pub(crate) use table::{
     bounds, check_sizes, make_room, make_room_at, merge_sparse, needs_overflow,
 };
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +43,7 @@ use std::task::{Context, Poll};
 
 use qpair_block::{BlockDevice, ChannelStatistics};
 
-use crate::checkpoint::{GateGuard, Relief, checkpoint, on_every_worker};
+use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::{Alone, JoinHandle, Promise, Step, current, promise, stepped};
@@ -275,7 +276,7 @@ impl StoreInner {
     pub(crate) async fn begin_commit(&self) -> Result<GateGuard> {
         self.begin_change()?;
         if !self.shared.logs_begun() {
-            self.begin_logs(true).await?;
+            self.begin_logs(true, None).await?;
         }
         // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
         let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
@@ -286,9 +287,9 @@ impl StoreInner {
         self.shared.gate.enter().await
     }
 
-    /// Begins a log on every worker, and makes the checkpoint that says where they begin. `smaller`: as
-    /// [`Shared::take_first_segments`].
-    async fn begin_logs(&self, smaller: bool) -> Result<()> {
+    /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is
+    /// what `behind` tells of. `smaller`: as [`Shared::take_first_segments`].
+    async fn begin_logs(&self, smaller: bool, behind: Option<Behind>) -> Result<()> {
         let _alone = self.starting.enter().await;
         if self.shared.logs_begun() {
             return Ok(());
@@ -300,11 +301,22 @@ impl StoreInner {
                 Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
             });
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
-            checkpoint(&self.shared, false).await?;
+            match behind {
+                Some(Behind { roots, logs }) => name_logs(&self.shared, roots, logs).await?,
+                None => checkpoint(&self.shared, false).await?,
+            }
         }
         self.shared.set_logs_begun();
         Ok(())
     }
+}
+
+/// The last checkpoint, behind which new logs begin.
+struct Behind {
+    /// The roots of its image.
+    roots: BTreeMap<u32, u64>,
+    /// Places in the logs that come between it and the new ones.
+    logs: Vec<Vec<u8>>,
 }
 
 /// A change under way that has pages nothing refers to yet.

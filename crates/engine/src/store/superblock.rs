@@ -19,8 +19,10 @@ const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
 pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Feature: the write-ahead log is on a device of its own, which the label names.
 const LOG_DEVICE: u64 = 1;
+/// Feature: the checkpoint's record may name logs of several lives. While the store is open.
+const LOG_LIVES: u64 = 2;
 /// Features a reader must know to read, and what people call them.
-const FEATURES: [(u64, &str); 1] = [(LOG_DEVICE, "log-device")];
+const FEATURES: [(u64, &str); 2] = [(LOG_DEVICE, "log-device"), (LOG_LIVES, "log-lives")];
 /// Longest name of a log device that a label keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
 
@@ -116,7 +118,9 @@ impl Superblock {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
-        let incompatible = if self.log.is_some() { LOG_DEVICE } else { 0 };
+        let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
+        let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
+        let incompatible = of_log | of_state;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum

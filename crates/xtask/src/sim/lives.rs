@@ -80,8 +80,8 @@ impl Run {
 
     /// Runs all lives; a hash of all that happened.
     pub(crate) fn run(&mut self) -> Result<u64, String> {
-        for _ in 0..self.scenario.lives {
-            let life = Life::new(&mut self.rng);
+        for nth in 0..self.scenario.lives {
+            let life = Life::new(&mut self.rng).to_show(self.canary, nth);
             self.live(life)?;
         }
         // Whatever happened before, a store on devices that are well opens and is whole.

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use qpair_block::sim::{SimFaults, SimLatency};
-use qpair_engine::{Durability, StoreOptions};
+use qpair_engine::{Canary, Durability, StoreOptions};
 
 /// The shape of a store and of its devices, for all its lives.
 #[derive(Clone, Debug)]
@@ -206,6 +206,19 @@ impl Life {
             tasks: rng.u32(1..=8),
             steps_per_task: rng.u32(1..=60),
             checks: rng.u8(0..4) == 0,
+        }
+    }
+
+    /// The same as the nth life of a store, as what a planted bug needs to show has to happen: else few runs in thousands have it.
+    pub(crate) fn to_show(self, canary: Option<Canary>, nth: u32) -> Self {
+        match canary {
+            // A write of the log fails, and the power is cut soon after the store was opened again.
+            Some(Canary::UnwrittenLogs) if nth.is_multiple_of(2) => {
+                let faults = SimFaults { write_error: 0.05, ..SimFaults::default() };
+                Self { faults, faults_at_open: false, end: End::Kill, ..self }
+            }
+            Some(Canary::UnwrittenLogs) => Self { faults: SimFaults::default(), ..self },
+            _ => self,
         }
     }
 

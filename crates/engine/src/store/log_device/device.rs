@@ -154,18 +154,17 @@ impl LogDevice {
         addresses.into_iter().for_each(|address| segments.give(address - PAIR_SECOND_BYTES));
     }
 
-    /// Keeps what recovery still reads, segments of so many bytes, until [`LogDevice::release_claims`].
-    pub(crate) fn claim(&self, addresses: &[u64], segment_bytes: u64) {
-        let mut segments = self.segments();
-        for address in addresses {
-            let start = address.saturating_sub(PAIR_SECOND_BYTES);
-            segments.claim(start..start.saturating_add(segment_bytes));
-        }
+    /// Keeps what a recovery reads, so many bytes from an address on, until [`LogDevice::release_claims`].
+    pub(crate) fn claim(&self, address: u64, len_bytes: u64) {
+        let start = address.saturating_sub(PAIR_SECOND_BYTES);
+        self.segments().claim(start..start.saturating_add(len_bytes));
     }
 
     /// What recovery has read is needed no more.
     pub(crate) fn release_claims(&self) {
-        self.segments().release_claims();
+        let mut segments = self.segments();
+        self.is_full.store(false, Ordering::Release);
+        segments.release_claims();
     }
 
     /// Whether so much of it is in use that a checkpoint should make some of it free.

@@ -12,17 +12,17 @@ use crate::log::{
 /// What was found in logs that were read to their ends.
 pub(crate) struct MergedLogs {
     pub(crate) end: MergeEnd,
-    /// The end of each, with its index.
-    pub(crate) ends: Vec<(u16, LogEnd)>,
+    /// The end of each.
+    pub(crate) ends: Vec<LogEnd>,
 }
 
-/// Reads the logs that a checkpoint names, and hands the commits that count to `take` in their order, each with the index of its
-/// log, and where its record ends there. What cannot be read ends its log. Nothing if `take` broke it off.
+/// Reads the logs that a checkpoint names, and hands the commits that count to `take` in their order, each with where its
+/// log begins, and where its record ends there. What cannot be read ends its log. Nothing if `take` broke it off.
 pub(crate) fn read_logs(
     reader: &mut PageReader,
     checkpoint: &Checkpoint,
     logs: &[Vec<u8>],
-    mut take: impl FnMut(&mut PageReader, u16, u64, &Record<'_>) -> Result<ControlFlow<()>>,
+    mut take: impl FnMut(&mut PageReader, &LogPosition, u64, &Record<'_>) -> Result<ControlFlow<()>>,
 ) -> Result<Option<MergedLogs>> {
     let positions = logs.iter().map(|log| LogPosition::decode(log)).collect::<Result<Vec<_>>>()?;
     let store = LogIdentity::new(checkpoint.store_id, 0, 0).store;
@@ -44,17 +44,13 @@ pub(crate) fn read_logs(
                 let Some(((log, lsn), record)) = merge.place().zip(merge.record()) else {
                     continue;
                 };
-                if take(reader, positions[log].log, lsn, &record)?.is_break() {
+                if take(reader, &positions[log], lsn, &record)?.is_break() {
                     return Ok(None);
                 }
             }
             MergeStep::End => break,
         }
     }
-    let ends = positions
-        .iter()
-        .zip(merge.readers())
-        .filter_map(|(position, reader)| Some((position.log, reader.end()?)))
-        .collect();
+    let ends = merge.readers().filter_map(LogReader::end).collect();
     Ok(Some(MergedLogs { end: merge.end().unwrap_or_default(), ends }))
 }

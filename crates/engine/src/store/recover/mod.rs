@@ -6,23 +6,26 @@ mod redo;
 mod scan;
 mod stages;
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
 use super::labels::Generations;
-use super::log_device::{LogDevice, any_on_log_device, is_on_log_device};
+use super::log_device::{any_on_log_device, is_on_log_device};
 use super::superblock::StoreState;
-use super::{StoreInner, StoreOptions, Table};
+use super::{Behind, StoreInner, StoreOptions, Table};
+use crate::canary::Canary;
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogMerge;
 use crate::shared::{Recovered, Root, Shared};
-use crate::task::{promise, run};
+use crate::task::{current, promise, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
 use redo::{Lanes, kept_bytes_max};
-use scan::{Analysis, Logs, Wish};
+use scan::{Logs, Segment, Wish};
 pub(super) use stages::Room;
 
 impl StoreInner {
@@ -44,7 +47,7 @@ impl StoreInner {
         room: Room,
     ) -> Result<()> {
         let image = self.load_image(generations);
-        let mut logs = Vec::new();
+        let (mut roots, mut logs) = (BTreeMap::new(), Vec::new());
         match image {
             // The device may be what cannot be written, too.
             Ok((record, _))
@@ -70,6 +73,7 @@ impl StoreInner {
                 *self.shared.roots() =
                     image.roots.iter().map(|(tree, page)| (*tree, Root::Closed(*page))).collect();
                 image.roots.keys().for_each(|id| self.shared.skip_tree_id(*id));
+                roots = image.roots;
                 self.shared.replace_record(record);
             }
             // What is damaged can still be checked by who only reads.
@@ -99,8 +103,15 @@ impl StoreInner {
             }
             if !record.closed {
                 self.shared.space.set_urgent(true);
-                self.recover(record, logs, options, room)?;
+                let is_due = self.recover(record, Behind { roots, logs }, options, room)?;
                 self.shared.space.set_urgent(false);
+                if is_due {
+                    // The store is of use meanwhile.
+                    self.block_on(|| async {
+                        current(|worker| worker.begin_checkpoint());
+                        Ok(())
+                    })?;
+                }
             }
             self.reclaim_dropped()?;
         }
@@ -127,22 +138,23 @@ impl StoreInner {
         }
     }
 
-    /// Does again what the logs have behind the checkpoint, and makes the next one.
+    /// Does again what the logs have behind the checkpoint, and begins the next ones. Whether a checkpoint is due: until there is one
+    /// both are needed.
     fn recover(
         self: &Arc<Self>,
         record: Record,
-        logs: Vec<Vec<u8>>,
+        Behind { roots, logs }: Behind,
         options: &StoreOptions,
         room: Room,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let (inner, progress) = (self.clone(), options.progress.clone());
         self.block_on(move || async move {
             let shared = inner.shared.clone();
-            shared.set_old_logs(logs.clone());
+            shared.old_logs.begin(logs.clone());
             let mut logs = Logs::new(&shared, &record, &logs)?;
             let mut kept = Kept::new(kept_bytes_max(&shared));
-            let Analysis { end, bytes, segments, large, rest } =
-                logs.analyse(&shared, &mut kept).await?;
+            let mut found = logs.analyse(&shared, &mut kept).await?;
+            let (end, bytes) = (found.end, found.bytes);
             if end.is_damaged() {
                 return Err(unreadable(format!(
                     "the log is damaged: commits from {} on were durable and cannot be read",
@@ -151,17 +163,19 @@ impl StoreInner {
             }
             // What the log is in, and what it refers to, must not be given to anybody before it is done with.
             let page_size = shared.page_size as u64;
-            let pages = logs.segment_bytes() / page_size;
-            let (apart, within): (Vec<u64>, Vec<u64>) =
-                segments.into_iter().partition(|at| is_on_log_device(*at));
-            if let Some(log_device) = &shared.log_device {
-                log_device.claim(&apart, logs.segment_bytes());
+            let mut log_runs: Vec<(u64, u64)> = Vec::new();
+            for Segment { offset_bytes, len_bytes } in found.segments.iter().copied() {
+                match &shared.log_device {
+                    Some(log_device) if is_on_log_device(offset_bytes) => {
+                        log_device.claim(offset_bytes, len_bytes);
+                    }
+                    _ => log_runs.push((offset_bytes / page_size, len_bytes / page_size)),
+                }
             }
-            let mut log_runs: Vec<u64> = within.iter().map(|at| at / page_size).collect();
             log_runs.sort_unstable();
             log_runs.dedup();
-            let large_runs = large.values().map(|of| (of.page_id, u64::from(of.pages)));
-            for (first, count) in log_runs.iter().map(|first| (*first, pages)).chain(large_runs) {
+            let large_runs = found.large.values().map(|of| (of.page_id, u64::from(of.pages)));
+            for (first, count) in log_runs.iter().copied().chain(large_runs) {
                 if !shared.space.claim_detached(first, count) {
                     return Err(unreadable(format!(
                         "the log needs pages {first} to {}, which are something else",
@@ -170,6 +184,7 @@ impl StoreInner {
                 }
             }
             progress.tell(0, bytes);
+            let (large, rest) = (std::mem::take(&mut found.large), found.rest.take());
             let mut lanes = Lanes::start(&inner, large, room);
             let redone = redo(&shared, &mut logs, &mut lanes, kept, rest, |done| {
                 progress.tell(done, bytes);
@@ -182,26 +197,42 @@ impl StoreInner {
                 return Err(failure.clone());
             }
             shared.tx.clock.start(end.next_stamp - 1);
-            shared.set_old_logs(Vec::new());
-            // The next life's logs, and the checkpoint that begins it. Until that is durable all this can begin anew.
+            let places = shared.old_logs.places();
+            shared.old_logs.end(log_runs);
+            // The next life's logs, and the record that names them. Until that is durable all this can begin anew.
             inner.begin_change()?;
-            let begun = inner.begin_logs(false).await;
+            let mut behind = None;
+            if room == Room::Enough
+                && shared.log.enabled
+                && logs.may_stay()
+                && shared.space.make_room_for_changes().is_ok()
+            {
+                if !shared.has_canary(Canary::UnwrittenLogs) {
+                    logs.write_again(&shared, &found).await?;
+                }
+                let logs = match shared.has_canary(Canary::EndlessLogs) {
+                    true => places,
+                    false => logs.ended_at(end.next_stamp - 1),
+                };
+                behind = Some(Behind { roots, logs });
+            }
+            let is_due = behind.is_some();
+            let begun = inner.begin_logs(false, behind).await;
             let no_space = matches!(&begun, Err(error) if error.kind() == ErrorKind::NoSpace);
             if no_space || !shared.log.enabled {
                 checkpoint(&shared, false).await?;
             }
-            for first in log_runs {
-                shared.space.free(first, pages);
-            }
-            shared.log_device.iter().for_each(LogDevice::release_claims);
             match no_space {
                 // With what the old logs were in.
-                true => inner.begin_logs(true).await?,
+                true => inner.begin_logs(true, None).await?,
                 false => begun?,
             }
             let _ =
                 shared.recovered.set(Recovered { commits: end.taken, dropped: end.dropped, bytes });
-            Ok(())
+            if is_due && !no_space {
+                shared.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Ok(is_due && !no_space)
         })
     }
 

@@ -3,22 +3,24 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use qpair_block::{Arena, ArenaOptions, Completion};
+use qpair_block::{Arena, ArenaOptions, Completion, Request};
 
 use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
 use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
-    LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
+    InDoubt, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
 };
-use crate::overflow::Descriptor;
+use crate::overflow::{Descriptor, Transfer};
 use crate::shared::Shared;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
 /// Reads of one log that are under way at most.
 const READS_AHEAD: u32 = 8;
+/// Lives of a store whose logs a record names at most, with the one that begins.
+const LIVES_MAX: usize = 4;
 
 /// The logs that a checkpoint's image names.
 pub(super) struct Logs {
@@ -37,12 +39,21 @@ pub(super) struct Analysis {
     pub(super) end: MergeEnd,
     /// Bytes of records that count.
     pub(super) bytes: u64,
-    /// Segments that the logs lie in, by log: byte offsets.
-    pub(super) segments: Vec<u64>,
+    /// Segments that the logs lie in.
+    pub(super) segments: Vec<Segment>,
+    /// What of the logs may be in a cache only.
+    in_doubt: Vec<InDoubt>,
     /// Runs of pages of large values that the log's commits put and that no later one took over.
     pub(super) large: BTreeMap<u64, Descriptor>,
     /// From where on the commits are to be read again; none: all were kept.
     pub(super) rest: Option<LogMerge>,
+}
+
+/// A segment of a log: where it begins, and how long it is, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) offset_bytes: u64,
+    pub(super) len_bytes: u64,
 }
 
 /// What is to be done about a commit beside going on.
@@ -57,8 +68,8 @@ pub(super) enum Wish {
 #[derive(Debug)]
 pub(super) struct Scanned {
     end: MergeEnd,
-    /// Segments that the logs lie in: byte offsets.
-    segments: Vec<u64>,
+    segments: Vec<Segment>,
+    in_doubt: Vec<InDoubt>,
     /// Where the logs stood when that was to be remembered.
     rest: Option<LogMerge>,
 }
@@ -89,9 +100,44 @@ impl Logs {
         })
     }
 
-    /// Bytes of a segment.
-    pub(super) fn segment_bytes(&self) -> u64 {
-        self.positions.first().map_or(0, |position| u64::from(position.geometry.segment_bytes))
+    /// Whether another life may begin with these logs in use: nothing that counts in them is in a cache only but what
+    /// [`Logs::write_again`] brings to the device, and they are of few lives.
+    pub(super) fn may_stay(&self) -> bool {
+        let mut lives: Vec<u64> = self.positions.iter().map(|at| at.incarnation).collect();
+        lives.dedup();
+        lives.len() < LIVES_MAX && self.positions.iter().all(|position| position.flushed)
+    }
+
+    /// The places of the logs, which end with the commit `stamp`.
+    pub(super) fn ended_at(&self, stamp: u64) -> Vec<Vec<u8>> {
+        self.positions.iter().map(|position| position.ended_at(stamp).encode()).collect()
+    }
+
+    /// Writes what may be in a cache only once more, the same bytes in the same places, durably. A flush would do after a crash of the
+    /// process, and would be a second try after a flush that failed.
+    pub(super) async fn write_again(&self, shared: &Shared, found: &Analysis) -> Result<()> {
+        let Some(arena) = self.arenas.first() else { return Ok(()) };
+        for InDoubt { offset_bytes, len_bytes, .. } in &found.in_doubt {
+            for done in (0..*len_bytes).step_by(self.read_bytes as usize) {
+                let (at, len) =
+                    (offset_bytes + u64::from(done), self.read_bytes.min(len_bytes - done));
+                let failed = |error| {
+                    let error = Error::io(error, "writing the end of the log once more");
+                    shared.fail(error.clone());
+                    error
+                };
+                let Some(buffer) = arena.lease() else {
+                    return Err(Error::new(ErrorKind::NoMemory, "the log is being read"));
+                };
+                let read = Transfer::submit(Request::read(at, len, buffer, 0)).done().await?;
+                read.result.map_err(failed)?;
+                let Some(buffer) = read.buffer else { continue };
+                let mut write = Request::write(at, len, buffer, 0);
+                write.force_unit_access = true;
+                Transfer::submit(write).done().await?.result.map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// The logs from their places on.
@@ -151,8 +197,16 @@ impl Logs {
             // Past the end; their memory is needed when the logs are read again.
             reads.forget().await?;
         }
-        let segments = merge.readers().flat_map(|reader| reader.segments().to_vec()).collect();
-        Ok(Scanned { end: merge.end().unwrap_or_default(), segments, rest })
+        let segments = merge.readers().flat_map(|reader| {
+            let len_bytes = reader.segment_bytes();
+            reader.segments().iter().map(move |at| Segment { offset_bytes: *at, len_bytes })
+        });
+        Ok(Scanned {
+            segments: segments.collect(),
+            in_doubt: merge.readers().flat_map(|reader| reader.in_doubt().to_vec()).collect(),
+            end: merge.end().unwrap_or_default(),
+            rest,
+        })
     }
 
     /// The first pass: how far the logs go, which pages they need, and as many of their changes as fit into `kept`.
@@ -172,12 +226,14 @@ impl Logs {
             })
             .await?;
         // Where the log is now, no value is any more: its pages became free, and then the log's.
-        let pages = self.segment_bytes() / shared.page_size as u64;
+        let page_size = shared.page_size as u64;
         for segment in &scanned.segments {
-            remove_overlapped(&mut analysis.large, segment / shared.page_size as u64, pages);
+            let (first, pages) = (segment.offset_bytes / page_size, segment.len_bytes / page_size);
+            remove_overlapped(&mut analysis.large, first, pages);
         }
         analysis.end = scanned.end;
         analysis.segments = scanned.segments;
+        analysis.in_doubt = scanned.in_doubt;
         analysis.rest = scanned.rest;
         Ok(analysis)
     }

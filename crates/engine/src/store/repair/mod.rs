@@ -5,6 +5,7 @@
 //! elsewhere on the members stand in for them: first those that the checkpoint has in use, then older copies, which is told.
 
 mod candidates;
+mod large;
 mod replay;
 mod report;
 mod save;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 
 use super::catalog::decode;
-use super::dump::dump_log;
+use super::dump::{LogEntry, dump_log};
 use super::offline::{Entry, Hole, Offline, Part, walk_leaves};
 use super::{LogPlace, Store, StoreOptions};
 use crate::checkpoint::{Image, Record};
@@ -96,12 +97,13 @@ fn examine(
     })?;
     store.close()?;
     let mut faults = report.faults;
-    if faults.len() > FAULTS_MAX {
-        let more = faults.split_off(FAULTS_MAX).len();
-        faults.push(format!("and {more} more"));
-    }
     if faults.is_empty() {
-        match dump_log(members, &options.log_place, &mut |_| ControlFlow::Continue(())) {
+        let mut has_large = false;
+        let look = &mut |entry: &LogEntry<'_>| {
+            has_large |= entry.operations.iter().any(|operation| operation.large.is_some());
+            ControlFlow::Continue(())
+        };
+        match dump_log(members, &options.log_place, look) {
             Ok(log) if log.damaged => {
                 faults.push("the log is damaged: commits that were durable are missing".to_owned());
             }
@@ -112,6 +114,13 @@ fn examine(
             }
             Err(error) => return Err(error),
         }
+        if has_large && faults.is_empty() {
+            faults = large::unreadable(members, &options.log_place)?;
+        }
+    }
+    if faults.len() > FAULTS_MAX {
+        let more = faults.split_off(FAULTS_MAX).len();
+        faults.push(format!("and {more} more"));
     }
     Ok(faults)
 }

@@ -328,9 +328,9 @@ impl Worker {
         let writer = writer.as_ref()?;
         // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of that.
         self.shared.log_bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
-        let position = writer.position();
+        let position = LogPosition { flushed: self.shared.log.flushed, ..writer.position() };
         self.log.begin.set(Some(position));
-        Some(position.encode().to_vec())
+        Some(position.encode())
     }
 
     /// Gives back the segments before the mark; the checkpoint that made it is durable.

@@ -1,0 +1,42 @@
+//! Logs of earlier lives of a store, from when a recovery reads them to the first checkpoint that needs none of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A run of pages: the first, and how many.
+pub(crate) type Run = (u64, u64);
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub(crate) struct OldLogs {
+    /// Places in the logs that a recovery reads: a checkpoint on its way names them.
+    places: Mutex<Vec<Vec<u8>>>,
+    /// What they are in, once the next checkpoint needs none of them.
+    needless: Mutex<Option<Vec<Run>>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OldLogs {
+    /// Until there are others, checkpoints name these places.
+    pub(crate) fn begin(&self, places: Vec<Vec<u8>>) {
+        *lock(&self.places) = places;
+    }
+
+    /// All that they say is in the trees: a checkpoint from here on names them no more, and once it is durable these runs are free.
+    pub(crate) fn end(&self, runs: Vec<Run>) {
+        lock(&self.places).clear();
+        *lock(&self.needless) = Some(runs);
+    }
+
+    /// What checkpoints name instead of the logs of this life.
+    pub(crate) fn places(&self) -> Vec<Vec<u8>> {
+        lock(&self.places).clone()
+    }
+
+    /// What is to be given back now; none if nothing is.
+    pub(crate) fn take_needless(&self) -> Option<Vec<Run>> {
+        lock(&self.needless).take()
+    }
+}

@@ -1,0 +1,45 @@
+//! Large values that the log put behind the checkpoint: the check of the checkpoint's pages does not come to them.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use qpair_block::BlockDevice;
+
+use super::super::LogPlace;
+use super::super::offline::{Offline, read_logs};
+use super::save::read_large;
+use crate::error::Result;
+use crate::log::Operation;
+
+/// Those that cannot be read, in words. What a later commit replaced may be gone, and is none.
+pub(super) fn unreadable(
+    members: &[Arc<dyn BlockDevice>],
+    log_place: &LogPlace,
+) -> Result<Vec<String>> {
+    let Offline { mut reader, checkpoint, .. } = Offline::open(members, log_place)?;
+    let Some((record, image)) = checkpoint else { return Ok(Vec::new()) };
+    let mut values = BTreeMap::new();
+    read_logs(&mut reader, &record, &image.logs, |_, _, _, record| {
+        for operation in record.operations() {
+            match operation {
+                Operation::PutLarge { tree, key, descriptor } => {
+                    values.insert((tree, key.to_vec()), descriptor);
+                }
+                Operation::Put { tree, key, .. } | Operation::Delete { tree, key } => {
+                    values.remove(&(tree, key.to_vec()));
+                }
+                Operation::DropTable { tree } => values.retain(|(of, _), _| *of != tree),
+                Operation::CreateTable { .. } => {}
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut faults = Vec::new();
+    for ((tree, _), descriptor) in values {
+        if read_large(&mut reader, &descriptor)?.is_none() {
+            faults.push(format!("a large value of tree {tree}, put by the log, cannot be read"));
+        }
+    }
+    Ok(faults)
+}
