@@ -57,6 +57,32 @@ fn what_was_acknowledged_is_there_after_a_crash() {
 }
 
 #[test]
+fn crash_after_crash_before_a_checkpoint_is_made() {
+    let mut device = ram();
+    let store = Store::open(vec![device.clone()], &small(true)).unwrap();
+    let table = store.table("t").unwrap();
+    let mut model = BTreeMap::new();
+    for key in 0..2000u32 {
+        table.put(&key.to_be_bytes(), &[1; 40]).unwrap();
+        model.insert(key.to_be_bytes().to_vec(), vec![1; 40]);
+    }
+    device = copy_of(device.as_ref(), device.size_bytes());
+    for life in 2..14u8 {
+        let store = Store::open(vec![device.clone()], &small(false)).unwrap();
+        assert!(content(&store, "t") == model, "life {life}");
+        let table = store.table("t").unwrap();
+        for key in (u32::from(life)..2000).step_by(97) {
+            table.put(&key.to_be_bytes(), &[life; 30]).unwrap();
+            model.insert(key.to_be_bytes().to_vec(), vec![life; 30]);
+        }
+        // The checkpoint that begins with the opening may be anywhere.
+        device = copy_of(device.as_ref(), device.size_bytes());
+    }
+    Store::open(vec![device.clone()], &small(false)).unwrap().close().unwrap();
+    common::assert_sound(&[device], PAGE);
+}
+
+#[test]
 fn a_transaction_is_there_in_full_or_not_at_all() {
     let device = ram();
     let store = Store::open(vec![device.clone()], &small(true)).unwrap();

@@ -162,3 +162,33 @@ fn the_last_chunk_of_a_log_is_missed_if_another_log_went_on() {
         assert_eq!((end.next_stamp, end.is_damaged()), (1, known), "{end:?}");
     }
 }
+
+#[test]
+fn stamps_that_a_later_life_gave_out_again_count_once() {
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut disk = Disk::new(512, 16 << 10);
+        let (old, commits, _) = spread(&mut disk, &mut random, 3, 60);
+        let durable = merge(&disk.bytes, &old, 1, &mut random).1.durable_stamp;
+        let last = random.u64(durable.max(1)..=60);
+        // The next life's log, behind the commit `last` of the one before.
+        let mut writer = disk.writer(7, 0);
+        let new = writer.position();
+        let later: Vec<Commit> =
+            (last + 1..=last + 30).map(|stamp| commit(&mut random, stamp, 300)).collect();
+        for commit in &later {
+            append(&mut writer, commit);
+        }
+        disk.write_all(&mut writer, 2048);
+        let ended = old.iter().map(|position| position.ended_at(last));
+        let starts: Vec<LogPosition> = ended.chain([new]).collect();
+        let (found, end) = merge(&disk.bytes, &starts, 1, &mut random);
+        let expected: Vec<Commit> =
+            commits[..last as usize].iter().chain(&later).cloned().collect();
+        assert_eq!(found, expected, "seed {seed}");
+        assert!(!end.is_damaged());
+        // Of what the later life built on nothing may be missing.
+        let none: Vec<LogPosition> = old.iter().map(|position| position.ended_at(61)).collect();
+        assert!(merge(&disk.bytes, &none, 1, &mut random).1.is_damaged());
+    }
+}

@@ -83,4 +83,11 @@ fn positions_that_make_no_sense_are_refused() {
     assert!(refused(&|p| p.geometry.block_bytes = 0));
     assert!(refused(&|p| p.geometry.segment_bytes = u32::MAX));
     assert!(LogPosition::decode(&good.encode()[1..]).is_err());
+    assert!(LogPosition::decode(&good.ended_at(7).encode()[1..]).is_err());
+    let unflushed = LogPosition { flushed: false, ..good };
+    for position in [good, unflushed, good.ended_at(7), good.ended_at(7).ended_at(9)] {
+        assert_eq!(LogPosition::decode(&position.encode()).unwrap(), position);
+    }
+    // The first end is the one that counts.
+    assert_eq!(good.ended_at(7).ended_at(9).stamp_max, Some(7));
 }
