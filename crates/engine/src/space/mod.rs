@@ -17,9 +17,15 @@ use crate::checkpoint::{Gate, GateGuard};
 use crate::error::{Error, ErrorKind, Result};
 pub(crate) use bitmap::Bitmap;
 
-/// Least and most bytes by which the device is made larger at once.
+/// Least and most bytes by which the device is made larger at once; between them a sixteenth of its size, or a quarter while
+/// that is little.
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 1 << 30;
+const GROWTH_BYTES_LITTLE: u64 = 64 << 20;
+
+/// Most bytes by which the device is made larger for pages in a row where enough are free, apart from each other; least is
+/// [`GROWTH_BYTES_MIN`], between them a 64th of its size.
+const ROW_GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 /// As many bytes may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
@@ -90,8 +96,11 @@ struct Inner {
     taken: u64,
     /// Those among them that come free when the checkpoint under way is durable.
     gain: u64,
-    /// Word at which the search goes on.
+    /// Word at which the search for single pages goes on.
     cursor: usize,
+    /// Word at which the search for pages in a row goes on. They are rare, and what is left of them should not be where single
+    /// pages go next.
+    row_cursor: usize,
     /// The device refused to grow to this many bytes or more.
     refused_bytes: Option<u64>,
     /// Reservations that will be kept or given back.
@@ -134,11 +143,12 @@ impl Inner {
         capacity.saturating_sub(self.taken)
     }
 
-    /// Finds `count` pages in a row below `capacity`, from the cursor on and round.
+    /// Finds `count` pages in a row below `capacity`, from where the last such search ended and round.
     fn find(&mut self, count: u64, capacity: u64) -> Option<u64> {
         let words = capacity.div_ceil(64) as usize;
         let (mut run_start, mut run) = (0, 0);
-        let begin = self.cursor.min(words.saturating_sub(1));
+        let cursor = if count == 1 { self.cursor } else { self.row_cursor };
+        let begin = cursor.min(words.saturating_sub(1));
         for step in 0..=words {
             let index = (begin + step) % words.max(1);
             if index == 0 {
@@ -170,7 +180,9 @@ impl Inner {
                             run = 0;
                             break;
                         }
-                        self.cursor = ((run_start + count) / 64) as usize;
+                        let cursor =
+                            if count == 1 { &mut self.cursor } else { &mut self.row_cursor };
+                        *cursor = ((run_start + count) / 64) as usize;
                         return Some(run_start);
                     }
                     bit += zeros;
@@ -506,8 +518,10 @@ impl Space {
                 inner.take(start, count);
                 return Ok(start);
             }
-            // There is space, but not in a row.
-            refusal = self.grow(inner, count + keep + inner.free(self.capacity()), purpose).err();
+            // There is space, but not in a row: it comes at the end, and no more than that. In a store whose pages move all the time
+            // what is free is single pages, however large the device is.
+            inner.row_cursor = (self.capacity() / 64) as usize;
+            refusal = self.grow_for_row(count).err();
             if let Some(start) = inner.find(count, self.capacity()) {
                 inner.take(start, count);
                 return Ok(start);
@@ -537,12 +551,9 @@ impl Space {
             {
                 return Err(no_space(&*self.device, needed_bytes));
             }
-            let step = (size_bytes / 4).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
-            let wanted = needed_bytes.max(size_bytes + step);
-            let grown = self.device.grow(wanted).or_else(|error| {
-                if wanted > needed_bytes { self.device.grow(needed_bytes) } else { Err(error) }
-            });
-            if let Err(error) = grown {
+            let step = (size_bytes / 4).min((size_bytes / 16).max(GROWTH_BYTES_LITTLE));
+            let step = step.clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+            if let Err(error) = self.grow_device(needed_bytes, size_bytes + step) {
                 inner.refused_bytes = Some(needed_bytes);
                 // Free pages that are held back look like enough to who does not know.
                 let there = inner.free(self.capacity());
@@ -556,11 +567,40 @@ impl Space {
             }
             inner.refused_bytes = None;
         }
+        self.note_capacity();
+        Ok(())
+    }
+
+    /// Makes the device larger by `count` pages at least.
+    fn grow_for_row(&self, count: u64) -> Result<()> {
+        let needed_bytes = (self.capacity() + count) * self.page_size;
+        let size_bytes = self.device.size_bytes();
+        if needed_bytes > size_bytes {
+            let step = (size_bytes / 64).clamp(GROWTH_BYTES_MIN, ROW_GROWTH_BYTES_MAX);
+            self.grow_device(needed_bytes, size_bytes + step).map_err(|error| {
+                let context = format!(
+                    "growing the store to {needed_bytes} bytes (no {count} free pages are in a row)"
+                );
+                Error::block(error, context)
+            })?;
+        }
+        self.note_capacity();
+        Ok(())
+    }
+
+    /// Makes the device `wanted_bytes` large, or as large as is needed.
+    fn grow_device(&self, needed_bytes: u64, wanted_bytes: u64) -> qpair_block::Result<()> {
+        let wanted_bytes = wanted_bytes.max(needed_bytes);
+        self.device.grow(wanted_bytes).or_else(|error| {
+            if wanted_bytes > needed_bytes { self.device.grow(needed_bytes) } else { Err(error) }
+        })
+    }
+
+    fn note_capacity(&self) {
         let capacity = self.device.size_bytes() / self.page_size;
         if capacity > self.capacity() {
             self.capacity.store(capacity, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// Notes that somebody is about to allocate pages, and to refer to them or give them back: a close waits for
@@ -898,5 +938,18 @@ mod tests {
         space.free(first, 100);
         assert_eq!(space.allocate(100, Purpose::Checkpoint).unwrap(), 902);
         assert_eq!(space.allocate(100, Purpose::Checkpoint).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_run_among_single_pages_does_not_make_the_device_much_larger() {
+        let space = space(16384);
+        let single = || space.allocate(1, Purpose::Checkpoint).unwrap();
+        let pages: Vec<u64> = (0..16000).map(|_| single()).collect();
+        pages.iter().step_by(2).for_each(|page| space.free(*page, 1));
+        assert!(space.counts().1 >= 8000);
+        for _ in 0..3 {
+            assert!(space.allocate(256, Purpose::Log).unwrap() >= 16000);
+        }
+        assert!(space.capacity() <= 16384 + 2 * 256 + 16);
     }
 }
