@@ -2,7 +2,7 @@
 //!
 //! A page in memory is reached only through the swizzled reference in its parent, so a page whose children
 //! are in memory stays. Replacement is a clock with two hands over all frames: the front hand turns hot frames cooling, the
-//! back hand, a quarter of the pool behind, takes those nobody has touched since. Touching a cooling page makes it hot again
+//! back hand, half of the pool behind, takes those nobody has touched since. Touching a cooling page makes it hot again
 //! with one store; no list is kept.
 
 mod evict;
@@ -62,7 +62,7 @@ impl Pool {
             free: Mutex::new((0..count).rev().map(FrameIndex).collect()),
             free_count: AtomicUsize::new(count as usize),
             hand: AtomicU64::new(0),
-            cooling_distance: (count / 4).max(1),
+            cooling_distance: (count / 2).max(1),
             free_low: local_max,
             local_max,
             waiters: (0..WAITER_PARTITIONS).map(|_| Mutex::new(Vec::with_capacity(64))).collect(),
