@@ -9,7 +9,7 @@ use qpair_block::{Arena, Request};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Transfer;
-use crate::page::{HEADER_BYTES, NodeMut, PageKind, checksum, field};
+use crate::page::{HEADER_BYTES, PageKind, field, seal};
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
 use crate::store::read_page;
@@ -159,8 +159,7 @@ impl<'a> PageWriter<'a> {
         bytes.store_u8(field::KIND, kind as u8);
         bytes.store_u64(field::PAGE_ID, page_id);
         bytes.copy_from(HEADER_BYTES, content);
-        let sum = checksum(&buffer.as_slice()[..shared.page_size]);
-        NodeMut::new(buffer.part_mut(0, shared.page_size)).set_checksum(sum);
+        seal(&mut buffer, 0, shared.page_size);
         let (offset_bytes, len_bytes) = (shared.offset_bytes(page_id), shared.page_size as u32);
         let request = Request::write(offset_bytes, len_bytes, buffer, 0);
         Transfer::submit(request).done().await?.result.map_err(|error| {

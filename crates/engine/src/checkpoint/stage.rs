@@ -17,7 +17,7 @@ use qpair_memory::{FrameIndex, Version};
 use super::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Transfer;
-use crate::page::{Node, NodeMut, checksum};
+use crate::page::{Node, seal};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::space::Purpose;
@@ -132,8 +132,7 @@ impl<'a> Stage<'a> {
         let offset = extent.pages.len() * page_size;
         buffer.part_mut(offset, page_size).copy_from(0, page.as_slice());
         extent.pages.push((frame, page.release()));
-        let sum = checksum(&buffer.as_slice()[offset..offset + page_size]);
-        NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
+        seal(buffer, offset, page_size);
         Ok(false)
     }
 
@@ -156,8 +155,7 @@ impl<'a> Stage<'a> {
         }
         let place = pool.save_copy(shared, &page, buffer.part_mut(0, page_size), self.epoch)?;
         drop(page);
-        let sum = checksum(&buffer.as_slice()[..page_size]);
-        NodeMut::new(buffer.part_mut(0, page_size)).set_checksum(sum);
+        seal(&mut buffer, 0, page_size);
         self.submit(buffer, Extent { first_place: place, pages: Vec::new() }, 1);
         Ok(true)
     }

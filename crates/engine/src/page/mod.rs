@@ -12,6 +12,7 @@ mod staged;
 pub(crate) use build::{separator_len, shared_prefix_len};
 pub(crate) use node::{LeafValue, Node};
 pub(crate) use node_mut::{NodeInit, NodeMut};
+use qpair_block::Buffer;
 pub(crate) use staged::Staged;
 
 /// Bytes of every page's header.
@@ -133,6 +134,12 @@ const _: () = {
 /// CRC-32C of a page, all but the checksum itself.
 pub(crate) fn checksum(page: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&page[4..])
+}
+
+/// Puts the checksum into a page that is in a buffer from `offset` on.
+pub(crate) fn seal(buffer: &mut Buffer, offset: usize, page_size: usize) {
+    let sum = checksum(&buffer.as_slice()[offset..offset + page_size]);
+    NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
 }
 
 /// What is wrong with a page that should be `page_id`, as far as its checksum and id tell.

@@ -14,7 +14,7 @@ use crate::canary::Canary;
 use crate::checkpoint::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
-use crate::page::{Node, NodeInit, NodeMut, Staged, checksum, separator_len};
+use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
 use crate::space::Purpose;
 use crate::task::current;
 use crate::tree::Tree;
@@ -242,8 +242,7 @@ impl BulkLoader {
         let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
         node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &staged.lower, upper });
         staged.fill(level, &mut node);
-        let sum = checksum(&extent.buffer.as_slice()[offset..offset + page_size]);
-        NodeMut::new(extent.buffer.part_mut(offset, page_size)).set_checksum(sum);
+        seal(&mut extent.buffer, offset, page_size);
         extent.filled += 1;
         if extent.filled == self.pages_per_extent {
             self.write_extent(kind);
