@@ -5,7 +5,7 @@
 mod common;
 
 use common::{existing, faulty, options};
-use qpair_block::Op;
+use qpair_block::{FaultControl, Op};
 use qpair_engine::{ErrorKind, Store, Table};
 
 const PAGE: usize = 512;
@@ -40,8 +40,8 @@ fn get_all(table: &Table) -> Result<(), ErrorKind> {
     Ok(())
 }
 
-#[test]
-fn what_was_read_ahead_is_in_memory() {
+/// A store with none of the table's leaves in memory.
+fn just_opened() -> (Store, Table, FaultControl) {
     let (device, _, control) = faulty();
     let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
     let table = store.table("t").unwrap();
@@ -53,6 +53,12 @@ fn what_was_read_ahead_is_in_memory() {
 
     let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
     let table = store.table("t").unwrap();
+    (store, table, control)
+}
+
+#[test]
+fn what_was_read_ahead_is_in_memory() {
+    let (store, table, control) = just_opened();
     let before = control.seen(Op::Read);
     read_ahead(&store, &table).unwrap();
     let after = control.seen(Op::Read);
@@ -71,17 +77,7 @@ fn what_was_read_ahead_is_in_memory() {
 
 #[test]
 fn a_failing_read_is_said_and_nothing_stays_behind() {
-    let (device, _, control) = faulty();
-    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
-    for key in 0..2000u32 {
-        table.put(&key.to_be_bytes(), &[7; 40]).unwrap();
-    }
-    drop(table);
-    store.close().unwrap();
-
-    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
+    let (store, table, control) = just_opened();
     for _ in 0..20 {
         control.fail_reads(true);
         assert_eq!(read_ahead(&store, &table), Err(ErrorKind::Io));
@@ -96,21 +92,11 @@ fn a_failing_read_is_said_and_nothing_stays_behind() {
 
 #[test]
 fn an_error_of_one_read_ahead_is_not_told_later() {
-    let (device, _, control) = faulty();
-    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
-    for key in 0..2000u32 {
-        table.put(&key.to_be_bytes(), &[7; 40]).unwrap();
-    }
-    drop(table);
-    store.close().unwrap();
-
-    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
+    let (store, table, control) = just_opened();
     let of_task = store.task();
     let outcome = store
         .spawn(move || async move {
-            let keys: Vec<[u8; 4]> = (0..20u32).map(|i| (i * 97 + 5).to_be_bytes()).collect();
+            let keys = KEYS.map(u32::to_be_bytes);
             // The pages above the leaves.
             for key in &keys {
                 let near = (u32::from_be_bytes(*key) + 40).to_be_bytes();
@@ -140,7 +126,10 @@ fn read_ahead_on_a_worker_of_another_store() {
     let of_task = large.task();
     let outcome = small
         .spawn(move || async move {
-            of_task.read_ahead([(&table, &b"k"[..])]).await.map_err(|error| error.kind())
+            let keys = || [(&table, &b"k"[..])];
+            // Into caches: nothing is waited for, and nothing can fail.
+            of_task.begin().prefetch(keys()).unwrap();
+            of_task.read_ahead(keys()).await.map_err(|error| error.kind())
         })
         .join();
     assert_eq!(outcome.map_err(|error| error.kind()), Ok(Err(ErrorKind::Invalid)));

@@ -305,8 +305,13 @@ impl Core {
             self.check(table)?;
             self.ahead.push(table.tree(), key);
         }
-        let ahead = &mut self.ahead;
-        current(|worker| ahead.fetch(worker.context()));
+        let (ahead, shared) = (&mut self.ahead, &self.inner.shared);
+        current(|worker| {
+            // Another store's frames are not these.
+            if std::ptr::eq(worker.shared(), &**shared) {
+                ahead.fetch(worker.context());
+            }
+        });
         Ok(())
     }
 
