@@ -2,21 +2,20 @@
 
 mod ahead;
 mod gather;
+mod life;
 mod redo;
 mod scan;
 mod stages;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
 use super::labels::Generations;
-use super::log_device::{any_on_log_device, is_on_log_device};
+use super::log_device::any_on_log_device;
 use super::superblock::StoreState;
 use super::{Behind, StoreInner, StoreOptions, Table};
-use crate::canary::Canary;
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogMerge;
@@ -25,7 +24,7 @@ use crate::task::{current, promise, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
 use gather::Kept;
 use redo::{Lanes, kept_bytes_max};
-use scan::{Logs, Segment, Wish};
+use scan::{Logs, Wish};
 pub(super) use stages::Room;
 
 impl StoreInner {
@@ -161,28 +160,7 @@ impl StoreInner {
                     end.next_stamp
                 )));
             }
-            // What the log is in, and what it refers to, must not be given to anybody before it is done with.
-            let page_size = shared.page_size as u64;
-            let mut log_runs: Vec<(u64, u64)> = Vec::new();
-            for Segment { offset_bytes, len_bytes } in found.segments.iter().copied() {
-                match &shared.log_device {
-                    Some(log_device) if is_on_log_device(offset_bytes) => {
-                        log_device.claim(offset_bytes, len_bytes);
-                    }
-                    _ => log_runs.push((offset_bytes / page_size, len_bytes / page_size)),
-                }
-            }
-            log_runs.sort_unstable();
-            log_runs.dedup();
-            let large_runs = found.large.values().map(|of| (of.page_id, u64::from(of.pages)));
-            for (first, count) in log_runs.iter().copied().chain(large_runs) {
-                if !shared.space.claim_detached(first, count) {
-                    return Err(unreadable(format!(
-                        "the log needs pages {first} to {}, which are something else",
-                        first + count
-                    )));
-                }
-            }
+            let log_runs = found.claim(&shared)?;
             progress.tell(0, bytes);
             let (large, rest) = (std::mem::take(&mut found.large), found.rest.take());
             let mut lanes = Lanes::start(&inner, large, room);
@@ -197,42 +175,12 @@ impl StoreInner {
                 return Err(failure.clone());
             }
             shared.tx.clock.start(end.next_stamp - 1);
-            let places = shared.old_logs.places();
+            let behind = Behind { roots, logs: shared.old_logs.places() };
             shared.old_logs.end(log_runs);
-            // The next life's logs, and the record that names them. Until that is durable all this can begin anew.
-            inner.begin_change()?;
-            let mut behind = None;
-            if room == Room::Enough
-                && shared.log.enabled
-                && logs.may_stay()
-                && shared.space.make_room_for_changes().is_ok()
-            {
-                if !shared.has_canary(Canary::UnwrittenLogs) {
-                    logs.write_again(&shared, &found).await?;
-                }
-                let logs = match shared.has_canary(Canary::EndlessLogs) {
-                    true => places,
-                    false => logs.ended_at(end.next_stamp - 1),
-                };
-                behind = Some(Behind { roots, logs });
-            }
-            let is_due = behind.is_some();
-            let begun = inner.begin_logs(false, behind).await;
-            let no_space = matches!(&begun, Err(error) if error.kind() == ErrorKind::NoSpace);
-            if no_space || !shared.log.enabled {
-                checkpoint(&shared, false).await?;
-            }
-            match no_space {
-                // With what the old logs were in.
-                true => inner.begin_logs(true, None).await?,
-                false => begun?,
-            }
+            let is_due = life::begin(&inner, behind, &logs, &found, room).await?;
             let _ =
                 shared.recovered.set(Recovered { commits: end.taken, dropped: end.dropped, bytes });
-            if is_due && !no_space {
-                shared.log_bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            Ok(is_due && !no_space)
+            Ok(is_due)
         })
     }
 

@@ -7,6 +7,7 @@ use qpair_block::{Arena, ArenaOptions, Completion, Request};
 
 use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
+use super::unreadable;
 use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
@@ -14,6 +15,7 @@ use crate::log::{
 };
 use crate::overflow::{Descriptor, Transfer};
 use crate::shared::Shared;
+use crate::store::log_device::is_on_log_device;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -54,6 +56,38 @@ pub(super) struct Analysis {
 pub(super) struct Segment {
     pub(super) offset_bytes: u64,
     pub(super) len_bytes: u64,
+}
+
+impl Analysis {
+    /// Takes what the logs are in, and what they refer to: it must not be given to anybody before it is done with. The logs' runs of
+    /// pages.
+    ///
+    /// # Errors
+    /// `Corrupt` if something else has it.
+    pub(super) fn claim(&self, shared: &Shared) -> Result<Vec<(u64, u64)>> {
+        let page_size = shared.page_size as u64;
+        let mut log_runs: Vec<(u64, u64)> = Vec::new();
+        for Segment { offset_bytes, len_bytes } in self.segments.iter().copied() {
+            match &shared.log_device {
+                Some(log_device) if is_on_log_device(offset_bytes) => {
+                    log_device.claim(offset_bytes, len_bytes);
+                }
+                _ => log_runs.push((offset_bytes / page_size, len_bytes / page_size)),
+            }
+        }
+        log_runs.sort_unstable();
+        log_runs.dedup();
+        let large_runs = self.large.values().map(|of| (of.page_id, u64::from(of.pages)));
+        for (first, count) in log_runs.iter().copied().chain(large_runs) {
+            if !shared.space.claim_detached(first, count) {
+                return Err(unreadable(format!(
+                    "the log needs pages {first} to {}, which are something else",
+                    first.saturating_add(count)
+                )));
+            }
+        }
+        Ok(log_runs)
+    }
 }
 
 /// What is to be done about a commit beside going on.

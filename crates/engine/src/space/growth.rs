@@ -1,0 +1,97 @@
+//! Making the device larger.
+
+use std::sync::atomic::Ordering;
+
+use qpair_block::BlockDevice;
+
+use super::inner::Inner;
+use super::{Purpose, Space};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Least and most bytes by which the device is made larger at once; between them a sixteenth of its size, or a quarter while
+/// that is little.
+const GROWTH_BYTES_MIN: u64 = 1 << 20;
+const GROWTH_BYTES_MAX: u64 = 1 << 30;
+const GROWTH_BYTES_LITTLE: u64 = 64 << 20;
+
+/// Most bytes by which the device is made larger for pages in a row where enough are free, apart from each other; least is
+/// [`GROWTH_BYTES_MIN`], between them a 64th of its size.
+const ROW_GROWTH_BYTES_MAX: u64 = 64 << 20;
+
+impl Space {
+    /// Makes the device larger, so that `free` pages are free.
+    pub(super) fn grow(&self, inner: &mut Inner, free: u64, purpose: Purpose) -> Result<()> {
+        let needed_bytes = (inner.taken + free) * self.page_size;
+        let size_bytes = self.device.size_bytes();
+        if needed_bytes > size_bytes {
+            // Pages that cannot leave memory try again all the time, which would cost much if the system was asked each time.
+            // Who wants something new asks: there may be room by now.
+            if matches!(purpose, Purpose::Eviction | Purpose::EvictionAgain)
+                && inner.refused_bytes.is_some_and(|refused| needed_bytes >= refused)
+            {
+                return Err(no_space(&*self.device, needed_bytes));
+            }
+            let step = (size_bytes / 4).min((size_bytes / 16).max(GROWTH_BYTES_LITTLE));
+            let step = step.clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+            if let Err(error) = self.grow_device(needed_bytes, size_bytes + step) {
+                inner.refused_bytes = Some(needed_bytes);
+                // Free pages that are held back look like enough to who does not know.
+                let there = inner.free(self.capacity());
+                return Err(Error::block(
+                    error,
+                    format!(
+                        "growing the store to {needed_bytes} bytes ({there} pages are free, {free} have to be: what is in memory \
+                         may need new places)"
+                    ),
+                ));
+            }
+            inner.refused_bytes = None;
+        }
+        self.note_capacity();
+        Ok(())
+    }
+
+    /// Makes the device larger by `count` pages at least.
+    pub(super) fn grow_for_row(&self, count: u64) -> Result<()> {
+        let needed_bytes = (self.capacity() + count) * self.page_size;
+        let size_bytes = self.device.size_bytes();
+        if needed_bytes > size_bytes {
+            let step = (size_bytes / 64).clamp(GROWTH_BYTES_MIN, ROW_GROWTH_BYTES_MAX);
+            self.grow_device(needed_bytes, size_bytes + step).map_err(|error| {
+                let context = format!(
+                    "growing the store to {needed_bytes} bytes (no {count} free pages are in a row)"
+                );
+                Error::block(error, context)
+            })?;
+        }
+        self.note_capacity();
+        Ok(())
+    }
+
+    /// Makes the device `wanted_bytes` large, or as large as is needed.
+    pub(super) fn grow_device(
+        &self,
+        needed_bytes: u64,
+        wanted_bytes: u64,
+    ) -> qpair_block::Result<()> {
+        let wanted_bytes = wanted_bytes.max(needed_bytes);
+        self.device.grow(wanted_bytes).or_else(|error| {
+            if wanted_bytes > needed_bytes { self.device.grow(needed_bytes) } else { Err(error) }
+        })
+    }
+
+    pub(super) fn note_capacity(&self) {
+        let capacity = self.device.size_bytes() / self.page_size;
+        if capacity > self.capacity() {
+            self.capacity.store(capacity, Ordering::Relaxed);
+        }
+    }
+}
+
+fn no_space(device: &dyn BlockDevice, needed_bytes: u64) -> Error {
+    Error::with_hint(
+        ErrorKind::NoSpace,
+        format!("{} cannot grow to {needed_bytes} bytes", device.info().name),
+        "make room on the device",
+    )
+}

@@ -1,0 +1,93 @@
+//! The images of checkpoints: what must stay as it is, and from when on.
+
+use std::sync::atomic::Ordering;
+
+use super::{Bitmap, Space};
+
+impl Space {
+    /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
+    pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
+        let mut inner = self.lock();
+        // Asked under the lock: the image begins under it.
+        if let Some(image) = &mut inner.image
+            && of_image()
+        {
+            image.change(from, 1, false);
+            image.change(to, 1, true);
+            inner.gain += u64::from(inner.held.is_empty() && inner.durable.get(from));
+        }
+        inner.give(from, 1);
+    }
+
+    /// Begins a checkpoint's image: what is in use now and belongs to the trees. `begin` runs at that very moment.
+    pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
+        let mut inner = self.lock();
+        inner.image = Some(inner.attached());
+        // Where backups may hold some longer none is counted: pages that leave memory have the less.
+        inner.gain = match inner.held.is_empty() {
+            true => inner.taken - inner.used,
+            false => 0,
+        };
+        self.unsaved.store(self.frames, Ordering::Relaxed);
+        self.starved.store(false, Ordering::Relaxed);
+        begin();
+    }
+
+    /// Begins the image of the last durable checkpoint once more, without these runs of its own.
+    pub(crate) fn begin_same_image(&self, own: impl Iterator<Item = (u64, u64)>) {
+        let mut inner = self.lock();
+        let mut image = inner.durable.clone();
+        own.for_each(|(start, count)| image.change(start, count, false));
+        inner.image = Some(image);
+    }
+
+    /// Whether a checkpoint is between its instant and its end.
+    pub(crate) fn has_image(&self) -> bool {
+        self.lock().image.is_some()
+    }
+
+    /// Adds pages of the checkpoint's own to its image; the image as it is then.
+    pub(crate) fn end_image(&self, own: [(u64, u64); 2]) -> Bitmap {
+        let mut inner = self.lock();
+        let mut image = inner.image.take().unwrap_or_else(|| inner.durable.clone());
+        own.into_iter().for_each(|(start, count)| image.change(start, count, true));
+        inner.image = Some(image.clone());
+        image
+    }
+
+    /// The checkpoint under way is durable: what only the one before it needed is free.
+    pub(crate) fn image_is_durable(&self) {
+        let mut inner = self.lock();
+        if let Some(image) = inner.image.take() {
+            inner.durable = image;
+        }
+        self.squeezed.store(false, Ordering::Relaxed);
+        inner.recount(self.capacity());
+    }
+
+    /// The checkpoint under way came to nothing.
+    pub(crate) fn drop_image(&self) {
+        let mut inner = self.lock();
+        inner.image = None;
+        self.keep_nothing_for_unsaved();
+        inner.recount(self.capacity());
+    }
+
+    /// Keeps the pages of the last durable checkpoint from being used again until [`Space::release`].
+    pub(crate) fn hold(&self) -> (u64, Bitmap) {
+        let mut inner = self.lock();
+        let hold = inner.next_hold;
+        inner.next_hold += 1;
+        let image = inner.durable.clone();
+        inner.held.push((hold, image.clone()));
+        inner.gain = 0;
+        (hold, image)
+    }
+
+    /// The end of what [`Space::hold`] began.
+    pub(crate) fn release(&self, hold: u64) {
+        let mut inner = self.lock();
+        inner.held.retain(|(of, _)| *of != hold);
+        inner.recount(self.capacity());
+    }
+}

@@ -1,0 +1,169 @@
+//! The bitmaps behind the allocator, and what is counted in them. Who has this has the allocator's lock.
+
+use std::collections::BTreeMap;
+
+use super::Bitmap;
+
+/// Which pages are in use, by whom, and how many.
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    /// In use now.
+    pub(super) current: Bitmap,
+    /// In use now, and not part of a checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
+    pub(super) detached: BTreeMap<u64, u64>,
+    /// The last durable checkpoint's.
+    pub(super) durable: Bitmap,
+    /// The checkpoint's under way.
+    pub(super) image: Option<Bitmap>,
+    /// Images that backups read from.
+    pub(super) held: Vec<(u64, Bitmap)>,
+    pub(super) next_hold: u64,
+    /// Pages in use now.
+    pub(super) used: u64,
+    /// Those among them that segments of the logs have, and that never were memory's; rather too few than too many.
+    pub(super) log: u64,
+    /// Pages that may not be handed out.
+    pub(super) taken: u64,
+    /// Those among them that come free when the checkpoint under way is durable.
+    pub(super) gain: u64,
+    /// Word at which the search for single pages goes on.
+    pub(super) cursor: usize,
+    /// Word at which the search for pages in a row goes on. They are rare, and what is left of them should not be where single
+    /// pages go next.
+    pub(super) row_cursor: usize,
+    /// The device refused to grow to this many bytes or more.
+    pub(super) refused_bytes: Option<u64>,
+    /// Reservations that will be kept or given back.
+    pub(super) pending: u64,
+    /// Nothing is reserved any more.
+    pub(super) closing: bool,
+}
+
+impl Inner {
+    #[inline]
+    pub(super) fn word(&self, index: usize) -> u64 {
+        let mut word = self.current.word(index) | self.durable.word(index);
+        if let Some(image) = &self.image {
+            word |= image.word(index);
+        }
+        for (_, held) in &self.held {
+            word |= held.word(index);
+        }
+        word
+    }
+
+    /// Whether an image has a page.
+    pub(super) fn is_kept(&self, page_id: u64) -> bool {
+        self.durable.get(page_id)
+            || self.image.as_ref().is_some_and(|image| image.get(page_id))
+            || self.held.iter().any(|(_, held)| held.get(page_id))
+    }
+
+    pub(super) fn is_taken(&self, page_id: u64) -> bool {
+        self.word((page_id / 64) as usize) >> (page_id % 64) & 1 == 1
+    }
+
+    /// Counts the pages that may not be handed out anew.
+    pub(super) fn recount(&mut self, capacity: u64) {
+        let words = capacity.div_ceil(64) as usize;
+        self.taken = (0..words).map(|word| u64::from(self.word(word).count_ones())).sum();
+    }
+
+    pub(super) fn free(&self, capacity: u64) -> u64 {
+        capacity.saturating_sub(self.taken)
+    }
+
+    /// Finds `count` pages in a row below `capacity`, from where the last such search ended and round.
+    pub(super) fn find(&mut self, count: u64, capacity: u64) -> Option<u64> {
+        let words = capacity.div_ceil(64) as usize;
+        let (mut run_start, mut run) = (0, 0);
+        let cursor = if count == 1 { self.cursor } else { self.row_cursor };
+        let begin = cursor.min(words.saturating_sub(1));
+        for step in 0..=words {
+            let index = (begin + step) % words.max(1);
+            if index == 0 {
+                run = 0;
+            }
+            let word = self.word(index);
+            if word == u64::MAX {
+                run = 0;
+                continue;
+            }
+            if word == 0 && run + 64 < count {
+                if run == 0 {
+                    run_start = index as u64 * 64;
+                }
+                run += 64;
+                continue;
+            }
+            let mut bit = 0;
+            while bit < 64 {
+                let rest = word >> bit;
+                let zeros = if rest == 0 { 64 - bit } else { u64::from(rest.trailing_zeros()) };
+                if zeros > 0 {
+                    if run == 0 {
+                        run_start = index as u64 * 64 + bit;
+                    }
+                    run += zeros.min(64 - bit);
+                    if run >= count {
+                        if run_start + count > capacity {
+                            run = 0;
+                            break;
+                        }
+                        let cursor =
+                            if count == 1 { &mut self.cursor } else { &mut self.row_cursor };
+                        *cursor = ((run_start + count) / 64) as usize;
+                        return Some(run_start);
+                    }
+                    bit += zeros;
+                }
+                if bit < 64 {
+                    run = 0;
+                    bit += u64::from((word >> bit).trailing_ones());
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn take(&mut self, start: u64, count: u64) {
+        self.current.change(start, count, true);
+        self.used += count;
+        self.taken += count;
+    }
+
+    pub(super) fn give(&mut self, start: u64, count: u64) {
+        self.detach_not(start, count);
+        for page_id in start..start + count {
+            if self.current.get(page_id) {
+                self.current.change(page_id, 1, false);
+                self.used -= 1;
+                self.taken -= u64::from(!self.is_taken(page_id));
+            }
+        }
+    }
+
+    /// What is in use now and belongs to the trees.
+    pub(super) fn attached(&self) -> Bitmap {
+        let mut image = self.current.clone();
+        for (start, count) in &self.detached {
+            image.change(*start, *count, false);
+        }
+        image
+    }
+
+    /// Takes a run out of the detached ones, or a part of one.
+    pub(super) fn detach_not(&mut self, start: u64, count: u64) {
+        let Some((&first, &len)) = self.detached.range(..=start).next_back() else { return };
+        if start + count > first + len {
+            return;
+        }
+        self.detached.remove(&first);
+        if start > first {
+            self.detached.insert(first, start - first);
+        }
+        if first + len > start + count {
+            self.detached.insert(start + count, first + len - start - count);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What the allocator hands out, and keeps.
+
+use super::*;
+use qpair_block::RamDevice;
+
+fn space(pages: u64) -> Space {
+    space_on(pages, true, 64)
+}
+
+fn fixed(pages: u64) -> Space {
+    space_on(pages, false, 64)
+}
+
+fn space_on(pages: u64, growable: bool, frames: u32) -> Space {
+    let device = RamDevice::new(qpair_block::RamOptions {
+        size_bytes: pages * 4096,
+        growable,
+        ..qpair_block::RamOptions::default()
+    });
+    Space::new(Arc::new(device.unwrap()), 4096, frames)
+}
+
+#[test]
+fn what_a_checkpoint_has_is_not_handed_out_before_the_next() {
+    let space = space(4096);
+    let page = space.allocate(1, Purpose::New).unwrap();
+    space.begin_image(|| {});
+    space.end_image([(100, 1), (0, 0)]);
+    space.image_is_durable();
+    let place = space.allocate(1, Purpose::Eviction).unwrap();
+    space.moved(page, place, || false);
+    assert!(!space.is_used(page));
+    for _ in 0..3000 {
+        let other = space.allocate(1, Purpose::Checkpoint).unwrap();
+        assert!(other != page && other != 100);
+    }
+    space.begin_image(|| {});
+    space.image_is_durable();
+    let all: Vec<u64> =
+        std::iter::from_fn(|| space.allocate(1, Purpose::Checkpoint).ok()).collect();
+    assert!(all.contains(&page) && all.contains(&100));
+}
+
+#[test]
+fn what_is_promised_nobody_else_takes() {
+    let space = fixed(1024);
+    let enter = || space.gate().try_enter().unwrap().unwrap();
+    let (mut first, mut second) = (enter(), enter());
+    assert!(!space.could_promise(2000));
+    assert_eq!(space.promise(&mut first, 2000).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(space.gate().promised(), 0);
+    space.promise(&mut first, 600).unwrap();
+    assert!(space.could_promise(600));
+    space.promise(&mut second, 600).unwrap_err();
+    space.promise(&mut second, 8).unwrap();
+    let left = || space.counts().1;
+    while space.allocate(1, Purpose::New).is_ok() {}
+    assert!(left() > 600 + 96, "{}", left());
+    while space.allocate(1, Purpose::Eviction).is_ok() {}
+    assert!(left() > 600 + 96, "{}", left());
+    while space.allocate(1, Purpose::Eviction).is_ok() {}
+    // One was refused: what is promised is there for those inside, and the sweep finds its own.
+    assert!(left() < 600 && left() >= 64 + 32, "{}", left());
+    drop((first, second));
+    assert_eq!(space.gate().promised(), 0);
+}
+
+#[test]
+fn a_page_whose_place_no_image_has_moves_on_a_full_device() {
+    let space = fixed(512);
+    let page = space.allocate(1, Purpose::New).unwrap();
+    space.begin_image(|| {});
+    space.keep_nothing_for_unsaved();
+    space.end_image([(500, 1), (0, 0)]);
+    space.image_is_durable();
+    let place = space.allocate_to_move(page).unwrap();
+    space.moved(page, place, || false);
+    // All but one.
+    while space.counts().1 > 1 {
+        space.allocate(1, Purpose::Checkpoint).unwrap();
+    }
+    let next = space.allocate_to_move(place).unwrap();
+    space.moved(place, next, || false);
+    assert_eq!(space.counts().1, 1);
+}
+
+#[test]
+fn what_leaves_memory_beside_a_checkpoint_leaves_room_for_the_next() {
+    let space = fixed(512);
+    let pages: Vec<u64> = (0..300).map(|_| space.allocate(1, Purpose::New).unwrap()).collect();
+    let durable = || {
+        space.keep_nothing_for_unsaved();
+        space.end_image([(500, 1), (0, 0)]);
+        space.image_is_durable();
+    };
+    space.begin_image(|| {});
+    durable();
+    space.begin_image(|| {});
+    space.keep_nothing_for_unsaved();
+    let mut moved = 0;
+    for page in pages {
+        let Ok(place) = space.allocate_to_move(page) else { break };
+        space.moved(page, place, || false);
+        moved += 1;
+    }
+    durable();
+    // The next image needs a place for each page in memory, and what these left is held for this one.
+    assert!(space.counts().1 >= 64 + 32 && moved > 50, "{moved} {:?}", space.counts());
+}
+
+#[test]
+fn nothing_is_kept_to_write_out_what_the_logs_have() {
+    let space = space_on(2048, false, 2048);
+    let log = space.allocate_detached(1024, Purpose::Log).unwrap();
+    space.keep_beside_logs().unwrap_err();
+    let mut pages = 0;
+    while space.allocate(1, Purpose::New).is_ok() {
+        pages += 1;
+    }
+    assert!(pages > 300, "{pages}");
+    // Back in the common store, they can hold a page, which would need a place again.
+    space.free_log(log, 1024);
+    assert!(space.allocate(1, Purpose::New).is_ok());
+    assert_eq!(space.lock().log, 0);
+}
+
+#[test]
+fn detached_pages_are_in_no_image() {
+    let space = space(1024);
+    let run = space.allocate_detached(10, Purpose::New).unwrap();
+    space.begin_image(|| {});
+    assert!(!space.end_image([(1000, 1), (0, 0)]).get(run));
+    space.drop_image();
+    space.attach(run, 10);
+    space.begin_image(|| {});
+    assert!(space.end_image([(1000, 1), (0, 0)]).get(run + 9));
+}
+
+#[test]
+fn runs_are_found_across_words_and_round_the_end() {
+    let space = space(1024);
+    let (first, second) = (
+        space.allocate(100, Purpose::Checkpoint).unwrap(),
+        space.allocate(800, Purpose::Checkpoint).unwrap(),
+    );
+    assert_eq!((first, second), (2, 102));
+    space.free(first, 100);
+    assert_eq!(space.allocate(100, Purpose::Checkpoint).unwrap(), 902);
+    assert_eq!(space.allocate(100, Purpose::Checkpoint).unwrap(), 2);
+}
+
+#[test]
+fn a_run_among_single_pages_does_not_make_the_device_much_larger() {
+    let space = space(16384);
+    let single = || space.allocate(1, Purpose::Checkpoint).unwrap();
+    let pages: Vec<u64> = (0..16000).map(|_| single()).collect();
+    pages.iter().step_by(2).for_each(|page| space.free(*page, 1));
+    assert!(space.counts().1 >= 8000);
+    for _ in 0..3 {
+        assert!(space.allocate(256, Purpose::Log).unwrap() >= 16000);
+    }
+    assert!(space.capacity() <= 16384 + 2 * 256 + 16);
+}

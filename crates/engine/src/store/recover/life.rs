@@ -1,0 +1,58 @@
+//! The end of a recovery: the next life's logs begin.
+//!
+//! What always holds: until a durable record names the new logs, a crash finds the old record, and all that it leads to.
+
+use std::sync::atomic::Ordering;
+
+use super::scan::{Analysis, Logs};
+use super::stages::Room;
+use crate::canary::Canary;
+use crate::checkpoint::checkpoint;
+use crate::error::{ErrorKind, Result};
+use crate::store::{Behind, StoreInner};
+
+/// Begins the logs of the life that begins, all that the old ones said being in the trees. If it can, behind the old logs, which `behind`
+/// names; else with a checkpoint. Whether one is due afterwards.
+pub(super) async fn begin(
+    inner: &StoreInner,
+    behind: Behind,
+    logs: &Logs,
+    found: &Analysis,
+    room: Room,
+) -> Result<bool> {
+    let shared = &inner.shared;
+    inner.begin_change()?;
+    let stays = room == Room::Enough
+        && shared.log.enabled
+        && logs.may_stay()
+        && shared.space.make_room_for_changes().is_ok();
+    let begun = match stays {
+        true => {
+            if !shared.has_canary(Canary::UnwrittenLogs) {
+                logs.write_again(shared, found).await?;
+            }
+            let ended = match shared.has_canary(Canary::EndlessLogs) {
+                true => behind.logs,
+                false => logs.ended_at(found.end.next_stamp - 1),
+            };
+            inner.begin_logs(false, Some(Behind { logs: ended, ..behind })).await
+        }
+        false => inner.begin_logs(false, None).await,
+    };
+    match begun {
+        Err(error) if error.kind() == ErrorKind::NoSpace => {
+            checkpoint(shared, false).await?;
+            // With what the old logs were in.
+            inner.begin_logs(true, None).await?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+        Ok(()) if !shared.log.enabled => checkpoint(shared, false).await.map(|()| false),
+        Ok(()) => {
+            if stays {
+                shared.log_bytes.fetch_add(found.bytes, Ordering::Relaxed);
+            }
+            Ok(stays)
+        }
+    }
+}
