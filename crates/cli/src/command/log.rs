@@ -166,13 +166,15 @@ impl Log {
                 dropped => format!("; {} behind a gap do not count", counted(dropped, "commit")),
             }
         ))?;
+        let several = dump.ends.iter().any(|end| end.life != dump.ends[0].life);
         for end in &dump.ends {
+            let of_life = if several { format!(" of life {}", end.life) } else { String::new() };
             let stamp = end.stamp.map_or("no commit".to_owned(), |stamp| format!("commit {stamp}"));
             let lost = end
                 .lost_to_lsn
                 .map_or(String::new(), |lsn| format!("; it was durable up to lsn {lsn}: DAMAGED"));
             out.line(format!(
-                "log {} ends at lsn {} with {stamp}: {}{lost}",
+                "log {}{of_life} ends at lsn {} with {stamp}: {}{lost}",
                 end.log, end.lsn, end.reason
             ))?;
         }

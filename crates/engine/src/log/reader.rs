@@ -43,7 +43,7 @@ pub(crate) struct LogEnd {
     pub(crate) position: LogPosition,
     /// Where the last good record or chunk ends in the byte stream.
     pub(crate) lsn: u64,
-    /// Stamp of the last record; 0: there was none.
+    /// Stamp of the last record, or the last one that counts; 0: there was none.
     pub(crate) stamp: u64,
     pub(crate) reason: EndReason,
     /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
@@ -457,7 +457,7 @@ impl LogReader {
         self.end = Some(LogEnd {
             position: self.position,
             lsn: end_lsn,
-            stamp: self.stamp,
+            stamp: self.position.stamp_max.map_or(self.stamp, |last| last.min(self.stamp)),
             reason,
             lost_to_lsn,
             durable_stamp: self.durable_stamp,
