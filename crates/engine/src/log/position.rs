@@ -92,8 +92,8 @@ impl LogPosition {
     /// Bytes of an encoded position, and of one in a log of an earlier life.
     pub(crate) const BYTES: usize = 56;
     pub(crate) const BYTES_ENDED: usize = 64;
-    /// Flag: `flushed` is not so.
-    const UNFLUSHED: u16 = 1;
+    /// Flag: `flushed`.
+    const FLUSHED: u16 = 1;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
@@ -106,7 +106,7 @@ impl LogPosition {
         set(&mut bytes, 44, &self.geometry.block_bytes.to_le_bytes());
         set(&mut bytes, 48, &self.geometry.segment_bytes.to_le_bytes());
         set(&mut bytes, 52, &self.log.to_le_bytes());
-        set(&mut bytes, 54, &if self.flushed { 0 } else { Self::UNFLUSHED }.to_le_bytes());
+        set(&mut bytes, 54, &(if self.flushed { Self::FLUSHED } else { 0 }).to_le_bytes());
         self.stamp_max.iter().for_each(|stamp| bytes.extend_from_slice(&stamp.to_le_bytes()));
         bytes
     }
@@ -126,7 +126,7 @@ impl LogPosition {
                     segment_bytes: get_u32(bytes, 48)?,
                 },
                 log: get_u16(bytes, 52)?,
-                flushed: get_u16(bytes, 54)? & Self::UNFLUSHED == 0,
+                flushed: get_u16(bytes, 54)? & Self::FLUSHED != 0,
                 stamp_max: get_u64(bytes, Self::BYTES),
             })
         })();

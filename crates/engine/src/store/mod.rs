@@ -302,7 +302,10 @@ impl StoreInner {
             });
             begun.await?.into_iter().flatten().collect::<Result<()>>()?;
             match behind {
-                Some(Behind { roots, logs }) => name_logs(&self.shared, roots, logs).await?,
+                Some(Behind { roots, logs }) => {
+                    self.shared.space.make_room_for_changes()?;
+                    name_logs(&self.shared, roots, logs).await?;
+                }
                 None => checkpoint(&self.shared, false).await?,
             }
         }

@@ -22,15 +22,9 @@ pub(super) async fn begin(
 ) -> Result<bool> {
     let shared = &inner.shared;
     inner.begin_change()?;
-    let stays = room == Room::Enough
-        && shared.log.enabled
-        && logs.may_stay()
-        && shared.space.make_room_for_changes().is_ok();
+    let stays = room == Room::Enough && shared.log.enabled && logs.may_stay();
     let begun = match stays {
         true => {
-            if !shared.has_canary(Canary::UnwrittenLogs) {
-                logs.write_again(shared, found).await?;
-            }
             let ended = match shared.has_canary(Canary::EndlessLogs) {
                 true => behind.logs,
                 false => logs.ended_at(found.end.next_stamp - 1),

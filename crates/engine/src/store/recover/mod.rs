@@ -16,6 +16,7 @@ use super::labels::Generations;
 use super::log_device::any_on_log_device;
 use super::superblock::StoreState;
 use super::{Behind, StoreInner, StoreOptions, Table};
+use crate::canary::Canary;
 use crate::checkpoint::{Image, Record, checkpoint, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogMerge;
@@ -161,6 +162,10 @@ impl StoreInner {
                 )));
             }
             let log_runs = found.claim(&shared)?;
+            // Of values that these commits replace the pages come free: from here on the commits must not be lost any more.
+            if !shared.has_canary(Canary::UnwrittenLogs) {
+                logs.write_again(&shared, &found).await?;
+            }
             progress.tell(0, bytes);
             let (large, rest) = (std::mem::take(&mut found.large), found.rest.take());
             let mut lanes = Lanes::start(&inner, large, room);
