@@ -191,9 +191,9 @@ impl LogReader {
         self.lsn
     }
 
-    /// Bytes of each of those.
-    pub(crate) fn segment_bytes(&self) -> u64 {
-        self.position.geometry.segment_bytes.into()
+    /// Bytes of each segment of the log.
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        self.position.geometry.segment_bytes
     }
 
     /// The last commit that counts, if the log was ended by a later life of the store.

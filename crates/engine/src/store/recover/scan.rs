@@ -42,20 +42,13 @@ pub(super) struct Analysis {
     /// Bytes of records that count.
     pub(super) bytes: u64,
     /// Segments that the logs lie in.
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<Extent>,
     /// What of the logs may be in a cache only.
     in_doubt: Vec<InDoubt>,
     /// Runs of pages of large values that the log's commits put and that no later one took over.
     pub(super) large: BTreeMap<u64, Descriptor>,
     /// From where on the commits are to be read again; none: all were kept.
     pub(super) rest: Option<LogMerge>,
-}
-
-/// A segment of a log: where it begins, and how long it is, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) offset_bytes: u64,
-    pub(super) len_bytes: u64,
 }
 
 impl Analysis {
@@ -67,7 +60,8 @@ impl Analysis {
     pub(super) fn claim(&self, shared: &Shared) -> Result<Vec<(u64, u64)>> {
         let page_size = shared.page_size as u64;
         let mut log_runs: Vec<(u64, u64)> = Vec::new();
-        for Segment { offset_bytes, len_bytes } in self.segments.iter().copied() {
+        for Extent { offset_bytes, len_bytes } in self.segments.iter().copied() {
+            let len_bytes = u64::from(len_bytes);
             match &shared.log_device {
                 Some(log_device) if is_on_log_device(offset_bytes) => {
                     log_device.claim(offset_bytes, len_bytes);
@@ -102,7 +96,7 @@ pub(super) enum Wish {
 #[derive(Debug)]
 pub(super) struct Scanned {
     end: MergeEnd,
-    segments: Vec<Segment>,
+    segments: Vec<Extent>,
     in_doubt: Vec<InDoubt>,
     /// Where the logs stood when that was to be remembered.
     rest: Option<LogMerge>,
@@ -233,7 +227,7 @@ impl Logs {
         }
         let segments = merge.readers().flat_map(|reader| {
             let len_bytes = reader.segment_bytes();
-            reader.segments().iter().map(move |at| Segment { offset_bytes: *at, len_bytes })
+            reader.segments().iter().map(move |at| Extent { offset_bytes: *at, len_bytes })
         });
         Ok(Scanned {
             segments: segments.collect(),
@@ -262,8 +256,8 @@ impl Logs {
         // Where the log is now, no value is any more: its pages became free, and then the log's.
         let page_size = shared.page_size as u64;
         for segment in &scanned.segments {
-            let (first, pages) = (segment.offset_bytes / page_size, segment.len_bytes / page_size);
-            remove_overlapped(&mut analysis.large, first, pages);
+            let pages = u64::from(segment.len_bytes) / page_size;
+            remove_overlapped(&mut analysis.large, segment.offset_bytes / page_size, pages);
         }
         analysis.end = scanned.end;
         analysis.segments = scanned.segments;
