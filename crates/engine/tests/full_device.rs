@@ -12,11 +12,16 @@ use qpair_engine::{ErrorKind, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
+/// A device that cannot grow.
+fn fixed(size_bytes: u64) -> Arc<dyn BlockDevice> {
+    let options = RamOptions { size_bytes, growable: false, ..RamOptions::default() };
+    Arc::new(RamDevice::new(options).unwrap())
+}
+
 /// Its record is larger than the log can get. Each checkpoint moves some inner pages, which is no reason to make another.
 #[test]
 fn a_transaction_without_room_for_its_record_is_refused() {
-    let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };
-    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+    let device = fixed(2 << 20);
     let small = StoreOptions { checkpoint_bytes: 100 << 10, ..options(PAGE, 98) };
     let store = Store::open(vec![device], &small).unwrap();
     let table = store.table("t").unwrap();
@@ -43,8 +48,7 @@ fn a_transaction_without_room_for_its_record_is_refused() {
 /// too late, since then it can be neither completed nor undone.
 #[test]
 fn a_transaction_without_room_for_its_leaves_is_refused_before_its_stamp() {
-    let fixed = RamOptions { size_bytes: 4 << 20, growable: false, ..RamOptions::default() };
-    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+    let device = fixed(4 << 20);
     let small = StoreOptions {
         checkpoint_bytes: 100 << 10,
         log_segment_bytes: 256 << 10,
@@ -91,8 +95,7 @@ fn a_transaction_without_room_for_its_leaves_is_refused_before_its_stamp() {
 /// However much room there is: what is refused has changed nothing, what is not refused comes to its end, also beside others.
 #[test]
 fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
-    let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };
-    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+    let device = fixed(2 << 20);
     let small = StoreOptions { checkpoint_bytes: 100 << 10, ..options(PAGE, 98) };
     let store = Store::open(vec![device], &small).unwrap();
     let table = store.table("t").unwrap();
@@ -140,7 +143,6 @@ fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
             .collect();
         tasks.into_iter().map(|task| task.join().unwrap()).collect::<Vec<(u32, u32)>>()
     });
-    println!("{rows} {outcomes:?}");
     assert!(!store.is_read_only());
     assert!(outcomes.iter().all(|(made, _)| *made > 0), "{outcomes:?}");
     drop(table);
