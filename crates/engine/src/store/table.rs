@@ -10,7 +10,7 @@ use crate::overflow::{self, Descriptor};
 use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::task::{check_here, run, run_inline};
+use crate::task::{check_here, run, run_at_once, run_inline};
 use crate::tree::{Found, Get, Merge, Merged, Seen, Split, SplitOutcome, Tree};
 use crate::tx;
 
@@ -316,7 +316,8 @@ pub(crate) async fn make_room_at(
     while let Some(&(level, needed_bytes)) = todo.last() {
         let page = ReservedPage::new(inner, purpose)?;
         let split = Split::new(tree, key, level, needed_bytes, &page.id);
-        match run(&inner.shared, split).await? {
+        // A commit has its rows locked.
+        match run_at_once(&inner.shared, split).await? {
             SplitOutcome::Done => {
                 todo.pop();
             }

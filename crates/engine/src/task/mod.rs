@@ -17,7 +17,7 @@ pub use handle::JoinHandle;
 pub(crate) use handle::{Promise, promise};
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, run, run_all, run_as,
-    run_at_once, run_inline,
+    run_at_once, run_inline, take_turn,
 };
 pub(crate) use remote::{LocalFuture, Remote};
 pub use stepped::{Runtime, Step, abandon_stepped};

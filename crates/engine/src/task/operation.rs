@@ -158,6 +158,8 @@ pub(crate) trait Operation {
 
 /// Tries before a contended operation lets others run.
 const SPINS: u32 = 8;
+/// The same for a task that others wait for: longer than a latch is held, unless its holder's thread does not run.
+const SPINS_AT_ONCE: u32 = 64;
 
 /// Runs an operation as part of a task of a worker.
 #[inline]
@@ -168,7 +170,7 @@ pub(crate) fn run<O: Operation>(
     run_as(shared, operation, true)
 }
 
-/// The same for a task that others wait for: it does not give the worker away while cache lines travel.
+/// The same for a task that others wait for: it does not give the worker away while cache lines travel, nor soon.
 #[inline]
 pub(crate) fn run_at_once<O: Operation>(
     shared: &Shared,
@@ -177,7 +179,7 @@ pub(crate) fn run_at_once<O: Operation>(
     run_as(shared, operation, false)
 }
 
-/// Runs an operation; `interleave`: others may run while cache lines travel.
+/// Runs an operation; `interleave`: others may run while cache lines travel, and when the task has had its share.
 #[inline]
 pub(crate) async fn run_as<O: Operation>(
     shared: &Shared,
@@ -188,7 +190,7 @@ pub(crate) async fn run_as<O: Operation>(
     poll_fn(|context| {
         current(|worker| {
             // A task that finds all it needs in memory must still let others run, and completions in.
-            if std::mem::take(&mut fresh) && worker.charge() {
+            if std::mem::take(&mut fresh) && worker.charge(interleave) {
                 worker.requeue();
                 return Poll::Pending;
             }
@@ -200,6 +202,23 @@ pub(crate) async fn run_as<O: Operation>(
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
     })
     .await
+}
+
+/// Lets others run, if the running task has had its share.
+#[inline]
+pub(crate) async fn take_turn() {
+    let mut fresh = true;
+    poll_fn(|_| {
+        let waits = current(|worker| {
+            let waits = std::mem::take(&mut fresh) && worker.charge(true);
+            if waits {
+                worker.requeue();
+            }
+            waits
+        });
+        if waits == Some(true) { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }
 
 /// Operations of one task that wait side by side, at most: each wake looks at all of them.
@@ -291,11 +310,11 @@ fn turn<O: Operation>(
     worker: &Worker,
     operation: &mut O,
     waker: &std::task::Waker,
-    interleave: bool,
+    may_wait: bool,
 ) -> Poll<Result<O::Output>> {
     let mut spins = 0;
     loop {
-        let interleave = interleave && worker.has_ready();
+        let interleave = may_wait && worker.has_ready();
         let context = Context { interleave, ..worker.context() };
         let need = match operation.step(context) {
             Ok(output) => return Poll::Ready(Ok(output)),
@@ -304,11 +323,14 @@ fn turn<O: Operation>(
         match need {
             Need::Retry | Need::Worker => {
                 spins += 1;
-                if spins < SPINS {
+                if spins < if may_wait { SPINS } else { SPINS_AT_ONCE } {
                     spin_loop();
                     continue;
                 }
-                worker.requeue();
+                match may_wait {
+                    true => worker.requeue(),
+                    false => worker.requeue_urgent(),
+                }
                 return Poll::Pending;
             }
             Need::Prefetch => {

@@ -19,20 +19,28 @@ pub(crate) struct Body {
     pub(crate) waker: Waker,
 }
 
+#[derive(Default)]
 struct Slot {
     body: Option<Body>,
     generation: u32,
-    /// In the ready queue already.
+    /// In a ready queue already.
     queued: bool,
     alive: bool,
+    /// Waits for others, and has what others wait for: goes before those that do not.
+    urgent: bool,
 }
 
-/// The table and the ready queue.
+/// Urgent tasks that run in a row while others are ready.
+const URGENT_IN_A_ROW_MAX: u32 = 3;
+
+/// The table and the ready queues.
 #[derive(Default)]
 pub(crate) struct Tasks {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
-    pub(crate) ready: VecDeque<TaskRef>,
+    ready: VecDeque<TaskRef>,
+    ready_urgent: VecDeque<TaskRef>,
+    urgent_in_a_row: u32,
     pub(crate) alive: usize,
 }
 
@@ -63,7 +71,7 @@ impl Wake for TaskWaker {
 impl Tasks {
     pub(crate) fn spawn(&mut self, future: LocalFuture, remote: &Arc<Remote>) {
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { body: None, generation: 0, queued: false, alive: false });
+            self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
         let entry = &mut self.slots[slot as usize];
@@ -72,25 +80,64 @@ impl Tasks {
         entry.body = Some(Body { future, waker });
         entry.alive = true;
         entry.queued = true;
+        entry.urgent = false;
         self.ready.push_back(task);
         self.alive += 1;
     }
 
-    /// Puts a task into the ready queue, unless it is there or over.
+    /// How many are ready.
+    #[inline(always)]
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len() + self.ready_urgent.len()
+    }
+
+    /// Notes whether a task is to go before others when it is ready.
+    pub(crate) fn set_urgent(&mut self, task: TaskRef, urgent: bool) {
+        if let Some(slot) = self.slots.get_mut(task.slot as usize)
+            && slot.generation == task.generation
+        {
+            slot.urgent = urgent;
+        }
+    }
+
+    /// Puts a task into a ready queue, unless it is there or over.
     #[inline]
     pub(crate) fn make_ready(&mut self, task: TaskRef) {
         let Some(slot) = self.slots.get_mut(task.slot as usize) else { return };
         if slot.generation == task.generation && slot.alive && !slot.queued {
             slot.queued = true;
-            self.ready.push_back(task);
+            match slot.urgent {
+                true => self.ready_urgent.push_back(task),
+                false => self.ready.push_back(task),
+            }
         }
+    }
+
+    /// Puts the task that was just running before those that are not urgent.
+    #[inline]
+    pub(crate) fn make_ready_urgent(&mut self, task: TaskRef) {
+        let Some(slot) = self.slots.get_mut(task.slot as usize) else { return };
+        if slot.generation == task.generation && slot.alive && !slot.queued {
+            slot.queued = true;
+            self.ready_urgent.push_back(task);
+        }
+    }
+
+    fn pop(&mut self) -> Option<TaskRef> {
+        let first = self.urgent_in_a_row < URGENT_IN_A_ROW_MAX || self.ready.is_empty();
+        if first && let Some(task) = self.ready_urgent.pop_front() {
+            self.urgent_in_a_row += 1;
+            return Some(task);
+        }
+        self.urgent_in_a_row = 0;
+        self.ready.pop_front()
     }
 
     /// Takes the next ready task to run it.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(TaskRef, Body)> {
         loop {
-            let task = self.ready.pop_front()?;
+            let task = self.pop()?;
             let slot = &mut self.slots[task.slot as usize];
             slot.queued = false;
             if slot.generation == task.generation
@@ -119,7 +166,57 @@ impl Tasks {
     /// Takes all futures out, to drop them.
     pub(crate) fn clear(&mut self) -> Vec<Body> {
         self.ready.clear();
+        self.ready_urgent.clear();
         self.alive = 0;
         self.slots.iter_mut().filter_map(|slot| slot.body.take()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tasks(count: usize) -> (Tasks, Vec<TaskRef>) {
+        let remote = Arc::new(Remote::new(Arc::new(qpair_block::WakeEvent::new().unwrap())));
+        let mut tasks = Tasks::default();
+        (0..count).for_each(|_| tasks.spawn(Box::pin(std::future::pending()), &remote));
+        let refs = (0..count as u32).map(|slot| TaskRef { slot, generation: 0 }).collect();
+        (tasks, refs)
+    }
+
+    /// Takes the next, and makes it ready again.
+    fn turn(tasks: &mut Tasks) -> u32 {
+        let (task, body) = tasks.next().unwrap();
+        tasks.put_back(task, body);
+        tasks.make_ready(task);
+        task.slot
+    }
+
+    #[test]
+    fn urgent_tasks_go_first_and_do_not_starve_others() {
+        let (mut tasks, refs) = tasks(5);
+        (0..5).for_each(|slot| assert_eq!(turn(&mut tasks), slot));
+        tasks.set_urgent(refs[4], true);
+        (0..5).for_each(|slot| assert_eq!(turn(&mut tasks), slot));
+        // Urgent since it was made ready: three times for each turn of another.
+        let order: Vec<u32> = (0..8).map(|_| turn(&mut tasks)).collect();
+        assert_eq!(order, [4, 4, 4, 0, 4, 4, 4, 1]);
+        tasks.set_urgent(refs[4], false);
+        assert_eq!(tasks.ready_len(), 5);
+        let order: Vec<u32> = (0..6).map(|_| turn(&mut tasks)).collect();
+        assert_eq!(order, [4, 2, 3, 0, 1, 4]);
+    }
+
+    #[test]
+    fn a_slot_used_again_is_not_urgent() {
+        let (mut tasks, refs) = tasks(2);
+        tasks.set_urgent(refs[0], true);
+        let (task, body) = tasks.next().unwrap();
+        drop(body);
+        tasks.finish(task);
+        tasks.set_urgent(refs[0], true);
+        let remote = Arc::new(Remote::new(Arc::new(qpair_block::WakeEvent::new().unwrap())));
+        tasks.spawn(Box::pin(std::future::pending()), &remote);
+        assert_eq!([turn(&mut tasks), turn(&mut tasks), turn(&mut tasks)], [1, 0, 1]);
     }
 }

@@ -19,9 +19,7 @@ use crate::log;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::{make_room, merge_sparse};
-use crate::task::{
-    AloneGuard, Context, Need, Operation, Worker, current, run, run_at_once, run_inline,
-};
+use crate::task::{AloneGuard, Context, Need, Operation, Worker, current, run_at_once, run_inline};
 use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Tries of a latch that is held before a change lets others run.
@@ -490,7 +488,9 @@ impl Work {
         let change = Change { stamp: self.stamp, row: Some(item.row) };
         let kept_bytes = match written(&item) {
             Some((value, large)) => loop {
-                match run(shared, Put::new(item.tree, item.key, value, large, change)).await? {
+                match run_at_once(shared, Put::new(item.tree, item.key, value, large, change))
+                    .await?
+                {
                     PutOutcome::Done { replaced, kept_bytes, .. } => {
                         self.found = replaced;
                         break kept_bytes;
@@ -504,7 +504,7 @@ impl Work {
                 }
             },
             None => {
-                let removed = run(shared, Remove::new(item.tree, item.key, change)).await?;
+                let removed = run_at_once(shared, Remove::new(item.tree, item.key, change)).await?;
                 note_removed(&mut self.sparse, &mut self.found, &item, &removed);
                 removed.kept_bytes
             }

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
-use crate::task::{check_here, current, run_as, run_inline};
+use crate::task::{check_here, current, run_as, run_inline, take_turn};
 use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
 
 /// The key that was locked or read last, and what is known of it: most often it is written next.
@@ -125,9 +125,12 @@ impl Core {
         &self.inner.shared
     }
 
-    /// Whether nobody can be waiting for it.
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.locks.is_empty()
+    /// Lets others run if the task has had its share, as long as that costs nobody anything: a row that is locked makes others
+    /// wait, and a snapshot keeps what others replace. From the first of either on it goes on as far as it can.
+    pub(super) async fn begin_turn(&self) {
+        if self.snapshot.is_none() && self.locks.is_empty() {
+            take_turn().await;
+        }
     }
 
     /// What people call it.
@@ -224,6 +227,7 @@ impl Core {
 
     /// Takes a row's lock, and waits for it.
     async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
+        self.begin_turn().await;
         if let Some(row) = self.try_lock(tree, key)? {
             return Ok(row);
         }
@@ -281,13 +285,12 @@ impl Core {
                 }
             };
         }
+        self.begin_turn().await;
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
-        let interleave = self.holds_nothing();
         let spot = self.ahead.take(tree.id, key);
-        let seen =
-            find_at(&self.inner.shared, tree, key, snapshot, value, spot, interleave).await?;
+        let seen = find_at(&self.inner.shared, tree, key, snapshot, value, spot, false).await?;
         self.note_seen(tree, key, seen.spot);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;

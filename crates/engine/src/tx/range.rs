@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::Table;
-use crate::task::{run, run_as, run_inline};
+use crate::task::{run_as, run_inline};
 use crate::tree::{Batch, Direction, ReadAhead, Scan, Tree, route};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
@@ -86,16 +86,20 @@ impl RangeCursor {
         let Some(from) = self.from.take() else { return Ok(()) };
         let shared = self.table.inner().shared.clone();
         let tree = self.table.tree();
+        if let Some(core) = view.core() {
+            core.begin_turn().await;
+        }
         view.enter();
+        let interleave = view.core().is_none();
         if self.batches >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2 {
             self.window = (self.window * 2).clamp(4, AHEAD_MAX);
             let route = route(self.direction, &from);
-            run(&shared, ReadAhead::new(tree, self.direction, route, self.window)).await?;
+            let ahead = ReadAhead::new(tree, self.direction, route, self.window);
+            run_as(&shared, ahead, interleave).await?;
             self.ahead = self.window;
         }
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        let interleave = view.core().is_none_or(Core::holds_nothing);
         run_as(&shared, scan, interleave).await.inspect_err(|_| self.from = Some(from.clone()))?;
         self.fetched(&shared, from, view)
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use super::shard::{FREE, Image, Row, Shard, Version};
+use super::shard::{Image, Row, Shard, Version};
 use crate::page::LeafValue;
 
 /// Parts of the table; a power of two.
@@ -110,17 +110,16 @@ impl Rows {
         let at = shard.find_or_add(hash, tree, key);
         let row = shard.row(at);
         let place = RowRef { shard: index, at };
-        if row.owner == FREE {
-            row.owner = owner;
-            Locking::Taken(place, row.newest())
-        } else if row.owner == owner {
+        if row.owner == owner {
             Locking::Had(place)
+        } else if row.take(owner) {
+            Locking::Taken(place, row.newest())
         } else {
             Locking::Busy(place)
         }
     }
 
-    /// Takes a row's lock, or waits in its queue: the waker is called when the lock was handed over.
+    /// Takes a row's lock, or waits in its queue: the waker is called when the lock is free, or was handed over.
     pub(crate) fn enqueue(
         &self,
         tree: u32,
@@ -132,15 +131,7 @@ impl Rows {
         let index = hash as u32 & (SHARDS as u32 - 1);
         let mut shard = self.shard(index);
         let at = shard.find_or_add(hash, tree, key);
-        let row = shard.row(at);
-        if row.owner == FREE {
-            row.owner = owner;
-        }
-        if row.owner == owner {
-            return Some(RowRef { shard: index, at });
-        }
-        row.wait(owner, waker);
-        None
+        shard.row(at).take_or_wait(owner, waker).then_some(RowRef { shard: index, at })
     }
 
     /// The place of a row that is there.
@@ -171,29 +162,24 @@ impl Rows {
         if row.owner == owner {
             return Some(RowRef { shard: index, at });
         }
-        row.leave(owner);
+        let next = row.leave(owner);
         shard.remove_if_idle(at);
+        drop(shard);
+        next.into_iter().for_each(Waker::wake);
         None
     }
 
-    /// Gives a row's lock back, or to the one who has waited longest.
+    /// Gives a row's lock back, and wakes who has waited longest.
     pub(crate) fn unlock(&self, row: RowRef, owner: u64) {
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at);
         if entry.owner != owner {
             return;
         }
-        match entry.next_waiter() {
-            Some(next) => {
-                entry.owner = next.owner;
-                drop(shard);
-                next.waker.wake();
-            }
-            None => {
-                entry.owner = FREE;
-                shard.remove_if_idle(row.at);
-            }
-        }
+        let next = entry.release();
+        shard.remove_if_idle(row.at);
+        drop(shard);
+        next.into_iter().for_each(Waker::wake);
     }
 
     /// Keeps what a row held before a commit changes it, under the leaf's latch. The row is locked by the commit. Bytes kept.
@@ -314,8 +300,7 @@ impl Rows {
     pub(crate) fn wake_all(&self) {
         let mut wakers = Vec::new();
         for index in 0..SHARDS as u32 {
-            self.shard(index)
-                .for_each(|row| wakers.extend(row.waiters().map(|waiter| waiter.waker.clone())));
+            self.shard(index).for_each(|row| wakers.extend(row.wakers().cloned()));
         }
         wakers.into_iter().for_each(Waker::wake);
     }

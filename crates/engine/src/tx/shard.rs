@@ -34,10 +34,22 @@ pub(crate) struct Version {
     pub(crate) image: Image,
 }
 
+/// Takings of a free lock past who waits longest, after which he is handed it.
+const PASSED_MAX: u32 = 64;
+
 /// Who waits for a row's lock.
-pub(crate) struct Waiter {
-    pub(crate) owner: u64,
-    pub(crate) waker: Waker,
+struct Waiter {
+    owner: u64,
+    /// None: he was woken, and has not come yet.
+    waker: Option<Waker>,
+}
+
+/// Who waits for a row's lock, in the order in which they came.
+#[derive(Default)]
+struct Queue {
+    waiters: VecDeque<Waiter>,
+    /// How often others took the lock while the first was there.
+    passed: u32,
 }
 
 /// A row's key; short ones lie in the row.
@@ -135,8 +147,7 @@ pub(crate) struct Row {
     /// The transaction that has the lock; [`FREE`] if none.
     pub(crate) owner: u64,
     /// Who waits for the lock; none if nobody does.
-    #[expect(clippy::box_collection, reason = "one word of the first line, instead of four")]
-    waiters: Option<Box<VecDeque<Waiter>>>,
+    queue: Option<Box<Queue>>,
     pub(crate) versions: Versions,
     /// The key is in the list of those that a leaf may no longer have.
     pub(crate) listed: bool,
@@ -155,7 +166,7 @@ impl Row {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.owner == FREE && self.waiters.is_none() && self.versions.is_empty()
+        self.owner == FREE && self.queue.is_none() && self.versions.is_empty()
     }
 
     /// What the row held at a snapshot, if that is not what its leaf has.
@@ -163,38 +174,75 @@ impl Row {
         self.versions.next(snapshot).map(|version| &version.image)
     }
 
-    /// Puts someone at the end of the queue for the lock, or replaces the waker with which he is there.
-    pub(crate) fn wait(&mut self, owner: u64, waker: &Waker) {
-        let waiters = self.waiters.get_or_insert_default();
-        match waiters.iter_mut().find(|waiter| waiter.owner == owner) {
-            Some(waiter) => waiter.waker.clone_from(waker),
-            None => waiters.push_back(Waiter { owner, waker: waker.clone() }),
-        }
-    }
-
-    /// Takes someone out of the queue.
-    pub(crate) fn leave(&mut self, owner: u64) {
-        if let Some(waiters) = &mut self.waiters {
-            waiters.retain(|waiter| waiter.owner != owner);
-            if waiters.is_empty() {
-                self.waiters = None;
+    /// Takes the lock if it is free, past those who wait; whether `owner` has it now.
+    pub(crate) fn take(&mut self, owner: u64) -> bool {
+        if self.owner == FREE {
+            self.owner = owner;
+            if let Some(queue) = &mut self.queue {
+                queue.passed += 1;
             }
         }
+        self.owner == owner
     }
 
-    /// Takes out who has waited longest.
-    pub(crate) fn next_waiter(&mut self) -> Option<Waiter> {
-        let waiters = self.waiters.as_mut()?;
-        let next = waiters.pop_front();
-        if waiters.is_empty() {
-            self.waiters = None;
+    /// Takes the lock if it is free, or waits for it: at the end of the queue, or with another waker where he is. Whether
+    /// `owner` has it now.
+    pub(crate) fn take_or_wait(&mut self, owner: u64, waker: &Waker) -> bool {
+        if self.take(owner) {
+            self.forget(owner);
+            return true;
         }
-        next
+        let waiters = &mut self.queue.get_or_insert_default().waiters;
+        match waiters.iter_mut().find(|waiter| waiter.owner == owner) {
+            Some(waiter) => waiter.waker = Some(waker.clone()),
+            None => waiters.push_back(Waiter { owner, waker: Some(waker.clone()) }),
+        }
+        false
     }
 
-    /// Who waits.
-    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiters.iter().flat_map(|waiters| waiters.iter())
+    /// Takes someone who does not have the lock out of the queue; whoever is to be woken in his stead.
+    pub(crate) fn leave(&mut self, owner: u64) -> Option<Waker> {
+        self.forget(owner);
+        match self.owner {
+            FREE => self.queue.as_mut()?.waiters.front_mut()?.waker.take(),
+            _ => None,
+        }
+    }
+
+    fn forget(&mut self, owner: u64) {
+        let Some(queue) = &mut self.queue else { return };
+        if queue.waiters.front().is_some_and(|first| first.owner == owner) {
+            queue.waiters.pop_front();
+            queue.passed = 0;
+        } else {
+            queue.waiters.retain(|waiter| waiter.owner != owner);
+        }
+        if queue.waiters.is_empty() {
+            self.queue = None;
+        }
+    }
+
+    /// Gives the lock back; who is to be woken. He finds the lock free if nobody was quicker; when too many were, it is his
+    /// already.
+    pub(crate) fn release(&mut self) -> Option<Waker> {
+        self.owner = FREE;
+        let queue = self.queue.as_mut()?;
+        let first = queue.waiters.front_mut()?;
+        let waker = first.waker.take();
+        if queue.passed >= PASSED_MAX {
+            let owner = first.owner;
+            self.forget(owner);
+            self.owner = owner;
+        }
+        waker
+    }
+
+    /// Wakers of those who wait.
+    pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
+        self.queue
+            .iter()
+            .flat_map(|queue| &queue.waiters)
+            .filter_map(|waiter| waiter.waker.as_ref())
     }
 }
 
@@ -385,6 +433,56 @@ mod tests {
         assert_eq!(at(20), None);
         assert_eq!(row.newest(), 20);
     }
+
+    /// A waker that counts its wakes.
+    #[derive(Default)]
+    struct Count(std::sync::atomic::AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    impl Count {
+        fn of(count: &std::sync::Arc<Self>) -> usize {
+            count.0.load(std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn who_waits_is_passed_so_often_and_then_handed_the_lock() {
+        let count = std::sync::Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut row = Row::default();
+        assert!(row.take(1) && !row.take_or_wait(2, &waker));
+        for passed in 0..PASSED_MAX {
+            row.release().expect("the first is woken").wake();
+            assert_eq!((row.owner, Count::of(&count)), (FREE, passed as usize + 1));
+            assert!(row.take(3), "a free lock is anybody's");
+            assert!(!row.take_or_wait(2, &waker), "and he who comes late waits on");
+        }
+        row.release().expect("the first is woken").wake();
+        assert!(row.owner == 2 && !row.take(3), "he was passed too often");
+        assert!(row.take_or_wait(2, &waker) && row.release().is_none() && row.is_idle());
+    }
+
+    #[test]
+    fn a_wake_that_nobody_comes_for_goes_on_to_the_next() {
+        let (first, second) = (std::sync::Arc::new(Count::default()), std::sync::Arc::default());
+        let mut row = Row::default();
+        assert!(row.take(1));
+        assert!(!row.take_or_wait(2, &Waker::from(first.clone())));
+        assert!(!row.take_or_wait(3, &Waker::from(std::sync::Arc::clone(&second))));
+        row.release().expect("the first is woken").wake();
+        assert!(row.take(4) && row.release().is_none(), "he is awake already");
+        row.leave(2).expect("the second is woken in his stead").wake();
+        assert_eq!((Count::of(&first), Count::of(&second)), (1, 1));
+        // Somebody who leaves while the lock is another's wakes nobody: its release does.
+        assert!(row.take(5) && row.leave(3).is_none());
+        assert!(row.release().is_none() && row.is_idle());
+    }
+
     /// Keys of every length around the longest that lies in a row.
     #[test]
     fn long_keys_are_found() {

@@ -119,11 +119,15 @@ pub(crate) struct Worker {
 }
 
 /// A task waits for others, see [`Worker::wait_for_others`].
-pub(crate) struct WaitsForOthers(Rc<Worker>);
+pub(crate) struct WaitsForOthers {
+    worker: Rc<Worker>,
+    task: TaskRef,
+}
 
 impl Drop for WaitsForOthers {
     fn drop(&mut self) {
-        self.0.waits_for_others.set(self.0.waits_for_others.get() - 1);
+        self.worker.waits_for_others.set(self.worker.waits_for_others.get() - 1);
+        self.worker.tasks.borrow_mut().set_urgent(self.task, false);
     }
 }
 
@@ -132,6 +136,8 @@ const SPINS_BEFORE_SLEEP: u32 = 300;
 
 /// Operations a task may begin before others get their turn.
 const CHARGE_MAX: u32 = 64;
+/// The same for a task that has what others may come to wait for: to stop there would make them wait for a whole turn.
+const CHARGE_AT_ONCE_MAX: u32 = 1024;
 
 /// Rows of which a turn forgets older values, at most.
 const COLLECT_ROWS: usize = 64;
@@ -233,7 +239,7 @@ impl Worker {
     /// Whether another task could run now.
     #[inline(always)]
     pub(crate) fn has_ready(&self) -> bool {
-        !self.tasks.borrow().ready.is_empty()
+        self.tasks.borrow().ready_len() > 0
     }
 
     #[inline]
@@ -241,18 +247,23 @@ impl Worker {
         self.tasks.borrow_mut().make_ready(task);
     }
 
-    /// Notes that the running task begins an operation; whether it must yield first.
+    /// Notes that the running task begins an operation; whether it must yield first. `may_wait`: nobody can be waiting for it.
     #[inline(always)]
-    pub(crate) fn charge(&self) -> bool {
+    pub(crate) fn charge(&self, may_wait: bool) -> bool {
         let charged = self.charged.get() + 1;
         self.charged.set(charged);
-        charged > CHARGE_MAX
+        charged > if may_wait { CHARGE_MAX } else { CHARGE_AT_ONCE_MAX }
     }
 
     /// Puts the running task at the end of the ready queue.
     #[inline]
     pub(crate) fn requeue(&self) {
         self.make_ready(self.running.get());
+    }
+
+    /// Lets others run before the running task tries again, but not many: it has what they may come to wait for.
+    pub(crate) fn requeue_urgent(&self) {
+        self.tasks.borrow_mut().make_ready_urgent(self.running.get());
     }
 
     /// A fresh state of the loop.
@@ -287,7 +298,7 @@ impl Worker {
         if self.remote.is_pending() {
             pace.stop |= self.take_inbox();
         }
-        self.run_ready();
+        self.run_ready(pace);
         self.wake_durable();
         self.pump_log();
         self.make_frames_free();
@@ -400,10 +411,14 @@ impl Worker {
     }
 
     /// Runs what is ready now; tasks that become ready meanwhile get the next turn.
-    fn run_ready(&self) {
-        let mut budget = self.tasks.borrow().ready.len();
+    fn run_ready(&self, pace: &mut Pace) {
+        let mut budget = self.tasks.borrow().ready_len();
         while budget > 0 {
             budget -= 1;
+            // Whom another worker wakes has what others wait for.
+            if self.remote.is_pending() {
+                pace.stop |= self.take_inbox();
+            }
             let Some((task, mut body)) = self.tasks.borrow_mut().next() else { break };
             self.running.set(task);
             self.charged.set(0);
@@ -462,7 +477,9 @@ impl Worker {
     /// Notes that the running task waits for something that tasks of other workers give, until the guard is dropped.
     pub(crate) fn wait_for_others(self: &Rc<Self>) -> WaitsForOthers {
         self.waits_for_others.set(self.waits_for_others.get() + 1);
-        WaitsForOthers(self.clone())
+        let task = self.running.get();
+        self.tasks.borrow_mut().set_urgent(task, true);
+        WaitsForOthers { worker: self.clone(), task }
     }
 
     /// Hands a request to the channel, or keeps it until there is room.
