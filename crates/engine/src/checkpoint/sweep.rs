@@ -78,6 +78,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.space.begin_image(|| shared.checkpoints.begin());
     shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
+    let large_held = shared.tx.count_large_held();
     // What workers had under way when the epoch moved is over before anybody relies on it.
     settle(shared).await?;
     let roots = shared.begin_image_of_roots();
@@ -105,6 +106,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let record = write_out(shared, stamp, roots, logs, last).await?;
     shared.space.image_is_durable();
     shared.replace_record(record);
+    shared.tx.free_large_held(shared, large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
     // What it freed is free: who waits for that looks at this.
@@ -280,24 +282,33 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
         if before.spare_pages >= pages(words) {
             return Ok((before.spare_page, before.spare_pages));
         }
-        if before.spare_pages > 0 {
-            shared.space.free(before.spare_page, before.spare_pages);
-        }
         // Twice as long, so that it lasts until the device is twice as large.
         let (count, first) =
             match shared.space.allocate_detached(pages(2 * words), Purpose::Checkpoint) {
                 Ok(first) => (pages(2 * words), first),
                 Err(_) => {
                     let count = pages(words);
-                    (count, shared.space.allocate_detached(count, Purpose::Checkpoint)?)
+                    let found = shared.space.allocate_detached(count, Purpose::Checkpoint);
+                    // It is asked for again when there are more pages.
+                    (count, found.inspect_err(|_| shared.space.set_described(words * 64))?)
                 }
             };
         if first + count <= words * 64 {
+            // Only now: if there is none, the record goes on to name the run that is too short.
+            if before.spare_pages > 0 {
+                shared.space.free(before.spare_page, before.spare_pages);
+            }
             return Ok((first, count));
         }
         // The device grew for it: measure again.
         shared.space.free(first, count);
     }
+}
+
+/// Pages of a store whose description a run holds, beside so many bytes of roots and logs.
+pub(crate) fn pages_described(shared: &Shared, run_pages: u64, fixed_bytes: u64) -> u64 {
+    let bytes = run_pages * image_bytes_per_page(shared.page_size) as u64;
+    (bytes.saturating_sub(fixed_bytes) / 8).saturating_sub(1) * 64
 }
 
 /// Writes the image's description and the record, durably.
@@ -311,6 +322,7 @@ async fn write_out(
     let mut image = Image { roots, logs, ..Image::default() };
     let before = shared.record();
     let (image_page, image_pages) = find_run(shared, &before, &image)?;
+    let spare_describes = pages_described(shared, before.image_pages, image.encode().len() as u64);
     image.pages = shared
         .space
         .end_image([(image_page, image_pages), (before.image_page, before.image_pages)]);
@@ -334,5 +346,6 @@ async fn write_out(
         spare_pages: before.image_pages,
     };
     record.write(shared).await?;
+    shared.space.set_described(spare_describes);
     Ok(record)
 }

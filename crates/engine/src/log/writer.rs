@@ -101,6 +101,8 @@ pub(crate) struct LogWriter {
     durable_stamp: u64,
     /// As far as this log was told: all commits up to this stamp are durable, in whatever log.
     all_durable_stamp: u64,
+    /// Writes that are done are durable, and what is written says so. Else nothing is said: power loss may take any of it.
+    flushed: bool,
 }
 
 impl LogWriter {
@@ -135,7 +137,14 @@ impl LogWriter {
             durable_lsn: 0,
             durable_stamp: 0,
             all_durable_stamp: 0,
+            flushed: true,
         })
+    }
+
+    /// The same, of a log whose writes nobody flushes.
+    pub(crate) fn unflushed(mut self) -> Self {
+        self.flushed = false;
+        self
     }
 
     /// Appends the record that `encode` makes, and returns its end in the log's byte stream. Stamps must rise
@@ -245,7 +254,7 @@ impl LogWriter {
             at_bytes: self.at.max(self.geometry.block_bytes),
             geometry: self.geometry,
             log: self.identity.log,
-            flushed: true,
+            flushed: self.flushed,
             stamp_max: None,
         }
     }
@@ -340,7 +349,7 @@ impl LogWriter {
             sequence: self.current.sequence,
             first_chunk: self.chunk_sequence,
             lsn: self.lsn,
-            durable_lsn: self.durable_lsn,
+            durable_lsn: if self.flushed { self.durable_lsn } else { 0 },
             offset_bytes: self.current.offset_bytes,
             next_offset_bytes: *self.upcoming.front()?,
             geometry: self.geometry,
@@ -379,8 +388,8 @@ impl LogWriter {
             segment_sequence: self.current.sequence,
             lsn: begin_lsn,
             greatest_stamp: self.chunked_stamp,
-            durable_lsn: self.durable_lsn,
-            durable_stamp: self.all_durable_stamp,
+            durable_lsn: if self.flushed { self.durable_lsn } else { 0 },
+            durable_stamp: if self.flushed { self.all_durable_stamp } else { 0 },
             payload_bytes: payload_bytes as u32,
             payload_sum: crc_fast::crc32_iscsi(payload),
             first_record: first_lsn

@@ -66,6 +66,8 @@ pub(crate) struct Space {
     gate: Arc<Gate>,
     /// Frames whose pages the checkpoint under way may still have to find a place for.
     unsaved: AtomicU64,
+    /// Pages for which the next checkpoint's description has its run already; a device that was full before it was found has none.
+    described: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -84,6 +86,7 @@ impl Space {
             starved: AtomicBool::new(false),
             gate: Arc::default(),
             unsaved: AtomicU64::new(0),
+            described: AtomicU64::new(u64::MAX),
             inner: Mutex::new(inner),
         }
     }
@@ -194,8 +197,17 @@ impl Space {
         self.capacity().saturating_sub(self.lock().used)
     }
 
-    /// Whether so much is kept for the last checkpoint that another one should be made.
+    /// The next checkpoint's description has its run, as long as there are no more pages than these.
+    pub(crate) fn set_described(&self, pages: u64) {
+        self.described.store(pages, Ordering::Relaxed);
+    }
+
+    /// Whether so much is kept for the last checkpoint that another one should be made, or it should be made as long as a run is to be
+    /// had for what describes it.
     pub(crate) fn wants_checkpoint(&self) -> bool {
+        if self.capacity() > self.described.load(Ordering::Relaxed) {
+            return true;
+        }
         let inner = self.lock();
         let retained = inner.taken - inner.used;
         retained > (inner.used / 2).max(RETAINED_BYTES_MIN / self.page_size)

@@ -56,7 +56,7 @@ pub struct StoreOptions {
     /// When changes return that are not part of a transaction.
     pub durability: Durability,
     /// Wait until each write of the log survives power loss. Without, commits survive the end of the process, and
-    /// power loss may take the last of them.
+    /// power loss may take the last of them: all from one on that were committed since the last checkpoint.
     pub log_flushed: bool,
     /// Bytes of log after which a checkpoint begins: bounds the time that recovery takes.
     pub checkpoint_bytes: u64,

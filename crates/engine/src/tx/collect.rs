@@ -131,10 +131,28 @@ impl Tx {
         if let Some(rows) = used {
             state.queue().give(rows);
         }
-        for descriptor in large {
-            free_large(shared, &descriptor);
+        if shared.log.enabled && !shared.log.flushed {
+            // What counts as durable there is only written. A power cut may bring any commit since the last checkpoint back.
+            self.large_held().extend(large);
+        } else {
+            large.iter().for_each(|descriptor| free_large(shared, descriptor));
         }
         done
+    }
+
+    fn large_held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.large_held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many replaced large values are held until a checkpoint is durable.
+    pub(crate) fn count_large_held(&self) -> usize {
+        self.large_held().len()
+    }
+
+    /// Gives the pages of the first so many of them back: a checkpoint is durable that began when there were these.
+    pub(crate) fn free_large_held(&self, shared: &Shared, count: usize) {
+        let held: Vec<_> = self.large_held().drain(..count).collect();
+        held.iter().for_each(|descriptor| free_large(shared, descriptor));
     }
 
     /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.
@@ -147,8 +165,9 @@ impl Tx {
                 slot.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
             }
         }
-        for descriptor in large {
-            free_large(shared, &descriptor);
+        // If the log was not flushed they are held until the last checkpoint counts, which has them in no image.
+        if !shared.log.enabled || shared.log.flushed {
+            large.iter().for_each(|descriptor| free_large(shared, descriptor));
         }
         self.large.free_all(shared);
     }

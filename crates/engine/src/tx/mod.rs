@@ -75,6 +75,8 @@ pub(crate) struct Tx {
     /// One for each worker, and one for the threads that are none.
     slots: Box<[Slot]>,
     large: UncommittedLarge,
+    /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
+    large_held: Mutex<Vec<Box<[u8]>>>,
     /// Snapshots below this stamp are lost.
     lost_below: AtomicU64,
     /// No snapshot in use is older, as far as was looked.
@@ -115,6 +117,7 @@ impl Tx {
             names: Names::default(),
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
+            large_held: Mutex::default(),
             lost_below: AtomicU64::new(0),
             oldest: AtomicU64::new(0),
             versions_bytes_max: options.versions_bytes_max,

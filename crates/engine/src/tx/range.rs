@@ -348,6 +348,8 @@ pub(super) async fn next_into(
             let inner = cursor.table.inner().clone();
             let read = read_large(&inner.shared, descriptor, value).await;
             view.check()?;
+            // The pages of a dropped table's values may be others' by now.
+            inner.shared.check_table(cursor.table.tree())?;
             return read;
         }
         if cursor.from.is_none() {

@@ -87,7 +87,7 @@ impl Run {
             Ok(table) => table,
             Err(error) => return self.errand_failed("making a table", &error),
         };
-        let durable = self.scenario.log;
+        let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         let loads = self.rng.bool();
         self.notes(|notes| {
             notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
@@ -116,7 +116,7 @@ impl Run {
         if let Err(error) = store.drop_table(&name_of(slot)) {
             return self.errand_failed("dropping a table", &error);
         }
-        let durable = self.scenario.log;
+        let durable = self.scenario.is_durable(qpair_engine::Durability::Sync);
         self.notes(|notes| {
             notes.oracle.ends(record, Outcome::Done { stamp: None, durable });
             notes.catalog.is_dropped(slot, number);

@@ -23,6 +23,8 @@ pub(crate) struct Scenario {
     pub(crate) lives: u32,
     /// Keeps a log; else a crash leaves the last checkpoint.
     pub(crate) log: bool,
+    /// Else a power cut may take any of the log that no checkpoint has made needless.
+    pub(crate) log_flushed: bool,
     /// When changes by themselves return.
     pub(crate) durability: Durability,
     pub(crate) checkpoint_bytes: u64,
@@ -131,6 +133,7 @@ impl Scenario {
                 5 if rng.bool() => Some(Damage::Nothing),
                 _ => None,
             },
+            log_flushed: rng.u8(0..6) != 0,
         }
     }
 
@@ -142,6 +145,7 @@ impl Scenario {
                 .transaction_bytes_max
                 .unwrap_or(defaults.transaction_bytes_max),
             log: self.log,
+            log_flushed: self.log_flushed,
             durability: self.durability,
             checkpoint_bytes: self.checkpoint_bytes,
             log_segment_bytes: self.log_segment_bytes,
@@ -157,7 +161,7 @@ impl Scenario {
 
     /// Whether a commit that was asked for so survives a crash once it is acknowledged.
     pub(crate) fn is_durable(&self, durability: Durability) -> bool {
-        self.log && durability != Durability::Async
+        self.log && self.log_flushed && durability != Durability::Async
     }
 
     /// Whether the devices may be full before the run is over.

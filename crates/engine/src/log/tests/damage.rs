@@ -41,6 +41,20 @@ fn every_changed_bit_leaves_a_prefix_and_is_noticed() {
     assert!(noticed > 1000, "{noticed}");
 }
 
+/// Power loss may take any write of a log that nobody flushed: it ends before that, and nothing says that more was durable.
+#[test]
+fn a_log_that_was_not_flushed_claims_nothing() {
+    let written = Written::with(12, 16, false);
+    assert!(!written.start.flushed && written.read(&written.disk.bytes).1.lost_to_lsn.is_none());
+    for write in &written.writes {
+        let mut bytes = written.disk.bytes.clone();
+        bytes[write.offset_bytes as usize..][..write.len_bytes as usize].fill(0);
+        let (found, end) = written.read(&bytes);
+        assert!(found < written.commits.len() && end.lost_to_lsn.is_none(), "{end:?}");
+        assert_eq!(end.durable_stamp, 0);
+    }
+}
+
 #[test]
 fn every_lost_sector_leaves_a_prefix() {
     let written = Written::new(13, 40);

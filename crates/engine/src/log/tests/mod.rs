@@ -188,9 +188,17 @@ pub(super) struct Written {
 impl Written {
     /// A log over several segments, with commits that are cut by the ends of chunks, and small ones.
     pub(super) fn new(seed: u64, commit_count: u64) -> Self {
+        Self::with(seed, commit_count, true)
+    }
+
+    /// The same; `flushed`: its writer knows that what is written is durable.
+    pub(super) fn with(seed: u64, commit_count: u64, flushed: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut disk = Disk::new(512, 512 * 5);
         let mut writer = disk.writer(seed, 0);
+        if !flushed {
+            writer = writer.unflushed();
+        }
         let start = writer.position();
         let (mut commits, mut ends, mut writes) = (Vec::new(), Vec::new(), Vec::new());
         for stamp in 1..=commit_count {

@@ -58,7 +58,10 @@ impl Worker {
         let current = shared.new_segment()?;
         let next =
             shared.new_segment().inspect_err(|_| shared.keep_spare_segments(vec![current]))?;
-        let writer = LogWriter::new(identity, shared.log_geometry(), current, next)?;
+        let mut writer = LogWriter::new(identity, shared.log_geometry(), current, next)?;
+        if !shared.log.flushed {
+            writer = writer.unflushed();
+        }
         *self.log.writer.borrow_mut() = Some(writer);
         Ok(())
     }
@@ -328,7 +331,7 @@ impl Worker {
         let writer = writer.as_ref()?;
         // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of that.
         self.shared.log_bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
-        let position = LogPosition { flushed: self.shared.log.flushed, ..writer.position() };
+        let position = writer.position();
         self.log.begin.set(Some(position));
         Some(position.encode())
     }

@@ -232,7 +232,9 @@ impl Transactions {
                 }
                 if !durable && self.context.rng.bool() {
                     match commit.durable().await {
-                        Ok(()) if self.context.scenario.log => {
+                        Ok(())
+                            if self.context.scenario.is_durable(qpair_engine::Durability::Sync) =>
+                        {
                             self.context.notes().oracle.is_durable(record);
                         }
                         Ok(()) => {}
