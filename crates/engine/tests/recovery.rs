@@ -323,6 +323,8 @@ fn a_recovery_that_moves_many_pages_can_be_interrupted_by_a_crash() {
         value
     };
     let device = ram();
+    // As large as it will become, so that no checkpoint begins since it has grown.
+    device.grow(200 << 20).unwrap();
     let store = Store::open(vec![device.clone()], &options(true)).unwrap();
     let table = store.table("t").unwrap();
     table
