@@ -126,7 +126,7 @@ impl Tasks {
     fn pop(&mut self) -> Option<TaskRef> {
         let first = self.urgent_in_a_row < URGENT_IN_A_ROW_MAX || self.ready.is_empty();
         if first && let Some(task) = self.ready_urgent.pop_front() {
-            self.urgent_in_a_row += 1;
+            self.urgent_in_a_row = self.urgent_in_a_row.saturating_add(1);
             return Some(task);
         }
         self.urgent_in_a_row = 0;
