@@ -27,8 +27,8 @@ enum Taken {
 
 impl Pool {
     /// Moves the hands until `wanted` frames are freed or being written, or `budget` frames were passed.
-    /// Freed frames go to `freed`, writes to `writes` (tagged `write_tag`; without one nothing is written); how many frames were
-    /// passed.
+    /// Freed frames go to `freed`, writes to `writes` (tagged `write_tag`; without one nothing is written, and the hands stop where
+    /// most of what would leave is dirty); how many frames were passed.
     pub(crate) fn sweep(
         &self,
         shared: &Shared,
@@ -44,6 +44,9 @@ impl Pool {
         let mut victims = [FrameIndex(0); STRIDE as usize];
         while passed < budget && freed.len() - freed_before + writes.len() - writes_before < wanted
         {
+            if write_tag.is_none() && shared.failure().is_none() && self.is_dirty_ahead() {
+                break;
+            }
             let back = self.hand.fetch_add(STRIDE, Ordering::Relaxed);
             let mut found = 0;
             for position in back..back + STRIDE {
@@ -78,6 +81,20 @@ impl Pool {
         }
         self.evictions.fetch_add((freed.len() - freed_before) as u64, Ordering::Relaxed);
         passed
+    }
+
+    /// Whether most of the cooling pages that the back hand comes to next are dirty. Hands that may not write would leave them behind,
+    /// and take the clean pages before their time. A guess: nothing is latched.
+    fn is_dirty_ahead(&self) -> bool {
+        let count = u64::from(self.frames.len());
+        let back = self.hand.load(Ordering::Relaxed);
+        let frames = (back..back + STRIDE).map(|position| FrameIndex((position % count) as u32));
+        let cooling = frames.filter(|frame| self.frames.state(*frame) == state::COOLING);
+        let (mut clean, mut dirty) = (0, 0);
+        for frame in cooling {
+            *if self.frames.is_dirty(frame) { &mut dirty } else { &mut clean } += 1;
+        }
+        dirty > clean
     }
 
     /// Evicts one page if it may go.

@@ -67,6 +67,17 @@ impl Descent {
         tree: &Tree,
         route: Route<'_>,
     ) -> Result<OptimisticFrame<'a>, Need> {
+        self.walk::<0>(context, tree, route)
+    }
+
+    /// Goes down to the page of this level that a route leads to; to the root, if the tree is not that high.
+    #[inline(always)]
+    pub(crate) fn walk<'a, const LEVEL: u8>(
+        &mut self,
+        context: Context<'a>,
+        tree: &Tree,
+        route: Route<'_>,
+    ) -> Result<OptimisticFrame<'a>, Need> {
         let frames = &context.shared.pool.frames;
         let mut page = match self.at {
             Some((frame, version)) => frames.resume(frame, version),
@@ -78,7 +89,7 @@ impl Descent {
                 Some(child) => child,
                 None => {
                     let level = node.level();
-                    if level == 0 {
+                    if level <= LEVEL {
                         if !page.validate() {
                             self.restart();
                             return Err(Need::Retry);

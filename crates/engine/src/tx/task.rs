@@ -12,7 +12,7 @@ use super::write_set::Savepoint;
 use crate::error::Result;
 use crate::store::{StoreInner, Table, bounds};
 use crate::task::{check_here, current, run_all};
-use crate::tree::{Reach, SIDE_BY_SIDE, prefetch};
+use crate::tree::{Reach, SIDE_BY_SIDE, find_in_memory};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
 #[derive(Clone)]
@@ -61,14 +61,15 @@ impl TaskStore {
             trees.push((table.tree(), key));
         }
         // Most are in memory already.
-        let mut spots = vec![None; trees.len()];
+        let mut missing = Vec::new();
         current(|worker| {
-            for (keys, spots) in trees.chunks(SIDE_BY_SIDE).zip(spots.chunks_mut(SIDE_BY_SIDE)) {
-                prefetch(worker.context(), keys.iter().copied(), spots);
+            for keys in trees.chunks(SIDE_BY_SIDE) {
+                let there = find_in_memory(worker.context(), keys.iter().copied());
+                let keys = keys.iter().zip(there).filter(|(_, there)| !there);
+                missing.extend(keys.map(|((tree, key), _)| Reach::new(*tree, key)));
             }
         });
-        let missing = trees.into_iter().zip(spots).filter(|(_, spot)| spot.is_none());
-        run_all(&self.inner.shared, missing.map(|((tree, key), _)| Reach::new(tree, key))).await
+        run_all(&self.inner.shared, missing).await
     }
 
     /// Takes a snapshot of all that is committed.
