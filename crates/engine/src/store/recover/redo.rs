@@ -17,7 +17,7 @@ use crate::log::{Operation, Record};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::store::{StoreInner, make_room, make_room_at, merge_sparse};
+use crate::store::{StoreInner, make_room, make_room_at, merge_sparse, yield_now};
 use crate::task::{JoinHandle, run};
 use crate::tree::{Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree};
 
@@ -135,6 +135,8 @@ pub(super) struct Lanes {
     gathered_bytes_max: usize,
     /// The bytes of the changes that are being made.
     making: Arc<Vec<u8>>,
+    /// The memory of those that were made before.
+    made: Vec<u8>,
     running: Vec<JoinHandle<Result<()>>>,
     room: Room,
 }
@@ -165,6 +167,7 @@ impl Lanes {
             gathered: Gathered::default(),
             gathered_bytes_max,
             making: Arc::default(),
+            made: Vec::new(),
             running,
             room,
         }
@@ -206,25 +209,31 @@ impl Lanes {
 
     /// Hands out what was gathered, once all before it is made.
     async fn send(&mut self) -> Result<()> {
-        self.work.drain().await;
-        // Nobody has them any more: the memory is used again.
-        let before = Arc::try_unwrap(std::mem::take(&mut self.making)).unwrap_or_default();
-        let gathered = std::mem::replace(&mut self.gathered, Gathered::reusing(before));
-        self.hand_out(gathered).await
+        let gathered = std::mem::take(&mut self.gathered);
+        self.hand_out(gathered).await?;
+        // What was made before nobody has any more: the memory is used again.
+        self.gathered = Gathered::reusing(std::mem::take(&mut self.made));
+        Ok(())
     }
 
     async fn hand_out(&mut self, gathered: Gathered) -> Result<()> {
-        self.work.drain().await;
-        if gathered.is_empty() || self.work.lock().failed {
-            return Ok(());
-        }
         if self.room == Room::Little {
-            return self.make_in_stages(gathered).await;
+            self.work.drain().await;
+            return match gathered.is_empty() || self.work.lock().failed {
+                true => Ok(()),
+                false => self.make_in_stages(gathered).await,
+            };
         }
+        // Cut while what came before is still being made.
         let (parts, bytes) = gathered.cut(self.running.len() * PARTS_PER_TASK);
-        self.making = Arc::new(bytes);
-        let part = |changes| Part { changes, bytes: self.making.clone() };
-        self.work.change(|state| state.parts.extend(parts.into_iter().map(part)));
+        self.work.drain().await;
+        let before = std::mem::replace(&mut self.making, Arc::new(bytes));
+        self.made = Arc::try_unwrap(before).unwrap_or_default();
+        if !self.work.lock().failed {
+            let parts = parts.into_iter().filter(|changes| !changes.is_empty());
+            let part = |changes| Part { changes, bytes: self.making.clone() };
+            self.work.change(|state| state.parts.extend(parts.map(part)));
+        }
         Ok(())
     }
 
@@ -308,6 +317,8 @@ impl Maker<'_> {
             {
                 self.put(tree, &records).await?;
                 records.clear();
+                // Whoever reads the logs on meanwhile has its turn in time, before its reads have all ended.
+                yield_now().await;
             }
             if other {
                 tree = Some((redo.tree, self.inner.tree_for_redo(redo.tree).await?));

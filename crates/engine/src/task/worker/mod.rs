@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
 use qpair_memory::FrameIndex;
@@ -131,6 +131,10 @@ impl Drop for WaitsForOthers {
     }
 }
 
+/// For so long at most requests are gathered, and completions not looked for, while tasks run.
+const LOOK_AFTER: Duration = Duration::from_micros(100);
+/// Tasks that run before the worker asks how late it is.
+const TASKS_PER_LOOK: usize = 8;
 /// Looks at the inbox before a worker sleeps, if its tasks wait for other workers: some ten microseconds.
 const SPINS_BEFORE_SLEEP: u32 = 300;
 
@@ -160,6 +164,8 @@ pub(crate) struct Pace {
     stop: bool,
     unkicked_turns: u32,
     turns_since_poll: u32,
+    /// When the worker looked for completions last because it was late; none: it does not go by time, as in a simulation.
+    looked: Option<Instant>,
 }
 
 impl Worker {
@@ -273,11 +279,12 @@ impl Worker {
             stop: false,
             unkicked_turns: 0,
             turns_since_poll: 0,
+            looked: None,
         }
     }
 
     fn turns(&self) {
-        let mut pace = self.pace();
+        let mut pace = Pace { looked: Some(Instant::now()), ..self.pace() };
         loop {
             match self.turn(&mut pace) {
                 Turn::Busy => self.look_now_and_then(&mut pace),
@@ -324,9 +331,7 @@ impl Worker {
         pace.unkicked_turns += 1;
         let staged = self.staged.get();
         if staged >= 2 * self.options.batch || (staged > 0 && pace.unkicked_turns >= 16) {
-            self.channel.borrow_mut().kick();
-            self.staged.set(0);
-            pace.unkicked_turns = 0;
+            self.kick(pace);
         }
         // Completions can wait a little while there is other work; each look may be a system call.
         pace.turns_since_poll += 1;
@@ -336,6 +341,33 @@ impl Worker {
                 self.channel.borrow_mut().poll(&mut pace.completions);
             }
         }
+    }
+
+    fn kick(&self, pace: &mut Pace) {
+        self.channel.borrow_mut().kick();
+        self.staged.set(0);
+        pace.unkicked_turns = 0;
+    }
+
+    /// The same within a turn, which may be long: a drive that has nothing to do, or a commit that is durable, does not wait
+    /// for its end.
+    #[inline]
+    fn look_if_late(&self, pace: &mut Pace) {
+        let Some(looked) = &mut pace.looked else { return };
+        let staged = self.staged.get() > 0;
+        if !staged && self.channel.borrow().in_flight() == 0 {
+            return;
+        }
+        let now = Instant::now();
+        if now.duration_since(*looked) < LOOK_AFTER {
+            return;
+        }
+        *looked = now;
+        if staged {
+            self.kick(pace);
+        }
+        self.channel.borrow_mut().poll(&mut pace.completions);
+        self.take_completions(&mut pace.completions);
     }
 
     #[inline(always)]
@@ -415,6 +447,9 @@ impl Worker {
         let mut budget = self.tasks.borrow().ready_len();
         while budget > 0 {
             budget -= 1;
+            if budget.is_multiple_of(TASKS_PER_LOOK) {
+                self.look_if_late(pace);
+            }
             // Whom another worker wakes has what others wait for.
             if self.remote.is_pending() {
                 pace.stop |= self.take_inbox();
