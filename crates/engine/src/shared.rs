@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
@@ -12,7 +13,7 @@ use crate::checkpoint::{Checkpoints, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
-use crate::pool::Pool;
+use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
 use crate::store::LogDevice;
 use crate::task::{Alone, Remote};
@@ -414,13 +415,14 @@ impl Shared {
     }
 
     /// Whether a commit that has its stamp, and was told this, tries again: it found no frame, and the device is well. Its pages have
-    /// places; there are more for them from here on, should that not have been enough.
-    pub(crate) fn waits_on(&self, error: &Error) -> bool {
-        let waits = error.kind() == ErrorKind::NoMemory && self.failure().is_none();
-        if waits {
-            self.space.note_starved();
+    /// places; there are more for them from here on, should that not have been enough. It does not where no frame will ever come.
+    pub(crate) fn waits_on(&self, error: &Error, patience: &mut Patience) -> bool {
+        if error.kind() != ErrorKind::NoMemory || self.failure().is_some() {
+            return false;
         }
-        waits
+        self.space.note_starved();
+        let evictions = self.pool.evictions.load(Ordering::Relaxed);
+        patience.waits_on(Instant::now(), evictions, self.space.has_image())
     }
 
     /// The cause that made the store read-only, if one did.

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::checkpoint;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::store::{LogDevice, yield_now};
 use crate::task::current;
+
+/// Tries of a change that finds no frame because pages cannot leave memory, each with a checkpoint after it.
+const SQUEEZED_MAX: u32 = 3;
 
 /// The tries of one change.
 #[derive(Debug, Default)]
@@ -24,6 +27,8 @@ pub(crate) struct Relief {
     forced: bool,
     /// Pages that were not in use once the last one was made for this change.
     unused: Option<u64>,
+    /// Tries that found no frame.
+    squeezed: u32,
 }
 
 impl Relief {
@@ -70,7 +75,8 @@ impl Relief {
         Ok(false)
     }
 
-    /// Makes a change, and tries again while that may help. What finds no space must have changed nothing.
+    /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have
+    /// made the store read-only.
     ///
     /// # Errors
     /// What the change says; as [`checkpoint`].
@@ -81,15 +87,27 @@ impl Relief {
         let mut relief = Self::default();
         loop {
             relief.note_try(shared);
-            match change().await {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    if !relief.comes().await? {
-                        return Err(error);
-                    }
+            let error = match change().await {
+                Err(error) if error.kind() == ErrorKind::NoSpace => error,
+                Err(error) if error.kind() == ErrorKind::NoMemory && relief.is_squeezed(shared) => {
+                    Error::with_hint(
+                        ErrorKind::NoSpace,
+                        "no page can leave memory: the device has no place for one",
+                        "make room on the device",
+                    )
                 }
                 outcome => return outcome,
+            };
+            if !relief.comes().await? {
+                return Err(error);
             }
         }
+    }
+
+    /// Whether a try found no frame for want of places on the device, and another may find one.
+    fn is_squeezed(&mut self, shared: &Shared) -> bool {
+        self.squeezed += 1;
+        self.squeezed <= SQUEEZED_MAX && shared.space.is_squeezed() && shared.failure().is_none()
     }
 
     fn came(&self, shared: &Arc<Shared>) -> bool {

@@ -189,7 +189,10 @@ impl Pool {
             return None;
         }
         match self.take(shared, frame, None) {
-            Taken::Freed => Some(frame),
+            Taken::Freed => {
+                self.evictions.fetch_add(1, Ordering::Relaxed);
+                Some(frame)
+            }
             Taken::Write(_) | Taken::Kept => None,
         }
     }

@@ -6,11 +6,13 @@
 //! with one store; no list is kept.
 
 mod evict;
+mod patience;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
+pub(crate) use patience::Patience;
 use qpair_block::Buffer;
 use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
 

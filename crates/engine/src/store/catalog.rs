@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::page::{Node, NodeInit, NodeMut};
-use crate::pool::state;
+use crate::pool::{Patience, state};
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
 use crate::task::{
@@ -198,8 +198,9 @@ impl StoreInner {
             worker.append_commit(bytes_max, begin, |record| record.push(operation))
         })
         .unwrap_or_else(|| Err(Error::closed()))?;
-        let mut outcome = self.put_name(name, id, stamp).await;
-        while outcome.as_ref().is_err_and(|error| shared.waits_on(error)) {
+        let (mut outcome, mut patience) =
+            (self.put_name(name, id, stamp).await, Patience::default());
+        while outcome.as_ref().is_err_and(|error| shared.waits_on(error, &mut patience)) {
             outcome = self.put_name(name, id, stamp).await;
         }
         if let Err(error) = outcome {

@@ -16,6 +16,7 @@ use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, Relief, flush};
 use crate::error::{ErrorKind, Result};
 use crate::log;
+use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::{make_room, merge_sparse};
@@ -24,8 +25,6 @@ use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot}
 
 /// Tries of a latch that is held before a change lets others run.
 const SPINS: u32 = 64;
-/// Tries of a commit that finds no frame because pages cannot leave memory, each with a checkpoint after it.
-const SQUEEZED_MAX: u32 = 3;
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
 
@@ -63,8 +62,6 @@ pub(super) struct Work {
     is_rest: bool,
     /// Whether the write applied last met a record.
     pub(super) found: bool,
-    /// Tries that found no frame.
-    squeezed: u32,
     /// Checkpoints that were completed when its pages first had no room even if nothing was kept for images.
     without_room: Option<u64>,
     /// The same was found after a checkpoint, which gives back all that nobody needs.
@@ -168,7 +165,6 @@ impl Work {
             sparse: Vec::new(),
             is_rest: false,
             found: false,
-            squeezed: 0,
             without_room: None,
             is_hopeless: false,
             inside: None,
@@ -204,13 +200,17 @@ impl Work {
                 let Err(error) = self.begin(shared).await else { return Ok(Ok(())) };
                 // Nothing is changed yet. A checkpoint waits for those inside.
                 (self.inside, self.stamping) = (None, None);
-                self.refused(shared, error)
+                match error.kind() == ErrorKind::NoSpace && self.is_hopeless {
+                    true => Ok(Err(error)),
+                    false => Err(error),
+                }
             })
             .await??;
         }
         if self.phase == Phase::Compare {
             self.compare(shared).await?;
         }
+        let mut patience = Patience::default();
         while self.phase == Phase::Apply {
             let all = current(|worker| self.apply_now(shared, Some(worker))).unwrap_or(Ok(false));
             let outcome = match all {
@@ -219,7 +219,7 @@ impl Work {
                 Err(error) => Err(error),
             };
             match outcome {
-                Err(error) if shared.waits_on(&error) => {}
+                Err(error) if shared.waits_on(&error, &mut patience) => {}
                 Err(error) => return Err(self.fail(shared, error)),
                 Ok(()) => {}
             }
@@ -234,22 +234,6 @@ impl Work {
             let _ = merge_sparse(&core.inner, tree, &key).await;
         }
         Ok(())
-    }
-
-    /// What a refusal means: as an error, that a checkpoint may help.
-    fn refused(&mut self, shared: &Shared, error: crate::error::Error) -> Result<Result<()>> {
-        match error.kind() {
-            ErrorKind::NoSpace if self.is_hopeless => Ok(Err(error)),
-            ErrorKind::NoMemory if shared.space.is_squeezed() && self.squeezed < SQUEEZED_MAX => {
-                self.squeezed += 1;
-                Err(crate::error::Error::with_hint(
-                    ErrorKind::NoSpace,
-                    "no page can leave memory: the device has no place for one",
-                    "make room on the device",
-                ))
-            }
-            _ => Err(error),
-        }
     }
 
     /// Everything up to the stamp, which may be refused.

@@ -1,0 +1,49 @@
+//! How long one that may not fail waits for a frame.
+
+use std::time::{Duration, Instant};
+
+/// Time in which no page at all has left memory, after which none will: longer than a kernel tries a drive that does not answer.
+/// What has frames for good are roots of tables.
+const HOPELESS_AFTER: Duration = Duration::from_secs(300);
+
+/// What one that waits has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// When the pool was seen to stand still first, and how many pages had left it by then.
+    since: Option<(Instant, u64)>,
+}
+
+impl Patience {
+    /// Notes that there was no frame again; whether to wait on. `evictions`: pages that have left the pool so far; `may_move`: pages
+    /// wait for something that ends by itself, a checkpoint.
+    pub(crate) fn waits_on(&mut self, now: Instant, evictions: u64, may_move: bool) -> bool {
+        match self.since {
+            Some((since, then)) if then == evictions && !may_move => {
+                now.duration_since(since) < HOPELESS_AFTER
+            }
+            _ => {
+                self.since = Some((now, evictions));
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_ends_when_nothing_moves_any_more() {
+        let (begun, long) = (Instant::now(), HOPELESS_AFTER);
+        let mut patience = Patience::default();
+        assert!(patience.waits_on(begun, 7, false));
+        assert!(patience.waits_on(begun + long / 2, 7, false));
+        // A page has left, a checkpoint is under way: the time begins anew.
+        assert!(patience.waits_on(begun + long, 8, false));
+        assert!(patience.waits_on(begun + long * 3 / 2, 8, false));
+        assert!(patience.waits_on(begun + long * 5, 8, true));
+        assert!(patience.waits_on(begun + long * 11 / 2, 8, false));
+        assert!(!patience.waits_on(begun + long * 6, 8, false));
+    }
+}
