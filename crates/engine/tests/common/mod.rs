@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(dead_code, reason = "every test uses some of it")]
 
+pub(crate) mod filled;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,323 @@
+//! Options, sizes, calls and tasks that cannot be as they are asked for: what they are told, and that nothing is lost.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod common;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use common::filled::{Device, FRAMES, PAGE, filled, key, value};
+use common::{assert_sound, existing, faulty, options, ram, reading};
+use qpair_block::{DelayDevice, DelayOptions, IoError, RamDevice, RamOptions};
+use qpair_engine::{ErrorKind, Store, StoreOptions, VALUE_LEN_MAX, yield_now};
+
+#[test]
+fn options_that_cannot_be() {
+    let open = |options: StoreOptions| Store::open(vec![ram()], &options).unwrap_err();
+    let small = open(options(PAGE, 8));
+    assert_eq!(small.kind(), ErrorKind::NoMemory);
+    assert!(small.way_out().unwrap().contains("bytes"), "{small}");
+    for (page_size, unit, depth) in [
+        (500, 65536, 1),
+        (256, 65536, 1),
+        (131_072, 131_072, 1),
+        (4096, 0, 1),
+        (4096, 6144, 1),
+        (4096, 65536, 0),
+    ] {
+        let options = StoreOptions {
+            page_size,
+            stripe_unit_bytes: unit,
+            depth,
+            memory_bytes: 64 << 20,
+            ..options(PAGE, FRAMES)
+        };
+        assert_eq!(open(options).kind(), ErrorKind::Invalid, "{page_size} {unit} {depth}");
+    }
+    let blocks = RamOptions { logical_block_bytes: 4096, ..RamOptions::default() };
+    let device: Device = Arc::new(RamDevice::new(blocks).unwrap());
+    let error = Store::open(vec![device], &options(PAGE, FRAMES)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+#[test]
+fn keys_and_values_too_long() {
+    let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    let longest = store.key_len_max();
+    table.put(&vec![1; longest], b"fits").unwrap();
+    let long = vec![1; longest + 1];
+    assert_eq!(table.put(&long, b"").unwrap_err().kind(), ErrorKind::KeyTooLong);
+    // Asking for what cannot be there is no error.
+    assert_eq!(table.get(&long).unwrap(), None);
+    assert!(!table.delete(&long).unwrap());
+    let large = vec![1; VALUE_LEN_MAX + 1];
+    assert_eq!(table.put(b"k", &large).unwrap_err().kind(), ErrorKind::ValueTooLong);
+    assert_eq!(table.get(b"k").unwrap(), None);
+    // Names are keys of the catalog.
+    for name in ["".to_owned(), "x".repeat(longest + 1)] {
+        assert_eq!(store.table(&name).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    store.table(&"x".repeat(longest)).unwrap();
+    let store = Store::open(vec![ram()], &options(4096, 64)).unwrap();
+    assert_eq!(store.table(&"x".repeat(129)).unwrap_err().kind(), ErrorKind::Invalid);
+    store.table(&"x".repeat(128)).unwrap();
+}
+
+#[test]
+fn a_store_for_reading() {
+    let device = ram();
+    filled(&device, 100).close().unwrap();
+    let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    assert!(store.is_read_only());
+    for error in [
+        table.put(b"a", b"1").unwrap_err(),
+        table.delete(&key(1)).unwrap_err(),
+        store.table("another").unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::ReadOnly);
+    }
+    assert!(store.existing_table("another").unwrap().is_none());
+    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 100);
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+#[test]
+fn a_device_that_cannot_be_written() {
+    let blank = RamDevice::new(RamOptions { read_only: true, ..RamOptions::default() }).unwrap();
+    let error = Store::open(vec![Arc::new(blank)], &options(PAGE, FRAMES)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io), "{error}");
+}
+
+/// Many more tasks than frames, all with pages in flight: slow, but every one finishes.
+#[test]
+fn more_tasks_than_frames() {
+    let delay = DelayOptions { read_us: 50, ..DelayOptions::default() };
+    let delay: Device = Arc::new(DelayDevice::new(ram(), delay).unwrap());
+    let store = filled(&delay, 5000);
+    let table = store.table("t").unwrap();
+    let tasks: Vec<_> = (0..1000u32)
+        .map(|task| {
+            let table = table.task();
+            store.spawn(move || async move {
+                for step in 0..5 {
+                    let i = (task * 7919 + step * 104_729) % 5000;
+                    assert_eq!(table.get(&key(i)).await.unwrap(), Some(value(i)));
+                    if step == 2 {
+                        table.put(&key(i), &value(i)).await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.join().unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[delay], PAGE);
+}
+
+#[test]
+fn calls_in_the_wrong_place() {
+    let store = filled(&ram(), 5000);
+    let table = store.table("t").unwrap();
+    // A blocking call on a worker. What is in memory needs no waiting and may answer.
+    let on_worker = {
+        let table = table.clone();
+        store.spawn(move || async move { table.get(&key(4000)) }).join().unwrap()
+    };
+    let error = on_worker.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.way_out().is_some());
+    let checked = {
+        let store = store.clone();
+        store.clone().spawn(move || async move { store.check(&|_, _| ()) }).join().unwrap()
+    };
+    assert_eq!(checked.unwrap_err().kind(), ErrorKind::Invalid);
+    // A task's call outside of the workers.
+    let task = table.task();
+    let key = key(1);
+    let mut future = Box::pin(task.get(&key));
+    let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it should not wait")
+    };
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    // A task's call on another store's worker.
+    let other = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
+    let task = table.task();
+    let outcome = other.spawn(move || async move { task.get(b"key").await }).join().unwrap();
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    // With a large value, which goes to pages of its own first.
+    let task = table.task();
+    let outcome =
+        other.spawn(move || async move { task.put(b"large", &[1; 5000]).await }).join().unwrap();
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    let task = table.task();
+    let mut future = Box::pin(task.put(b"large", &[1; 5000]));
+    let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it should not wait")
+    };
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    let empty = table.range::<[u8], _>((
+        std::ops::Bound::Included(&b"b"[..]),
+        std::ops::Bound::Excluded(&b"a"[..]),
+    ));
+    assert_eq!(empty.err().unwrap().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_task_that_panics() {
+    let store = filled(&ram(), 1000);
+    let table = store.table("t").unwrap();
+    let others: Vec<_> = (0..50u32)
+        .map(|task| {
+            let table = table.task();
+            store.spawn(move || async move {
+                for i in 0..100 {
+                    assert_eq!(
+                        table.get(&key((task + i) % 1000)).await.unwrap(),
+                        Some(value((task + i) % 1000))
+                    );
+                    if task % 10 == 3 && i == 50 {
+                        std::panic::resume_unwind(Box::new("on purpose"));
+                    }
+                }
+            })
+        })
+        .collect();
+    for (task, other) in others.into_iter().enumerate() {
+        match other.join() {
+            Ok(()) => assert_ne!(task % 10, 3),
+            Err(error) => {
+                assert_eq!(task % 10, 3);
+                assert_eq!(error.kind(), ErrorKind::Closed);
+            }
+        }
+    }
+    // In the making of the task, not in its running.
+    let made = store
+        .spawn(|| -> std::future::Ready<()> { std::panic::resume_unwind(Box::new("on purpose")) });
+    assert_eq!(made.join().unwrap_err().kind(), ErrorKind::Closed);
+    for _ in 0..4 {
+        assert_eq!(store.spawn(|| async { 7 }).join().unwrap(), 7);
+    }
+    drop(table);
+    store.close().unwrap();
+}
+
+/// Tasks that go away while their pages and large values are on their way: no frame is lost.
+#[test]
+fn tasks_that_are_dropped_in_flight() {
+    let delay = DelayOptions { read_us: 200, write_us: 200, ..DelayOptions::default() };
+    let device: Device = Arc::new(DelayDevice::new(ram(), delay).unwrap());
+    let store = filled(&device, 4000);
+    let table = store.table("t").unwrap();
+    for i in 0..4 {
+        table.put(format!("large {i}").as_bytes(), &[i; 9000]).unwrap();
+    }
+    for round in 0..300u32 {
+        let table = table.task();
+        let polls = round % 7;
+        store
+            .spawn(move || async move {
+                let large = vec![round as u8; 9000];
+                let (near, far) = (key(round * 13 % 4000), key(round * 977 % 4000));
+                let mut futures: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = vec![
+                    Box::pin(async { drop(table.get(&near).await) }),
+                    Box::pin(async { drop(table.get(b"large 2").await) }),
+                    Box::pin(async { drop(table.get(&far).await) }),
+                    Box::pin(async { drop(table.put(b"large 3", &large).await) }),
+                    Box::pin(async { drop(table.delete(&near).await) }),
+                ];
+                for _ in 0..=polls {
+                    std::future::poll_fn(|context| {
+                        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
+                        Poll::Ready(())
+                    })
+                    .await;
+                    yield_now().await;
+                }
+            })
+            .join()
+            .unwrap();
+    }
+    // Every frame is still to be had: large reads need many at once, and lookups all of the tree.
+    for _ in 0..3 {
+        for i in 0..3 {
+            let found = table.get(format!("large {i}").as_bytes()).unwrap();
+            assert_eq!(found, Some(vec![i; 9000]));
+        }
+        assert!(table.range::<[u8], _>(..).unwrap().map(Result::unwrap).count() > 3000);
+    }
+    drop(table);
+    store.close().unwrap();
+    let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
+    let report = store.check(&|_, _| ()).unwrap();
+    assert!(report.is_sound(), "{report:#?}");
+    assert_eq!(report.leaked_pages, 0);
+}
+
+/// Another store's errors, another store's tasks: nothing is shared but the process.
+#[test]
+fn a_closed_store_says_so() {
+    let store = filled(&ram(), 100);
+    let table = store.table("t").unwrap();
+    let other = store.clone();
+    let ran = Arc::new(AtomicBool::new(false));
+    store.close().unwrap();
+    let flag = ran.clone();
+    let task = other.spawn(move || async move { flag.store(true, Ordering::Relaxed) });
+    assert_eq!(task.join().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(!ran.load(Ordering::Relaxed));
+    assert_eq!(other.close().map_err(|error| error.kind()), Ok(()));
+    let outcome = table.put(&key(1), b"late");
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(table.get(&key(99)).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A device error that is no EIO keeps its own kind.
+#[test]
+fn the_device_has_the_word() {
+    let (device, _, control) = faulty();
+    let store = filled(&device, 3000);
+    let table = store.table("t").unwrap();
+    control.set_error(IoError::NO_SPACE);
+    control.fail_reads(true);
+    assert_eq!(table.get(&key(1500)).unwrap_err().kind(), ErrorKind::NoSpace);
+}
+
+/// The last to let go of a store is a task of its own: it is closed all the same, and marked clean.
+#[test]
+fn a_store_whose_last_owner_is_a_task() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let task = table.task();
+    let handle = store.spawn(move || async move {
+        wait.recv().unwrap();
+        for i in 0..500 {
+            task.put(&key(i), &value(i)).await.unwrap();
+        }
+    });
+    drop((table, store));
+    go.send(()).unwrap();
+    handle.join().unwrap();
+    // The close goes on behind; until it is done the label says so.
+    let report = loop {
+        match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
+            Ok(store) => break store.check(&|_, _| ()).unwrap(),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unclean),
+        }
+        std::thread::yield_now();
+    };
+    assert!(report.is_sound() && report.leaked_pages == 0);
+    assert_eq!(report.tables[1].records, 500);
+}
