@@ -349,8 +349,8 @@ impl Worker {
         pace.unkicked_turns = 0;
     }
 
-    /// The same within a turn, which may be long: a drive that has nothing to do, or a commit that is durable, does not wait
-    /// for its end.
+    /// Hands over requests and looks for completions within a turn, which may be long: a drive that has nothing to do, or a commit
+    /// that is durable, does not wait for its end.
     #[inline]
     fn look_if_late(&self, pace: &mut Pace) {
         let Some(looked) = &mut pace.looked else { return };
@@ -382,8 +382,7 @@ impl Worker {
     pub(crate) fn step(&self, pace: &mut Pace, look: bool) -> Turn {
         let turn = self.turn(pace);
         if look || turn == Turn::Idle {
-            self.channel.borrow_mut().kick();
-            self.staged.set(0);
+            self.kick(pace);
             self.channel.borrow_mut().poll(&mut pace.completions);
         }
         if pace.completions.is_empty() {
