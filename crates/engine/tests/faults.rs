@@ -7,8 +7,8 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::filled::{Device, FRAMES, PAGE, filled, key, value};
-use common::{assert_sound, existing, faulty};
+use common::filled::{FRAMES, PAGE, filled, value};
+use common::{Device, assert_sound, existing, faulty, key};
 use qpair_block::{FaultDevice, FaultOptions, Op};
 use qpair_engine::{ErrorKind, Store, StoreOptions, Table};
 

@@ -6,17 +6,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{copy_of, existing, options, ram, ram_of, reading, write_bytes};
-use qpair_block::{BlockDevice, RamDevice, RamOptions};
+use common::{
+    Device, copy_of, existing, key, options, ram, ram_of, reading, with_log, write_bytes,
+};
+use qpair_block::{RamDevice, RamOptions};
 use qpair_engine::{
     ErrorKind, Isolation, LogPlace, Result, Store, StoreOptions, TransactionOptions,
 };
-
-type Device = Arc<dyn BlockDevice>;
-
-fn with(options: StoreOptions, log: &Device) -> StoreOptions {
-    StoreOptions { log_place: LogPlace::Device(log.clone()), ..options }
-}
 
 fn open(device: &Device, options: &StoreOptions) -> Result<Store> {
     Store::open(vec![device.clone()], options)
@@ -32,10 +28,6 @@ fn crashed(device: &Device, log: &Device) -> (Device, Device) {
 fn fixed(size_bytes: u64) -> Device {
     let options = RamOptions { size_bytes, growable: false, ..RamOptions::default() };
     Arc::new(RamDevice::new(options).unwrap())
-}
-
-fn key(i: u32) -> Vec<u8> {
-    format!("key {i:06}").into_bytes()
 }
 
 fn value(i: u32) -> Vec<u8> {
@@ -61,17 +53,17 @@ fn assert_filled(store: &Store, keys: u32) {
 fn what_was_acknowledged_is_in_the_log_device() {
     for page_size in [512, 4096] {
         let (device, log) = (ram(), ram());
-        let store = open(&device, &with(options(page_size, 256), &log)).unwrap();
+        let store = open(&device, &with_log(options(page_size, 256), &log)).unwrap();
         fill(&store, 0..300);
         let (left, left_log) = crashed(&device, &log);
         drop(store);
-        let store = open(&left, &with(existing(page_size, 256), &left_log)).unwrap();
+        let store = open(&left, &with_log(existing(page_size, 256), &left_log)).unwrap();
         assert!(store.report().recovered.unwrap().commits >= 300);
         assert_filled(&store, 300);
         fill(&store, 300..400);
         // Again, after a recovery; and once more, after the checkpoint that ends it.
         let (left, left_log) = crashed(&left, &left_log);
-        let store = open(&left, &with(existing(page_size, 256), &left_log)).unwrap();
+        let store = open(&left, &with_log(existing(page_size, 256), &left_log)).unwrap();
         assert_filled(&store, 400);
         store.close().unwrap();
         common::assert_sound(&[left], page_size);
@@ -82,7 +74,7 @@ fn what_was_acknowledged_is_in_the_log_device() {
 fn nothing_of_the_log_is_in_the_store() {
     let (device, log) = (ram(), ram());
     let options = StoreOptions { checkpoint_bytes: 1 << 30, ..options(4096, 1024) };
-    let store = open(&device, &with(options, &log)).unwrap();
+    let store = open(&device, &with_log(options, &log)).unwrap();
     let before = store.statistics().unwrap();
     fill(&store, 1..17);
     let after = store.statistics().unwrap();
@@ -98,7 +90,7 @@ fn nothing_of_the_log_is_in_the_store() {
 #[test]
 fn a_log_device_that_is_not_given() {
     let (device, log) = (ram(), ram());
-    let store = open(&device, &with(options(4096, 256), &log)).unwrap();
+    let store = open(&device, &with_log(options(4096, 256), &log)).unwrap();
     fill(&store, 0..50);
     let (left, left_log) = crashed(&device, &log);
     store.close().unwrap();
@@ -110,11 +102,14 @@ fn a_log_device_that_is_not_given() {
     assert!(error.to_string().contains("--log-device"), "{error}");
     let inside = StoreOptions { log_place: LogPlace::Store, ..existing.clone() };
     assert_eq!(open(&left, &inside).unwrap_err().kind(), ErrorKind::Member);
-    assert_eq!(open(&left, &with(existing.clone(), &ram())).unwrap_err().kind(), ErrorKind::Member);
+    assert_eq!(
+        open(&left, &with_log(existing.clone(), &ram())).unwrap_err().kind(),
+        ErrorKind::Member
+    );
     let at_checkpoint = StoreOptions { at_checkpoint: true, ..existing.clone() };
     open(&left, &at_checkpoint).unwrap().close().unwrap();
     assert_eq!(open(&left, &reading(4096, 256)).unwrap_err().kind(), ErrorKind::Unclean);
-    let store = open(&left, &with(existing.clone(), &left_log)).unwrap();
+    let store = open(&left, &with_log(existing.clone(), &left_log)).unwrap();
     assert_filled(&store, 50);
     drop(store);
 
@@ -134,12 +129,12 @@ fn the_log_of_a_closed_store_moves() {
     let mut keys = 0;
     // From the store to a device, to another, into the store again, and to the first, which holds what is old by now.
     let places = [
-        with(existing.clone(), &first),
-        with(existing.clone(), &second),
+        with_log(existing.clone(), &first),
+        with_log(existing.clone(), &second),
         inside.clone(),
         existing.clone(),
-        with(existing.clone(), &first),
-        with(existing.clone(), &first),
+        with_log(existing.clone(), &first),
+        with_log(existing.clone(), &first),
     ];
     for place in places {
         let store = open(&device, &place).unwrap();
@@ -164,9 +159,10 @@ fn the_log_of_a_closed_store_moves() {
 fn what_is_no_log_device_of_this_store() {
     let (device, log) = (ram(), ram());
     let (other, other_log) = (ram(), ram());
-    open(&device, &with(options(4096, 256), &log)).unwrap().close().unwrap();
-    open(&other, &with(options(4096, 256), &other_log)).unwrap().close().unwrap();
-    let kind = |log: &Device| open(&device, &with(existing(4096, 256), log)).unwrap_err().kind();
+    open(&device, &with_log(options(4096, 256), &log)).unwrap().close().unwrap();
+    open(&other, &with_log(options(4096, 256), &other_log)).unwrap().close().unwrap();
+    let kind =
+        |log: &Device| open(&device, &with_log(existing(4096, 256), log)).unwrap_err().kind();
     assert_eq!(kind(&other_log), ErrorKind::Member);
     assert_eq!(kind(&other), ErrorKind::Member);
     assert_eq!(kind(&device), ErrorKind::Member);
@@ -179,7 +175,7 @@ fn what_is_no_log_device_of_this_store() {
     fill(&store, 0..3);
     let (left, _) = crashed(&device, &log);
     store.close().unwrap();
-    let error = open(&left, &with(existing(4096, 256), &log)).unwrap_err();
+    let error = open(&left, &with_log(existing(4096, 256), &log)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Member);
     open(&left, &existing(4096, 256)).unwrap().close().unwrap();
 }
@@ -188,21 +184,21 @@ fn what_is_no_log_device_of_this_store() {
 fn one_of_the_two_restored_alone() {
     let (device, log) = (ram(), ram());
     let existing = existing(4096, 256);
-    let store = open(&device, &with(options(4096, 256), &log)).unwrap();
+    let store = open(&device, &with_log(options(4096, 256), &log)).unwrap();
     fill(&store, 0..20);
     let (old, old_log) = crashed(&device, &log);
     store.close().unwrap();
-    let store = open(&device, &with(existing.clone(), &log)).unwrap();
+    let store = open(&device, &with_log(existing.clone(), &log)).unwrap();
     fill(&store, 20..40);
     let (left, left_log) = crashed(&device, &log);
     store.close().unwrap();
     for (device, log) in [(&old, &left_log), (&left, &old_log)] {
-        let error = open(device, &with(existing.clone(), log)).unwrap_err();
+        let error = open(device, &with_log(existing.clone(), log)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
         assert!(error.to_string().contains("moments"), "{error}");
     }
     for (device, log, keys) in [(&old, &old_log, 20), (&left, &left_log, 40)] {
-        assert_filled(&open(device, &with(existing.clone(), log)).unwrap(), keys);
+        assert_filled(&open(device, &with_log(existing.clone(), log)).unwrap(), keys);
     }
 }
 
@@ -210,19 +206,19 @@ fn one_of_the_two_restored_alone() {
 fn a_closed_store_that_is_older_than_its_log_device() {
     let (device, log) = (ram(), ram());
     let existing = existing(4096, 256);
-    open(&device, &with(options(4096, 256), &log)).unwrap().close().unwrap();
+    open(&device, &with_log(options(4096, 256), &log)).unwrap().close().unwrap();
     let old = copy_of(device.as_ref(), device.size_bytes());
     for keys in 0..5 {
-        let store = open(&device, &with(existing.clone(), &log)).unwrap();
+        let store = open(&device, &with_log(existing.clone(), &log)).unwrap();
         fill(&store, keys * 10..keys * 10 + 10);
         store.close().unwrap();
     }
     // There is no log, so nothing is missing; and no chunk of the lives that it does not know counts in the next.
-    let store = open(&old, &with(existing.clone(), &log)).unwrap();
+    let store = open(&old, &with_log(existing.clone(), &log)).unwrap();
     fill(&store, 0..1);
     let (left, left_log) = crashed(&old, &log);
     drop(store);
-    let store = open(&left, &with(existing, &left_log)).unwrap();
+    let store = open(&left, &with_log(existing, &left_log)).unwrap();
     assert_filled(&store, 1);
     assert_eq!(store.table("t").unwrap().range::<[u8], _>(..).unwrap().count(), 1);
 }
@@ -230,10 +226,10 @@ fn a_closed_store_that_is_older_than_its_log_device() {
 #[test]
 fn too_small() {
     let least = (64 << 10) + 2 * 4 * (64 << 10);
-    let error = open(&ram(), &with(options(4096, 256), &fixed(least - 4096))).unwrap_err();
+    let error = open(&ram(), &with_log(options(4096, 256), &fixed(least - 4096))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert!(error.to_string().contains(&format!("at least {least} bytes")), "{error}");
-    let store = open(&ram(), &with(options(4096, 256), &fixed(least))).unwrap();
+    let store = open(&ram(), &with_log(options(4096, 256), &fixed(least))).unwrap();
     fill(&store, 0..200);
     store.close().unwrap();
 }
@@ -242,7 +238,7 @@ fn too_small() {
 fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
     let (device, log) = (ram(), fixed((64 << 10) + 10 * (64 << 10)));
     let options = StoreOptions { checkpoint_bytes: 1 << 40, workers: 2, ..options(4096, 1024) };
-    let store = open(&device, &with(options, &log)).unwrap();
+    let store = open(&device, &with_log(options, &log)).unwrap();
     let threads: Vec<_> = (0..4)
         .map(|thread| {
             let store = store.clone();
@@ -272,7 +268,7 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
         })
         .unwrap();
     let (left, left_log) = crashed(&device, &log);
-    let store_again = open(&left, &with(existing(4096, 1024), &left_log)).unwrap();
+    let store_again = open(&left, &with_log(existing(4096, 1024), &left_log)).unwrap();
     assert_filled(&store_again, 1200);
     drop(store_again);
     store.close().unwrap();
@@ -286,7 +282,7 @@ fn large_commits_on_a_full_log_device_go_one_after_the_other() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let (device, log) = (ram(), fixed((64 << 10) + 12 * (64 << 10)));
         let options = StoreOptions { checkpoint_bytes: 1 << 40, workers: 3, ..options(4096, 1024) };
-        let store = open(&device, &with(options, &log)).unwrap();
+        let store = open(&device, &with_log(options, &log)).unwrap();
         let threads: Vec<_> = (0..4u8)
             .map(|thread| {
                 let store = store.clone();
@@ -308,7 +304,7 @@ fn large_commits_on_a_full_log_device_go_one_after_the_other() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (left, left_log) = crashed(&device, &log);
         drop(store);
-        let store = open(&left, &with(existing(4096, 1024), &left_log)).unwrap();
+        let store = open(&left, &with_log(existing(4096, 1024), &left_log)).unwrap();
         let table = store.existing_table("t").unwrap().unwrap();
         assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 4 * 6 * 100);
         drop(table);
@@ -322,7 +318,7 @@ fn large_commits_on_a_full_log_device_go_one_after_the_other() {
 fn tables_come_and_go_on_a_full_log_device() {
     let (device, log) = (ram(), fixed((64 << 10) + 12 * (64 << 10)));
     let options = StoreOptions { checkpoint_bytes: 1 << 40, workers: 3, ..options(4096, 1024) };
-    let store = open(&device, &with(options, &log)).unwrap();
+    let store = open(&device, &with_log(options, &log)).unwrap();
     let threads: Vec<_> = (0..3u8)
         .map(|thread| {
             let store = store.clone();
@@ -349,7 +345,7 @@ fn tables_come_and_go_on_a_full_log_device() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let (left, left_log) = crashed(&device, &log);
     drop(store);
-    let store = open(&left, &with(existing(4096, 1024), &left_log)).unwrap();
+    let store = open(&left, &with_log(existing(4096, 1024), &left_log)).unwrap();
     assert_eq!(store.table_names().unwrap().len(), 21);
     store.close().unwrap();
     common::assert_sound(&[left], 4096);
@@ -360,7 +356,7 @@ fn segments_of_another_size() {
     let (device, log) = (ram(), ram_of(4 << 20));
     let sized = |options: StoreOptions, log_segment_bytes| StoreOptions {
         log_segment_bytes,
-        ..with(options, &log)
+        ..with_log(options, &log)
     };
     let store = open(&device, &sized(options(4096, 256), 16 << 10)).unwrap();
     fill(&store, 0..100);
@@ -370,7 +366,7 @@ fn segments_of_another_size() {
     for segment_bytes in [64 << 10, 16 << 10, 256 << 10] {
         let options = StoreOptions {
             log_segment_bytes: segment_bytes,
-            ..with(existing(4096, 256), &left_log)
+            ..with_log(existing(4096, 256), &left_log)
         };
         let store = open(&left, &options).unwrap();
         assert_filled(&store, keys);

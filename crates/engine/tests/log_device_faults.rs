@@ -5,26 +5,17 @@
 mod common;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use common::{assert_sound, copy_of, existing, faulty, options, ram, ram_of};
-use qpair_block::{BlockDevice, Op};
+use common::{
+    Device, assert_sound, copy_of, existing, faulty, key, options, ram, ram_of, with_log,
+};
+use qpair_block::Op;
 use qpair_engine::{
     ErrorKind, LogPlace, RepairReport, Store, StoreOptions, Table, dump_log, repair,
 };
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 128;
-
-type Device = Arc<dyn BlockDevice>;
-
-fn with(options: StoreOptions, log: &Device) -> StoreOptions {
-    StoreOptions { log_place: LogPlace::Device(log.clone()), ..options }
-}
-
-fn key(i: u32) -> Vec<u8> {
-    format!("key {i:06}").into_bytes()
-}
 
 fn value(i: u32) -> Vec<u8> {
     vec![i as u8; if i.is_multiple_of(11) { 2000 } else { 24 }]
@@ -56,7 +47,7 @@ fn assert_kept(store: &Store, acknowledged: u32) {
 #[test]
 fn the_first_write_that_fails_is_final() {
     let ((device, ..), (log, _, log_control)) = (faulty(), faulty());
-    let store = Store::open(vec![device.clone()], &with(options(PAGE, FRAMES), &log)).unwrap();
+    let store = Store::open(vec![device.clone()], &with_log(options(PAGE, FRAMES), &log)).unwrap();
     let table = store.table("t").unwrap();
     assert_eq!(put_until_refused(&table, 0..50), 50);
     let snapshot = store.snapshot().unwrap();
@@ -73,7 +64,7 @@ fn the_first_write_that_fails_is_final() {
     assert_eq!(snapshot.get(&table, &key(49)).unwrap(), Some(value(49)));
     drop((snapshot, table));
     store.close().unwrap_err();
-    let store = Store::open(vec![device.clone()], &with(existing(PAGE, FRAMES), &log)).unwrap();
+    let store = Store::open(vec![device.clone()], &with_log(existing(PAGE, FRAMES), &log)).unwrap();
     assert_kept(&store, 50);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
@@ -82,7 +73,7 @@ fn the_first_write_that_fails_is_final() {
 #[test]
 fn a_log_device_that_vanishes() {
     let ((device, ..), (log, _, log_control)) = (faulty(), faulty());
-    let store = Store::open(vec![device.clone()], &with(options(PAGE, FRAMES), &log)).unwrap();
+    let store = Store::open(vec![device.clone()], &with_log(options(PAGE, FRAMES), &log)).unwrap();
     let table = store.table("t").unwrap();
     assert_eq!(put_until_refused(&table, 0..100), 100);
     log_control.fail_all(true);
@@ -103,10 +94,10 @@ fn a_log_device_that_vanishes() {
     store.close().unwrap_err();
     // As long as it is gone nothing is written, and with it back nothing is missing.
     let open = |options: StoreOptions| Store::open(vec![device.clone()], &options);
-    assert_eq!(open(with(existing(PAGE, FRAMES), &log)).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(open(with_log(existing(PAGE, FRAMES), &log)).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(open(existing(PAGE, FRAMES)).unwrap_err().kind(), ErrorKind::Member);
     log_control.heal();
-    let store = open(with(existing(PAGE, FRAMES), &log)).unwrap();
+    let store = open(with_log(existing(PAGE, FRAMES), &log)).unwrap();
     assert_kept(&store, 100);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
@@ -125,7 +116,7 @@ fn each_write_or_flush_of_either_fails() {
                 let ((device, below, control), (log, log_below, log_control)) =
                     (faulty(), faulty());
                 let failing = if of_log { log_control } else { control };
-                let new = with(options(PAGE, FRAMES), &log);
+                let new = with_log(options(PAGE, FRAMES), &log);
                 let store = Store::open(vec![device.clone()], &new).unwrap();
                 assert_eq!(put_until_refused(&store.table("t").unwrap(), 0..20), 20);
                 store.close().unwrap();
@@ -136,7 +127,7 @@ fn each_write_or_flush_of_either_fails() {
                 }
                 let options = StoreOptions {
                     checkpoint_bytes: 4 << 10,
-                    ..with(existing(PAGE, FRAMES), &log)
+                    ..with_log(existing(PAGE, FRAMES), &log)
                 };
                 let mut kept = 20;
                 if let Ok(store) = Store::open(vec![device.clone()], &options) {
@@ -147,7 +138,7 @@ fn each_write_or_flush_of_either_fails() {
                 }
                 let failed = failing.counts().errors > errors;
                 failing.heal();
-                let again = with(existing(PAGE, FRAMES), &log_below);
+                let again = with_log(existing(PAGE, FRAMES), &log_below);
                 let store = Store::open(vec![below.clone()], &again).unwrap();
                 assert_kept(&store, kept);
                 store.close().unwrap();
@@ -168,7 +159,7 @@ fn each_write_or_flush_of_either_fails() {
 fn a_log_device_that_cannot_grow() {
     let ((device, ..), (log, _, log_control)) = (faulty(), faulty());
     let options = StoreOptions { checkpoint_bytes: 1 << 40, ..options(PAGE, FRAMES) };
-    let store = Store::open(vec![device], &with(options, &log)).unwrap();
+    let store = Store::open(vec![device], &with_log(options, &log)).unwrap();
     let table = store.table("t").unwrap();
     log_control.fail_grow(true);
     assert_eq!(put_until_refused(&table, 0..8000), 8000);
@@ -203,7 +194,7 @@ fn repaired(device: &Device, log_place: LogPlace, target: &Device) -> RepairRepo
 #[test]
 fn tools_with_and_without_the_log_device() {
     let (device, log) = (ram(), ram());
-    let store = Store::open(vec![device.clone()], &with(options(PAGE, FRAMES), &log)).unwrap();
+    let store = Store::open(vec![device.clone()], &with_log(options(PAGE, FRAMES), &log)).unwrap();
     let table = store.table("t").unwrap();
     assert_eq!(put_until_refused(&table, 0..30), 30);
     store.checkpoint().unwrap();
@@ -244,7 +235,7 @@ fn tools_with_and_without_the_log_device() {
     let store = Store::open(vec![target], &existing(PAGE, FRAMES)).unwrap();
     assert_kept(&store, 30);
     store.close().unwrap();
-    let store = Store::open(vec![left], &with(existing(PAGE, FRAMES), &left_log)).unwrap();
+    let store = Store::open(vec![left], &with_log(existing(PAGE, FRAMES), &left_log)).unwrap();
     assert_kept(&store, 60);
     store.close().unwrap();
 }

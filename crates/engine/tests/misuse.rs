@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use common::filled::{Device, FRAMES, PAGE, filled, key, value};
-use common::{assert_sound, existing, faulty, options, ram, reading};
+use common::filled::{FRAMES, PAGE, filled, value};
+use common::{Device, assert_sound, existing, faulty, key, options, ram, reading};
 use qpair_block::{DelayDevice, DelayOptions, IoError, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Store, StoreOptions, VALUE_LEN_MAX, yield_now};
 

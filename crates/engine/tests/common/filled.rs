@@ -1,20 +1,11 @@
 //! A store with some small records, most of it not in memory.
 
-use std::sync::Arc;
-
-use qpair_block::BlockDevice;
 use qpair_engine::Store;
 
-use super::{existing, options};
+use super::{Device, existing, key, options};
 
 pub(crate) const PAGE: usize = 512;
 pub(crate) const FRAMES: u64 = 128;
-
-pub(crate) type Device = Arc<dyn BlockDevice>;
-
-pub(crate) fn key(i: u32) -> Vec<u8> {
-    format!("key {i:06}").into_bytes()
-}
 
 pub(crate) fn value(i: u32) -> Vec<u8> {
     vec![i as u8; 24]

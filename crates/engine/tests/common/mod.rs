@@ -12,12 +12,23 @@ use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, FaultControl, FaultDevice, FaultOptions,
     RamDevice, RamOptions, Request, WaitOptions,
 };
-use qpair_engine::{Store, StoreOptions};
+use qpair_engine::{LogPlace, Store, StoreOptions};
 
 /// Where the pages of a member begin, bytes.
 pub(crate) const LABEL_BYTES: u64 = 64 << 10;
 /// Where the labels are, bytes; each has 4096.
 pub(crate) const LABELS: [u64; 2] = [0, 32 << 10];
+
+pub(crate) type Device = Arc<dyn BlockDevice>;
+
+pub(crate) fn key(i: u32) -> Vec<u8> {
+    format!("key {i:06}").into_bytes()
+}
+
+/// The options, with the log on a device of its own.
+pub(crate) fn with_log(options: StoreOptions, log: &Device) -> StoreOptions {
+    StoreOptions { log_place: LogPlace::Device(log.clone()), ..options }
+}
 
 /// A device in memory that can grow.
 pub(crate) fn ram() -> Arc<dyn BlockDevice> {
