@@ -47,6 +47,13 @@ pub(crate) struct LogOptions {
     pub(crate) durability: Durability,
 }
 
+impl LogOptions {
+    /// Whether there is a log that nobody flushes: a power cut may bring any commit since the last checkpoint back.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.enabled && !self.flushed
+    }
+}
+
 /// What recovery did when the store was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {

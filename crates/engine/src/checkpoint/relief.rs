@@ -89,7 +89,9 @@ impl Relief {
             relief.note_try(shared);
             let error = match change().await {
                 Err(error) if error.kind() == ErrorKind::NoSpace => error,
-                Err(error) if error.kind() == ErrorKind::NoMemory && relief.is_squeezed(shared) => {
+                Err(error)
+                    if error.kind() == ErrorKind::NoMemory && relief.may_find_frames(shared) =>
+                {
                     Error::with_hint(
                         ErrorKind::NoSpace,
                         "no page can leave memory: the device has no place for one",
@@ -104,8 +106,8 @@ impl Relief {
         }
     }
 
-    /// Whether a try found no frame for want of places on the device, and another may find one.
-    fn is_squeezed(&mut self, shared: &Shared) -> bool {
+    /// Notes a try that found no frame; whether that was for want of places on the device, and another may find one.
+    fn may_find_frames(&mut self, shared: &Shared) -> bool {
         self.squeezed += 1;
         self.squeezed <= SQUEEZED_MAX && shared.space.is_squeezed() && shared.failure().is_none()
     }

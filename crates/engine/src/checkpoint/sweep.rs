@@ -305,10 +305,13 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
     }
 }
 
-/// Pages of a store whose description a run holds, beside so many bytes of roots and logs.
-pub(crate) fn pages_described(shared: &Shared, run_pages: u64, fixed_bytes: u64) -> u64 {
-    let bytes = run_pages * image_bytes_per_page(shared.page_size) as u64;
-    (bytes.saturating_sub(fixed_bytes) / 8).saturating_sub(1) * 64
+/// Notes up to how many pages of the store the spare run of the last checkpoint's record will do for the next description.
+pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
+    // Beside the bitmap: roots and logs.
+    let fixed_bytes = record.image_bytes.saturating_sub(8 * image.pages.words().len() as u64);
+    let bytes = record.spare_pages * image_bytes_per_page(shared.page_size) as u64;
+    let words = (bytes.saturating_sub(fixed_bytes) / 8).saturating_sub(1);
+    shared.space.set_described(words * 64);
 }
 
 /// Writes the image's description and the record, durably.
@@ -322,7 +325,6 @@ async fn write_out(
     let mut image = Image { roots, logs, ..Image::default() };
     let before = shared.record();
     let (image_page, image_pages) = find_run(shared, &before, &image)?;
-    let spare_describes = pages_described(shared, before.image_pages, image.encode().len() as u64);
     image.pages = shared
         .space
         .end_image([(image_page, image_pages), (before.image_page, before.image_pages)]);
@@ -346,6 +348,6 @@ async fn write_out(
         spare_pages: before.image_pages,
     };
     record.write(shared).await?;
-    shared.space.set_described(spare_describes);
+    note_described(shared, &record, &image);
     Ok(record)
 }

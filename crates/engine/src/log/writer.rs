@@ -141,10 +141,15 @@ impl LogWriter {
         })
     }
 
-    /// The same, of a log whose writes nobody flushes.
-    pub(crate) fn unflushed(mut self) -> Self {
-        self.flushed = false;
+    /// The same; `flushed`: writes count as done once they are durable. It is a log of such until this says otherwise.
+    pub(crate) fn flushed(mut self, flushed: bool) -> Self {
+        self.flushed = flushed;
         self
+    }
+
+    /// What is written of something that is durable as far as this log knows; 0: nothing is said.
+    fn claim(&self, durable: u64) -> u64 {
+        if self.flushed { durable } else { 0 }
     }
 
     /// Appends the record that `encode` makes, and returns its end in the log's byte stream. Stamps must rise
@@ -349,7 +354,7 @@ impl LogWriter {
             sequence: self.current.sequence,
             first_chunk: self.chunk_sequence,
             lsn: self.lsn,
-            durable_lsn: if self.flushed { self.durable_lsn } else { 0 },
+            durable_lsn: self.claim(self.durable_lsn),
             offset_bytes: self.current.offset_bytes,
             next_offset_bytes: *self.upcoming.front()?,
             geometry: self.geometry,
@@ -388,8 +393,8 @@ impl LogWriter {
             segment_sequence: self.current.sequence,
             lsn: begin_lsn,
             greatest_stamp: self.chunked_stamp,
-            durable_lsn: if self.flushed { self.durable_lsn } else { 0 },
-            durable_stamp: if self.flushed { self.all_durable_stamp } else { 0 },
+            durable_lsn: self.claim(self.durable_lsn),
+            durable_stamp: self.claim(self.all_durable_stamp),
             payload_bytes: payload_bytes as u32,
             payload_sum: crc_fast::crc32_iscsi(payload),
             first_record: first_lsn

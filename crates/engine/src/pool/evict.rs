@@ -90,11 +90,7 @@ impl Pool {
         let back = self.hand.load(Ordering::Relaxed);
         let frames = (back..back + STRIDE).map(|position| FrameIndex((position % count) as u32));
         let cooling = frames.filter(|frame| self.frames.state(*frame) == state::COOLING);
-        let (mut clean, mut dirty) = (0, 0);
-        for frame in cooling {
-            *if self.frames.is_dirty(frame) { &mut dirty } else { &mut clean } += 1;
-        }
-        dirty > clean
+        cooling.map(|frame| if self.frames.is_dirty(frame) { 1 } else { -1 }).sum::<i32>() > 0
     }
 
     /// Evicts one page if it may go.

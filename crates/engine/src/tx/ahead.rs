@@ -51,9 +51,8 @@ impl Ahead {
         let mut from = 0;
         while from < self.entries.len() {
             let to = self.entries.len().min(from + SIDE_BY_SIDE);
-            let mut spots = [None; SIDE_BY_SIDE];
             let keys = (from..to).map(|index| (self.entries[index].tree, self.key(index)));
-            prefetch(context, keys, &mut spots);
+            let spots = prefetch(context, keys);
             for (entry, spot) in self.entries[from..to].iter_mut().zip(spots) {
                 entry.spot = spot;
             }

@@ -131,8 +131,8 @@ impl Tx {
         if let Some(rows) = used {
             state.queue().give(rows);
         }
-        if shared.log.enabled && !shared.log.flushed {
-            // What counts as durable there is only written. A power cut may bring any commit since the last checkpoint back.
+        if shared.log.is_unflushed() {
+            // What counts as durable there is only written.
             self.large_held().extend(large);
         } else {
             large.iter().for_each(|descriptor| free_large(shared, descriptor));
@@ -166,7 +166,7 @@ impl Tx {
             }
         }
         // If the log was not flushed they are held until the last checkpoint counts, which has them in no image.
-        if !shared.log.enabled || shared.log.flushed {
+        if !shared.log.is_unflushed() {
             large.iter().for_each(|descriptor| free_large(shared, descriptor));
         }
         self.large.free_all(shared);

@@ -195,10 +195,7 @@ impl Written {
     pub(super) fn with(seed: u64, commit_count: u64, flushed: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut disk = Disk::new(512, 512 * 5);
-        let mut writer = disk.writer(seed, 0);
-        if !flushed {
-            writer = writer.unflushed();
-        }
+        let mut writer = disk.writer(seed, 0).flushed(flushed);
         let start = writer.position();
         let (mut commits, mut ends, mut writes) = (Vec::new(), Vec::new(), Vec::new());
         for stamp in 1..=commit_count {

@@ -17,7 +17,7 @@ use super::log_device::any_on_log_device;
 use super::superblock::StoreState;
 use super::{Behind, StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
-use crate::checkpoint::{Image, Record, checkpoint, pages_described, read_image, read_newest};
+use crate::checkpoint::{Image, Record, checkpoint, note_described, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogMerge;
 use crate::shared::{Recovered, Root, Shared};
@@ -64,14 +64,8 @@ impl StoreInner {
             }
             Ok((record, image)) => {
                 self.check_log_place(&image.logs)?;
+                note_described(&self.shared, &record, &image);
                 logs = image.logs;
-                let fixed_bytes =
-                    record.image_bytes.saturating_sub(8 * image.pages.words().len() as u64);
-                self.shared.space.set_described(pages_described(
-                    &self.shared,
-                    record.spare_pages,
-                    fixed_bytes,
-                ));
                 self.shared.space.load(image.pages);
                 // The image's description is part of it for a crash, but no tree refers to it.
                 for (first, pages) in record.runs() {

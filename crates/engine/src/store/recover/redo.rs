@@ -135,8 +135,6 @@ pub(super) struct Lanes {
     gathered_bytes_max: usize,
     /// The bytes of the changes that are being made.
     making: Arc<Vec<u8>>,
-    /// The memory of those that were made before.
-    made: Vec<u8>,
     running: Vec<JoinHandle<Result<()>>>,
     room: Room,
 }
@@ -167,7 +165,6 @@ impl Lanes {
             gathered: Gathered::default(),
             gathered_bytes_max,
             making: Arc::default(),
-            made: Vec::new(),
             running,
             room,
         }
@@ -191,7 +188,7 @@ impl Lanes {
     /// Takes what was kept, before anything else.
     pub(super) async fn take_kept(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Changes(gathered) => self.hand_out(gathered).await,
+            Step::Changes(gathered) => self.hand_out(gathered).await.map(drop),
             Step::CreateTable(tree, name) => self.create(tree, &name).await,
             Step::DropTable(tree) => self.drop(tree).await,
         }
@@ -210,31 +207,29 @@ impl Lanes {
     /// Hands out what was gathered, once all before it is made.
     async fn send(&mut self) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
-        self.hand_out(gathered).await?;
-        // What was made before nobody has any more: the memory is used again.
-        self.gathered = Gathered::reusing(std::mem::take(&mut self.made));
+        self.gathered = Gathered::reusing(self.hand_out(gathered).await?);
         Ok(())
     }
 
-    async fn hand_out(&mut self, gathered: Gathered) -> Result<()> {
+    /// The same; the memory of what was made before, which nobody has any more.
+    async fn hand_out(&mut self, gathered: Gathered) -> Result<Vec<u8>> {
         if self.room == Room::Little {
             self.work.drain().await;
-            return match gathered.is_empty() || self.work.lock().failed {
-                true => Ok(()),
-                false => self.make_in_stages(gathered).await,
-            };
+            if !gathered.is_empty() && !self.work.lock().failed {
+                self.make_in_stages(gathered).await?;
+            }
+            return Ok(Vec::new());
         }
         // Cut while what came before is still being made.
         let (parts, bytes) = gathered.cut(self.running.len() * PARTS_PER_TASK);
         self.work.drain().await;
         let before = std::mem::replace(&mut self.making, Arc::new(bytes));
-        self.made = Arc::try_unwrap(before).unwrap_or_default();
         if !self.work.lock().failed {
             let parts = parts.into_iter().filter(|changes| !changes.is_empty());
             let part = |changes| Part { changes, bytes: self.making.clone() };
             self.work.change(|state| state.parts.extend(parts.map(part)));
         }
-        Ok(())
+        Ok(Arc::try_unwrap(before).unwrap_or_default())
     }
 
     /// Makes what was gathered, with checkpoints between commits where the device has little room left.

@@ -58,11 +58,8 @@ impl Worker {
         let current = shared.new_segment()?;
         let next =
             shared.new_segment().inspect_err(|_| shared.keep_spare_segments(vec![current]))?;
-        let mut writer = LogWriter::new(identity, shared.log_geometry(), current, next)?;
-        if !shared.log.flushed {
-            writer = writer.unflushed();
-        }
-        *self.log.writer.borrow_mut() = Some(writer);
+        let writer = LogWriter::new(identity, shared.log_geometry(), current, next)?;
+        *self.log.writer.borrow_mut() = Some(writer.flushed(shared.log.flushed));
         Ok(())
     }
 

@@ -336,10 +336,7 @@ impl Worker {
         // Completions can wait a little while there is other work; each look may be a system call.
         pace.turns_since_poll += 1;
         if pace.turns_since_poll >= 8 {
-            pace.turns_since_poll = 0;
-            if self.channel.borrow().in_flight() > 0 {
-                self.channel.borrow_mut().poll(&mut pace.completions);
-            }
+            self.poll(pace);
         }
     }
 
@@ -347,6 +344,14 @@ impl Worker {
         self.channel.borrow_mut().kick();
         self.staged.set(0);
         pace.unkicked_turns = 0;
+    }
+
+    fn poll(&self, pace: &mut Pace) {
+        pace.turns_since_poll = 0;
+        let mut channel = self.channel.borrow_mut();
+        if channel.in_flight() > 0 {
+            channel.poll(&mut pace.completions);
+        }
     }
 
     /// Hands over requests and looks for completions within a turn, which may be long: a drive that has nothing to do, or a commit
@@ -366,7 +371,7 @@ impl Worker {
         if staged {
             self.kick(pace);
         }
-        self.channel.borrow_mut().poll(&mut pace.completions);
+        self.poll(pace);
         self.take_completions(&mut pace.completions);
     }
 
