@@ -30,11 +30,13 @@ pub enum Canary {
     EndlessLogs,
     /// The end of an earlier life's log is relied on, though it may be in a cache only.
     UnwrittenLogs,
+    /// A snapshot does not look at the older values that went to the device.
+    UnreadHistory,
 }
 
 impl Canary {
     /// All there are.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -48,6 +50,7 @@ impl Canary {
         Self::UncheckedPages,
         Self::EndlessLogs,
         Self::UnwrittenLogs,
+        Self::UnreadHistory,
     ];
 
     /// Its name on the command line.
@@ -67,6 +70,7 @@ impl Canary {
             Self::UncheckedPages => "unchecked-pages",
             Self::EndlessLogs => "endless-logs",
             Self::UnwrittenLogs => "unwritten-logs",
+            Self::UnreadHistory => "unread-history",
         }
     }
 }

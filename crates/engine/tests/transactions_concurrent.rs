@@ -232,7 +232,8 @@ fn who_waits_is_listed() {
 
 #[test]
 fn an_old_snapshot_is_given_up_when_older_values_outgrow_their_bound() {
-    let options = StoreOptions { versions_bytes_max: 200 << 10, ..options(4096, 256) };
+    let options =
+        StoreOptions { versions_bytes_max: 200 << 10, history_bytes_max: 0, ..options(4096, 256) };
     let store = Store::open(vec![ram()], &options).unwrap();
     let table = store.table("t").unwrap();
     table.put(b"x", b"before").unwrap();

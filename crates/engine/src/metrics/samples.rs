@@ -65,7 +65,16 @@ impl Metrics {
             ),
             ("frames", "Frames for pages in memory", gauge(self.frames)),
             ("frames_free", "Frames that hold nothing", gauge(self.frames_free)),
-            ("versions_bytes", "Older values kept for snapshots", gauge(self.versions_bytes)),
+            (
+                "versions_bytes",
+                "Memory of older values kept for snapshots",
+                gauge(self.versions_bytes),
+            ),
+            (
+                "history_bytes",
+                "Bytes of the device that older values have",
+                gauge(self.history_bytes),
+            ),
             (
                 "oldest_snapshot_age_commits",
                 "Commits since the oldest snapshot in use was taken",

@@ -63,7 +63,7 @@ pub(crate) mod field {
     /// u64, inner pages: the child right of the last slot.
     pub(crate) const LAST_CHILD: usize = 48;
 
-    /// Overflow pages, u64 at the place of LAST_CHILD: the value's stamp.
+    /// Overflow pages, u64 at the place of LAST_CHILD: the value's stamp. Pages of older values: their run's number.
     pub(crate) const STAMP: usize = 48;
     /// Overflow pages, u32: which page of the value, from 0.
     pub(crate) const PART: usize = 56;
@@ -85,6 +85,8 @@ pub(crate) enum PageKind {
     CheckpointRecord = 4,
     /// A part of a checkpoint's image: roots, logs, pages in use.
     CheckpointImage = 5,
+    /// Older values of rows, for snapshots; of no use after a crash.
+    History = 6,
 }
 
 /// Bytes of a leaf's slot: head u32, record offset u16, key length u16.

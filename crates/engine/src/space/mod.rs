@@ -252,8 +252,27 @@ impl Space {
     /// # Errors
     /// `NoSpace`; nothing is allocated then.
     pub(crate) fn allocate_some(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
+        self.allocate_some_locked(&mut self.lock(), most, purpose)
+    }
+
+    /// [`Space::allocate_some`] of pages that belong to no checkpoint.
+    ///
+    /// # Errors
+    /// As [`Space::allocate_some`].
+    pub(crate) fn allocate_some_detached(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
         let mut inner = self.lock();
-        let start = self.allocate_locked(&mut inner, 1, purpose)?;
+        let pages = self.allocate_some_locked(&mut inner, most, purpose)?;
+        inner.detached.insert(pages.start, pages.end - pages.start);
+        Ok(pages)
+    }
+
+    fn allocate_some_locked(
+        &self,
+        inner: &mut Inner,
+        most: u64,
+        purpose: Purpose,
+    ) -> Result<Range<u64>> {
+        let start = self.allocate_locked(inner, 1, purpose)?;
         let last = (start + most).min(self.capacity());
         let mut end = start + 1;
         while end < last && !inner.is_taken(end) {

@@ -44,8 +44,12 @@ pub struct StoreOptions {
     pub stripe_unit_bytes: u64,
     /// Refuse changes.
     pub read_only: bool,
-    /// Memory for older values that snapshots need, bytes, at most. When they outgrow it, the oldest snapshot is given up.
+    /// Memory for older values that snapshots need, bytes, at most. The oldest of them go to the device when they have half of it; when
+    /// they outgrow it even so, the oldest snapshot is given up.
     pub versions_bytes_max: u64,
+    /// What older values may have of the device, bytes, at most; 0: they stay in memory. It is given back when the snapshots are over
+    /// that need them, and before a change would fail for want of space.
+    pub history_bytes_max: u64,
     /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.
     pub transaction_bytes_max: usize,
     /// Where the write-ahead log is.
@@ -89,6 +93,7 @@ impl Default for StoreOptions {
             stripe_unit_bytes: 64 << 10,
             read_only: false,
             versions_bytes_max: 256 << 20,
+            history_bytes_max: 1 << 30,
             transaction_bytes_max: 64 << 20,
             log_place: LogPlace::Unsaid,
             log: true,
@@ -381,6 +386,7 @@ fn start(
         TxOptions {
             start: 0,
             versions_bytes_max: options.versions_bytes_max,
+            history_bytes_max: options.history_bytes_max,
             transaction_bytes_max: options.transaction_bytes_max,
         },
     );

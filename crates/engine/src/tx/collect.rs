@@ -5,17 +5,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::rows::RowRef;
-use super::{Slot, Tx};
+use super::{Slot, Tx, history};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
-pub(super) struct Old {
+pub(in crate::tx) struct Old {
     pub(super) stamp: u64,
     pub(super) rows: Vec<RowRef>,
     pub(super) bytes: u64,
 }
+
+/// Runs that would hold as many older values as memory may: so large each of them is.
+const RUNS_IN_MEMORY: u64 = 16;
 
 /// Lists of rows that a queue keeps to be used again, and the longest of them.
 const SPARE: usize = 64;
@@ -54,9 +57,80 @@ impl Tx {
         queue.commits.push_back(Old { stamp, rows, bytes });
     }
 
-    /// Bytes of older values that are kept.
+    /// Bytes of memory that older values have.
     pub(crate) fn versions_bytes(&self) -> u64 {
+        self.images_bytes() + self.history.memory_bytes()
+    }
+
+    /// Those of the row table.
+    fn images_bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The stamps of the snapshots in use, in order.
+    pub(super) fn snapshots_in_use(&self) -> Vec<u64> {
+        let from = self.lost_below.load(Ordering::Acquire);
+        let mut stamps = Vec::new();
+        for slot in &self.slots {
+            stamps.extend(slot.open().snapshots.stamps(from));
+        }
+        stamps.sort_unstable();
+        stamps
+    }
+
+    /// Whether the oldest images of a slot should go to the device: they have half of the memory for them, and a snapshot keeps them.
+    pub(super) fn wants_spill(&self, shared: &Shared, slot: usize) -> bool {
+        let room = self.versions_bytes_max.saturating_sub(self.history.memory_bytes());
+        if self.images_bytes() <= room / 2 {
+            return false;
+        }
+        let (upto, oldest) = (self.settled(shared), self.look_for_oldest());
+        let is_kept = |front: &Old| front.stamp > oldest && front.stamp <= upto;
+        self.history.is_open(oldest)
+            && self.slots[slot].queue().commits.front().is_some_and(is_kept)
+    }
+
+    /// All commits up to this one are seen by who takes a snapshot now, and survive a crash.
+    fn settled(&self, shared: &Shared) -> u64 {
+        self.clock.stable().min(shared.durable.horizon())
+    }
+
+    /// Takes the oldest commits of a slot out of its queue whose images may go to the device, as many as make a run.
+    pub(super) fn take_oldest(&self, shared: &Shared, slot: usize) -> Vec<Old> {
+        let upto = self.settled(shared);
+        let mut queue = self.slots[slot].queue();
+        let (mut olds, mut bytes) = (Vec::new(), 0);
+        while bytes <= self.versions_bytes_max / RUNS_IN_MEMORY
+            && queue.commits.front().is_some_and(|front| front.stamp <= upto)
+        {
+            let old = queue.commits.pop_front();
+            bytes += old.as_ref().map_or(0, |old| old.bytes);
+            olds.extend(old);
+        }
+        olds
+    }
+
+    /// Puts them back.
+    pub(super) fn put_oldest_back(&self, slot: usize, olds: Vec<Old>) {
+        let mut queue = self.slots[slot].queue();
+        olds.into_iter().rev().for_each(|old| queue.commits.push_front(old));
+    }
+
+    /// Their images are gone from the row table.
+    pub(super) fn forget_oldest(&self, slot: usize, olds: Vec<Old>) {
+        let mut queue = self.slots[slot].queue();
+        for old in olds {
+            self.slots[slot].bytes.fetch_sub(old.bytes, Ordering::Relaxed);
+            queue.give(old.rows);
+        }
+    }
+
+    /// Gives up all snapshots that need older values on the device; whether that frees pages.
+    pub(crate) fn give_history_up(&self) -> bool {
+        let Some(newest) = self.history.newest() else { return false };
+        self.lost_below.fetch_max(newest, Ordering::AcqRel);
+        self.history.forget(self.look_for_oldest());
+        true
     }
 
     /// Looks for the oldest snapshot in use.
@@ -131,13 +205,18 @@ impl Tx {
         if let Some(rows) = used {
             state.queue().give(rows);
         }
+        self.give_large_back(shared, large);
+        done
+    }
+
+    /// Gives the pages of large values back that nobody reads any more, whose replacement is durable.
+    pub(super) fn give_large_back(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
         if shared.log.is_unflushed() {
             // What counts as durable there is only written.
             self.large_held().extend(large);
         } else {
             large.iter().for_each(|descriptor| free_large(shared, descriptor));
         }
-        done
     }
 
     fn large_held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
@@ -158,6 +237,7 @@ impl Tx {
     /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.
     pub(crate) fn collect_all(&self, shared: &Shared) {
         self.lost_below.store(u64::MAX, Ordering::Release);
+        self.history.forget(u64::MAX);
         let mut large = Vec::new();
         for slot in &self.slots {
             for old in std::mem::take(&mut slot.queue().commits) {
@@ -184,14 +264,36 @@ fn free_large(shared: &Shared, descriptor: &[u8]) {
     }
 }
 
-/// A worker's share of forgetting, for its turn: up to `budget` rows.
-pub(crate) fn collect(shared: &Shared, budget: usize) {
+/// A worker's share of forgetting, for its turn: up to `budget` rows. The slot whose oldest images should go to the device, if there is
+/// one: [`spill`] is to be started.
+pub(crate) fn collect(shared: &Shared, budget: usize) -> Option<usize> {
     if shared.tx.versions_bytes() == 0 {
-        return;
+        return None;
     }
     let slot = super::slot_here(shared);
-    if !shared.tx.collect_slot(shared, slot, budget) && slot == 0 {
-        // The first worker also forgets what other threads have committed.
-        shared.tx.collect_slot(shared, shared.remotes.len(), budget);
+    if shared.tx.history.newest().is_some() {
+        shared.tx.history.forget(shared.tx.look_for_oldest());
     }
+    if shared.tx.collect_slot(shared, slot, budget) {
+        return None;
+    }
+    // The first worker also forgets what other threads have committed.
+    let others = (slot == 0).then_some(shared.remotes.len());
+    if others.is_some_and(|slot| shared.tx.collect_slot(shared, slot, budget)) {
+        return None;
+    }
+    [Some(slot), others].into_iter().flatten().find(|slot| shared.tx.begin_spill(shared, *slot))
+}
+
+impl Tx {
+    /// Whether a spill of a slot is to be started, by the caller.
+    fn begin_spill(&self, shared: &Shared, slot: usize) -> bool {
+        self.wants_spill(shared, slot) && !self.slots[slot].spills.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// Takes the oldest images of a slot to the device, as a task of the worker that found that it should be done.
+pub(crate) async fn spill(shared: std::sync::Arc<Shared>, slot: usize) {
+    history::spill(&shared, slot).await;
+    shared.tx.slots[slot].spills.store(false, Ordering::Release);
 }

@@ -207,26 +207,56 @@ impl Core {
         self.recent.of(tree.id, key).row = Some(row);
         let Some(snapshot) = self.snapshot else { return Ok(row) };
         if newest > snapshot && !self.inner.shared.has_canary(Canary::LostUpdate) {
-            let conflict = Error::with_hint(
-                ErrorKind::Conflict,
-                format!(
-                    "{} was changed by commit {newest}, which {} of snapshot {snapshot} does not see",
-                    self.inner.shared.tx.names.place(tree.id, key),
-                    self.describe()
-                ),
-                "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
-            );
-            self.doomed = Some(conflict.clone());
-            self.contended = Some((tree, key.to_vec()));
-            return Err(conflict);
+            return Err(self.conflict(tree, key, newest, snapshot));
         }
         // What a lost snapshot needed to tell may be gone.
         self.check_snapshot(snapshot)?;
         Ok(row)
     }
 
+    /// A commit that the snapshot does not see has changed a row that is locked: all that is left is to roll back.
+    fn conflict(&mut self, tree: Tree, key: &[u8], commit: u64, snapshot: u64) -> Error {
+        let conflict = Error::with_hint(
+            ErrorKind::Conflict,
+            format!(
+                "{} was changed by commit {commit}, which {} of snapshot {snapshot} does not see",
+                self.inner.shared.tx.names.place(tree.id, key),
+                self.describe()
+            ),
+            "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
+        );
+        self.doomed = Some(conflict.clone());
+        self.contended = Some((tree, key.to_vec()));
+        conflict
+    }
+
+    /// Whether commits that the snapshot does not see may be known to the runs of older values only.
+    fn is_behind_history(&self) -> bool {
+        self.snapshot.is_some_and(|snapshot| self.inner.shared.tx.history.is_behind(snapshot))
+    }
+
     /// Takes a row's lock, and waits for it.
     async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
+        let row = self.lock_newest(tree, key).await?;
+        // To be asked after the row was: what is gone from there is in the runs.
+        let Some(snapshot) = self.snapshot.filter(|_| self.is_behind_history()) else {
+            return Ok(row);
+        };
+        let shared = self.inner.shared.clone();
+        if shared.has_canary(Canary::LostUpdate) {
+            return Ok(row);
+        }
+        let changed = shared.tx.history.find(&shared, tree.id, key, snapshot).await?;
+        // Memory may have forgotten it meanwhile, if the snapshot was given up.
+        self.check_snapshot(snapshot)?;
+        match changed {
+            Some(version) => Err(self.conflict(tree, key, version.stamp, snapshot)),
+            None => Ok(row),
+        }
+    }
+
+    /// [`Core::lock_row`] as far as the row table knows.
+    async fn lock_newest(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
         self.begin_turn().await;
         if let Some(row) = self.try_lock(tree, key)? {
             return Ok(row);
@@ -256,7 +286,7 @@ impl Core {
     /// [`Core::lock`] as far as it goes without waiting; `false` if it does not.
     pub(crate) fn lock_inline(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
         self.check_write(table, key, &[])?;
-        Ok(self.try_lock(table.tree(), key)?.is_some())
+        Ok(self.try_lock(table.tree(), key)?.is_some() && !self.is_behind_history())
     }
 
     /// Takes the lock of a row that an attempt before met a conflict on.
@@ -344,9 +374,13 @@ impl Core {
             return Ok(None);
         };
         self.note_seen(tree, key, seen.spot);
-        let found = older(self.shared(), tree, key, snapshot, seen, start, value);
+        let found = older_now(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
+        let Some(found) = found else {
+            value.truncate(start);
+            return Ok(None);
+        };
         if found == Found::Overflow {
             value.truncate(start);
             return Ok(None);
@@ -399,6 +433,9 @@ impl Core {
             return Ok(false);
         }
         let Some(row) = self.try_lock(table.tree(), key)? else { return Ok(false) };
+        if self.is_behind_history() {
+            return Ok(false);
+        }
         self.enter(table.tree(), key, row, Write::Inline(value))?;
         Ok(true)
     }
@@ -588,8 +625,24 @@ impl Drop for Core {
     }
 }
 
-/// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on, where they differ.
-pub(super) fn older(
+/// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on.
+fn put_older(image: &Image, start: usize, value: &mut Vec<u8>) -> Found {
+    value.truncate(start);
+    match image {
+        Image::Absent => Found::Nothing,
+        Image::Inline(bytes) => {
+            value.extend_from_slice(bytes);
+            Found::Value
+        }
+        Image::Large(descriptor) => {
+            value.extend_from_slice(descriptor);
+            Found::Overflow
+        }
+    }
+}
+
+/// What a row held at a snapshot, as far as memory knows: the leaf, or the row table, and then the commit that replaced it.
+fn older(
     shared: &Shared,
     tree: Tree,
     key: &[u8],
@@ -597,25 +650,28 @@ pub(super) fn older(
     Seen { found, stamp, .. }: Seen,
     start: usize,
     value: &mut Vec<u8>,
-) -> Found {
+) -> (Found, Option<u64>) {
     if stamp <= snapshot {
-        return found;
+        return (found, None);
     }
-    let image = shared.tx.rows.at(tree.id, key, snapshot, |image| {
-        value.truncate(start);
-        match image {
-            Image::Absent => Found::Nothing,
-            Image::Inline(bytes) => {
-                value.extend_from_slice(bytes);
-                Found::Value
-            }
-            Image::Large(descriptor) => {
-                value.extend_from_slice(descriptor);
-                Found::Overflow
-            }
-        }
+    let image = shared.tx.rows.at(tree.id, key, snapshot, |version| {
+        (put_older(&version.image, start, value), Some(version.stamp))
     });
-    image.unwrap_or(found)
+    image.unwrap_or((found, None))
+}
+
+/// What a row held at a snapshot, appended to `value`; `None` if the runs of older values must be asked.
+pub(super) fn older_now(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    seen: Seen,
+    start: usize,
+    value: &mut Vec<u8>,
+) -> Option<Found> {
+    let (found, _) = older(shared, tree, key, snapshot, seen, start, value);
+    (seen.stamp <= snapshot || !shared.tx.history.is_behind(snapshot)).then_some(found)
 }
 
 /// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
@@ -630,7 +686,21 @@ async fn find_at(
 ) -> Result<Seen> {
     let start = value.len();
     let seen = run_as(shared, Get::new(tree, key, value).at(spot), interleave).await?;
-    Ok(Seen { found: older(shared, tree, key, snapshot, seen, start, value), ..seen })
+    let (mut found, replaced) = older(shared, tree, key, snapshot, seen, start, value);
+    let history = &shared.tx.history;
+    // To be asked after the row table was: what is gone from there is in the runs.
+    if seen.stamp > snapshot
+        && history.is_behind(snapshot)
+        && !shared.has_canary(Canary::UnreadHistory)
+        && let Some(version) = history
+            .find(shared, tree.id, key, snapshot)
+            .await
+            .inspect_err(|_| value.truncate(start))?
+        && replaced.is_none_or(|replaced| version.stamp < replaced)
+    {
+        found = put_older(&version.image, start, value);
+    }
+    Ok(Seen { found, ..seen })
 }
 
 /// Appends the value of a key at a snapshot that is in use.

@@ -10,6 +10,7 @@ mod clock;
 mod collect;
 mod commit;
 mod core;
+mod history;
 mod large;
 mod locks;
 mod names;
@@ -36,16 +37,17 @@ pub use task::{TaskStore, TaskTransaction};
 pub use transaction::Transaction;
 pub use write_set::Savepoint;
 
-pub(crate) use collect::collect;
+pub(crate) use collect::{collect, spill};
 pub(crate) use rows::RowRef;
 pub(crate) use single::{delete, delete_range, put, put_inline};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use buffers::Spare;
 use clock::Clock;
 use collect::Queue;
+use history::History;
 use large::UncommittedLarge;
 use names::Names;
 use registry::{Info, Registry, slot_of};
@@ -61,8 +63,10 @@ use crate::task::current;
 pub(crate) struct TxOptions {
     /// The stamp before the first one.
     pub(crate) start: u64,
-    /// Bytes of older values kept for snapshots, at most.
+    /// Bytes of memory for older values that snapshots need, at most.
     pub(crate) versions_bytes_max: u64,
+    /// Bytes of the device for them, at most.
+    pub(crate) history_bytes_max: u64,
     /// Bytes that a transaction may gather, unless its own options say otherwise.
     pub(crate) transaction_bytes_max: usize,
 }
@@ -71,6 +75,8 @@ pub(crate) struct TxOptions {
 pub(crate) struct Tx {
     pub(crate) clock: Clock,
     pub(crate) rows: Rows,
+    /// What older snapshots need that the row table has no more.
+    pub(crate) history: History,
     pub(crate) names: Names,
     /// One for each worker, and one for the threads that are none.
     slots: Box<[Slot]>,
@@ -94,6 +100,8 @@ struct Slot {
     queue: Mutex<Queue>,
     /// Bytes of those before-images.
     bytes: AtomicU64,
+    /// A task takes the oldest of them to the device.
+    spills: AtomicBool,
 }
 
 #[derive(Default)]
@@ -114,6 +122,7 @@ impl Tx {
         Self {
             clock: Clock::new(options.start),
             rows: Rows::new(),
+            history: History::new(options.history_bytes_max),
             names: Names::default(),
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
@@ -151,11 +160,12 @@ impl Tx {
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(
-                "the snapshot of {} is {age} commits old, and the older values that it needs outgrew {} bytes",
+                "the snapshot of {} is {age} commits old, and the older values that it needs outgrew {} bytes of memory and {} of the device, or what the device has",
                 name(),
-                self.versions_bytes_max
+                self.versions_bytes_max,
+                self.history.bytes_max(),
             ),
-            "end long transactions and snapshots sooner, or give the store a greater versions_bytes_max",
+            "end long transactions and snapshots sooner, or give the store a greater history_bytes_max",
         ))
     }
 

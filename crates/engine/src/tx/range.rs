@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use super::core::{Core, read_large, written};
+use super::history::{Bounds, Part, Reader, is_within};
 use super::shard::Image;
 use crate::error::Result;
 use crate::overflow::Descriptor;
@@ -28,6 +29,8 @@ pub(super) struct RangeCursor {
     batch: Batch,
     /// Another, to put records together in.
     spare: Batch,
+    /// What it has read of the runs of older values.
+    history: Reader,
     next: usize,
     batches: u64,
     ahead: usize,
@@ -45,6 +48,7 @@ impl RangeCursor {
             to,
             batch: Batch::default(),
             spare: Batch::default(),
+            history: Reader::default(),
             next: 0,
             batches: 0,
             ahead: 0,
@@ -101,7 +105,37 @@ impl RangeCursor {
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
         run_as(&shared, scan, interleave).await.inspect_err(|_| self.from = Some(from.clone()))?;
-        self.fetched(&shared, from, view)
+        let mut part = Part::default();
+        while !self.fetched(&shared, &from, view, &part)? {
+            part = match self.read_history(&shared, &from, view.snapshot()).await {
+                Ok(part) => part,
+                Err(error) => {
+                    self.undo(from);
+                    return Err(error);
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Forgets what it has of a leaf: the next batch begins there again.
+    fn undo(&mut self, from: Bound<Vec<u8>>) {
+        self.batch.clear();
+        self.next = 0;
+        self.from = Some(from);
+    }
+
+    /// What the runs of older values have for the part of the range that the batch is.
+    async fn read_history(
+        &mut self,
+        shared: &Shared,
+        from: &Bound<Vec<u8>>,
+        snapshot: u64,
+    ) -> Result<Part> {
+        let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
+        let history = &shared.tx.history;
+        let (tree, direction) = (self.table.tree().id, self.direction);
+        history.part(shared, &mut self.history, tree, direction, bounds, snapshot).await
     }
 
     /// [`RangeCursor::fetch`] on a caller's thread; `false` if it would have to wait.
@@ -116,67 +150,75 @@ impl RangeCursor {
             self.from = Some(from);
             return Ok(false);
         }
-        self.fetched(&shared, from, view)?;
-        Ok(true)
+        let is_done = self.fetched(&shared, &from, view, &Part::default())?;
+        if !is_done {
+            self.undo(from);
+        }
+        Ok(is_done)
     }
 
-    /// Makes of what a leaf has what the transaction sees.
+    /// Makes of what a leaf has what the transaction sees; `false`, and nothing is done, if the runs of older values must be read for
+    /// it, or once more.
     fn fetched(
         &mut self,
         shared: &Shared,
-        from: Bound<Vec<u8>>,
+        from: &Bound<Vec<u8>>,
         view: &mut View<'_>,
-    ) -> Result<()> {
+        part: &Part,
+    ) -> Result<bool> {
+        let tree = self.table.tree();
+        shared.check_table(tree)?;
+        let snapshot = view.snapshot();
+        let next = match &part.cut {
+            Some(cut) => Some(Bound::Included(cut.clone())),
+            None => self.batch.next.take(),
+        };
+        let bounds = bounds_of(self.direction, from, &next, &self.to);
+        if self.batch.stamp > snapshot {
+            let (leaf, output) = (&self.batch, &mut self.spare);
+            at_snapshot(shared, tree, self.direction, bounds, snapshot, leaf, part, output);
+            if !part.is_current(&shared.tx.history, snapshot) {
+                // What was cut stays whole in the batch, and where it ends.
+                if part.cut.is_none() {
+                    self.batch.next = next;
+                }
+                return Ok(false);
+            }
+            std::mem::swap(&mut self.batch, &mut self.spare);
+        }
+        view.note(tree, bounds.0, bounds.1)?;
+        if with_writes(view.core(), tree, self.direction, bounds, &self.batch, &mut self.spare) {
+            std::mem::swap(&mut self.batch, &mut self.spare);
+        }
         self.next = 0;
         self.batches += 1;
         self.ahead = self.ahead.saturating_sub(1);
-        let next = self.batch.next.take();
-        // The part of the range that this batch is: both bounds, lower and upper.
-        let tree = self.table.tree();
-        shared.check_table(tree)?;
-        {
-            let far = match (&next, self.direction) {
-                (None, _) => self.to.as_ref(),
-                // Where the next one begins is where this one ends, without that key if it begins with it.
-                (Some(Bound::Included(key)), _) => Bound::Excluded(key),
-                (Some(Bound::Excluded(key)), _) => Bound::Included(key),
-                (Some(Bound::Unbounded), _) => Bound::Unbounded,
-            };
-            let (near, far) = (from.as_ref().map(Vec::as_slice), far.map(Vec::as_slice));
-            let (low, high) = match self.direction {
-                Direction::Forward => (near, far),
-                Direction::Reverse => (far, near),
-            };
-            view.note(tree, low, high)?;
-            if self.batch.stamp > view.snapshot() {
-                at_snapshot(
-                    shared,
-                    tree,
-                    self.direction,
-                    (low, high),
-                    view.snapshot(),
-                    &self.batch,
-                    &mut self.spare,
-                );
-                std::mem::swap(&mut self.batch, &mut self.spare);
-            }
-            if with_writes(
-                view.core(),
-                tree,
-                self.direction,
-                (low, high),
-                &self.batch,
-                &mut self.spare,
-            ) {
-                std::mem::swap(&mut self.batch, &mut self.spare);
-            }
-        }
         self.from = next;
-        view.check()
+        view.check()?;
+        Ok(true)
     }
 }
 
-type Part<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+/// The part of a range that a batch is, from where the one before ended to where the next one begins: both bounds, lower and upper.
+fn bounds_of<'a>(
+    direction: Direction,
+    from: &'a Bound<Vec<u8>>,
+    next: &'a Option<Bound<Vec<u8>>>,
+    to: &'a Bound<Vec<u8>>,
+) -> Bounds<'a> {
+    let far = match next {
+        None => to.as_ref(),
+        // Without that key if the next one begins with it.
+        Some(Bound::Included(key)) => Bound::Excluded(key),
+        Some(Bound::Excluded(key)) => Bound::Included(key),
+        Some(Bound::Unbounded) => Bound::Unbounded,
+    };
+    let (near, far) = (from.as_ref().map(Vec::as_slice), far.map(Vec::as_slice));
+    match direction {
+        Direction::Forward => (near, far),
+        Direction::Reverse => (far, near),
+    }
+}
 
 /// Whose eyes a range is seen with.
 pub(super) enum View<'a> {
@@ -230,45 +272,67 @@ impl View<'_> {
 }
 
 /// Puts what rows held at a snapshot in the place of what their leaf has.
+#[expect(clippy::too_many_arguments, reason = "what a part of a range is made of")]
 fn at_snapshot(
     shared: &Shared,
     tree: Tree,
     direction: Direction,
-    (low, high): Part<'_>,
+    bounds: Bounds<'_>,
     snapshot: u64,
     leaf: &Batch,
+    part: &Part,
     output: &mut Batch,
 ) {
     output.clear();
-    let rows = &shared.tx.rows;
     let older = |output: &mut Batch, key: &[u8], now: Option<(&[u8], bool)>| {
-        let settled = rows.at(tree.id, key, snapshot, |image| match image {
-            Image::Absent => {}
-            Image::Inline(value) => output.push_record(key, value, false),
-            Image::Large(descriptor) => output.push_record(key, descriptor, true),
+        let of_runs = part.images.get(key);
+        let of_rows = shared.tx.rows.at(tree.id, key, snapshot, |version| {
+            // The one that was replaced first is the one.
+            if of_runs.is_none_or(|known| version.stamp < known.stamp) {
+                push_older(output, key, &version.image);
+                return true;
+            }
+            false
         });
-        if settled.is_none()
-            && let Some((value, large)) = now
-        {
-            output.push_record(key, value, large);
+        match (of_rows, of_runs, now) {
+            (Some(true), ..) => {}
+            (_, Some(version), _) => push_older(output, key, &version.image),
+            (_, None, Some((value, large))) => output.push_record(key, value, large),
+            (_, None, None) => {}
         }
     };
-    // The leaf was read before: what had been deleted by then is in the list.
-    let mut deleted = rows.deleted(tree.id, low, high);
-    if direction == Direction::Reverse {
-        deleted.reverse();
+    // The leaf was read before: what had been deleted by then is in the list, or in a run.
+    let mut gone = shared.tx.rows.deleted(tree.id, bounds.0, bounds.1);
+    if !part.images.is_empty() {
+        gone.extend(part.images.keys().cloned());
+        gone.sort_unstable();
+        gone.dedup();
     }
-    let mut deleted = deleted.iter().peekable();
+    if direction == Direction::Reverse {
+        gone.reverse();
+    }
+    let mut gone = gone.iter().peekable();
     for index in 0..leaf.len() {
         let (key, value, large) = leaf.entry(index);
-        while let Some(gone) = deleted.next_if(|gone| comes_before(direction, gone, key)) {
+        if part.cut.is_some() && !is_within(bounds, key) {
+            break;
+        }
+        while let Some(gone) = gone.next_if(|gone| comes_before(direction, gone, key)) {
             older(output, gone, None);
         }
-        deleted.next_if(|gone| gone.as_slice() == key);
+        gone.next_if(|gone| gone.as_slice() == key);
         older(output, key, Some((value, large)));
     }
-    for gone in deleted {
+    for gone in gone {
         older(output, gone, None);
+    }
+}
+
+fn push_older(output: &mut Batch, key: &[u8], image: &Image) {
+    match image {
+        Image::Absent => {}
+        Image::Inline(value) => output.push_record(key, value, false),
+        Image::Large(descriptor) => output.push_record(key, descriptor, true),
     }
 }
 
@@ -284,7 +348,7 @@ fn with_writes(
     core: Option<&Core>,
     tree: Tree,
     direction: Direction,
-    (low, high): Part<'_>,
+    (low, high): Bounds<'_>,
     seen: &Batch,
     output: &mut Batch,
 ) -> bool {

@@ -68,7 +68,7 @@ pub(crate) struct Rows {
 }
 
 /// A hash that is the same in every run.
-fn hash_of(tree: u32, key: &[u8]) -> u64 {
+pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
     let mut hash = mix(u64::from(tree) + 1, key.len() as u64);
@@ -231,7 +231,7 @@ impl Rows {
         tree: u32,
         key: &[u8],
         snapshot: u64,
-        take: impl FnOnce(&Image) -> T,
+        take: impl FnOnce(&Version) -> T,
     ) -> Option<T> {
         let hash = hash_of(tree, key);
         let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
@@ -270,6 +270,19 @@ impl Rows {
             .take_while(|(of, key)| *of == tree && inside(key))
             .map(|(_, key)| key.clone())
             .collect()
+    }
+
+    /// Shows the values of a row of commits up to `upto`.
+    pub(crate) fn visit_older(
+        &self,
+        row: RowRef,
+        upto: u64,
+        mut visit: impl FnMut(u32, &[u8], &Version),
+    ) {
+        let shard = self.shard(row.shard);
+        let entry = shard.row_ref(row.at);
+        let older = entry.versions.iter().take_while(|version| version.stamp <= upto);
+        older.for_each(|version| visit(entry.tree, entry.key(), version));
     }
 
     /// Forgets the values of a row that no snapshot at or above `oldest` needs; those that have pages of their own are

@@ -4,6 +4,7 @@
 
 use std::ops::Bound;
 
+use super::history::{self, Reader};
 use super::rows::Rows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
@@ -97,7 +98,15 @@ impl ReadSet {
         let mut start = 0;
         for (tree, end) in &self.keys {
             let key = &self.bytes[start..*end as usize];
-            if rows.changed(tree.id, key, after, before) {
+            let is_changed = rows.changed(tree.id, key, after, before)
+                || shared.tx.history.is_behind(after)
+                    && shared
+                        .tx
+                        .history
+                        .find(shared, tree.id, key, after)
+                        .await?
+                        .is_some_and(|version| version.stamp < before);
+            if is_changed {
                 return Err(conflict(shared, *tree, key));
             }
             start = *end as usize;
@@ -144,6 +153,32 @@ async fn compare_range(
         if rows.changed(tree.id, &key, after, before) {
             return Err(conflict(shared, tree, &key));
         }
+    }
+    let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+    compare_history(shared, tree, bounds, after, before).await
+}
+
+/// Looks at what has gone from the row table to the device.
+async fn compare_history(
+    shared: &Shared,
+    tree: Tree,
+    (low, high): history::Bounds<'_>,
+    after: u64,
+    before: u64,
+) -> Result<()> {
+    let history = &shared.tx.history;
+    let (mut reader, mut next) = (Reader::default(), low.map(<[u8]>::to_vec));
+    while history.is_behind(after) {
+        let bounds = (next.as_ref().map(Vec::as_slice), high);
+        let part =
+            history.part(shared, &mut reader, tree.id, Direction::Forward, bounds, after).await?;
+        for (key, version) in &part.images {
+            if version.stamp < before {
+                return Err(conflict(shared, tree, key));
+            }
+        }
+        let Some(cut) = part.cut else { break };
+        next = Bound::Included(cut);
     }
     Ok(())
 }

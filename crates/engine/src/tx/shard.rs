@@ -102,6 +102,11 @@ impl Versions {
         self.more.last().or(self.first.as_ref())
     }
 
+    /// All of them, in the order of their stamps.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Version> {
+        self.first.iter().chain(&self.more)
+    }
+
     /// The oldest of a commit above `after`.
     pub(crate) fn next(&self, after: u64) -> Option<&Version> {
         match &self.first {
@@ -170,8 +175,8 @@ impl Row {
     }
 
     /// What the row held at a snapshot, if that is not what its leaf has.
-    pub(crate) fn at(&self, snapshot: u64) -> Option<&Image> {
-        self.versions.next(snapshot).map(|version| &version.image)
+    pub(crate) fn at(&self, snapshot: u64) -> Option<&Version> {
+        self.versions.next(snapshot)
     }
 
     /// Takes the lock if it is free, past those who wait; whether `owner` has it now.
@@ -422,11 +427,11 @@ mod tests {
     #[test]
     fn a_snapshot_sees_what_the_next_commit_replaced() {
         let mut row = Row::default();
-        assert_eq!(row.at(5), None);
+        assert!(row.at(5).is_none());
         for stamp in [10, 20] {
             row.versions.push(Version { stamp, image: Image::Inline(vec![stamp as u8].into()) });
         }
-        let at = |snapshot| row.at(snapshot).cloned();
+        let at = |snapshot| row.at(snapshot).map(|version| version.image.clone());
         assert_eq!(at(9), Some(Image::Inline([10].into())));
         assert_eq!(at(10), Some(Image::Inline([20].into())));
         assert_eq!(at(19), Some(Image::Inline([20].into())));

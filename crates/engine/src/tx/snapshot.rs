@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::core::{older, read_at};
+use super::core::{older_now, read_at};
 use super::range::{RangeCursor, Source, TaskTransactionRange, TransactionRange, View};
 use super::slot_here;
 use crate::error::{Error, ErrorKind, Result};
@@ -72,19 +72,19 @@ impl SnapshotCore {
         let Some(found) = run_inline(shared, &mut Get::new(table.tree(), key, &mut value)) else {
             return Ok(None);
         };
-        let found = older(shared, table.tree(), key, self.0.stamp, found, 0, &mut value);
+        let found = older_now(shared, table.tree(), key, self.0.stamp, found, 0, &mut value);
         self.check()?;
         self.check_table(table)?;
         Ok(match found {
-            Found::Value => Some(Some(value)),
-            Found::Nothing => Some(None),
-            Found::Overflow => None,
+            Some(Found::Value) => Some(Some(value)),
+            Some(Found::Nothing) => Some(None),
+            Some(Found::Overflow) | None => None,
         })
     }
 }
 
 /// The store as it was at one point, for reading in tasks. It never waits for writers, and writers never wait for it;
-/// but the older values that it needs are kept in memory as long as it is there. Cheap to clone.
+/// but the older values that it needs are kept, in memory and on the device, as long as it is there. Cheap to clone.
 #[derive(Clone)]
 pub struct TaskSnapshot {
     core: SnapshotCore,

@@ -31,9 +31,14 @@ impl Snapshots {
         }
     }
 
+    /// Those at or above `from`, in order.
+    pub(crate) fn stamps(&self, from: u64) -> impl Iterator<Item = u64> {
+        self.active.iter().map(|(stamp, _)| *stamp).filter(move |stamp| *stamp >= from)
+    }
+
     /// The oldest that is at or above `from`.
     pub(crate) fn oldest(&self, from: u64) -> Option<u64> {
-        self.active.iter().map(|(stamp, _)| *stamp).find(|stamp| *stamp >= from)
+        self.stamps(from).next()
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) struct Scenario {
     pub(crate) log_device_bytes_max: Option<u64>,
     /// Bounds of transactions, if they are to be met.
     pub(crate) versions_bytes_max: Option<u64>,
+    pub(crate) history_bytes_max: u64,
     pub(crate) transaction_bytes_max: Option<usize>,
     /// Half of all values do not fit a leaf.
     pub(crate) large: bool,
@@ -121,7 +122,11 @@ impl Scenario {
                 let least = (64 << 10) + workers as u64 * 4 * segment_bytes;
                 least + one_of(rng, &[0, 0, segment_bytes, least, 64 << 20])
             }),
-            versions_bytes_max: (rng.u8(0..6) == 0).then(|| rng.u64(1000..20_000)),
+            versions_bytes_max: (rng.u8(0..4) == 0).then(|| {
+                let most = one_of(rng, &[20_000, 20_000, 200_000]);
+                rng.u64(1000..most)
+            }),
+            history_bytes_max: one_of(rng, &[0, 64 << 10, 1 << 20, 1 << 30]),
             transaction_bytes_max: (rng.u8(0..6) == 0).then(|| rng.usize(500..10_000)),
             large: rng.u8(0..8) == 0,
             blocks: rng.bool(),
@@ -141,6 +146,7 @@ impl Scenario {
         let defaults = StoreOptions::default();
         StoreOptions {
             versions_bytes_max: self.versions_bytes_max.unwrap_or(defaults.versions_bytes_max),
+            history_bytes_max: self.history_bytes_max,
             transaction_bytes_max: self
                 .transaction_bytes_max
                 .unwrap_or(defaults.transaction_bytes_max),

@@ -146,11 +146,10 @@ impl View {
             rate("device_flushes"),
         ))?;
         out.line(format!(
-            "memory      {} of {} frames free, {} pages/s evicted; older values {}",
+            "memory      {} of {} frames free, {} pages/s evicted",
             count(self.whole("frames_free")),
             count(self.whole("frames")),
             rate("pages_evicted"),
-            size(self.whole("versions_bytes")),
         ))?;
         out.line(format!(
             "space       {} used, {} free, {} kept for the last checkpoint and backups",
@@ -159,8 +158,10 @@ impl View {
             size(self.whole("retained_bytes")),
         ))?;
         out.line(format!(
-            "snapshots   the oldest is {} commits old",
-            count(self.whole("oldest_snapshot_age_commits"))
+            "snapshots   the oldest is {} commits old; older values: {} in memory, {} on the device",
+            count(self.whole("oldest_snapshot_age_commits")),
+            size(self.whole("versions_bytes")),
+            size(self.whole("history_bytes")),
         ))?;
         self.print_transactions(out)
     }

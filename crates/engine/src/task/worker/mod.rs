@@ -310,7 +310,9 @@ impl Worker {
         self.pump_log();
         self.make_frames_free();
         self.drop_broken();
-        crate::tx::collect(&self.shared, COLLECT_ROWS);
+        if let Some(slot) = crate::tx::collect(&self.shared, COLLECT_ROWS) {
+            self.spawn(Box::pin(crate::tx::spill(self.shared.clone(), slot)));
+        }
         self.drain_backlog();
         if self.has_ready() || self.remote.is_pending() {
             Turn::Busy

@@ -136,7 +136,8 @@ impl Transactions {
             Err(error) => return self.error("a snapshot", &error),
         };
         let mut view = View::default();
-        let most = if self.context.rng.u8(0..6) == 0 { 60 } else { 8 };
+        let long = if self.context.scenario.versions_bytes_max.is_some() { 250 } else { 60 };
+        let most = if self.context.rng.u8(0..6) == 0 { long } else { 8 };
         for _ in 0..self.context.rng.u8(1..most) {
             let key = self.some_key();
             let Some((table, gone)) = self.table(key) else { break };

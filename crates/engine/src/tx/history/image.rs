@@ -1,0 +1,134 @@
+//! Images in the pages of a run.
+
+use super::super::shard::{Image, Version};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes of an image before its key.
+const HEAD_BYTES: usize = 17;
+
+/// What a row held before a commit changed it, in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ImageRef<'a> {
+    pub(super) tree: u32,
+    pub(super) stamp: u64,
+    pub(super) key: &'a [u8],
+    kind: Kind,
+    value: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Absent = 0,
+    Inline = 1,
+    Large = 2,
+}
+
+impl<'a> ImageRef<'a> {
+    pub(super) fn new(tree: u32, key: &'a [u8], stamp: u64, image: &'a Image) -> Self {
+        let (kind, value): (_, &[u8]) = match image {
+            Image::Absent => (Kind::Absent, &[]),
+            Image::Inline(value) => (Kind::Inline, value),
+            Image::Large(descriptor) => (Kind::Large, descriptor),
+        };
+        Self { tree, stamp, key, kind, value }
+    }
+
+    pub(super) fn version(&self) -> Version {
+        let image = match self.kind {
+            Kind::Absent => Image::Absent,
+            Kind::Inline => Image::Inline(self.value.into()),
+            Kind::Large => Image::Large(self.value.into()),
+        };
+        Version { stamp: self.stamp, image }
+    }
+
+    /// Its value, if that is the descriptor of a large one.
+    pub(super) fn descriptor(&self) -> Option<&'a [u8]> {
+        (self.kind == Kind::Large).then_some(self.value)
+    }
+
+    /// Bytes that it has in a page.
+    pub(super) fn size_bytes(&self) -> usize {
+        HEAD_BYTES + self.key.len() + self.value.len()
+    }
+
+    pub(super) fn encode(&self, page: &mut Vec<u8>) {
+        page.extend_from_slice(&self.tree.to_le_bytes());
+        page.extend_from_slice(&self.stamp.to_le_bytes());
+        page.push(self.kind as u8);
+        page.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
+        page.extend_from_slice(&(self.value.len() as u16).to_le_bytes());
+        page.extend_from_slice(self.key);
+        page.extend_from_slice(self.value);
+    }
+
+    /// The image that `bytes` begin with, and what comes after it.
+    fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+        let (tree, head) = head.split_first_chunk::<4>()?;
+        let (stamp, head) = head.split_first_chunk::<8>()?;
+        let kind = match head[0] {
+            0 => Kind::Absent,
+            1 => Kind::Inline,
+            2 => Kind::Large,
+            _ => return None,
+        };
+        let len = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+        let (key, rest) = rest.split_at_checked(len(1))?;
+        let (value, rest) = rest.split_at_checked(len(3))?;
+        let (tree, stamp) = (u32::from_le_bytes(*tree), u64::from_le_bytes(*stamp));
+        Some((Self { tree, stamp, key, kind, value }, rest))
+    }
+}
+
+/// The images of a page, behind its header.
+pub(super) fn images(mut bytes: &[u8], count: u16) -> impl Iterator<Item = Result<ImageRef<'_>>> {
+    (0..count).map(move |_| {
+        let decoded = ImageRef::decode(bytes);
+        let (image, rest) = decoded.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "an older value on the device makes no sense")
+        })?;
+        bytes = rest;
+        Ok(image)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_come_back_as_they_were() {
+        let all = [
+            Image::Absent,
+            Image::Inline([7; 300].into()),
+            Image::Inline([].into()),
+            Image::Large([1; 24].into()),
+        ];
+        let (mut page, mut size_bytes) = (Vec::new(), 0);
+        for (index, image) in all.iter().enumerate() {
+            let image = ImageRef::new(9, &[3; 40][..index * 10], 100 + index as u64, image);
+            image.encode(&mut page);
+            size_bytes += image.size_bytes();
+        }
+        assert_eq!(page.len(), size_bytes);
+        let read: Vec<_> = images(&page, 4).collect::<Result<_>>().unwrap();
+        for (index, (read, image)) in read.iter().zip(&all).enumerate() {
+            assert_eq!((read.tree, read.key.len()), (9, index * 10));
+            let version = read.version();
+            assert_eq!((version.stamp, &version.image), (100 + index as u64, image));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let mut page = Vec::new();
+        ImageRef::new(1, b"key", 5, &Image::Inline([2; 9].into())).encode(&mut page);
+        for len in 0..page.len() {
+            assert!(images(&page[..len], 1).any(|image| image.is_err()), "{len} bytes");
+        }
+        assert!(images(&page, 2).any(|image| image.is_err()), "there is one only");
+        page[12] = 3;
+        assert!(images(&page, 1).any(|image| image.is_err()), "no such kind");
+    }
+}

@@ -1,0 +1,145 @@
+//! Merging runs: fewer to ask, and without what no snapshot needs any more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::image::ImageRef;
+use super::need::Needs;
+use super::run::Run;
+use super::writer::RunWriter;
+use super::{Entered, History, pages};
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::store::yield_now;
+use crate::task::current;
+use crate::tx::shard::Version;
+
+/// Runs of about the same size that are merged into one.
+const FAN_IN: usize = 4;
+/// Pages of each run that are read at once.
+const PAGES_AHEAD: usize = 8;
+/// Images after which others may run.
+const IMAGES_AT_ONCE: usize = 256;
+
+impl History {
+    /// The runs to merge next: as many of one level as make one of the next, if there is room for it.
+    fn to_merge(&self) -> Option<Vec<Arc<Run>>> {
+        let runs = self.lock();
+        let levels = runs.iter().map(|run| run.level()).max().unwrap_or(0);
+        (0..=levels).find_map(|level| {
+            let of_level = runs.iter().filter(|run| run.level() == level && run.is_settled());
+            let all: Vec<_> = of_level.take(FAN_IN).cloned().collect();
+            let bytes = all.iter().map(|run| run.device_bytes()).sum();
+            (all.len() == FAN_IN && self.has_room(bytes)).then_some(all)
+        })
+    }
+
+    /// Starts merging as a task of this worker if there is something to merge, and nobody does.
+    pub(super) fn begin_merge(&self, shared: &Arc<Shared>) {
+        if self.to_merge().is_none() || self.merges.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = shared.clone();
+        current(|worker| {
+            worker.spawn(Box::pin(async move {
+                merge_all(&shared).await;
+                shared.tx.history.merges.store(false, Ordering::Release);
+            }));
+        });
+    }
+}
+
+async fn merge_all(shared: &Arc<Shared>) {
+    let Some(_entered) = Entered::new(shared) else { return };
+    while shared.failure().is_none()
+        && let Some(runs) = shared.tx.history.to_merge()
+    {
+        if let Err(error) = merge(shared, &runs).await {
+            // They stay as they are: whoever needs the page that cannot be read is told so.
+            runs.iter().for_each(|run| run.keep_as_it_is());
+            if error.kind() == ErrorKind::Io && shared.failure().is_some() {
+                return;
+            }
+        }
+    }
+}
+
+async fn merge(shared: &Arc<Shared>, runs: &[Arc<Run>]) -> Result<()> {
+    let tx = &shared.tx;
+    let bound = runs.iter().map(|run| run.bound()).max().unwrap_or(0);
+    let bytes = runs.iter().map(|run| run.device_bytes()).sum();
+    let level = runs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
+    let mut writer = RunWriter::new(shared, bound, bytes).of_level(level);
+    let outcome = write(shared, runs, &mut writer).await;
+    let merged = writer.finish(outcome).await?.map(Arc::new);
+    let large = tx.history.replace(runs, merged.clone());
+    match merged {
+        Some(merged) => tx.give_large_back(shared, merged.settle(large)),
+        None => tx.give_large_back(shared, large),
+    }
+    Ok(())
+}
+
+async fn write(shared: &Arc<Shared>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> Result<()> {
+    let mut needs = Needs::new(shared.tx.snapshots_in_use());
+    let mut inputs: Vec<Input<'_>> = runs.iter().map(Input::new).collect();
+    let mut written = 0;
+    loop {
+        let mut next: Option<usize> = None;
+        for index in 0..inputs.len() {
+            inputs[index].fill(shared).await?;
+            let first = inputs[index].place();
+            if first.is_some() && next.is_none_or(|next| first < inputs[next].place()) {
+                next = Some(index);
+            }
+        }
+        let Some(input) = next else { return Ok(()) };
+        let Some((tree, key, version)) = inputs[input].images.pop_front() else { return Ok(()) };
+        if needs.has(tree, &key, version.stamp) {
+            writer.push(&ImageRef::new(tree, &key, version.stamp, &version.image)).await?;
+        }
+        written += 1;
+        if written % IMAGES_AT_ONCE == 0 {
+            if shared.tx.clock.is_closed() {
+                return Err(Error::closed());
+            }
+            yield_now().await;
+        }
+    }
+}
+
+/// A run that is read from its beginning to its end.
+struct Input<'a> {
+    run: &'a Arc<Run>,
+    next_page: usize,
+    images: VecDeque<(u32, Box<[u8]>, Version)>,
+}
+
+impl<'a> Input<'a> {
+    fn new(run: &'a Arc<Run>) -> Self {
+        Self { run, next_page: 0, images: VecDeque::new() }
+    }
+
+    /// Where its next image belongs.
+    fn place(&self) -> Option<(u32, &[u8], u64)> {
+        self.images.front().map(|(tree, key, version)| (*tree, &**key, version.stamp))
+    }
+
+    /// Reads on if it has nothing at hand.
+    async fn fill(&mut self, shared: &Shared) -> Result<()> {
+        while self.images.is_empty() && self.next_page < self.run.pages() {
+            let end = self.run.pages().min(self.next_page + PAGES_AHEAD);
+            let wanted: Vec<_> = (self.next_page..end).map(|page| (self.run, page)).collect();
+            let pages = pages::read(shared, &wanted).await?;
+            for ((_, index), page) in wanted.iter().zip(&pages) {
+                for image in self.run.images(*index, page)? {
+                    let image = image?;
+                    self.images.push_back((image.tree, image.key.into(), image.version()));
+                }
+            }
+            self.next_page = end;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Older values that went to the device, for snapshots that are older than what memory keeps: docs/design/history.md.
+//!
+//! What always holds: an image is in a run, and the run in the list, before it leaves the row table. So who looks into the row table
+//! first, and into the list then, finds it. A run is in the list as long as a snapshot below its bound is in use.
+
+mod filter;
+mod image;
+mod merge;
+mod need;
+mod pages;
+mod part;
+mod run;
+mod spill;
+mod writer;
+
+pub(super) use part::{Bounds, Part, Reader, is_within};
+pub(super) use spill::spill;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use run::Run;
+
+use super::shard::Version;
+use crate::error::Result;
+use crate::shared::Shared;
+
+/// The runs of a store.
+pub(crate) struct History {
+    runs: Mutex<Arc<[Arc<Run>]>>,
+    /// The greatest bound of a run; 0: there are none.
+    newest: AtomicU64,
+    /// Changes with every run that comes.
+    generation: AtomicU64,
+    /// Bytes that runs have on the device.
+    device_bytes: AtomicU64,
+    /// Bytes that runs have in memory.
+    memory_bytes: AtomicU64,
+    /// Most bytes on the device.
+    bytes_max: u64,
+    /// A task merges runs.
+    merges: AtomicBool,
+    /// The oldest snapshot in use when a run could not be written: no other is tried as long as it is.
+    refused_at: AtomicU64,
+}
+
+/// Leave to take pages from the free ones: a close waits until it is dropped.
+struct Entered<'a>(&'a Shared);
+
+impl<'a> Entered<'a> {
+    /// `None` if the store is being closed.
+    fn new(shared: &'a Shared) -> Option<Self> {
+        shared.space.enter().ok().map(|()| Self(shared))
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.space.leave();
+    }
+}
+
+impl History {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            runs: Mutex::new([].into()),
+            newest: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            device_bytes: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
+            bytes_max,
+            merges: AtomicBool::new(false),
+            refused_at: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<Run>]>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Most bytes that older values may have on the device.
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Bytes that older values have on the device.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.device_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that what is on the device needs.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a run may have what a snapshot needs. To be asked after the row table was.
+    #[inline]
+    pub(super) fn is_behind(&self, snapshot: u64) -> bool {
+        // Acquire: the row's lock makes the order; who found its image gone finds this raised.
+        snapshot < self.newest.load(Ordering::Acquire)
+    }
+
+    /// What changes when a run comes that a snapshot may need; 0 if it needs none.
+    fn generation_of(&self, snapshot: u64) -> u64 {
+        if self.is_behind(snapshot) { self.generation.load(Ordering::Acquire) } else { 0 }
+    }
+
+    /// Whether so many bytes more may go to the device.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.device_bytes() + bytes <= self.bytes_max
+    }
+
+    /// Whether a run may be written as long as this is the oldest snapshot in use.
+    pub(super) fn is_open(&self, oldest: u64) -> bool {
+        self.bytes_max > 0 && self.refused_at.load(Ordering::Relaxed) != oldest
+    }
+
+    /// Enters a run. Its images may leave the row table then.
+    fn publish(&self, run: Arc<Run>) {
+        let mut runs = self.lock();
+        self.memory_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
+        // Release, before the bound: who sees the bound sees the number.
+        self.generation.fetch_add(1, Ordering::Release);
+        self.newest.fetch_max(run.bound(), Ordering::Release);
+        *runs = runs.iter().cloned().chain([run]).collect();
+    }
+
+    /// Enters a run in the place of others, and lets go of them; the large values that they owned.
+    fn replace(&self, runs: &[Arc<Run>], merged: Option<Arc<Run>>) -> Vec<Box<[u8]>> {
+        let is_other = |run: &Arc<Run>| runs.iter().all(|of| !Arc::ptr_eq(of, run));
+        let mut list = self.lock();
+        // Those that nobody needs any more have gone already, and are not counted.
+        let gone = list.iter().filter(|run| !is_other(run)).map(|run| run.memory_bytes()).sum();
+        self.memory_bytes.fetch_sub(gone, Ordering::Relaxed);
+        let large = runs.iter().flat_map(|run| run.take_large()).collect();
+        let kept: Vec<_> = list.iter().filter(|run| is_other(run)).cloned().collect();
+        if let Some(merged) = &merged {
+            self.memory_bytes.fetch_add(merged.memory_bytes(), Ordering::Relaxed);
+        }
+        let kept: Arc<[_]> = kept.into_iter().chain(merged).collect();
+        let newest = kept.iter().map(|run| run.bound()).max().unwrap_or(0);
+        // What was read from the runs that go is what the merged one has: no part of a range need be read again.
+        self.newest.store(newest, Ordering::Release);
+        *list = kept;
+        large
+    }
+
+    /// Lets go of the runs that no snapshot at or above `oldest` needs; their pages come free when nobody reads them any more.
+    pub(super) fn forget(&self, oldest: u64) {
+        if self.newest.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut runs = self.lock();
+        if runs.iter().all(|run| run.bound() > oldest) {
+            return;
+        }
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            runs.iter().cloned().partition(|run| run.bound() > oldest);
+        let newest = kept.iter().map(|run| run.bound()).max().unwrap_or(0);
+        self.newest.store(newest, Ordering::Release);
+        let before = std::mem::replace(&mut *runs, kept.into());
+        drop(runs);
+        for run in &gone {
+            self.memory_bytes.fetch_sub(run.memory_bytes(), Ordering::Relaxed);
+        }
+        drop((before, gone));
+    }
+
+    /// The greatest bound of a run; none if there is no run.
+    pub(super) fn newest(&self) -> Option<u64> {
+        Some(self.newest.load(Ordering::Acquire)).filter(|newest| *newest > 0)
+    }
+
+    /// The runs that a snapshot may need, and the number that goes with them.
+    fn behind(&self, snapshot: u64) -> (Vec<Arc<Run>>, u64) {
+        let runs = self.lock();
+        let behind = runs.iter().filter(|run| run.bound() > snapshot).cloned().collect();
+        (behind, self.generation_of(snapshot))
+    }
+
+    /// The oldest image of a row above a snapshot that is in use, as far as runs have it. To be asked after the row table was.
+    ///
+    /// # Errors
+    /// What the device says; `Corrupt` for a page that is not the run's.
+    pub(super) async fn find(
+        &self,
+        shared: &Shared,
+        tree: u32,
+        key: &[u8],
+        snapshot: u64,
+    ) -> Result<Option<Version>> {
+        let (runs, _) = self.behind(snapshot);
+        let mut wanted = Vec::new();
+        for run in runs.iter().filter(|run| run.may_have(tree, key)) {
+            wanted.extend(run.pages_of_row(tree, key, snapshot).map(|page| (run, page)));
+        }
+        let pages = pages::read(shared, &wanted).await?;
+        let mut oldest: Option<Version> = None;
+        for ((run, index), page) in wanted.iter().zip(pages) {
+            for image in run.images(*index, &page)? {
+                let image = image?;
+                if image.tree == tree
+                    && image.key == key
+                    && image.stamp > snapshot
+                    && oldest.as_ref().is_none_or(|oldest| image.stamp < oldest.stamp)
+                {
+                    oldest = Some(image.version());
+                }
+            }
+        }
+        Ok(oldest)
+    }
+}

@@ -1,0 +1,57 @@
+//! Which images a run must have.
+
+/// Tells which images snapshots in use need. It is asked in the order of a run.
+pub(super) struct Needs {
+    /// All that are below the bound of what it is asked about, in order.
+    snapshots: Vec<u64>,
+    tree: u32,
+    key: Vec<u8>,
+    /// The stamp asked about last, of this key; 0: none was.
+    stamp: u64,
+}
+
+impl Needs {
+    pub(super) fn new(snapshots: Vec<u64>) -> Self {
+        Self { snapshots, tree: 0, key: Vec::new(), stamp: 0 }
+    }
+
+    /// Whether a snapshot needs what a commit replaced: one that is below it, and not below the commit before it that changed the row.
+    /// What came before the first of a row nobody knows here.
+    pub(super) fn has(&mut self, tree: u32, key: &[u8], stamp: u64) -> bool {
+        if (self.tree, self.key.as_slice()) != (tree, key) {
+            (self.tree, self.stamp) = (tree, 0);
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+        let from = std::mem::replace(&mut self.stamp, stamp);
+        let first = self.snapshots.partition_point(|snapshot| *snapshot < from);
+        self.snapshots.get(first).is_some_and(|snapshot| *snapshot < stamp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_snapshot_needs_the_first_after_it() {
+        let mut needs = Needs::new(vec![10, 20, 21]);
+        for (key, stamp, needed) in [
+            ("a", 5, false),
+            ("a", 10, false),
+            ("a", 11, true),
+            ("a", 12, false),
+            ("a", 12, false),
+            ("a", 20, false),
+            ("a", 21, true),
+            ("a", 30, true),
+            ("a", 31, false),
+            ("b", 31, true),
+            ("b", 32, false),
+        ] {
+            assert_eq!(needs.has(1, key.as_bytes(), stamp), needed, "{key} {stamp}");
+        }
+        assert!(needs.has(2, b"b", 32), "of another tree");
+        assert!(!Needs::new(Vec::new()).has(1, b"a", 5));
+    }
+}

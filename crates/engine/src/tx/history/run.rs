@@ -1,0 +1,252 @@
+//! A run: images in the order of tree, key and stamp, on pages of their own.
+
+use std::collections::HashSet;
+use std::ops::{Bound, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::filter::Filter;
+use super::image::{ImageRef, images};
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::Descriptor;
+use crate::page::{HEADER_BYTES, PageKind, damage, field};
+use crate::shared::Shared;
+use crate::tx::rows::hash_of;
+
+/// A page of a run: where it is, and what it begins with.
+struct Page {
+    id: u64,
+    tree: u32,
+    stamp: u64,
+    /// Where its first key ends in the keys of the run.
+    key_end: u32,
+}
+
+/// Images that were written once; their pages are free when the last one lets go of it.
+pub(super) struct Run {
+    shared: Weak<Shared>,
+    page_bytes: u64,
+    /// In every page of the run, and in no other's.
+    number: u64,
+    /// No image has a greater stamp.
+    bound: u64,
+    pages: Vec<Page>,
+    keys: Vec<u8>,
+    filter: Filter,
+    /// Pages to be given back.
+    extents: Vec<Range<u64>>,
+    /// How often its images were merged: runs of one level are of about one size.
+    level: u8,
+    /// The descriptors among its images.
+    descriptors: HashSet<Box<[u8]>>,
+    /// The large values that are its to give back.
+    large: Mutex<Vec<Box<[u8]>>>,
+    /// It has them all, and may be merged.
+    settled: AtomicBool,
+}
+
+/// A place in the order of a run.
+type Place<'a> = (u32, &'a [u8], u64);
+
+impl Run {
+    pub(super) fn new(shared: &Arc<Shared>, bound: u64) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+            page_bytes: shared.page_size as u64,
+            number: fastrand::u64(..),
+            bound,
+            pages: Vec::new(),
+            keys: Vec::new(),
+            filter: Filter::of(&[]),
+            extents: Vec::new(),
+            level: 0,
+            descriptors: HashSet::new(),
+            large: Mutex::default(),
+            settled: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// Owns these pages from now on.
+    pub(super) fn own(&mut self, extent: Range<u64>) {
+        self.extents.push(extent);
+    }
+
+    /// Gives the end of the last pages back that it was given.
+    pub(super) fn disown(&mut self, rest: &Range<u64>) {
+        if let Some(last) = self.extents.last_mut() {
+            last.end = rest.start;
+        }
+    }
+
+    /// Enters its next page.
+    pub(super) fn add_page(&mut self, id: u64, first: &ImageRef<'_>) {
+        self.keys.extend_from_slice(first.key);
+        let key_end = self.keys.len() as u32;
+        self.pages.push(Page { id, tree: first.tree, stamp: first.stamp, key_end });
+    }
+
+    /// What comes after the last page: a filter of its rows, and which of its images are descriptors.
+    pub(super) fn end(&mut self, hashes: &[u64], descriptors: HashSet<Box<[u8]>>) {
+        self.filter = Filter::of(hashes);
+        self.descriptors = descriptors;
+    }
+
+    pub(super) fn set_level(&mut self, level: u8) {
+        self.level = level;
+    }
+
+    pub(super) fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Owns those of these large values from now on that it has images of; the others, which nobody needs. Nobody else owns them.
+    pub(super) fn settle(&self, large: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
+        let (own, others) = large.into_iter().partition(|of| self.descriptors.contains(of));
+        *self.large.lock().unwrap_or_else(PoisonError::into_inner) = own;
+        self.settled.store(true, Ordering::Release);
+        others
+    }
+
+    /// Whether it owns the large values that are its own.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    /// It is not to be merged.
+    pub(super) fn keep_as_it_is(&self) {
+        self.settled.store(false, Ordering::Release);
+    }
+
+    /// Another run owns its large values from now on.
+    pub(super) fn take_large(&self) -> Vec<Box<[u8]>> {
+        std::mem::take(&mut *self.large.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Pages with images.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(super) fn device_bytes(&self) -> u64 {
+        self.pages.len() as u64 * self.page_bytes
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let bytes = self.keys.len() + self.pages.len() * size_of::<Page>();
+        let large = 2 * self.descriptors.len() * (Descriptor::BYTES + size_of::<Box<[u8]>>());
+        (size_of::<Self>() + bytes + self.filter.size_bytes() + large) as u64
+    }
+
+    pub(super) fn page_id(&self, index: usize) -> u64 {
+        self.pages[index].id
+    }
+
+    pub(super) fn may_have(&self, tree: u32, key: &[u8]) -> bool {
+        self.filter.may_have(hash_of(tree, key))
+    }
+
+    /// What a page begins with.
+    pub(super) fn first(&self, index: usize) -> Place<'_> {
+        let start = index.checked_sub(1).map_or(0, |before| self.pages[before].key_end as usize);
+        let Page { tree, stamp, key_end, .. } = self.pages[index];
+        (tree, &self.keys[start..key_end as usize], stamp)
+    }
+
+    /// Pages that begin before a place.
+    fn before(&self, is_before: impl Fn(Place<'_>) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.pages.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match is_before(self.first(middle)) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
+    /// The pages that may have a row's oldest image above a snapshot: one, or two where it may be the last of the one or the first of
+    /// the other.
+    pub(super) fn pages_of_row(&self, tree: u32, key: &[u8], snapshot: u64) -> Range<usize> {
+        let next = self.before(|first| first <= (tree, key, snapshot));
+        let end = next < self.pages.len() && {
+            let (first_tree, first_key, _) = self.first(next);
+            (first_tree, first_key) == (tree, key)
+        };
+        next.saturating_sub(1)..next + usize::from(end)
+    }
+
+    /// The pages that may have images of a range of keys.
+    pub(super) fn pages_of_range(
+        &self,
+        tree: u32,
+        low: Bound<&[u8]>,
+        high: Bound<&[u8]>,
+    ) -> Range<usize> {
+        let start = match low {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                self.before(|first| first < (tree, key, 0))
+            }
+            Bound::Unbounded => self.before(|first| first < (tree, &[], 0)),
+        };
+        let end = self.before(|(of, key, _)| {
+            of < tree
+                || of == tree
+                    && match high {
+                        Bound::Included(high) => key <= high,
+                        Bound::Excluded(high) => key < high,
+                        Bound::Unbounded => true,
+                    }
+        });
+        start.saturating_sub(1)..end
+    }
+
+    /// The images of one of its pages, which was read.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not that page.
+    pub(super) fn images<'p>(
+        &self,
+        index: usize,
+        page: &'p [u8],
+    ) -> Result<impl Iterator<Item = Result<ImageRef<'p>>> + use<'p>> {
+        let id = self.page_id(index);
+        let number = page[field::STAMP..field::STAMP + 8].try_into().map_or(0, u64::from_le_bytes);
+        let fault = damage(page, id).or_else(|| {
+            (page[field::KIND] != PageKind::History as u8 || number != self.number)
+                .then(|| "is not one of the run's that it should be of".to_owned())
+        });
+        if let Some(fault) = fault {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("page {id}, of older values, {fault}"),
+            ));
+        }
+        let count = u16::from_le_bytes([page[field::COUNT], page[field::COUNT + 1]]);
+        Ok(images(&page[HEADER_BYTES..], count))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // A store that is gone has no use for them.
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut pages = 0;
+        for extent in self.extents.drain(..) {
+            pages += extent.end - extent.start;
+            shared.space.free(extent.start, extent.end - extent.start);
+        }
+        let bytes = pages * shared.page_size as u64;
+        shared.tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let large = self.large.get_mut().unwrap_or_else(PoisonError::into_inner);
+        shared.tx.give_large_back(&shared, std::mem::take(large));
+    }
+}

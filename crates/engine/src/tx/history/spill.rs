@@ -1,0 +1,116 @@
+//! Taking the oldest images out of the row table, and to the device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Entered;
+use super::image::ImageRef;
+use super::need::Needs;
+use super::run::Run;
+use super::writer::RunWriter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::store::yield_now;
+use crate::tx::collect::Old;
+use crate::tx::shard::Image;
+
+/// Rows that are looked at before others may run.
+const ROWS_AT_ONCE: usize = 256;
+
+/// Images in the order of a run.
+type Sorted = BTreeMap<(u32, Box<[u8]>, u64), Image>;
+
+/// Writes the oldest images of a slot's commits to the device, run by run, as long as older values have too much of memory.
+pub(in crate::tx) async fn spill(shared: &Arc<Shared>, slot: usize) {
+    // A close waits until it is over; where one has begun all is forgotten anyway.
+    let Some(_entered) = Entered::new(shared) else { return };
+    let is_open = || shared.failure().is_none() && !shared.tx.clock.is_closed();
+    while is_open() && shared.tx.wants_spill(shared, slot) {
+        if let Err(error) = spill_once(shared, slot).await {
+            if error.kind() == ErrorKind::Io {
+                shared.fail(error);
+            }
+            // The images are where they were. The oldest snapshot will have to go.
+            let oldest = shared.tx.oldest.load(Ordering::Relaxed);
+            shared.tx.history.refused_at.store(oldest, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn spill_once(shared: &Arc<Shared>, slot: usize) -> Result<()> {
+    let tx = &shared.tx;
+    let olds = tx.take_oldest(shared, slot);
+    let bound = olds.iter().map(|old| old.stamp).max().unwrap_or(0);
+    let sorted = sort(shared, &olds, bound).await;
+    let run = match write(shared, sorted, bound).await {
+        Ok(run) => run.map(Arc::new),
+        Err(error) => {
+            tx.put_oldest_back(slot, olds);
+            return Err(error);
+        }
+    };
+    // What snapshots need is in the list before it leaves the row table.
+    if let Some(run) = &run {
+        tx.history.publish(run.clone());
+    }
+    let mut large = Vec::new();
+    for (looked, row) in olds.iter().flat_map(|old| &old.rows).enumerate() {
+        tx.rows.collect(*row, bound, &mut large);
+        if (looked + 1) % ROWS_AT_ONCE == 0 {
+            yield_now().await;
+        }
+    }
+    match &run {
+        Some(run) => tx.give_large_back(shared, run.settle(large)),
+        None => tx.give_large_back(shared, large),
+    }
+    tx.forget_oldest(slot, olds);
+    tx.history.begin_merge(shared);
+    Ok(())
+}
+
+/// The images of these commits, and what else their rows have up to `bound`; and their bytes.
+async fn sort(shared: &Arc<Shared>, olds: &[Old], bound: u64) -> (Sorted, u64) {
+    let mut sorted = Sorted::new();
+    for (looked, row) in olds.iter().flat_map(|old| &old.rows).enumerate() {
+        shared.tx.rows.visit_older(*row, bound, |tree, key, version| {
+            sorted.insert((tree, key.into(), version.stamp), version.image.clone());
+        });
+        if (looked + 1) % ROWS_AT_ONCE == 0 {
+            yield_now().await;
+        }
+    }
+    let image = |((tree, key, stamp), image): (&(u32, Box<[u8]>, u64), &Image)| {
+        ImageRef::new(*tree, key, *stamp, image).size_bytes() as u64
+    };
+    let bytes = sorted.iter().map(image).sum();
+    (sorted, bytes)
+}
+
+/// Writes images to a run, but for those that no snapshot in use needs.
+async fn write(
+    shared: &Arc<Shared>,
+    (sorted, bytes): (Sorted, u64),
+    bound: u64,
+) -> Result<Option<Run>> {
+    if !shared.tx.history.has_room(bytes) {
+        return Err(Error::new(
+            ErrorKind::NoSpace,
+            "older values have all that they may have of the device",
+        ));
+    }
+    // All of them are stable: a snapshot taken from here on needs none.
+    let mut needs = Needs::new(shared.tx.snapshots_in_use());
+    let mut writer = RunWriter::new(shared, bound, bytes);
+    let mut outcome = Ok(());
+    for ((tree, key, stamp), image) in &sorted {
+        if needs.has(*tree, key, *stamp) {
+            outcome = writer.push(&ImageRef::new(*tree, key, *stamp, image)).await;
+        }
+        if outcome.is_err() {
+            break;
+        }
+    }
+    writer.finish(outcome).await
+}

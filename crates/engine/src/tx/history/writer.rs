@@ -1,0 +1,129 @@
+//! Writing a run.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::image::ImageRef;
+use super::pages::Transfers;
+use super::run::Run;
+use crate::error::Result;
+use crate::page::{HEADER_BYTES, PageKind, field};
+use crate::shared::Shared;
+use crate::space::Purpose;
+use crate::tx::rows::hash_of;
+
+/// Pages that are taken from the free ones at a time, at most.
+const EXTENT_PAGES: u64 = 256;
+
+/// A run that is being written, image by image, in their order.
+pub(super) struct RunWriter<'a> {
+    shared: &'a Arc<Shared>,
+    run: Run,
+    page: Vec<u8>,
+    count: u16,
+    /// Where the page goes that is being filled.
+    page_id: u64,
+    /// Pages that are the run's, and not written.
+    room: Range<u64>,
+    /// Pages that the rest may need.
+    pages_left: u64,
+    hashes: Vec<u64>,
+    descriptors: HashSet<Box<[u8]>>,
+    transfers: Transfers,
+}
+
+impl<'a> RunWriter<'a> {
+    /// A run whose images have no stamp above `bound`, and about so many bytes.
+    pub(super) fn new(shared: &'a Arc<Shared>, bound: u64, bytes: u64) -> Self {
+        let pages_left = bytes / (shared.page_size - HEADER_BYTES) as u64 + 1;
+        Self {
+            shared,
+            run: Run::new(shared, bound),
+            page: Vec::with_capacity(shared.page_size),
+            count: 0,
+            page_id: 0,
+            room: 0..0,
+            pages_left,
+            hashes: Vec::new(),
+            descriptors: HashSet::new(),
+            transfers: Transfers::default(),
+        }
+    }
+
+    /// The same, of a run that others are merged into.
+    pub(super) fn of_level(mut self, level: u8) -> Self {
+        self.run.set_level(level);
+        self
+    }
+
+    pub(super) async fn push(&mut self, image: &ImageRef<'_>) -> Result<()> {
+        if self.page.len() + image.size_bytes() > self.shared.page_size {
+            self.write_page().await?;
+        }
+        if self.count == 0 {
+            self.page_id = self.next_page_id()?;
+            self.page.clear();
+            self.page.resize(HEADER_BYTES, 0);
+            self.run.add_page(self.page_id, image);
+        }
+        image.encode(&mut self.page);
+        self.descriptors.extend(image.descriptor().map(Box::from));
+        self.count += 1;
+        let hash = hash_of(image.tree, image.key);
+        if self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+        Ok(())
+    }
+
+    fn next_page_id(&mut self) -> Result<u64> {
+        if self.room.is_empty() {
+            let most = self.pages_left.clamp(1, EXTENT_PAGES);
+            self.room = self.shared.space.allocate_some_detached(most, Purpose::New)?;
+            let pages = self.room.end - self.room.start;
+            let bytes = pages * self.shared.page_size as u64;
+            self.shared.tx.history.device_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.run.own(self.room.clone());
+            self.pages_left = self.pages_left.saturating_sub(pages);
+        }
+        self.room.start += 1;
+        Ok(self.room.start - 1)
+    }
+
+    async fn write_page(&mut self) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        self.page.resize(self.shared.page_size, 0);
+        self.page[field::KIND] = PageKind::History as u8;
+        self.page[field::COUNT..field::COUNT + 2].copy_from_slice(&self.count.to_le_bytes());
+        let number = self.run.number().to_le_bytes();
+        self.page[field::STAMP..field::STAMP + 8].copy_from_slice(&number);
+        self.count = 0;
+        self.transfers.write(self.shared, self.page_id, &self.page).await
+    }
+
+    /// The run, once all of it is written; none if it has no image. `outcome`: what the images came to.
+    ///
+    /// # Errors
+    /// `outcome`'s; what the device says.
+    pub(super) async fn finish(mut self, outcome: Result<()>) -> Result<Option<Run>> {
+        let outcome = match outcome {
+            Ok(()) => self.write_page().await,
+            Err(error) => Err(error),
+        };
+        // Its pages are free if this fails: nothing may be on its way to them then.
+        outcome.and(self.transfers.end_writes(self.shared).await)?;
+        let rest = self.room.end - self.room.start;
+        if rest > 0 {
+            self.run.disown(&self.room);
+            self.shared.space.free(self.room.start, rest);
+            let bytes = rest * self.shared.page_size as u64;
+            self.shared.tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.run.end(&self.hashes, self.descriptors);
+        Ok((!self.hashes.is_empty()).then_some(self.run))
+    }
+}
