@@ -5,11 +5,12 @@
 mod common;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use common::{
     Device, assert_sound, copy_of, existing, faulty, key, options, ram, ram_of, with_log,
 };
-use qpair_block::Op;
+use qpair_block::{FaultDevice, FaultOptions, Op};
 use qpair_engine::{
     ErrorKind, LogPlace, RepairReport, Store, StoreOptions, Table, dump_log, repair,
 };
@@ -225,6 +226,15 @@ fn tools_with_and_without_the_log_device() {
         let error = dump_log(members, &place, &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
     }
+
+    // A log that cannot be read may have had commits that somebody relies on, whatever of it is there.
+    let bad = FaultDevice::new(left_log.clone(), FaultOptions::default()).unwrap();
+    bad.control().fail_range(Op::Read, common::LABEL_BYTES..left_log.size_bytes());
+    let bad = LogPlace::Device(Arc::new(bad));
+    let report = repaired(&left, bad.clone(), &ram());
+    assert!(!report.healthy && report.log.unwrap().damaged, "{report:?}");
+    let dump = dump_log(members, &bad, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(dump.unreadable && dump.commits == 0, "{dump:?}");
 
     // With its log the store only needs recovery; without it what the checkpoint has is saved.
     let target = ram();

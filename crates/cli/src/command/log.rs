@@ -22,7 +22,7 @@ Examples:
   qpair log crashed.qpair --table users --json | jq .operations
   qpair log crashed.qpair --verify
 
-Exit code 1 if the log is damaged: commits are missing that were durable.")]
+Exit code 1 if the log is damaged, or cannot be read to its end: commits are missing that were durable, or may be.")]
 pub(crate) struct Log {
     #[command(flatten)]
     store: StoreArgs,
@@ -85,13 +85,15 @@ impl Log {
         self.print_end(&mut out, &dump)?;
         out.finish()?;
         dump.remarks.iter().for_each(|remark| eprintln!("qpair: note: {remark}"));
-        if !dump.damaged {
+        if !dump.damaged && !dump.unreadable {
             return Ok(Exit::Done);
         }
         let message = format!(
-            "the log of {} is damaged: it ends at commit {}, and commits behind that were durable",
+            "the log of {} {}: it ends at commit {}, and commits behind that {} durable",
             self.store.store.display(),
+            if dump.damaged { "is damaged" } else { "cannot be read to its end" },
             dump.checkpoint_stamp + dump.commits,
+            if dump.damaged { "were" } else { "may have been" },
         );
         Err(Failure::new(Exit::Negative, message)
             .hint("restore the store from a backup, or salvage what can be read: qpair repair"))
@@ -143,6 +145,7 @@ impl Log {
                 "dropped": dump.dropped,
                 "durable_stamp": dump.durable_stamp,
                 "damaged": dump.damaged,
+                "unreadable": dump.unreadable,
                 "ends": dump.ends.iter().map(end_object).collect::<Vec<_>>(),
             });
             return out.line(object.to_string());

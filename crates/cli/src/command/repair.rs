@@ -108,7 +108,7 @@ impl Repair {
             let commits = counted(log.commits, "commit");
             out.line(format!("log: {commits} made again, up to commit {}", log.last_stamp))?;
             if log.damaged {
-                out.line("  commits behind that were durable, and are lost")?;
+                out.line("  commits behind that were durable, or may have been, and are lost")?;
             }
         }
         let what = if report.is_complete() { "all of it" } else { "what can be read" };

@@ -89,6 +89,8 @@ pub struct LogDump {
     pub durable_stamp: u64,
     /// Something that was durable is missing.
     pub damaged: bool,
+    /// A log ends where the device could not be read: whether there were commits behind it nobody knows.
+    pub unreadable: bool,
     /// What is wrong elsewhere.
     pub remarks: Vec<String>,
 }
@@ -153,6 +155,7 @@ pub fn dump_log(
         dump.dropped = merged.end.dropped;
         dump.durable_stamp = merged.end.durable_stamp;
         dump.damaged = merged.end.is_damaged();
+        dump.unreadable = merged.unreadable;
         dump.ends = merged.ends.iter().map(file_end).collect();
     }
     Ok(dump)

@@ -14,6 +14,8 @@ pub(crate) struct MergedLogs {
     pub(crate) end: MergeEnd,
     /// The end of each.
     pub(crate) ends: Vec<LogEnd>,
+    /// One ends where the device could not be read: what follows there nobody knows.
+    pub(crate) unreadable: bool,
 }
 
 /// Reads the logs that a checkpoint names, and hands the commits that count to `take` in their order, each with where its
@@ -29,10 +31,13 @@ pub(crate) fn read_logs(
     let read_bytes = reader.transfer_bytes() as u32;
     let readers = positions.iter().map(|position| LogReader::new(store, *position, read_bytes));
     let mut merge = LogMerge::new(readers, checkpoint.stamp + 1);
+    let mut unreadable = false;
     loop {
         match merge.advance() {
             MergeStep::Read { log, offset_bytes, len_bytes } => {
+                let is_there = reader.is_within(offset_bytes, len_bytes as usize);
                 reader.read_ranges(&[(offset_bytes, len_bytes as usize)], |_, bytes| {
+                    unreadable |= is_there && bytes.is_none();
                     merge.give(log, bytes.unwrap_or_default());
                     Ok(())
                 })?;
@@ -52,5 +57,5 @@ pub(crate) fn read_logs(
         }
     }
     let ends = merge.readers().filter_map(LogReader::end).collect();
-    Ok(Some(MergedLogs { end: merge.end().unwrap_or_default(), ends }))
+    Ok(Some(MergedLogs { end: merge.end().unwrap_or_default(), ends, unreadable }))
 }

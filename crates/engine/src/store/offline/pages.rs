@@ -103,6 +103,12 @@ impl PageReader {
     }
 
     /// Where the bytes end that an address is among.
+    /// Whether there is a device behind all of this: if it cannot be read all the same, it is damaged.
+    pub(crate) fn is_within(&self, offset_bytes: u64, len: usize) -> bool {
+        let end = offset_bytes.checked_add(len as u64);
+        end.is_some_and(|end| end <= self.end_of(offset_bytes))
+    }
+
     fn end_of(&self, address_bytes: u64) -> u64 {
         match (is_on_log_device(address_bytes), &self.log_device) {
             (true, Some(log_device)) => PAIR_SECOND_BYTES + log_device.size_bytes(),
@@ -127,9 +133,8 @@ impl PageReader {
             while next < ranges.len() {
                 let (offset_bytes, len) = ranges[next];
                 let Some(buffer) = self.arena.lease() else { break };
-                let end = offset_bytes.checked_add(len as u64);
                 let request = Request::read(offset_bytes, len as u32, buffer, next as u64);
-                if end.is_none_or(|end| end > self.end_of(offset_bytes))
+                if !self.is_within(offset_bytes, len)
                     || len > self.arena.block_size()
                     || self.channel.submit(request).is_err()
                 {

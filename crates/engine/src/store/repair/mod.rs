@@ -107,6 +107,10 @@ fn examine(
             Ok(log) if log.damaged => {
                 faults.push("the log is damaged: commits that were durable are missing".to_owned());
             }
+            Ok(log) if log.unreadable => faults.push(
+                "the log cannot be read to its end: commits that were durable may be missing"
+                    .to_owned(),
+            ),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Member => faults.push(missing_log(&error)),
             Err(error) if error.kind() == ErrorKind::Corrupt => {

@@ -135,7 +135,7 @@ pub(super) fn replay(
         }
     }
     let merged = match merged {
-        Ok(Some(merged)) => merged.end,
+        Ok(Some(merged)) => merged,
         Ok(None) => return Err(interrupted()),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             salvage.report.remarks.push(error.context().to_owned());
@@ -144,11 +144,12 @@ pub(super) fn replay(
         }
         Err(error) => return Err(error),
     };
+    let (unreadable, merged) = (merged.unreadable, merged.end);
     salvage.report.log = Some(RepairedLog {
         commits: merged.taken,
         last_stamp: merged.next_stamp - 1,
         dropped: merged.dropped,
-        damaged: merged.is_damaged(),
+        damaged: merged.is_damaged() || unreadable,
     });
     Ok(())
 }

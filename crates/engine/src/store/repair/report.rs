@@ -53,7 +53,7 @@ pub struct RepairedLog {
     pub last_stamp: u64,
     /// Commits that are in the log behind a gap, and were left out.
     pub dropped: u64,
-    /// Commits are missing that were durable once.
+    /// Commits are missing that were durable once, or may be: the log could not be read to its end.
     pub damaged: bool,
 }
 
