@@ -173,6 +173,26 @@ impl Options {
         self
     }
 
+    /// Memory for older values that snapshots and open transactions need, bytes, at most; 256 MiB if not said. From half of it on they go
+    /// to the device.
+    pub fn versions_bytes_max(mut self, bytes: u64) -> Self {
+        self.store.versions_bytes_max = bytes;
+        self
+    }
+
+    /// What older values may have of the device, bytes, at most; 1 GiB if not said, 0: they stay in memory. When they outgrow it, the oldest
+    /// snapshot is given up: its reads fail with `SnapshotLost`.
+    pub fn history_bytes_max(mut self, bytes: u64) -> Self {
+        self.store.history_bytes_max = bytes;
+        self
+    }
+
+    /// What a transaction may gather to write before its commit, bytes; 64 MiB if not said.
+    pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
+        self.store.transaction_bytes_max = bytes;
+        self
+    }
+
     /// Told how far recovery is, if there is one.
     pub fn progress(mut self, progress: RecoveryProgress) -> Self {
         self.store.progress = progress;

@@ -47,6 +47,11 @@ impl Relief {
         if shared.tx.give_history_up() {
             return Ok(true);
         }
+        if shared.tx.is_writing_history() {
+            // What is being written has pages, and is given up once it is there.
+            yield_now().await;
+            return Ok(true);
+        }
         if self.came(&shared) {
             return Ok(true);
         }

@@ -125,6 +125,12 @@ impl Tx {
         }
     }
 
+    /// Whether older values are on their way to the device, or from run to run.
+    pub(crate) fn is_writing_history(&self) -> bool {
+        self.history.is_merging()
+            || self.slots.iter().any(|slot| slot.spills.load(Ordering::Acquire))
+    }
+
     /// Gives up all snapshots that need older values on the device; whether that frees pages.
     pub(crate) fn give_history_up(&self) -> bool {
         let Some(newest) = self.history.newest() else { return false };

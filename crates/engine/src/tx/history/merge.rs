@@ -35,6 +35,11 @@ impl History {
         })
     }
 
+    /// Whether a task merges runs.
+    pub(in crate::tx) fn is_merging(&self) -> bool {
+        self.merges.load(Ordering::Acquire)
+    }
+
     /// Starts merging as a task of this worker if there is something to merge, and nobody does.
     pub(super) fn begin_merge(&self, shared: &Arc<Shared>) {
         if self.to_merge().is_none() || self.merges.swap(true, Ordering::AcqRel) {

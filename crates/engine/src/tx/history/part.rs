@@ -13,6 +13,10 @@ use crate::tx::shard::Version;
 
 /// Pages that are read for a part, unless there are more runs.
 const PAGES_MAX: usize = 64;
+/// Parts of a range that are read one by one before it reads ahead.
+const PARTS_BEFORE_AHEAD: usize = 4;
+/// Pages of a run that are read ahead.
+const PAGES_AHEAD: usize = 7;
 
 /// What runs have for a part of a range: of each key the oldest image above the snapshot.
 #[derive(Default)]
@@ -31,10 +35,13 @@ impl Part {
     }
 }
 
-/// Pages of runs that a range has read, one of each run.
+/// Pages of runs that a range has read, and may come to again.
 #[derive(Default)]
 pub(in crate::tx) struct Reader {
-    pages: Vec<(Arc<Run>, usize, Vec<u8>)>,
+    /// By the number of the run, and the page's in it.
+    pages: BTreeMap<(u64, usize), Vec<u8>>,
+    /// Parts that were read.
+    parts: usize,
 }
 
 /// A part of a range: both bounds, lower and upper.
@@ -125,9 +132,10 @@ impl History {
             .zip(of_runs(low, high))
             .flat_map(|(run, pages)| pages.map(move |page| (run, page)))
             .collect();
-        let pages = reader.read(shared, &wanted).await?;
+        reader.read(shared, &runs, &wanted, direction).await?;
         let mut images: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
-        for ((run, index), page) in wanted.iter().zip(&pages) {
+        for (run, index) in &wanted {
+            let Some(page) = reader.pages.get(&(run.number(), *index)) else { continue };
             for image in run.images(*index, page)? {
                 let image = image?;
                 if image.tree != tree
@@ -140,47 +148,52 @@ impl History {
                 images.insert(image.key.to_vec(), image.version());
             }
         }
-        reader.keep(&wanted, pages, direction);
         Ok(Part { generation, images, cut })
     }
 }
 
 impl Reader {
-    /// Reads pages, but for those that it has.
+    /// Reads pages, but for those that it has, and lets go of those that it is past. A range that has come some way reads some pages more of
+    /// each run, where it goes: each time it waits for the device.
     async fn read(
         &mut self,
         shared: &Shared,
+        runs: &[Arc<Run>],
         wanted: &[(&Arc<Run>, usize)],
-    ) -> Result<Vec<Vec<u8>>> {
-        let mut pages: Vec<Option<Vec<u8>>> = wanted
-            .iter()
-            .map(|(run, index)| {
-                let had =
-                    self.pages.iter_mut().find(|(of, at, _)| Arc::ptr_eq(of, run) && at == index);
-                had.map(|(.., page)| std::mem::take(page))
-            })
-            .collect();
-        self.pages.clear();
-        let missing: Vec<_> = wanted
-            .iter()
-            .zip(&pages)
-            .filter(|(_, page)| page.is_none())
-            .map(|(at, _)| *at)
-            .collect();
-        let mut read = pages::read(shared, &missing).await?.into_iter();
-        pages.iter_mut().filter(|page| page.is_none()).for_each(|page| *page = read.next());
-        Ok(pages.into_iter().map(Option::unwrap_or_default).collect())
-    }
-
-    /// Keeps of each run the page that the next part most likely begins on.
-    fn keep(&mut self, wanted: &[(&Arc<Run>, usize)], pages: Vec<Vec<u8>>, direction: Direction) {
-        for ((run, index), page) in wanted.iter().zip(pages) {
-            let last = self.pages.last_mut().filter(|(of, ..)| Arc::ptr_eq(of, run));
-            match (last, direction) {
-                (Some(last), Direction::Forward) => *last = ((*run).clone(), *index, page),
-                (Some(_), Direction::Reverse) => {}
-                (None, _) => self.pages.push(((*run).clone(), *index, page)),
-            }
+        direction: Direction,
+    ) -> Result<()> {
+        for of_run in wanted.chunk_by(|(a, _), (b, _)| Arc::ptr_eq(a, b)) {
+            let [(run, first), ..] = of_run else { continue };
+            let last = of_run.last().map_or(*first, |(_, last)| *last);
+            let number = run.number();
+            self.pages.retain(|(of, index), _| {
+                *of != number
+                    || match direction {
+                        Direction::Forward => index >= first,
+                        Direction::Reverse => *index <= last,
+                    }
+            });
         }
+        self.pages.retain(|(of, _), _| runs.iter().any(|run| run.number() == *of));
+        let ahead = if self.parts < PARTS_BEFORE_AHEAD { 0 } else { PAGES_AHEAD };
+        self.parts += 1;
+        let mut missing = Vec::new();
+        for (run, index) in wanted {
+            if self.pages.contains_key(&(run.number(), *index)) {
+                continue;
+            }
+            let also = match direction {
+                Direction::Forward => *index..run.pages().min(index + 1 + ahead),
+                Direction::Reverse => index.saturating_sub(ahead)..index + 1,
+            };
+            missing.extend(also.map(|index| (*run, index)));
+        }
+        missing.retain(|(run, index)| !self.pages.contains_key(&(run.number(), *index)));
+        missing.sort_unstable_by_key(|(run, index)| (run.number(), *index));
+        missing.dedup_by_key(|(run, index)| (run.number(), *index));
+        let pages = pages::read(shared, &missing).await?;
+        let keys = missing.iter().map(|(run, index)| (run.number(), *index));
+        self.pages.extend(keys.zip(pages));
+        Ok(())
     }
 }
