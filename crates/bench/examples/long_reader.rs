@@ -74,14 +74,7 @@ fn main() -> Result<()> {
             println!(
                 "1,000 rows read by key, one after the other: {us:.0} us each, {same} as before"
             );
-            let (read, now) = rate_of(&done, || -> Result<(u64, f64)> {
-                let (begun, mut count) = (Instant::now(), 0);
-                for record in snapshot.range::<[u8], _>(&table, ..)? {
-                    record?;
-                    count += 1;
-                }
-                Ok((count, begun.elapsed().as_secs_f64()))
-            });
+            let (read, now) = rate_of(&done, || count(snapshot.range::<[u8], _>(&table, ..)?));
             match read {
                 Err(error) => println!("the snapshot is lost while it is read: {error}"),
                 Ok((count, s)) => println!(
@@ -89,6 +82,12 @@ fn main() -> Result<()> {
                     count as f64 / s
                 ),
             }
+            let (read, now) = rate_of(&done, || count(table.range::<[u8], _>(..)?));
+            let (count, s) = read?;
+            println!(
+                "as they are now: {count} rows read in {s:.1} s, {:.0} a second, beside {now:.0} updates/s",
+                count as f64 / s
+            );
         }
     }
     drop(snapshot);
@@ -96,6 +95,16 @@ fn main() -> Result<()> {
     clients.into_iter().try_for_each(|client| client.join()?)?;
     drop(table);
     store.close()
+}
+
+/// How many there are, and in how many seconds they are read.
+fn count<T>(records: impl Iterator<Item = Result<T>>) -> Result<(u64, f64)> {
+    let (begun, mut count) = (Instant::now(), 0);
+    for record in records {
+        record?;
+        count += 1;
+    }
+    Ok((count, begun.elapsed().as_secs_f64()))
 }
 
 fn key(n: u64, rows: u64) -> [u8; 8] {

@@ -150,11 +150,20 @@ impl RangeCursor {
             self.from = Some(from);
             return Ok(false);
         }
-        let is_done = self.fetched(&shared, &from, view, &Part::default())?;
-        if !is_done {
-            self.undo(from);
+        let mut part = Part::default();
+        while !self.fetched(&shared, &from, view, &part)? {
+            let bounds = bounds_of(self.direction, &from, &self.batch.next, &self.to);
+            let (history, snapshot) = (&shared.tx.history, view.snapshot());
+            match history.part_now(&self.history, tree.id, self.direction, bounds, snapshot) {
+                Ok(Some(read)) => part = read,
+                // Who waits for the pages says also what is wrong with them.
+                Ok(None) | Err(_) => {
+                    self.undo(from);
+                    return Ok(false);
+                }
+            }
         }
-        Ok(is_done)
+        Ok(true)
     }
 
     /// Makes of what a leaf has what the transaction sees; `false`, and nothing is done, if the runs of older values must be read for
@@ -169,6 +178,11 @@ impl RangeCursor {
         let tree = self.table.tree();
         shared.check_table(tree)?;
         let snapshot = view.snapshot();
+        let is_current = || part.is_current(&shared.tx.history, snapshot);
+        // To be asked after the row table as well; that it is not yet now can be known before.
+        if self.batch.stamp > snapshot && !is_current() {
+            return Ok(false);
+        }
         let next = match &part.cut {
             Some(cut) => Some(Bound::Included(cut.clone())),
             None => self.batch.next.take(),
@@ -177,7 +191,7 @@ impl RangeCursor {
         if self.batch.stamp > snapshot {
             let (leaf, output) = (&self.batch, &mut self.spare);
             at_snapshot(shared, tree, self.direction, bounds, snapshot, leaf, part, output);
-            if !part.is_current(&shared.tx.history, snapshot) {
+            if !is_current() {
                 // What was cut stays whole in the batch, and where it ends.
                 if part.cut.is_none() {
                     self.batch.next = next;

@@ -15,8 +15,8 @@ use crate::tx::shard::Version;
 const PAGES_MAX: usize = 64;
 /// Parts of a range that are read one by one before it reads ahead.
 const PARTS_BEFORE_AHEAD: usize = 4;
-/// Pages of a run that are read ahead.
-const PAGES_AHEAD: usize = 7;
+/// Pages that are read ahead, of all runs together.
+const PAGES_AHEAD: usize = 256;
 
 /// What runs have for a part of a range: of each key the oldest image above the snapshot.
 #[derive(Default)]
@@ -92,55 +92,62 @@ fn cut_of(
         .map(|index| run.first(index).1.to_vec())
 }
 
-impl History {
-    /// Reads what runs have for the part of a range between two keys, or for the beginning of it.
-    ///
-    /// # Errors
-    /// As [`History::find`].
-    pub(in crate::tx) async fn part(
-        &self,
-        shared: &Shared,
-        reader: &mut Reader,
+/// A part of a range, and the pages of runs that may have images of it.
+struct Plan<'r> {
+    tree: u32,
+    snapshot: u64,
+    cut: Option<Vec<u8>>,
+    wanted: Vec<(&'r Arc<Run>, usize)>,
+}
+
+impl<'r> Plan<'r> {
+    fn new(
+        runs: &'r [Arc<Run>],
         tree: u32,
         direction: Direction,
-        (mut low, mut high): Bounds<'_>,
+        bounds: Bounds<'_>,
         snapshot: u64,
-    ) -> Result<Part> {
-        let (runs, generation) = self.behind(snapshot);
-        let of_runs = |low, high| runs.iter().map(move |run| run.pages_of_range(tree, low, high));
+    ) -> Self {
+        let of_runs = |(low, high): Bounds<'_>| -> Vec<Range<usize>> {
+            runs.iter().map(|run| run.pages_of_range(tree, low, high)).collect()
+        };
+        let mut pages = of_runs(bounds);
         let mut cut: Option<Vec<u8>> = None;
-        if of_runs(low, high).map(|pages| pages.len()).sum::<usize>() > PAGES_MAX.max(runs.len()) {
+        if pages.iter().map(ExactSizeIterator::len).sum::<usize>() > PAGES_MAX.max(runs.len()) {
             let most = (PAGES_MAX / runs.len().max(1)).max(1);
-            let pages = of_runs(low, high);
             let cuts = runs
                 .iter()
-                .zip(pages)
-                .filter_map(|(run, pages)| cut_of(run, &pages, most, direction, (low, high)));
+                .zip(&pages)
+                .filter_map(|(run, pages)| cut_of(run, pages, most, direction, bounds));
             cut = match direction {
                 Direction::Forward => cuts.min(),
                 Direction::Reverse => cuts.max(),
             };
+            pages = of_runs(bounds_of(bounds, cut.as_deref(), direction));
         }
-        if let Some(cut) = &cut {
-            match direction {
-                Direction::Forward => high = Bound::Excluded(cut),
-                Direction::Reverse => low = Bound::Excluded(cut),
-            }
-        }
-        let wanted: Vec<(&Arc<Run>, usize)> = runs
-            .iter()
-            .zip(of_runs(low, high))
-            .flat_map(|(run, pages)| pages.map(move |page| (run, page)))
-            .collect();
-        reader.read(shared, &runs, &wanted, direction).await?;
+        let pages = runs.iter().zip(pages);
+        let wanted = pages.flat_map(|(run, pages)| pages.map(move |page| (run, page))).collect();
+        Self { tree, snapshot, cut, wanted }
+    }
+
+    /// The part's images, in pages that have been read.
+    fn gather(
+        self,
+        reader: &Reader,
+        direction: Direction,
+        bounds: Bounds<'_>,
+        generation: u64,
+    ) -> Result<Part> {
+        let Self { tree, snapshot, cut, wanted } = self;
+        let bounds = bounds_of(bounds, cut.as_deref(), direction);
         let mut images: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
-        for (run, index) in &wanted {
-            let Some(page) = reader.pages.get(&(run.number(), *index)) else { continue };
-            for image in run.images(*index, page)? {
+        for (run, index) in wanted {
+            let Some(page) = reader.page(run, index) else { continue };
+            for image in run.images(index, page)? {
                 let image = image?;
                 if image.tree != tree
                     || image.stamp <= snapshot
-                    || !is_within((low, high), image.key)
+                    || !is_within(bounds, image.key)
                     || images.get(image.key).is_some_and(|known| known.stamp <= image.stamp)
                 {
                     continue;
@@ -152,9 +159,71 @@ impl History {
     }
 }
 
+/// The bounds of a part that is cut.
+fn bounds_of<'a>(
+    (low, high): Bounds<'a>,
+    cut: Option<&'a [u8]>,
+    direction: Direction,
+) -> Bounds<'a> {
+    match (cut, direction) {
+        (None, _) => (low, high),
+        (Some(cut), Direction::Forward) => (low, Bound::Excluded(cut)),
+        (Some(cut), Direction::Reverse) => (Bound::Excluded(cut), high),
+    }
+}
+
+impl History {
+    /// Reads what runs have for the part of a range between two keys, or for the beginning of it.
+    ///
+    /// # Errors
+    /// As [`History::find`].
+    pub(in crate::tx) async fn part(
+        &self,
+        shared: &Shared,
+        reader: &mut Reader,
+        tree: u32,
+        direction: Direction,
+        bounds: Bounds<'_>,
+        snapshot: u64,
+    ) -> Result<Part> {
+        let (runs, generation) = self.behind(snapshot);
+        let plan = Plan::new(&runs, tree, direction, bounds, snapshot);
+        reader.read(shared, &runs, &plan.wanted, direction).await?;
+        plan.gather(reader, direction, bounds, generation)
+    }
+
+    /// [`History::part`] if all of it was read already.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::tx) fn part_now(
+        &self,
+        reader: &Reader,
+        tree: u32,
+        direction: Direction,
+        bounds: Bounds<'_>,
+        snapshot: u64,
+    ) -> Result<Option<Part>> {
+        let (runs, generation) = self.behind(snapshot);
+        let plan = Plan::new(&runs, tree, direction, bounds, snapshot);
+        match reader.has_all(&plan.wanted) {
+            true => plan.gather(reader, direction, bounds, generation).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
 impl Reader {
-    /// Reads pages, but for those that it has, and lets go of those that it is past. A range that has come some way reads some pages more of
-    /// each run, where it goes: each time it waits for the device.
+    fn page(&self, run: &Run, index: usize) -> Option<&[u8]> {
+        self.pages.get(&(run.number(), index)).map(Vec::as_slice)
+    }
+
+    fn has_all(&self, wanted: &[(&Arc<Run>, usize)]) -> bool {
+        wanted.iter().all(|(run, index)| self.page(run, *index).is_some())
+    }
+
+    /// Reads pages, but for those that it has, and lets go of those that it is past. A range that has come some way also reads some of those
+    /// that come next.
     async fn read(
         &mut self,
         shared: &Shared,
@@ -175,20 +244,25 @@ impl Reader {
             });
         }
         self.pages.retain(|(of, _), _| runs.iter().any(|run| run.number() == *of));
-        let ahead = if self.parts < PARTS_BEFORE_AHEAD { 0 } else { PAGES_AHEAD };
         self.parts += 1;
+        if self.has_all(wanted) {
+            return Ok(());
+        }
+        // Each run by its share, so that all of them are read up to about the same key, and are waited for together.
+        let all: usize = runs.iter().map(|run| run.pages()).sum();
+        let ahead = |run: &Run| match self.parts <= PARTS_BEFORE_AHEAD {
+            true => 0,
+            false => PAGES_AHEAD * run.pages() / all.max(1),
+        };
         let mut missing = Vec::new();
         for (run, index) in wanted {
-            if self.pages.contains_key(&(run.number(), *index)) {
-                continue;
-            }
             let also = match direction {
-                Direction::Forward => *index..run.pages().min(index + 1 + ahead),
-                Direction::Reverse => index.saturating_sub(ahead)..index + 1,
+                Direction::Forward => *index..run.pages().min(index + 1 + ahead(run)),
+                Direction::Reverse => index.saturating_sub(ahead(run))..index + 1,
             };
             missing.extend(also.map(|index| (*run, index)));
         }
-        missing.retain(|(run, index)| !self.pages.contains_key(&(run.number(), *index)));
+        missing.retain(|(run, index)| self.page(run, *index).is_none());
         missing.sort_unstable_by_key(|(run, index)| (run.number(), *index));
         missing.dedup_by_key(|(run, index)| (run.number(), *index));
         let pages = pages::read(shared, &missing).await?;
