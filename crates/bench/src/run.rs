@@ -29,6 +29,8 @@ pub struct RunOptions {
     pub records: u64,
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
+    /// Take all of it when opening.
+    pub prefault: bool,
     /// Interface, and its mode.
     #[serde(serialize_with = "as_text")]
     pub io: Mode,
@@ -71,6 +73,7 @@ impl Default for RunOptions {
             store: "bench.qpair".into(),
             records: 1_000_000,
             memory_bytes: 256 << 20,
+            prefault: false,
             io: Mode::default(),
             workers: 0,
             tasks: 128,
@@ -91,6 +94,7 @@ impl RunOptions {
     pub(crate) fn open(&self) -> Result<Store> {
         let mut options = Options::new(&self.store)
             .memory_bytes(self.memory_bytes)
+            .prefault(self.prefault)
             .workers(self.workers)
             .io(self.io)
             .page_size(self.page_size)

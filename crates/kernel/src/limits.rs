@@ -1,16 +1,20 @@
-//! Limits of the process, in words for errors.
+//! Limits of the process.
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// Whether there is a bound on the memory that the process may lock.
+pub(crate) fn is_memlock_bounded() -> bool {
+    let is_exempt =
+        || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    getrlimit(Resource::Memlock).current.is_some() && !is_exempt()
+}
 
 /// How to raise the limit on locked memory, and what it is now.
 pub(crate) fn raise_memlock() -> String {
-    // SAFETY: the kernel fills the structure, for which all-zero is a value.
-    let limit = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        (libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) == 0).then_some(limit.rlim_cur)
-    };
-    let now = match limit {
-        Some(libc::RLIM_INFINITY) => "without bound".to_owned(),
+    let now = match getrlimit(Resource::Memlock).current {
         Some(bytes) => format!("{} KiB", bytes >> 10),
-        None => "unknown".to_owned(),
+        None => "without bound".to_owned(),
     };
     format!(
         "raise the limit on locked memory, RLIMIT_MEMLOCK, {now} now (ulimit -l, LimitMEMLOCK= in a systemd unit)"

@@ -71,6 +71,13 @@ impl Options {
         Ok(self.memory_bytes(bytes))
     }
 
+    /// Take all memory for pages when opening, so that nothing waits later for the kernel to clear it. By default memory is taken as it is
+    /// used, and a store opens as quickly with much of it as with little.
+    pub fn prefault(mut self, prefault: bool) -> Self {
+        self.store.prefault = prefault;
+        self
+    }
+
     /// Workers: threads, one to a core. 0, the default: as many as there are cores.
     pub fn workers(mut self, workers: usize) -> Self {
         self.store.workers = workers;

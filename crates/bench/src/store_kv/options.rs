@@ -12,6 +12,8 @@ pub struct StoreKvOptions {
     pub store: PathBuf,
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
+    /// Take all of it when opening.
+    pub prefault: bool,
     /// Interface, and its mode.
     pub io: Mode,
     /// Workers; 0: as many as there are cores.
@@ -31,6 +33,7 @@ impl Default for StoreKvOptions {
         Self {
             store: "bench.qpair".into(),
             memory_bytes: 256 << 20,
+            prefault: false,
             io: Mode::default(),
             workers: 0,
             page_size: 4096,
@@ -45,6 +48,7 @@ impl StoreKvOptions {
     pub(super) fn open(&self) -> Result<Store> {
         let mut options = Options::new(&self.store)
             .memory_bytes(self.memory_bytes)
+            .prefault(self.prefault)
             .workers(self.workers)
             .io(self.io)
             .page_size(self.page_size)

@@ -68,6 +68,10 @@ struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
 
+    /// Take all memory when opening, not as it is used
+    #[arg(long)]
+    prefault: bool,
+
     /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     io: Mode,
@@ -169,6 +173,7 @@ impl Bench {
             store: args.store,
             records: args.records,
             memory_bytes: args.memory,
+            prefault: args.prefault,
             io: args.io,
             workers: args.workers.unwrap_or(0),
             tasks: args.tasks,

@@ -25,6 +25,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     memory: u64,
 
+    /// Take all memory when opening, not as it is used
+    #[arg(long)]
+    prefault: bool,
+
     /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     pub(super) io: Mode,
@@ -76,6 +80,7 @@ impl RunArgs {
         let options = StoreKvOptions {
             store: self.store.clone(),
             memory_bytes: self.memory,
+            prefault: self.prefault,
             io: self.io,
             workers: self.workers.unwrap_or(0),
             page_size: usize::try_from(self.page_size).unwrap_or(usize::MAX),

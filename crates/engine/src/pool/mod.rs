@@ -8,7 +8,7 @@
 mod evict;
 mod patience;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
@@ -43,6 +43,8 @@ pub(crate) struct Pool {
     pub(crate) frames: FrameTable,
     free: Mutex<Vec<FrameIndex>>,
     free_count: AtomicUsize,
+    /// Frames from this one on have not been given to anybody.
+    fresh: AtomicU32,
     /// Position of the back hand, counted in frames, never reduced.
     hand: AtomicU64,
     /// Frames between the back hand and the front hand.
@@ -63,6 +65,7 @@ impl Pool {
         Self {
             free: Mutex::new((0..count).rev().map(FrameIndex).collect()),
             free_count: AtomicUsize::new(count as usize),
+            fresh: AtomicU32::new(0),
             hand: AtomicU64::new(0),
             cooling_distance: (count / 2).max(1),
             free_low: local_max,
@@ -80,10 +83,24 @@ impl Pool {
 
     /// Moves up to `count` free frames to `target`.
     pub(crate) fn take_free(&self, count: usize, target: &mut Vec<FrameIndex>) {
+        let from = target.len();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let keep = free.len().saturating_sub(count);
         target.extend(free.drain(keep..));
         self.free_count.store(free.len(), Ordering::Relaxed);
+        drop(free);
+        self.take_memory(&target[from..]);
+    }
+
+    /// Takes memory from the kernel for frames that were never used: it clears that, which takes long, and nobody is to wait
+    /// for a latch meanwhile.
+    fn take_memory(&self, frames: &[FrameIndex]) {
+        let end = frames.iter().map(|frame| frame.0 + 1).max().unwrap_or(0);
+        if end > self.fresh.load(Ordering::Relaxed) {
+            let fresh = self.fresh.fetch_max(end, Ordering::Relaxed);
+            // If the kernel cannot, it says so to who uses the memory.
+            let _ = self.frames.arena().prefault(fresh.min(end)..end);
+        }
     }
 
     /// Takes back free frames from `from` on.

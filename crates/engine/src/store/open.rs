@@ -28,6 +28,9 @@ use crate::tx::{Durability, Tx, TxOptions};
 pub struct StoreOptions {
     /// Memory for pages, bytes.
     pub memory_bytes: u64,
+    /// Take all of that memory when opening. Otherwise it is the kernel's until it is used, and opening does not wait until it is
+    /// cleared.
+    pub prefault: bool,
     /// Workers: threads, one to a core. 0: as many as there are cores.
     pub workers: usize,
     /// Requests a worker has in flight at most.
@@ -84,6 +87,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             memory_bytes: 256 << 20,
+            prefault: false,
             workers: 0,
             depth: 512,
             batch: 32,
@@ -430,7 +434,9 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
         linger: Duration::from_micros(u64::from(options.linger_us)),
     };
     match &options.runtime {
-        Runtime::Threads => start_threads(shared, worker_options).map(Crew::Threads),
+        Runtime::Threads => {
+            start_threads(shared, worker_options, options.prefault).map(Crew::Threads)
+        }
         Runtime::Stepped { seed, clock } => {
             let workers: Result<Vec<_>> = shared
                 .remotes
@@ -473,9 +479,30 @@ fn open_channel(
         .map_err(|error| Error::block(error, "opening a worker's channel"))
 }
 
+/// Takes a worker's part of the memory for pages from the kernel.
+fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
+    let arena = shared.pool.frames.arena();
+    let (blocks, workers) = (u64::from(arena.block_count()), shared.remotes.len() as u64);
+    let begin = |worker: usize| (blocks * worker as u64 / workers) as u32;
+    let part = begin(worker)..begin(worker + 1);
+    arena.prefault(part).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => Error::with_hint(
+            ErrorKind::Unsupported,
+            format!("taking memory when opening: {error}"),
+            "Linux 5.14 and later do; open without prefault",
+        ),
+        _ => Error::with_hint(
+            ErrorKind::NoMemory,
+            format!("taking {} bytes of memory: {error}", arena.mapped_bytes()),
+            "give the store less memory",
+        ),
+    })
+}
+
 fn start_threads(
     shared: &Arc<Shared>,
     worker_options: WorkerOptions,
+    prefault: bool,
 ) -> Result<Vec<std::thread::JoinHandle<qpair_block::ChannelStatistics>>> {
     let (started, starting) = mpsc::channel();
     let mut threads = Vec::new();
@@ -483,7 +510,11 @@ fn start_threads(
         let (shared, remote, report) = (shared.clone(), remote.clone(), started.clone());
         let thread =
             std::thread::Builder::new().name(format!("qpair-worker-{index}")).spawn(move || {
-                match open_channel(&shared, &remote, worker_options) {
+                let ready = match prefault {
+                    true => prefault_part(&shared, index),
+                    false => Ok(()),
+                };
+                match ready.and_then(|()| open_channel(&shared, &remote, worker_options)) {
                     Ok((channel, log)) => {
                         let _ = report.send(Ok(()));
                         drop(report);

@@ -1,4 +1,7 @@
 //! Memory registered with a ring: the kernel pins and maps it once, not on every transfer.
+//!
+//! Much memory is registered piece by piece, each when a transfer first names it: the kernel clears what it pins, which
+//! would take a tenth of a second and more for each GiB before the first request.
 
 use std::io;
 use std::sync::Arc;
@@ -7,12 +10,19 @@ use io_uring::{cqueue, squeue};
 use qpair_block::{Arena, Error, ErrorKind, Result};
 
 use super::ring::Ring;
-use crate::limits::raise_memlock;
+use crate::limits::{is_memlock_bounded, raise_memlock};
 
 /// log2 of the bytes one registered buffer covers at most: the kernel takes 1 GiB each.
 pub(crate) const PIECE_SHIFT_MAX: u32 = 30;
 /// Registered buffers of a ring (`IORING_MAX_REG_BUFFERS`).
 const PIECES_MAX: usize = 1 << 14;
+
+/// Less memory than this is registered at once.
+const AT_ONCE_BYTES: usize = 64 << 20;
+/// log2 of the bytes of the pieces that are registered one by one, at least.
+const STEP_SHIFT_MIN: u32 = 22;
+/// Pieces in which memory is registered one by one, at most.
+const STEPS_MAX: usize = PIECES_MAX / 2;
 
 /// One arena of those registered.
 struct Entry {
@@ -22,16 +32,35 @@ struct Entry {
     first: u16,
 }
 
+/// What is known of a registered buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// No transfer has named it yet.
+    Unregistered,
+    Registered,
+    /// The kernel would not have it; it is pinned on every transfer.
+    Refused,
+}
+
 /// The registered arenas. Holding them keeps their memory mapped as long as the ring can name it.
 #[derive(Default)]
 pub(crate) struct Buffers {
     entries: Vec<Entry>,
     /// log2 of the bytes one registered buffer covers.
     piece_shift: u32,
+    pieces: Vec<Piece>,
+    /// How many of them no transfer has named yet.
+    unregistered: usize,
+}
+
+/// log2 of the bytes of pieces such that `bytes` are not too many of them.
+fn step_shift(bytes: usize) -> u32 {
+    bytes.div_ceil(STEPS_MAX).next_power_of_two().ilog2().clamp(STEP_SHIFT_MIN, PIECE_SHIFT_MAX)
 }
 
 impl Buffers {
-    /// Registers `arenas` with `ring`, in pieces of `1 << piece_shift` bytes.
+    /// Registers `arenas` with `ring`, in pieces of `1 << piece_shift` bytes; much memory only once it is used, if nothing bounds what may
+    /// be locked and the kernel knows how (5.19).
     pub(crate) fn register<S, C>(
         ring: &Ring<S, C>,
         arenas: &[Arc<Arena>],
@@ -41,22 +70,23 @@ impl Buffers {
         S: squeue::EntryMarker + 'static,
         C: cqueue::EntryMarker + 'static,
     {
-        let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
-        let mut pieces = Vec::new();
-        for arena in arenas {
-            // A block larger than a piece would not lie in one.
-            let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
-            if known || arena.block_size() > 1 << piece_shift {
-                continue;
+        let total = arenas.iter().map(|arena| arena.region().1).sum();
+        let by_steps = piece_shift == PIECE_SHIFT_MAX
+            && total >= AT_ONCE_BYTES
+            && arenas.iter().all(|arena| arena.block_size() <= 1 << STEP_SHIFT_MIN)
+            && !is_memlock_bounded();
+        if by_steps {
+            let (entries, pieces) = cut(arenas, step_shift(total));
+            if ring.register_no_buffers(pieces.len() as u32).is_ok() {
+                return Ok(Self {
+                    entries,
+                    piece_shift: step_shift(total),
+                    unregistered: pieces.len(),
+                    pieces: vec![Piece::Unregistered; pieces.len()],
+                });
             }
-            let (base, len) = arena.region();
-            let Ok(first) = u16::try_from(pieces.len()) else { break };
-            entries.push(Entry { arena: arena.clone(), base: base as usize, first });
-            pieces.extend((0..len).step_by(1 << piece_shift).map(|start| libc::iovec {
-                iov_base: base.wrapping_add(start).cast(),
-                iov_len: (len - start).min(1 << piece_shift),
-            }));
         }
+        let (entries, pieces) = cut(arenas, piece_shift);
         if !pieces.is_empty() {
             let bytes = entries.iter().map(|entry| entry.arena.region().1).sum();
             if pieces.len() > PIECES_MAX {
@@ -66,14 +96,85 @@ impl Buffers {
             // after the ring's registration (`Channel::drop`).
             unsafe { ring.register_buffers(&pieces) }.map_err(|cause| failed(cause, bytes))?;
         }
-        Ok(Self { entries, piece_shift })
+        let pieces = vec![Piece::Registered; pieces.len()];
+        Ok(Self { entries, piece_shift, pieces, unregistered: 0 })
+    }
+
+    /// Registers the piece that `address` of the arena `arena_id` lies in, if no transfer has named it yet.
+    #[inline]
+    pub(crate) fn prepare<S, C>(&mut self, ring: &Ring<S, C>, arena_id: u32, address: *mut u8)
+    where
+        S: squeue::EntryMarker + 'static,
+        C: cqueue::EntryMarker + 'static,
+    {
+        if self.unregistered > 0
+            && let Some(index) = self.place(arena_id, address)
+            && self.pieces.get(usize::from(index)) == Some(&Piece::Unregistered)
+        {
+            self.register_piece(ring, arena_id, index);
+        }
+    }
+
+    #[cold]
+    fn register_piece<S, C>(&mut self, ring: &Ring<S, C>, arena_id: u32, index: u16)
+    where
+        S: squeue::EntryMarker + 'static,
+        C: cqueue::EntryMarker + 'static,
+    {
+        let Some(entry) = self.entries.iter().find(|entry| entry.arena.id() == arena_id) else {
+            return;
+        };
+        let piece = piece(&entry.arena, usize::from(index - entry.first), self.piece_shift);
+        // SAFETY: the piece lies in an arena that `entries` keeps mapped, as above.
+        let registered = unsafe { ring.register_buffer(u32::from(index), piece) };
+        // A transfer of memory that is not registered does the same, so nothing is lost.
+        self.pieces[usize::from(index)] = match registered {
+            Ok(()) => Piece::Registered,
+            Err(_) => Piece::Refused,
+        };
+        self.unregistered -= 1;
+    }
+
+    /// Index of the registered buffer for `address` of the arena `arena_id`, whether it is registered yet or not.
+    #[inline]
+    fn place(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
+        let entry = self.entries.iter().find(|entry| entry.arena.id() == arena_id)?;
+        Some(entry.first + ((address as usize - entry.base) >> self.piece_shift) as u16)
     }
 
     /// Index of the registered buffer that `address` of the arena `arena_id` lies in.
     #[inline]
     pub(crate) fn index(&self, arena_id: u32, address: *mut u8) -> Option<u16> {
-        let entry = self.entries.iter().find(|entry| entry.arena.id() == arena_id)?;
-        Some(entry.first + ((address as usize - entry.base) >> self.piece_shift) as u16)
+        let index = self.place(arena_id, address)?;
+        (self.pieces.get(usize::from(index)) == Some(&Piece::Registered)).then_some(index)
+    }
+}
+
+/// The arenas that can be registered, and their pieces of `1 << piece_shift` bytes.
+fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>) {
+    let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
+    let mut pieces = Vec::new();
+    for arena in arenas {
+        // A block larger than a piece would not lie in one.
+        let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
+        if known || arena.block_size() > 1 << piece_shift {
+            continue;
+        }
+        let (base, len) = arena.region();
+        let Ok(first) = u16::try_from(pieces.len()) else { break };
+        entries.push(Entry { arena: arena.clone(), base: base as usize, first });
+        pieces.extend((0..len.div_ceil(1 << piece_shift)).map(|n| piece(arena, n, piece_shift)));
+    }
+    (entries, pieces)
+}
+
+/// A piece of an arena.
+fn piece(arena: &Arena, n: usize, piece_shift: u32) -> libc::iovec {
+    let (base, len) = arena.region();
+    let start = n << piece_shift;
+    libc::iovec {
+        iov_base: base.wrapping_add(start).cast(),
+        iov_len: (len - start).min(1 << piece_shift),
     }
 }
 

@@ -261,6 +261,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
             return Ok(());
         }
         let (slot, transfer) = self.in_flight.insert(request)?;
+        self.encoder.prepare(&self.ring, &transfer);
         let entry = self.encoder.encode(transfer, u64::from(slot));
         if THREAD {
             self.unseen = true;

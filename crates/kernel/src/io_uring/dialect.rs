@@ -51,6 +51,9 @@ pub(crate) trait Dialect: Sized + 'static {
     fn answer(target: &Self::Target, request: &Request)
     -> Option<std::result::Result<(), IoError>>;
 
+    /// To be called before a transfer's first entry is made: its memory may have to be registered.
+    fn prepare(&mut self, ring: &Ring<Self::Submission, Self::Completion>, transfer: &Transfer);
+
     /// The entry for (a first part of the rest of) a transfer. It names memory of the transfer's, and of `self` that stays as
     /// it is until the slot's next entry.
     fn encode(&mut self, transfer: Transfer, slot: u64) -> Self::Submission;

@@ -82,6 +82,11 @@ impl Dialect for Encoder {
     }
 
     #[inline]
+    fn prepare(&mut self, ring: &Ring, transfer: &Transfer) {
+        self.buffers.prepare(ring, transfer.arena_id, transfer.address);
+    }
+
+    #[inline]
     fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry {
         let Transfer { op, offset_bytes, len_bytes, address, .. } = transfer;
         let Target { fd, flags } = self.target;

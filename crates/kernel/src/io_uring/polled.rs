@@ -124,6 +124,7 @@ impl<D: Dialect> Channel<D> {
         let slot = u64::from(slot);
         let (ring, entry) = if polls {
             self.unseen = true;
+            self.polled_encoder.prepare(&self.polled, &transfer);
             (&mut self.polled, self.polled_encoder.encode(transfer, slot))
         } else {
             (&mut self.plain, self.plain_encoder.encode(transfer, slot))

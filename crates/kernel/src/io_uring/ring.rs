@@ -250,6 +250,20 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         unsafe { self.ring.submitter().register_buffers(pieces) }
     }
 
+    /// Makes room for this many fixed buffers, without any (5.19).
+    pub(crate) fn register_no_buffers(&self, count: u32) -> io::Result<()> {
+        self.ring.submitter().register_buffers_sparse(count)
+    }
+
+    /// Registers memory as one of the fixed buffers that there is room for.
+    ///
+    /// # Safety
+    /// As [`Self::register_buffers`].
+    pub(crate) unsafe fn register_buffer(&self, index: u32, piece: libc::iovec) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.submitter().register_buffers_update(index, &[piece], None) }
+    }
+
     /// Has the kernel signal an eventfd for every completion.
     pub(crate) fn register_event(&self, event: RawFd) -> Result<()> {
         self.ring

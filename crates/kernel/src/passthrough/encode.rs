@@ -106,6 +106,11 @@ impl Dialect for Encoder {
     }
 
     #[inline]
+    fn prepare(&mut self, ring: &Ring<squeue::Entry128, cqueue::Entry32>, transfer: &Transfer) {
+        self.buffers.prepare(ring, transfer.arena_id, transfer.address);
+    }
+
+    #[inline]
     fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry128 {
         let first_block = transfer.offset_bytes >> self.block_shift;
         let (address, len_bytes, blocks) = match transfer.op {
