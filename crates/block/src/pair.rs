@@ -25,6 +25,8 @@ struct Side {
     prompt: bool,
     /// Submitted to since the doorbell last rang.
     dirty: bool,
+    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
+    stale: bool,
 }
 
 impl Side {
@@ -36,6 +38,14 @@ impl Side {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if self.channel.in_flight() > 0 { self.channel.poll(completions) } else { 0 }
+    }
+
+    /// Makes the descriptor of a side with nothing in flight not readable: nobody could sleep.
+    fn settle(&mut self, completions: &mut Vec<Completion>) {
+        if self.stale && self.channel.in_flight() == 0 {
+            self.channel.poll(completions);
+            self.stale = false;
+        }
     }
 }
 
@@ -73,7 +83,7 @@ pub fn open_pair(
                 false
             }
         };
-        Ok(Side { channel, prompt, dirty: false })
+        Ok(Side { channel, prompt, dirty: false, stale: false })
     };
     let sides = [open(first)?, open(second)?];
     Ok(Box::new(PairChannel {
@@ -93,7 +103,7 @@ impl IoChannel for PairChannel {
         let side = &mut self.sides[usize::from(second)];
         match side.channel.submit(request) {
             Ok(()) => {
-                side.dirty = true;
+                (side.dirty, side.stale) = (true, !side.prompt);
                 Ok(())
             }
             Err(request) => {
@@ -113,7 +123,11 @@ impl IoChannel for PairChannel {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.early.poll(completions);
-        self.sides.iter_mut().map(|side| side.poll(completions)).sum()
+        let found = self.sides.iter_mut().map(|side| side.poll(completions)).sum();
+        if found == 0 {
+            self.sides.iter_mut().for_each(|side| side.settle(completions));
+        }
+        found
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {

@@ -43,6 +43,8 @@ struct MemberChannel {
     prompt: bool,
     /// Submitted to since the doorbell last rang.
     dirty: bool,
+    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
+    stale: bool,
 }
 
 pub(crate) struct StripeChannel {
@@ -88,7 +90,7 @@ impl StripeChannel {
                     None => prompt = true,
                 }
             }
-            members.push(MemberChannel { channel, prompt, dirty: false });
+            members.push(MemberChannel { channel, prompt, dirty: false, stale: false });
         }
         let depth = options.depth;
         Ok(Self {
@@ -110,7 +112,7 @@ impl StripeChannel {
     fn give(&mut self, member: usize, part: Request) {
         let target = &mut self.members[member];
         match target.channel.submit(part) {
-            Ok(()) => target.dirty = true,
+            Ok(()) => (target.dirty, target.stale) = (true, !target.prompt),
             Err(part) => self.parked.push_back((member, part)),
         }
     }
@@ -168,6 +170,16 @@ impl StripeChannel {
         for member in &mut self.members {
             if std::mem::take(&mut member.dirty) {
                 member.channel.kick();
+            }
+        }
+    }
+
+    /// Makes the descriptors of members with nothing in flight not readable: nobody could sleep.
+    fn settle(&mut self) {
+        for member in &mut self.members {
+            if member.stale && member.channel.in_flight() == 0 {
+                member.channel.poll(&mut self.parts);
+                member.stale = false;
             }
         }
     }
@@ -259,6 +271,9 @@ impl IoChannel for StripeChannel {
         }
         if !self.parked.is_empty() {
             self.early.tell();
+        }
+        if completions.len() == before && self.set.is_some() {
+            self.settle();
         }
         completions.len() - before
     }

@@ -173,6 +173,16 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         let found = line.completions.len();
         ensure(found == count as usize, || format!("{found} completions of {count}"))?;
         line.completions.clear();
+        // Who has taken all of them and looks once more can sleep.
+        let start = Instant::now();
+        while let Some(fd) = &fd {
+            line.channel.poll(&mut line.completions);
+            let mut fds = [PollFd::new(fd, PollFlags::IN)];
+            if poll(&mut fds, Some(&Timespec::default())).map_err(|e| e.to_string())? == 0 {
+                break;
+            }
+            patience(start, "a descriptor that is readable with nothing in flight")?;
+        }
     }
     match fd {
         Some(_) => Ok(Pass::Passed),

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Request, Result, WaitOptions,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, IoChannel, Member, PAIR_SECOND_BYTES,
+    Request, Result, StripeDevice, WaitOptions, open_pair,
 };
 use qpair_kernel::{FileOptions, KernelDevice, Mode, open};
 
@@ -22,6 +23,59 @@ fn scratch(mode: &str) -> Result<KernelDevice> {
     let device = open(&options, mode.parse::<Mode>().unwrap())?;
     std::fs::remove_file(&path).unwrap();
     Ok(device)
+}
+
+/// System calls of a channel in a while in which nothing happens.
+fn calls_of_a_sleep(channel: &mut dyn IoChannel) -> u64 {
+    let before = channel.statistics().system_calls;
+    let timeout = Some(Duration::from_millis(20));
+    let found =
+        channel.wait(&mut Vec::new(), WaitOptions { want: 1, linger: Duration::ZERO, timeout });
+    assert_eq!(found, 0);
+    channel.statistics().system_calls - before
+}
+
+/// A channel made of several that has taken all completions sleeps: it does not go round, as each of its members has told of some.
+#[test]
+fn channels_of_several_sleep() {
+    for mode in ["io_uring", "io_uring+k", "libaio", "posix:threads=2"] {
+        let arena = Arena::new(4096, DEPTH, ArenaOptions::default()).unwrap();
+        let options =
+            ChannelOptions { depth: DEPTH, arenas: vec![arena.clone()], ..Default::default() };
+        let Ok(devices) = (0..3).map(|_| scratch(mode)).collect::<Result<Vec<_>>>() else {
+            println!("skipped {mode}");
+            continue;
+        };
+        let devices: Vec<std::sync::Arc<KernelDevice>> =
+            devices.into_iter().map(std::sync::Arc::new).collect();
+        let members = devices[..2]
+            .iter()
+            .map(|device| Member { device: device.clone(), start_bytes: 0 })
+            .collect();
+        let stripe = StripeDevice::new(4096, members).unwrap();
+        let mut of_two = stripe.open_channel(&options).unwrap();
+        let pair = open_pair((&stripe, &options), (devices[2].as_ref(), &options)).unwrap();
+        let mut of_three = pair;
+        for round in 0..50 {
+            // To each member by turns, so that the others have nothing in flight.
+            for (channel, offset_bytes) in [
+                (&mut of_two, round % 2 * 4096),
+                (&mut of_three, [0, 4096, PAIR_SECOND_BYTES][round as usize % 3]),
+            ] {
+                let request = Request::read(offset_bytes, 4096, arena.lease().unwrap(), 0);
+                channel.submit(request).unwrap();
+                let mut completions = Vec::new();
+                let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+                assert_eq!(channel.wait(&mut completions, one), 1, "{mode}");
+            }
+            if round % 10 == 9 {
+                for channel in [&mut of_two, &mut of_three] {
+                    let calls = calls_of_a_sleep(channel.as_mut());
+                    assert!(calls < 50, "{mode}: {calls} system calls in a sleep");
+                }
+            }
+        }
+    }
 }
 
 /// A channel of [`DEPTH`] with its memory.
