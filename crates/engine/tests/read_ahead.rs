@@ -134,3 +134,56 @@ fn read_ahead_on_a_worker_of_another_store() {
         .join();
     assert_eq!(outcome.map_err(|error| error.kind()), Ok(Err(ErrorKind::Invalid)));
 }
+
+/// Ranges ask for leaves ahead of themselves, but for none that they will not come to.
+#[test]
+fn a_range_reads_what_it_needs() {
+    const FROM: u32 = 500;
+    for len in [3, 30, 60, 200] {
+        // One key after the other: the pages that there are, and those above them.
+        let (_store, table, control) = just_opened();
+        let before = control.seen(Op::Read);
+        for key in FROM..FROM + len {
+            assert!(table.get(&key.to_be_bytes()).unwrap().is_some());
+        }
+        let needed = control.seen(Op::Read) - before;
+        let (low, high) = (FROM.to_be_bytes(), (FROM + len).to_be_bytes());
+        for reverse in [false, true] {
+            for bounded in [false, true] {
+                let (store, table, control) = just_opened();
+                let before = control.seen(Op::Read);
+                let mut transaction = store.begin();
+                let range = match (bounded, reverse) {
+                    (true, _) => transaction.range(&table, &low[..]..&high[..]),
+                    (false, false) => transaction.range(&table, &low[..]..),
+                    (false, true) => transaction.range(&table, ..&high[..]),
+                };
+                let range = range.unwrap();
+                let range = if reverse { range.reverse() } else { range };
+                let range = if bounded { range } else { range.at_most(len as usize) };
+                let found: Vec<_> = range.map(Result::unwrap).collect();
+                assert_eq!(found.len(), len as usize);
+                let read = control.seen(Op::Read) - before;
+                let what = format!("{len} keys, bounded {bounded}, reverse {reverse}");
+                assert!(read >= needed && read <= needed + 1, "{what}: {read} instead of {needed}");
+
+                // Without a transaction, from memory and from the device.
+                let (_cold_store, cold, control) = just_opened();
+                for (table, there) in [(&table, true), (&cold, false)] {
+                    let before = control.seen(Op::Read);
+                    let range = match (bounded, reverse) {
+                        (true, _) => table.range(&low[..]..&high[..]),
+                        (false, false) => table.range(&low[..]..),
+                        (false, true) => table.range(..&high[..]),
+                    };
+                    let range = range.unwrap();
+                    let range = if reverse { range.reverse() } else { range };
+                    let range = if bounded { range } else { range.at_most(len as usize) };
+                    assert!(range.map(Result::unwrap).eq(found.iter().cloned()), "{what}");
+                    let read = control.seen(Op::Read) - before;
+                    assert!(read <= if there { 0 } else { needed + 1 }, "{what}: {read}");
+                }
+            }
+        }
+    }
+}

@@ -82,11 +82,13 @@ impl Scan {
         if self.reverse {
             range = range.reverse();
         }
+        if let Some(limit) = self.limit {
+            range = range.at_most(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
         let mut out = Output::new();
         let mut line = Vec::new();
         let mut records = 0;
-        while self.limit.is_none_or(|limit| records < limit) {
-            let Some(record) = range.next() else { break };
+        for record in &mut range {
             let (key, value) = match record {
                 Ok(record) => record,
                 Err(error) => {

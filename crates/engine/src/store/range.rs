@@ -5,12 +5,7 @@ use std::ops::Bound;
 use super::Table;
 use crate::error::Result;
 use crate::task::{run, run_inline};
-use crate::tree::{Batch, Direction, ReadAhead, Scan, route};
-
-/// Leaves a scan asks for ahead of itself at most.
-const AHEAD_MAX: usize = 32;
-/// Leaves a scan reads one by one before it looks ahead: short scans should not read what they do not want.
-const LEAVES_BEFORE_AHEAD: u64 = 4;
+use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, route};
 
 /// Where a scan is.
 struct Cursor {
@@ -21,12 +16,9 @@ struct Cursor {
     to: Bound<Vec<u8>>,
     batch: Batch,
     next: usize,
-    /// Leaves fetched.
-    leaves: u64,
-    /// Leaves ahead that were asked for.
-    ahead: usize,
-    /// How far the last look ahead was, leaves.
-    window: usize,
+    pace: Pace,
+    /// Records that it may still give; none: all that there are.
+    left: Option<usize>,
 }
 
 impl Cursor {
@@ -38,9 +30,8 @@ impl Cursor {
             to,
             batch: Batch::default(),
             next: 0,
-            leaves: 0,
-            window: 0,
-            ahead: 0,
+            pace: Pace::default(),
+            left: None,
         }
     }
 
@@ -61,15 +52,24 @@ impl Cursor {
         }
         let (key, value, overflow) = self.batch.entry(self.next);
         self.next += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
         Some((key.to_vec(), value.to_vec(), overflow))
+    }
+
+    /// A record that was taken is gone since: another goes in its place.
+    fn gone(&mut self) {
+        self.left = self.left.map(|left| left + 1);
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == Some(0)
     }
 
     /// Goes on behind the leaf that was fetched.
     fn taken(&mut self) -> Result<()> {
         self.table.inner().shared.check_table(self.table.tree())?;
         self.next = 0;
-        self.leaves += 1;
-        self.ahead = self.ahead.saturating_sub(1);
+        self.pace.passed();
         self.from = self.batch.next.take();
         Ok(())
     }
@@ -79,7 +79,8 @@ impl Cursor {
         let Some(from) = &self.from else { return Ok(false) };
         let shared = self.table.inner().shared.clone();
         let mut scan =
-            Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch);
+            Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch)
+                .limited(self.left.unwrap_or(usize::MAX));
         if run_inline(&shared, &mut scan).is_none() {
             return Ok(false);
         }
@@ -90,16 +91,14 @@ impl Cursor {
     async fn fetch(&mut self) -> Result<()> {
         let Some(from) = &self.from else { return Ok(()) };
         let shared = self.table.inner().shared.clone();
-        // A scan of many leaves is one of many more, most often; the further it has come, the further it looks ahead.
-        if self.leaves >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2 {
-            self.window = (self.window * 2).clamp(4, AHEAD_MAX);
-            let route = route(self.direction, from);
-            run(&shared, ReadAhead::new(self.table.tree(), self.direction, route, self.window))
-                .await?;
-            self.ahead = self.window;
+        if let Some(window) = self.pace.window(self.left, self.batch.leaf_records) {
+            let (tree, route) = (self.table.tree(), route(self.direction, from));
+            let ahead = ReadAhead::new(tree, self.direction, route, &self.to, window);
+            self.pace.asked(run(&shared, ahead).await?);
         }
-        run(&shared, Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch))
-            .await?;
+        let scan = Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch)
+            .limited(self.left.unwrap_or(usize::MAX));
+        run(&shared, scan).await?;
         self.taken()
     }
 }
@@ -114,6 +113,14 @@ impl TaskRange {
         Self { cursor: Cursor::new(table, from, to) }
     }
 
+    /// Ends after so many records, and reads no more of the leaves than they need. Better than counting them, of which the range
+    /// does not know. Call it before the first record is taken.
+    #[must_use]
+    pub fn at_most(mut self, records: usize) -> Self {
+        self.cursor.left = Some(records);
+        self
+    }
+
     /// Turns the direction round. Call it before the first [`TaskRange::next`].
     #[must_use]
     pub fn reverse(mut self) -> Self {
@@ -126,10 +133,11 @@ impl TaskRange {
     /// # Errors
     /// As [`Table::get`]; the iteration can go on from there.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        loop {
+        while !self.cursor.is_over() {
             if let Some((key, mut value, overflow)) = self.cursor.take() {
                 // A large value that was deleted since its leaf was read is gone from the scan as well.
                 if overflow && !self.cursor.table.task().resolve(&key, &mut value).await? {
+                    self.cursor.gone();
                     continue;
                 }
                 return Ok(Some((key, value)));
@@ -139,6 +147,7 @@ impl TaskRange {
             }
             self.cursor.fetch().await?;
         }
+        Ok(None)
     }
 }
 
@@ -150,6 +159,16 @@ pub struct Range {
 impl Range {
     pub(crate) fn new(table: Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         Self { cursor: Some(Cursor::new(table, from, to)) }
+    }
+
+    /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
+    /// does not know. Call it before the first record is taken.
+    #[must_use]
+    pub fn at_most(mut self, records: usize) -> Self {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.left = Some(records);
+        }
+        self
     }
 
     /// Turns the direction round. Call it before the first record is taken.
@@ -164,6 +183,9 @@ impl Range {
     fn advance(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         loop {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            if cursor.is_over() {
+                return Ok(None);
+            }
             if let Some((key, value, overflow)) = cursor.take() {
                 if !overflow {
                     return Ok(Some((key, value)));
@@ -176,7 +198,10 @@ impl Range {
                 })?;
                 match entry {
                     Some(entry) => return Ok(Some(entry)),
-                    None => continue,
+                    None => {
+                        cursor.gone();
+                        continue;
+                    }
                 }
             }
             if cursor.from.is_none() {
@@ -185,7 +210,7 @@ impl Range {
             if !cursor.fetch_inline()? {
                 // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
                 let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
-                cursor.ahead = 0;
+                cursor.pace.asked(0);
                 let inner = cursor.table.inner().clone();
                 self.cursor = Some(inner.block_on(move || async move {
                     cursor.fetch().await?;

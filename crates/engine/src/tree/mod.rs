@@ -22,7 +22,7 @@ pub(crate) use merge::{Merge, Merged};
 pub(crate) use prefetch::{SIDE_BY_SIDE, find_in_memory, prefetch};
 pub(crate) use put::{Change, Prepare, Put, PutOutcome};
 pub(crate) use reach::Reach;
-pub(crate) use read_ahead::ReadAhead;
+pub(crate) use read_ahead::{Pace, ReadAhead};
 pub(crate) use remove::{Remove, Removed};
 pub(crate) use root::{Tree, table_dropped};
 pub(crate) use scan::{Batch, Direction, Scan, route};

@@ -31,6 +31,8 @@ pub(crate) struct Batch {
     pub(crate) next: Option<Bound<Vec<u8>>>,
     /// The stamp of the newest commit that changed the leaf.
     pub(crate) stamp: u64,
+    /// Records of the whole leaf.
+    pub(crate) leaf_records: usize,
 }
 
 impl Batch {
@@ -227,7 +229,7 @@ impl Operation for Scan<'_> {
         let page = self.descent.walk_to_leaf(context, &self.tree, route)?;
         self.batch.clear();
         let node = Node::new(page.bytes());
-        self.batch.stamp = node.stamp();
+        (self.batch.stamp, self.batch.leaf_records) = (node.stamp(), node.count());
         match self.direction {
             Direction::Forward => self.forward(node),
             Direction::Reverse => self.reverse(node),

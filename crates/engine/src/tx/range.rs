@@ -10,14 +10,10 @@ use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::Table;
 use crate::task::{run_as, run_inline};
-use crate::tree::{Batch, Direction, ReadAhead, Scan, Tree, route};
+use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, Tree, route};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;
-/// Leaves a range asks for ahead of itself at most.
-const AHEAD_MAX: usize = 32;
-/// Leaves read one by one before it looks ahead.
-const LEAVES_BEFORE_AHEAD: u64 = 4;
 
 /// Where a range of a transaction is.
 pub(super) struct RangeCursor {
@@ -32,11 +28,9 @@ pub(super) struct RangeCursor {
     /// What it has read of the runs of older values.
     history: Reader,
     next: usize,
-    batches: u64,
-    ahead: usize,
-    window: usize,
-    /// Records that it may still give.
-    left: usize,
+    pace: Pace,
+    /// Records that it may still give; none: all that there are.
+    left: Option<usize>,
 }
 
 impl RangeCursor {
@@ -50,16 +44,14 @@ impl RangeCursor {
             spare: Batch::default(),
             history: Reader::default(),
             next: 0,
-            batches: 0,
-            ahead: 0,
-            window: 0,
-            left: usize::MAX,
+            pace: Pace::default(),
+            left: None,
         }
     }
 
     /// Ends after so many records.
     fn at_most(&mut self, records: usize) {
-        self.left = records;
+        self.left = Some(records);
     }
 
     pub(super) fn reverse(&mut self) {
@@ -78,12 +70,13 @@ impl RangeCursor {
             return None;
         }
         self.next += 1;
-        self.left -= 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
         Some(self.batch.entry(self.next - 1))
     }
 
     fn limit(&self) -> usize {
-        if self.batches == 0 { FIRST_RECORDS.min(self.left) } else { self.left }
+        let left = self.left.unwrap_or(usize::MAX);
+        if self.pace.is_at_first() { FIRST_RECORDS.min(left) } else { left }
     }
 
     async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
@@ -95,12 +88,11 @@ impl RangeCursor {
         }
         view.enter();
         let interleave = view.core().is_none();
-        if self.batches >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2 {
-            self.window = (self.window * 2).clamp(4, AHEAD_MAX);
+        if let Some(window) = self.pace.window(self.left, self.batch.leaf_records) {
             let route = route(self.direction, &from);
-            let ahead = ReadAhead::new(tree, self.direction, route, self.window);
-            run_as(&shared, ahead, interleave).await?;
-            self.ahead = self.window;
+            let ahead = ReadAhead::new(tree, self.direction, route, &self.to, window);
+            let asked = run_as(&shared, ahead, interleave).await;
+            self.pace.asked(asked.inspect_err(|_| self.from = Some(from.clone()))?);
         }
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
@@ -183,6 +175,7 @@ impl RangeCursor {
         if self.batch.stamp > snapshot && !is_current() {
             return Ok(false);
         }
+        let leaf_records = self.batch.leaf_records;
         let next = match &part.cut {
             Some(cut) => Some(Bound::Included(cut.clone())),
             None => self.batch.next.take(),
@@ -204,9 +197,8 @@ impl RangeCursor {
         if with_writes(view.core(), tree, self.direction, bounds, &self.batch, &mut self.spare) {
             std::mem::swap(&mut self.batch, &mut self.spare);
         }
-        self.next = 0;
-        self.batches += 1;
-        self.ahead = self.ahead.saturating_sub(1);
+        (self.next, self.batch.leaf_records) = (0, leaf_records);
+        self.pace.passed();
         self.from = next;
         view.check()?;
         Ok(true)
@@ -411,7 +403,7 @@ pub(super) async fn next_into(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     view.doomed()?;
-    if cursor.left == 0 {
+    if cursor.left == Some(0) {
         return Ok(false);
     }
     let page_size = cursor.table.inner().shared.page_size;
@@ -443,10 +435,13 @@ pub(super) fn next_inline(
     view: &mut View<'_>,
 ) -> Result<Option<Option<Record>>> {
     view.doomed()?;
+    if cursor.left == Some(0) {
+        return Ok(Some(None));
+    }
     loop {
         if let Some((key, value, large)) = cursor.take() {
             if large {
-                (cursor.next, cursor.left) = (cursor.next - 1, cursor.left + 1);
+                (cursor.next, cursor.left) = (cursor.next - 1, cursor.left.map(|left| left + 1));
                 return Ok(None);
             }
             return Ok(Some(Some((key.to_vec(), value.to_vec()))));
@@ -531,6 +526,16 @@ pub(super) enum Source<'a> {
 }
 
 impl TransactionRange<'_> {
+    /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
+    /// does not know.
+    #[must_use]
+    pub fn at_most(mut self, records: usize) -> Self {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.at_most(records);
+        }
+        self
+    }
+
     /// Turns the direction round. Call it before the first record is taken.
     #[must_use]
     pub fn reverse(mut self) -> Self {
