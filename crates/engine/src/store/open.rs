@@ -358,9 +358,10 @@ fn start(
     })?;
     let frames = FrameTable::new(page_size, frame_count, device.info().arena_options()).map_err(
         |error| {
-            Error::new(
+            Error::with_hint(
                 ErrorKind::NoMemory,
                 format!("mapping {} bytes of memory: {error}", options.memory_bytes),
+                "give the store less memory",
             )
         },
     )?;
