@@ -35,6 +35,11 @@ impl Cursor {
         }
     }
 
+    fn at_most(&mut self, records: usize) {
+        // Who says that tells nothing.
+        self.left = (records < usize::MAX).then_some(records);
+    }
+
     fn reverse(&mut self) {
         if let Some(from) = self.from.take() {
             self.from = Some(std::mem::replace(&mut self.to, from));
@@ -117,7 +122,7 @@ impl TaskRange {
     /// does not know. Call it before the first record is taken.
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.left = Some(records);
+        self.cursor.at_most(records);
         self
     }
 
@@ -166,7 +171,7 @@ impl Range {
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.left = Some(records);
+            cursor.at_most(records);
         }
         self
     }

@@ -23,6 +23,8 @@ pub(crate) struct Pace {
     ahead: usize,
     /// How far the last look ahead was, leaves.
     window: usize,
+    /// It found fewer: there the range ends, or the parent.
+    cut_short: bool,
 }
 
 impl Pace {
@@ -35,7 +37,10 @@ impl Pace {
         };
         // A scan of many leaves is one of many more, most often; the further it has come, the further it looks ahead.
         let is_time = match left {
-            Some(_) => self.leaves > 0 && self.ahead < needed && self.ahead <= AHEAD_MAX / 2,
+            Some(_) => {
+                let low = if self.cut_short { 0 } else { AHEAD_MAX / 2 };
+                self.leaves > 0 && self.ahead < needed && self.ahead <= low
+            }
             None => self.leaves >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2,
         };
         if !is_time {
@@ -50,6 +55,7 @@ impl Pace {
 
     /// So many leaves were asked for, or are there.
     pub(crate) fn asked(&mut self, leaves: usize) {
+        self.cut_short = leaves < self.window;
         self.ahead = leaves;
     }
 

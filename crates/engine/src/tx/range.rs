@@ -51,7 +51,8 @@ impl RangeCursor {
 
     /// Ends after so many records.
     fn at_most(&mut self, records: usize) {
-        self.left = Some(records);
+        // Who says that tells nothing.
+        self.left = (records < usize::MAX).then_some(records);
     }
 
     pub(super) fn reverse(&mut self) {
