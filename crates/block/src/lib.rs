@@ -17,6 +17,7 @@ mod device;
 mod error;
 mod fault;
 mod fault_control;
+mod member;
 mod null;
 mod pair;
 mod poller;

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::device::{BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions};
 use crate::error::Result;
+use crate::member::MemberChannel;
 use crate::poller::{EarlyQueue, PollSet};
 use crate::request::{Completion, Request};
 use crate::sleep::{WaitClock, sleep};
@@ -18,39 +19,8 @@ use crate::wake::WakeEvent;
 /// Where the second device's bytes begin among the addresses of a pair.
 pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
-/// One of the two.
-struct Side {
-    channel: Box<dyn IoChannel>,
-    /// Has no descriptor, as its completions are there once it has requests.
-    prompt: bool,
-    /// Submitted to since the doorbell last rang.
-    dirty: bool,
-    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
-    stale: bool,
-}
-
-impl Side {
-    fn ring(&mut self) {
-        if std::mem::take(&mut self.dirty) {
-            self.channel.kick();
-        }
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        if self.channel.in_flight() > 0 { self.channel.poll(completions) } else { 0 }
-    }
-
-    /// Makes the descriptor of a side with nothing in flight not readable: nobody could sleep.
-    fn settle(&mut self, completions: &mut Vec<Completion>) {
-        if self.stale && self.channel.in_flight() == 0 {
-            self.channel.poll(completions);
-            self.stale = false;
-        }
-    }
-}
-
 struct PairChannel {
-    sides: [Side; 2],
+    sides: [MemberChannel; 2],
     /// The completions of both as one descriptor. `None` where neither has one.
     set: Option<PollSet>,
     /// Holds nothing: its event tells those who sleep on the descriptor of completions that are there at once.
@@ -68,22 +38,11 @@ pub fn open_pair(
     first: (&dyn BlockDevice, &ChannelOptions),
     second: (&dyn BlockDevice, &ChannelOptions),
 ) -> Result<Box<dyn IoChannel>> {
-    let mut set: Option<PollSet> = None;
-    let mut open = |(device, options): (&dyn BlockDevice, &ChannelOptions)| -> Result<Side> {
+    let mut set = None;
+    let mut open = |(device, options): (&dyn BlockDevice, &ChannelOptions)| {
         // The pair listens to the wake event itself.
-        let mut channel = device.open_channel(&ChannelOptions { wake: None, ..options.clone() })?;
-        let prompt = match channel.completion_fd()? {
-            None => true,
-            Some(fd) => {
-                let set = match &mut set {
-                    Some(set) => set,
-                    none => none.insert(PollSet::new()?),
-                };
-                set.add(fd)?;
-                false
-            }
-        };
-        Ok(Side { channel, prompt, dirty: false, stale: false })
+        let options = ChannelOptions { wake: None, ..options.clone() };
+        MemberChannel::among(device.open_channel(&options)?, &mut set)
     };
     let sides = [open(first)?, open(second)?];
     Ok(Box::new(PairChannel {
@@ -100,23 +59,16 @@ impl IoChannel for PairChannel {
         let second = request.offset_bytes >= PAIR_SECOND_BYTES;
         let base_bytes = if second { PAIR_SECOND_BYTES } else { 0 };
         request.offset_bytes -= base_bytes;
-        let side = &mut self.sides[usize::from(second)];
-        match side.channel.submit(request) {
-            Ok(()) => {
-                (side.dirty, side.stale) = (true, !side.prompt);
-                Ok(())
-            }
-            Err(request) => {
-                let offset_bytes = request.offset_bytes + base_bytes;
-                Err(Request { offset_bytes, ..request })
-            }
-        }
+        self.sides[usize::from(second)].submit(request).map_err(|request| {
+            let offset_bytes = request.offset_bytes + base_bytes;
+            Request { offset_bytes, ..request }
+        })
     }
 
     fn kick(&mut self) {
-        self.sides.iter_mut().for_each(Side::ring);
+        self.sides.iter_mut().for_each(MemberChannel::ring);
         // Nobody else tells those who sleep on the descriptor of a side that has none.
-        if self.sides.iter().any(|side| side.prompt && side.channel.in_flight() > 0) {
+        if self.sides.iter().any(MemberChannel::is_untold) {
             self.early.tell();
         }
     }
@@ -134,7 +86,7 @@ impl IoChannel for PairChannel {
         let in_flight = self.in_flight();
         let clock = WaitClock::start(options, in_flight);
         let mut taken = 0;
-        self.sides.iter_mut().for_each(Side::ring);
+        self.sides.iter_mut().for_each(MemberChannel::ring);
         loop {
             taken += self.poll(completions);
             let now = Instant::now();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::{ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions};
 use crate::error::{IoError, Result};
+use crate::member::MemberChannel;
 use crate::poller::{EarlyQueue, PollSet};
 use crate::request::{Completion, Op, Request};
 use crate::sleep::{WaitClock, sleep};
@@ -35,16 +36,6 @@ struct Parent {
     next_offset_bytes: u64,
     next_buffer_bytes: u32,
     left_bytes: u32,
-}
-
-struct MemberChannel {
-    channel: Box<dyn IoChannel>,
-    /// Has no descriptor, as its completions are there once it has requests.
-    prompt: bool,
-    /// Submitted to since the doorbell last rang.
-    dirty: bool,
-    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
-    stale: bool,
 }
 
 pub(crate) struct StripeChannel {
@@ -75,23 +66,11 @@ impl StripeChannel {
     ) -> Result<Self> {
         let mut set = None;
         let alone = channels.len() == 1;
-        let mut members = Vec::with_capacity(channels.len());
-        for mut channel in channels {
-            let mut prompt = false;
-            if !alone {
-                match channel.completion_fd()? {
-                    Some(fd) => {
-                        let set = match &mut set {
-                            Some(set) => set,
-                            none => none.insert(PollSet::new()?),
-                        };
-                        set.add(fd)?;
-                    }
-                    None => prompt = true,
-                }
-            }
-            members.push(MemberChannel { channel, prompt, dirty: false, stale: false });
-        }
+        let open = |channel| match alone {
+            true => Ok(MemberChannel::alone(channel)),
+            false => MemberChannel::among(channel, &mut set),
+        };
+        let members = channels.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         let depth = options.depth;
         Ok(Self {
             info,
@@ -110,10 +89,8 @@ impl StripeChannel {
     }
 
     fn give(&mut self, member: usize, part: Request) {
-        let target = &mut self.members[member];
-        match target.channel.submit(part) {
-            Ok(()) => (target.dirty, target.stale) = (true, !target.prompt),
-            Err(part) => self.parked.push_back((member, part)),
+        if let Err(part) = self.members[member].submit(part) {
+            self.parked.push_back((member, part));
         }
     }
 
@@ -167,21 +144,7 @@ impl StripeChannel {
         if !self.parked.is_empty() {
             self.retry_parked();
         }
-        for member in &mut self.members {
-            if std::mem::take(&mut member.dirty) {
-                member.channel.kick();
-            }
-        }
-    }
-
-    /// Makes the descriptors of members with nothing in flight not readable: nobody could sleep.
-    fn settle(&mut self) {
-        for member in &mut self.members {
-            if member.stale && member.channel.in_flight() == 0 {
-                member.channel.poll(&mut self.parts);
-                member.stale = false;
-            }
-        }
+        self.members.iter_mut().for_each(MemberChannel::ring);
     }
 
     fn retry_parked(&mut self) {
@@ -241,9 +204,7 @@ impl IoChannel for StripeChannel {
     fn kick(&mut self) {
         self.ring();
         // Nobody else tells those who sleep on the descriptor of members that have none, and of parked parts.
-        if !self.parked.is_empty()
-            || self.members.iter().any(|m| m.prompt && m.channel.in_flight() > 0)
-        {
+        if !self.parked.is_empty() || self.members.iter().any(MemberChannel::is_untold) {
             self.early.tell();
         }
     }
@@ -254,9 +215,7 @@ impl IoChannel for StripeChannel {
         loop {
             let mut started = false;
             for member in 0..self.members.len() {
-                let target = &mut self.members[member].channel;
-                if target.in_flight() > 0 {
-                    target.poll(&mut self.parts);
+                if self.members[member].poll(&mut self.parts) > 0 {
                     started |= self.take_parts(completions);
                 }
             }
@@ -273,7 +232,7 @@ impl IoChannel for StripeChannel {
             self.early.tell();
         }
         if completions.len() == before && self.set.is_some() {
-            self.settle();
+            self.members.iter_mut().for_each(|member| member.settle(&mut self.parts));
         }
         completions.len() - before
     }

@@ -1,0 +1,73 @@
+//! One of the channels behind a channel made of several.
+
+use crate::device::IoChannel;
+use crate::error::Result;
+use crate::poller::PollSet;
+use crate::request::{Completion, Request};
+
+/// A channel, and what those who sleep for several have to know of it.
+pub(crate) struct MemberChannel {
+    pub(crate) channel: Box<dyn IoChannel>,
+    /// Has no descriptor, as its completions are there once it has requests.
+    prompt: bool,
+    /// Submitted to since the doorbell last rang.
+    dirty: bool,
+    /// Its descriptor may be readable though nothing is in flight: it tells of completions that were taken.
+    stale: bool,
+}
+
+impl MemberChannel {
+    /// A channel that nobody sleeps for but by itself.
+    pub(crate) fn alone(channel: Box<dyn IoChannel>) -> Self {
+        Self { channel, prompt: false, dirty: false, stale: false }
+    }
+
+    /// A channel whose descriptor, where it has one, joins those of the others.
+    ///
+    /// # Errors
+    /// As [`IoChannel::completion_fd`], or where the kernel has no room for one more.
+    pub(crate) fn among(channel: Box<dyn IoChannel>, others: &mut Option<PollSet>) -> Result<Self> {
+        let mut member = Self::alone(channel);
+        match member.channel.completion_fd()? {
+            Some(fd) => {
+                let set = match others {
+                    Some(set) => set,
+                    none => none.insert(PollSet::new()?),
+                };
+                set.add(fd)?;
+            }
+            None => member.prompt = true,
+        }
+        Ok(member)
+    }
+
+    pub(crate) fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        self.channel.submit(request)?;
+        (self.dirty, self.stale) = (true, !self.prompt);
+        Ok(())
+    }
+
+    /// Rings the doorbell if anything was submitted since.
+    pub(crate) fn ring(&mut self) {
+        if std::mem::take(&mut self.dirty) {
+            self.channel.kick();
+        }
+    }
+
+    pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        if self.channel.in_flight() > 0 { self.channel.poll(completions) } else { 0 }
+    }
+
+    /// Makes the descriptor of a channel with nothing in flight not readable: nobody could sleep.
+    pub(crate) fn settle(&mut self, completions: &mut Vec<Completion>) {
+        if self.stale && self.channel.in_flight() == 0 {
+            self.channel.poll(completions);
+            self.stale = false;
+        }
+    }
+
+    /// Whether it has requests that no descriptor tells of.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.prompt && self.channel.in_flight() > 0
+    }
+}
