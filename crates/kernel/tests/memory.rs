@@ -12,6 +12,8 @@ use qpair_block::{
     Request, WaitOptions,
 };
 use qpair_kernel::{FileOptions, Mode, open};
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 
 const WAIT: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
 const BLOCK_BYTES: usize = 64 << 10;
@@ -26,12 +28,8 @@ fn pinned_kib() -> u64 {
 
 /// Whether the process may lock as much memory as it likes: only then is it registered bit by bit.
 fn is_unbounded() -> bool {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let capable = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")).unwrap();
-    line.trim_start().starts_with("unlimited")
-        || u64::from_str_radix(capable.trim(), 16).unwrap() & 1 << 14 != 0
+    let is_exempt = || capabilities(None).unwrap().effective.contains(CapabilitySet::IPC_LOCK);
+    getrlimit(Resource::Memlock).current.is_none() || is_exempt()
 }
 
 /// Pages of an arena that are there.

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "skips are reported")]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -46,16 +47,14 @@ fn channels_of_several_sleep() {
             println!("skipped {mode}");
             continue;
         };
-        let devices: Vec<std::sync::Arc<KernelDevice>> =
-            devices.into_iter().map(std::sync::Arc::new).collect();
+        let devices: Vec<_> = devices.into_iter().map(Arc::new).collect();
         let members = devices[..2]
             .iter()
             .map(|device| Member { device: device.clone(), start_bytes: 0 })
             .collect();
         let stripe = StripeDevice::new(4096, members).unwrap();
         let mut of_two = stripe.open_channel(&options).unwrap();
-        let pair = open_pair((&stripe, &options), (devices[2].as_ref(), &options)).unwrap();
-        let mut of_three = pair;
+        let mut of_three = open_pair((&stripe, &options), (devices[2].as_ref(), &options)).unwrap();
         for round in 0..50 {
             // To each member by turns, so that the others have nothing in flight.
             for (channel, offset_bytes) in [

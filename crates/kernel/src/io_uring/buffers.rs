@@ -76,11 +76,12 @@ impl Buffers {
             && arenas.iter().all(|arena| arena.block_size() <= 1 << STEP_SHIFT_MIN)
             && !is_memlock_bounded();
         if by_steps {
-            let (entries, pieces) = cut(arenas, step_shift(total));
+            let piece_shift = step_shift(total);
+            let (entries, pieces) = cut(arenas, piece_shift);
             if ring.register_no_buffers(pieces.len() as u32).is_ok() {
                 return Ok(Self {
                     entries,
-                    piece_shift: step_shift(total),
+                    piece_shift,
                     unregistered: pieces.len(),
                     pieces: vec![Piece::Unregistered; pieces.len()],
                 });
