@@ -8,6 +8,7 @@
 mod evict;
 mod patience;
 
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
@@ -43,7 +44,7 @@ pub(crate) struct Pool {
     pub(crate) frames: FrameTable,
     free: Mutex<Vec<FrameIndex>>,
     free_count: AtomicUsize,
-    /// Frames from this one on have not been given to anybody.
+    /// For frames from this one on no memory was taken from the kernel.
     fresh: AtomicU32,
     /// Position of the back hand, counted in frames, never reduced.
     hand: AtomicU64,
@@ -90,6 +91,17 @@ impl Pool {
         self.free_count.store(free.len(), Ordering::Relaxed);
         drop(free);
         self.take_memory(&target[from..]);
+    }
+
+    /// Takes the memory of all frames from the kernel, `part` of `parts` of it.
+    ///
+    /// # Errors
+    /// As [`Arena::prefault`](qpair_memory::Arena::prefault).
+    pub(crate) fn prefault(&self, part: usize, parts: usize) -> io::Result<()> {
+        let count = self.frames.len();
+        self.fresh.store(count, Ordering::Relaxed);
+        let begin = |part: usize| (u64::from(count) * part as u64 / parts as u64) as u32;
+        self.frames.arena().prefault(begin(part)..begin(part + 1))
     }
 
     /// Takes memory from the kernel for frames that were never used: it clears that, which takes long, and nobody is to wait

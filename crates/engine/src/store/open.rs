@@ -482,11 +482,8 @@ fn open_channel(
 
 /// Takes a worker's part of the memory for pages from the kernel.
 fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
-    let arena = shared.pool.frames.arena();
-    let (blocks, workers) = (u64::from(arena.block_count()), shared.remotes.len() as u64);
-    let begin = |worker: usize| (blocks * worker as u64 / workers) as u32;
-    let part = begin(worker)..begin(worker + 1);
-    arena.prefault(part).map_err(|error| match error.kind() {
+    let pool = &shared.pool;
+    pool.prefault(worker, shared.remotes.len()).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidInput => Error::with_hint(
             ErrorKind::Unsupported,
             format!("taking memory when opening: {error}"),
@@ -494,7 +491,7 @@ fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
         ),
         _ => Error::with_hint(
             ErrorKind::NoMemory,
-            format!("taking {} bytes of memory: {error}", arena.mapped_bytes()),
+            format!("taking {} bytes of memory: {error}", pool.frames.arena().mapped_bytes()),
             "give the store less memory",
         ),
     })
