@@ -88,7 +88,7 @@ impl Scan {
         let mut out = Output::new();
         let mut line = Vec::new();
         let mut records = 0;
-        for record in &mut range {
+        for record in range {
             let (key, value) = match record {
                 Ok(record) => record,
                 Err(error) => {
@@ -108,7 +108,6 @@ impl Scan {
             out.line(records.to_string())?;
         }
         out.finish()?;
-        drop(range);
         store.close()?;
         Ok(Exit::Done)
     }

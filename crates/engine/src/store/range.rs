@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::Table;
 use crate::error::Result;
 use crate::task::{run, run_inline};
-use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, route};
+use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan};
 
 /// Where a scan is.
 struct Cursor {
@@ -17,8 +17,6 @@ struct Cursor {
     batch: Batch,
     next: usize,
     pace: Pace,
-    /// Records that it may still give; none: all that there are.
-    left: Option<usize>,
 }
 
 impl Cursor {
@@ -31,23 +29,14 @@ impl Cursor {
             batch: Batch::default(),
             next: 0,
             pace: Pace::default(),
-            left: None,
         }
-    }
-
-    fn at_most(&mut self, records: usize) {
-        // Who says that tells nothing.
-        self.left = (records < usize::MAX).then_some(records);
     }
 
     fn reverse(&mut self) {
         if let Some(from) = self.from.take() {
             self.from = Some(std::mem::replace(&mut self.to, from));
         }
-        self.direction = match self.direction {
-            Direction::Forward => Direction::Reverse,
-            Direction::Reverse => Direction::Forward,
-        };
+        self.direction = self.direction.opposite();
     }
 
     /// The next record of the batch: key, value, and whether the value is an overflow descriptor.
@@ -57,17 +46,8 @@ impl Cursor {
         }
         let (key, value, overflow) = self.batch.entry(self.next);
         self.next += 1;
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.pace.given();
         Some((key.to_vec(), value.to_vec(), overflow))
-    }
-
-    /// A record that was taken is gone since: another goes in its place.
-    fn gone(&mut self) {
-        self.left = self.left.map(|left| left + 1);
-    }
-
-    fn is_over(&self) -> bool {
-        self.left == Some(0)
     }
 
     /// Goes on behind the leaf that was fetched.
@@ -85,7 +65,7 @@ impl Cursor {
         let shared = self.table.inner().shared.clone();
         let mut scan =
             Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch)
-                .limited(self.left.unwrap_or(usize::MAX));
+                .limited(self.pace.left());
         if run_inline(&shared, &mut scan).is_none() {
             return Ok(false);
         }
@@ -96,13 +76,13 @@ impl Cursor {
     async fn fetch(&mut self) -> Result<()> {
         let Some(from) = &self.from else { return Ok(()) };
         let shared = self.table.inner().shared.clone();
-        if let Some(window) = self.pace.window(self.left, self.batch.leaf_records) {
-            let (tree, route) = (self.table.tree(), route(self.direction, from));
-            let ahead = ReadAhead::new(tree, self.direction, route, &self.to, window);
+        if let Some(window) = self.pace.window(self.batch.leaf_records) {
+            let tree = self.table.tree();
+            let ahead = ReadAhead::new(tree, self.direction, from, &self.to, window);
             self.pace.asked(run(&shared, ahead).await?);
         }
         let scan = Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch)
-            .limited(self.left.unwrap_or(usize::MAX));
+            .limited(self.pace.left());
         run(&shared, scan).await?;
         self.taken()
     }
@@ -122,7 +102,7 @@ impl TaskRange {
     /// does not know. Call it before the first record is taken.
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.at_most(records);
+        self.cursor.pace.at_most(records);
         self
     }
 
@@ -138,11 +118,12 @@ impl TaskRange {
     /// # Errors
     /// As [`Table::get`]; the iteration can go on from there.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        while !self.cursor.is_over() {
+        while !self.cursor.pace.is_over() {
             if let Some((key, mut value, overflow)) = self.cursor.take() {
                 // A large value that was deleted since its leaf was read is gone from the scan as well.
                 if overflow && !self.cursor.table.task().resolve(&key, &mut value).await? {
-                    self.cursor.gone();
+                    // Another goes in its place.
+                    self.cursor.pace.given_back();
                     continue;
                 }
                 return Ok(Some((key, value)));
@@ -171,7 +152,7 @@ impl Range {
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.at_most(records);
+            cursor.pace.at_most(records);
         }
         self
     }
@@ -188,7 +169,7 @@ impl Range {
     fn advance(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         loop {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
-            if cursor.is_over() {
+            if cursor.pace.is_over() {
                 return Ok(None);
             }
             if let Some((key, value, overflow)) = cursor.take() {
@@ -204,7 +185,7 @@ impl Range {
                 match entry {
                     Some(entry) => return Ok(Some(entry)),
                     None => {
-                        cursor.gone();
+                        cursor.pace.given_back();
                         continue;
                     }
                 }

@@ -25,7 +25,7 @@ pub(crate) use reach::Reach;
 pub(crate) use read_ahead::{Pace, ReadAhead};
 pub(crate) use remove::{Remove, Removed};
 pub(crate) use root::{Tree, table_dropped};
-pub(crate) use scan::{Batch, Direction, Scan, route};
+pub(crate) use scan::{Batch, Direction, Scan};
 pub(crate) use split::{Split, SplitOutcome};
 
 use qpair_memory::{FrameIndex, OptimisticFrame, Version};

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::Tree;
 use super::descend::{Route, to_level};
-use super::scan::Direction;
+use super::scan::{Direction, route};
 use crate::page::Node;
 use crate::swip::Swip;
 use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
@@ -14,9 +14,11 @@ const AHEAD_MAX: usize = 32;
 /// Leaves it reads one by one before it looks ahead, if nobody said how far it goes: short scans should not read what they do not want.
 const LEAVES_BEFORE_AHEAD: u64 = 4;
 
-/// How far a scan looks ahead.
+/// How far a scan goes, and how far it looks ahead.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
+    /// Records that are wanted yet; none: all that there are.
+    left: Option<usize>,
     /// Leaves that it has come past.
     leaves: u64,
     /// Leaves ahead that were asked for.
@@ -28,28 +30,50 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// How many leaves to ask for before the next one is read, if any. Of `left` records that are wanted yet, or all, a leaf has about
-    /// `leaf_records`.
-    pub(crate) fn window(&mut self, left: Option<usize>, leaf_records: usize) -> Option<usize> {
-        let needed = match left {
-            Some(left) => left.div_ceil(leaf_records.max(1)),
-            None => usize::MAX,
-        };
-        // A scan of many leaves is one of many more, most often; the further it has come, the further it looks ahead.
-        let is_time = match left {
-            Some(_) => {
+    /// No more records than these are wanted.
+    pub(crate) fn at_most(&mut self, records: usize) {
+        // Who says that tells nothing.
+        self.left = (records < usize::MAX).then_some(records);
+    }
+
+    /// Records that are wanted yet, at most.
+    pub(crate) fn left(&self) -> usize {
+        self.left.unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// A record was given out.
+    pub(crate) fn given(&mut self) {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    /// The last record that was given out does not count.
+    pub(crate) fn given_back(&mut self) {
+        self.left = self.left.map(|left| left + 1);
+    }
+
+    /// How many leaves to ask for before the next one is read, if any. A leaf has about `leaf_records`.
+    pub(crate) fn window(&mut self, leaf_records: usize) -> Option<usize> {
+        match self.left {
+            Some(left) => {
+                let needed = left.div_ceil(leaf_records.max(1));
                 let low = if self.cut_short { 0 } else { AHEAD_MAX / 2 };
-                self.leaves > 0 && self.ahead < needed && self.ahead <= low
+                if self.is_at_first() || self.ahead >= needed || self.ahead > low {
+                    return None;
+                }
+                self.window = needed.min(AHEAD_MAX);
             }
-            None => self.leaves >= LEAVES_BEFORE_AHEAD && self.ahead <= self.window / 2,
-        };
-        if !is_time {
-            return None;
+            // A scan of many leaves is one of many more, most often; the further it has come, the further it looks ahead.
+            None => {
+                if self.leaves < LEAVES_BEFORE_AHEAD || self.ahead > self.window / 2 {
+                    return None;
+                }
+                self.window = (self.window * 2).clamp(4, AHEAD_MAX);
+            }
         }
-        self.window = match left {
-            Some(_) => needed.min(AHEAD_MAX),
-            None => (self.window * 2).clamp(4, AHEAD_MAX),
-        };
         Some(self.window)
     }
 
@@ -70,14 +94,14 @@ impl Pace {
     }
 }
 
-/// Begins to load up to `window` leaves from the one a route leads to on, under the same parent and within the range; how many there are
+/// Begins to load up to `window` leaves from the one where a range begins on, under the same parent and within the range; how many there are
 /// of these. Waits for inner pages only, and gives up where memory is short.
 pub(crate) struct ReadAhead<'a> {
     tree: Tree,
     direction: Direction,
+    /// To the leaf that the scan comes to next, and to the one where it ends.
     route: Route<'a>,
-    /// Where the scan ends.
-    to: &'a Bound<Vec<u8>>,
+    end: Route<'a>,
     window: usize,
     descent: Descent,
 }
@@ -86,21 +110,12 @@ impl<'a> ReadAhead<'a> {
     pub(crate) fn new(
         tree: Tree,
         direction: Direction,
-        route: Route<'a>,
+        from: &'a Bound<Vec<u8>>,
         to: &'a Bound<Vec<u8>>,
         window: usize,
     ) -> Self {
-        Self { tree, direction, route, to, window, descent: Descent::default() }
-    }
-
-    /// The last child that the range may need.
-    fn last_position(&self, node: Node<'_>) -> usize {
-        match (self.direction, self.to) {
-            (Direction::Forward, Bound::Unbounded) => node.count(),
-            (Direction::Reverse, Bound::Unbounded) => 0,
-            (Direction::Forward, Bound::Excluded(key)) => Route::Before(key).child_position(node),
-            (_, Bound::Included(key) | Bound::Excluded(key)) => Route::To(key).child_position(node),
-        }
+        let (route, end) = (route(direction, from), route(direction.opposite(), to));
+        Self { tree, direction, route, end, window, descent: Descent::default() }
     }
 }
 
@@ -112,7 +127,7 @@ impl Operation for ReadAhead<'_> {
         let Some(place) = to_level(context, &self.tree, self.route, 1)? else { return Ok(0) };
         let mut page = place.page;
         let node = Node::new(page.bytes());
-        let (first, last) = (self.route.child_position(node), self.last_position(node));
+        let (first, last) = (self.route.child_position(node), self.end.child_position(node));
         let count = node.count();
         let mut asked = 0;
         for ahead in 0..self.window {

@@ -14,6 +14,15 @@ pub(crate) enum Direction {
     Reverse,
 }
 
+impl Direction {
+    pub(crate) fn opposite(self) -> Self {
+        match self {
+            Self::Forward => Self::Reverse,
+            Self::Reverse => Self::Forward,
+        }
+    }
+}
+
 /// One record of a batch, as ends in its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -212,7 +221,7 @@ impl<'a> Scan<'a> {
 }
 
 /// The way to the first leaf of a scan that comes from this bound.
-pub(crate) fn route(direction: Direction, from: &Bound<Vec<u8>>) -> Route<'_> {
+pub(super) fn route(direction: Direction, from: &Bound<Vec<u8>>) -> Route<'_> {
     match (direction, from) {
         (_, Bound::Included(key)) | (Direction::Forward, Bound::Excluded(key)) => Route::To(key),
         (Direction::Reverse, Bound::Excluded(key)) => Route::Before(key),

@@ -10,7 +10,7 @@ use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::Table;
 use crate::task::{run_as, run_inline};
-use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, Tree, route};
+use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, Tree};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;
@@ -29,8 +29,6 @@ pub(super) struct RangeCursor {
     history: Reader,
     next: usize,
     pace: Pace,
-    /// Records that it may still give; none: all that there are.
-    left: Option<usize>,
 }
 
 impl RangeCursor {
@@ -45,24 +43,14 @@ impl RangeCursor {
             history: Reader::default(),
             next: 0,
             pace: Pace::default(),
-            left: None,
         }
-    }
-
-    /// Ends after so many records.
-    fn at_most(&mut self, records: usize) {
-        // Who says that tells nothing.
-        self.left = (records < usize::MAX).then_some(records);
     }
 
     pub(super) fn reverse(&mut self) {
         if let Some(from) = self.from.take() {
             self.from = Some(std::mem::replace(&mut self.to, from));
         }
-        self.direction = match self.direction {
-            Direction::Forward => Direction::Reverse,
-            Direction::Reverse => Direction::Forward,
-        };
+        self.direction = self.direction.opposite();
     }
 
     /// The next record of the batch: key, value, and whether the value is a descriptor.
@@ -71,12 +59,12 @@ impl RangeCursor {
             return None;
         }
         self.next += 1;
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.pace.given();
         Some(self.batch.entry(self.next - 1))
     }
 
     fn limit(&self) -> usize {
-        let left = self.left.unwrap_or(usize::MAX);
+        let left = self.pace.left();
         if self.pace.is_at_first() { FIRST_RECORDS.min(left) } else { left }
     }
 
@@ -89,9 +77,8 @@ impl RangeCursor {
         }
         view.enter();
         let interleave = view.core().is_none();
-        if let Some(window) = self.pace.window(self.left, self.batch.leaf_records) {
-            let route = route(self.direction, &from);
-            let ahead = ReadAhead::new(tree, self.direction, route, &self.to, window);
+        if let Some(window) = self.pace.window(self.batch.leaf_records) {
+            let ahead = ReadAhead::new(tree, self.direction, &from, &self.to, window);
             let asked = run_as(&shared, ahead, interleave).await;
             self.pace.asked(asked.inspect_err(|_| self.from = Some(from.clone()))?);
         }
@@ -404,7 +391,7 @@ pub(super) async fn next_into(
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     view.doomed()?;
-    if cursor.left == Some(0) {
+    if cursor.pace.is_over() {
         return Ok(false);
     }
     let page_size = cursor.table.inner().shared.page_size;
@@ -436,13 +423,14 @@ pub(super) fn next_inline(
     view: &mut View<'_>,
 ) -> Result<Option<Option<Record>>> {
     view.doomed()?;
-    if cursor.left == Some(0) {
+    if cursor.pace.is_over() {
         return Ok(Some(None));
     }
     loop {
         if let Some((key, value, large)) = cursor.take() {
             if large {
-                (cursor.next, cursor.left) = (cursor.next - 1, cursor.left.map(|left| left + 1));
+                cursor.next -= 1;
+                cursor.pace.given_back();
                 return Ok(None);
             }
             return Ok(Some(Some((key.to_vec(), value.to_vec()))));
@@ -484,7 +472,7 @@ impl<'a> TaskTransactionRange<'a> {
     /// Ends after so many records, and reads no more of the leaves than they need.
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.at_most(records);
+        self.cursor.pace.at_most(records);
         self
     }
 
@@ -532,7 +520,7 @@ impl TransactionRange<'_> {
     #[must_use]
     pub fn at_most(mut self, records: usize) -> Self {
         if let Some(cursor) = &mut self.cursor {
-            cursor.at_most(records);
+            cursor.pace.at_most(records);
         }
         self
     }
