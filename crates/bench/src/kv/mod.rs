@@ -190,8 +190,8 @@ pub trait KvSession {
         false
     }
 
-    /// Brings the pages of keys into memory, outside of any transaction, where a client that waits for them holds nobody up: what
-    /// a transaction then reads under its locks is there already. Stores whose clients are threads do nothing.
+    /// Brings the pages of keys into memory. An open transaction will read them next, in this order: called before its first read and its
+    /// first lock, it holds nobody up while it waits for the device. Stores whose clients are threads do nothing.
     fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> impl Future<Output = KvResult<()>> {
         let _ = keys;
         std::future::ready(Ok(()))

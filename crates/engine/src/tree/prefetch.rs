@@ -5,7 +5,7 @@ use qpair_memory::{FrameIndex, OptimisticFrame};
 
 use super::descend::{Route, read};
 use super::{Spot, Tree};
-use crate::page::Node;
+use crate::page::{LEAF_SLOT_BYTES, Node, slots_offset};
 use crate::swip::Swip;
 use crate::task::{Context, Descent, Need};
 
@@ -55,6 +55,21 @@ pub(crate) fn prefetch<'k>(
         spots[i] = page.validate().then(|| Spot::new(page, found));
     });
     spots
+}
+
+/// Asks for records that were found before, as far as they are where they were.
+pub(crate) fn prefetch_again(context: Context<'_>, spots: impl Iterator<Item = Spot> + Clone) {
+    let frames = &context.shared.pool.frames;
+    for Spot { leaf: (frame, _), position, .. } in spots.clone() {
+        frames.prefetch(frame, 1);
+        frames.prefetch_at(frame, slots_offset(true) + usize::from(position) * LEAF_SLOT_BYTES);
+    }
+    for Spot { leaf: (frame, version), position, found } in spots {
+        let page = frames.resume(frame, version);
+        if found && page.validate() {
+            Node::new(page.bytes()).prefetch_record(position.into());
+        }
+    }
 }
 
 /// Looks which keys' leaves are in memory, as many as go side by side, without a look at the leaves; those that are stay for

@@ -3,7 +3,7 @@
 //! What always holds: an entry is a hint. A leaf that changed since has another version, and is searched from the root.
 
 use crate::task::Context;
-use crate::tree::{SIDE_BY_SIDE, Spot, Tree, prefetch};
+use crate::tree::{SIDE_BY_SIDE, Spot, Tree, prefetch, prefetch_again};
 
 /// A key and where it was found.
 #[derive(Clone, Copy, Debug)]
@@ -46,18 +46,39 @@ impl Ahead {
         &self.keys[start..self.entries[index].key_end as usize]
     }
 
-    /// Finds all keys and asks for their records.
+    /// Finds the keys that were not found yet, as far as their leaves are in memory, and asks for their records.
     pub(super) fn fetch(&mut self, context: Context<'_>) {
         let mut from = 0;
         while from < self.entries.len() {
-            let to = self.entries.len().min(from + SIDE_BY_SIDE);
-            let keys = (from..to).map(|index| (self.entries[index].tree, self.key(index)));
-            let spots = prefetch(context, keys);
-            for (entry, spot) in self.entries[from..to].iter_mut().zip(spots) {
-                entry.spot = spot;
+            let mut sought = [0; SIDE_BY_SIDE];
+            let mut count = 0;
+            while from < self.entries.len() && count < SIDE_BY_SIDE {
+                if self.entries[from].spot.is_none() {
+                    sought[count] = from;
+                    count += 1;
+                }
+                from += 1;
             }
-            from = to;
+            let sought = &sought[..count];
+            let keys = sought.iter().map(|index| (self.entries[*index].tree, self.key(*index)));
+            let spots = prefetch(context, keys);
+            for (index, spot) in sought.iter().zip(spots) {
+                self.entries[*index].spot = spot;
+            }
         }
+    }
+
+    /// The keys that were not found.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (Tree, &[u8])> {
+        let missing = |index: &usize| self.entries[*index].spot.is_none();
+        (0..self.entries.len())
+            .filter(missing)
+            .map(|index| (self.entries[index].tree, self.key(index)))
+    }
+
+    /// Asks once more for the records that were found, some time ago.
+    pub(super) fn fetch_again(&self, context: Context<'_>) {
+        prefetch_again(context, self.entries.iter().filter_map(|entry| entry.spot));
     }
 
     /// Where a key was found, if it is the one that is expected, or the one after.

@@ -14,6 +14,7 @@ mod history;
 mod large;
 mod locks;
 mod names;
+mod old_bytes;
 mod options;
 mod range;
 mod reach;

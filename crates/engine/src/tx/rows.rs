@@ -202,9 +202,11 @@ impl Rows {
             }
         };
         let mut bytes = VERSION_BYTES;
-        if let Image::Inline(value) | Image::Large(value) = &image {
-            bytes += value.len();
-        }
+        bytes += match &image {
+            Image::Absent => 0,
+            Image::Inline(value) => value.memory_bytes(),
+            Image::Large(descriptor) => descriptor.len(),
+        };
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at);
         bytes += entry.key().len();

@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
+use super::old_bytes::OldBytes;
+
 /// No place.
 const NONE: u32 = u32::MAX;
 /// Nobody holds the lock.
@@ -21,7 +23,7 @@ pub(crate) enum Image {
     /// Nothing: there was no such key.
     Absent,
     /// A value in the leaf.
-    Inline(Box<[u8]>),
+    Inline(OldBytes),
     /// The descriptor of a large value; its pages go with this image.
     Large(Box<[u8]>),
 }
@@ -429,12 +431,12 @@ mod tests {
         let mut row = Row::default();
         assert!(row.at(5).is_none());
         for stamp in [10, 20] {
-            row.versions.push(Version { stamp, image: Image::Inline(vec![stamp as u8].into()) });
+            row.versions.push(Version { stamp, image: Image::Inline([stamp as u8][..].into()) });
         }
         let at = |snapshot| row.at(snapshot).map(|version| version.image.clone());
-        assert_eq!(at(9), Some(Image::Inline([10].into())));
-        assert_eq!(at(10), Some(Image::Inline([20].into())));
-        assert_eq!(at(19), Some(Image::Inline([20].into())));
+        assert_eq!(at(9), Some(Image::Inline([10][..].into())));
+        assert_eq!(at(10), Some(Image::Inline([20][..].into())));
+        assert_eq!(at(19), Some(Image::Inline([20][..].into())));
         assert_eq!(at(20), None);
         assert_eq!(row.newest(), 20);
     }

@@ -134,6 +134,20 @@ impl TaskTransaction {
         self.core.prefetch(keys)
     }
 
+    /// Says which keys will be read next, in this order, and reads their pages into memory, all at the same time: then as
+    /// [`TaskTransaction::prefetch`]. Best before the first read and the first lock: a transaction has no snapshot then, and keeps
+    /// nobody waiting while it waits for the device. A hint: pages may leave memory again before they are used. Large values
+    /// are not read.
+    ///
+    /// # Errors
+    /// As [`TaskStore::read_ahead`]; `Conflict` after a conflict.
+    pub async fn read_ahead<'k>(
+        &mut self,
+        keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
+    ) -> Result<()> {
+        self.core.read_ahead(keys).await
+    }
+
     /// Locks a key's row, then reads its value: who reads what he will write meets no conflict there, only waits.
     ///
     /// # Errors

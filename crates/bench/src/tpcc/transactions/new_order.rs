@@ -18,8 +18,8 @@ fn is_original(data: &[u8]) -> bool {
 }
 
 impl<S: KvSession> Terminal<S> {
-    /// Says what the transaction will read. `fetch`: it is read from the device now, as far as it must be.
-    async fn announce(&mut self, input: &NewOrder, fetch: bool) -> KvResult<()> {
+    /// Says what the transaction will read.
+    async fn announce(&mut self, input: &NewOrder) -> KvResult<()> {
         let &NewOrder { w, d, c, .. } = input;
         let customer = keys::customer(w, d, c);
         let by_customer = keys::order_by_customer(w, d, c, keys::NUMBER_MAX);
@@ -32,7 +32,7 @@ impl<S: KvSession> Terminal<S> {
             pair.copy_from_slice(&[(ITEM, item), (STOCK, stock)]);
         }
         let count = 1 + 2 * input.lines().len();
-        if !fetch {
+        if !self.session.fetches() {
             return self.session.expect(&reads[..count]);
         }
         // The order's entry goes to wherever the customer's others are.
@@ -42,11 +42,8 @@ impl<S: KvSession> Terminal<S> {
 
     pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
         let &NewOrder { w, d, c, .. } = input;
-        if self.session.fetches() {
-            self.announce(input, true).await?;
-        }
         self.begin().await?;
-        self.announce(input, false).await?;
+        self.announce(input).await?;
         let Self { session, row, other, .. } = self;
 
         // The district is what all new orders of it want: its lock comes before the snapshot.

@@ -7,25 +7,36 @@ use crate::kv::{Begin, KvResult, KvSession};
 use super::{Outcome, Terminal, now_us, read_for_update};
 use crate::tpcc::inputs::{Payment, Who};
 use crate::tpcc::rows::{customer, district, history, warehouse};
-use crate::tpcc::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, keys};
+use crate::tpcc::{CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, WAREHOUSE, keys};
 
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn payment(&mut self, input: &Payment) -> KvResult<Outcome> {
         let &Payment { w, d, customer_w, customer_d, who, amount } = input;
-        if self.session.fetches() {
-            let c = match who {
-                Who::Id(c) => c,
-                Who::Name(_) => {
-                    self.session.begin(Begin::read_only()).await?;
-                    let c = self.customer(customer_w, customer_d, who).await;
-                    self.session.rollback().await?;
-                    c?
-                }
-            };
-            let key = keys::customer(customer_w, customer_d, c);
-            self.session.fetch(&[(CUSTOMER, &key)]).await?;
-        }
+        let fetches = self.session.fetches();
+        let expected = match who {
+            Who::Id(c) => Some(c),
+            Who::Name(name) if fetches => {
+                let (from, _) = keys::customers_of_name(customer_w, customer_d, &name);
+                self.session.fetch(&[(CUSTOMER_BY_NAME, &from)]).await?;
+                self.session.begin(Begin::read_only()).await?;
+                let c = self.customer(customer_w, customer_d, who).await;
+                self.session.rollback().await?;
+                Some(c?)
+            }
+            Who::Name(_) => None,
+        };
         self.begin().await?;
+        let customer_key = keys::customer(customer_w, customer_d, expected.unwrap_or(0));
+        let reads = [
+            (WAREHOUSE, &keys::warehouse(w)[..]),
+            (DISTRICT, &keys::district(w, d)[..]),
+            (CUSTOMER, &customer_key[..]),
+        ];
+        let reads = &reads[..2 + usize::from(expected.is_some())];
+        match fetches {
+            true => self.session.fetch(reads).await?,
+            false => self.session.expect(reads)?,
+        }
 
         // The warehouse is the hottest: its lock comes last, and is followed by the first read.
         let district_key = keys::district(w, d);

@@ -40,21 +40,18 @@ impl<S: KvSession> Terminal<S> {
             .await?;
         ids.sort_unstable();
         ids.dedup();
+        let stocks: Vec<_> = ids.iter().map(|item| keys::stock(w, *item)).collect();
+        let reads: Vec<_> = stocks.iter().map(|key| (STOCK, key.as_slice())).collect();
+        let fetches = session.fetches();
+        if fetches {
+            session.fetch(&reads).await?;
+        }
         let mut short = 0;
-        for items in ids.chunks(AT_ONCE) {
-            let mut stocks = [[0; 5]; AT_ONCE];
-            for (key, item) in stocks.iter_mut().zip(items) {
-                *key = keys::stock(w, *item);
+        for some in reads.chunks(AT_ONCE) {
+            if !fetches {
+                session.expect(some)?;
             }
-            let stocks = &stocks[..items.len()];
-            let reads = std::array::from_fn::<_, AT_ONCE, _>(|i| {
-                (STOCK, stocks.get(i).unwrap_or(&stocks[0]).as_slice())
-            });
-            if session.fetches() {
-                session.fetch(&reads[..items.len()]).await?;
-            }
-            session.expect(&reads[..items.len()])?;
-            for key in stocks {
+            for (_, key) in some {
                 read(session, STOCK, key, row, stock::BYTES).await?;
                 short += u32::from(stock::QUANTITY.get(row) < threshold);
             }

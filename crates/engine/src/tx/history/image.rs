@@ -101,8 +101,8 @@ mod tests {
     fn images_come_back_as_they_were() {
         let all = [
             Image::Absent,
-            Image::Inline([7; 300].into()),
-            Image::Inline([].into()),
+            Image::Inline([7; 300][..].into()),
+            Image::Inline([][..].into()),
             Image::Large([1; 24].into()),
         ];
         let (mut page, mut size_bytes) = (Vec::new(), 0);
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let mut page = Vec::new();
-        ImageRef::new(1, b"key", 5, &Image::Inline([2; 9].into())).encode(&mut page);
+        ImageRef::new(1, b"key", 5, &Image::Inline([2; 9][..].into())).encode(&mut page);
         for len in 0..page.len() {
             assert!(images(&page[..len], 1).any(|image| image.is_err()), "{len} bytes");
         }
