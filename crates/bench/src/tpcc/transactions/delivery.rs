@@ -31,6 +31,9 @@ impl<S: KvSession> Terminal<S> {
     async fn fetch_orders(&mut self, w: u32) -> KvResult<()> {
         let Self { session, row, .. } = self;
         session.begin(Begin::read_only()).await?;
+        let first: Vec<_> = (1..=DISTRICTS).map(|d| keys::order(w, d, 0)).collect();
+        let reads: Vec<_> = first.iter().map(|key| (NEW_ORDER, key.as_slice())).collect();
+        session.fetch(&reads).await?;
         let mut orders = Vec::with_capacity(usize::from(DISTRICTS));
         for d in 1..=DISTRICTS {
             if let Some(o) = oldest_of(session, w, d).await? {

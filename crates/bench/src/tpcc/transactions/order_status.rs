@@ -16,15 +16,17 @@ impl<S: KvSession> Terminal<S> {
         self.session.begin(Begin::read_only()).await?;
         let c = self.customer(w, d, who).await?;
         let Self { session, row, .. } = self;
-        read(session, CUSTOMER, &keys::customer(w, d, c), row, customer::BYTES).await?;
-        black_box(customer::BALANCE.get(row));
-        black_box((customer::FIRST.get(row), customer::MIDDLE.get(row), customer::LAST.get(row)));
-
         // The index has the newest first.
         let (from, to) = (
             keys::order_by_customer(w, d, c, keys::NUMBER_MAX),
             keys::order_by_customer(w, d, c, 0),
         );
+        let key = keys::customer(w, d, c);
+        session.fetch(&[(CUSTOMER, &key), (ORDERS_BY_CUSTOMER, &from)]).await?;
+        read(session, CUSTOMER, &key, row, customer::BYTES).await?;
+        black_box(customer::BALANCE.get(row));
+        black_box((customer::FIRST.get(row), customer::MIDDLE.get(row), customer::LAST.get(row)));
+
         let mut newest = None;
         let range = KeyRange { from: &from, to: &to };
         session
@@ -35,9 +37,10 @@ impl<S: KvSession> Terminal<S> {
             .await?;
         // Each customer has had an order since the load, in the standard's scale.
         if let Some(o) = newest {
-            read(session, ORDERS, &keys::order(w, d, o), row, order::BYTES).await?;
-            black_box((order::ENTRY_D.get(row), order::CARRIER_ID.get(row)));
             let (from, to) = (keys::order(w, d, o), keys::order(w, d, o + 1));
+            session.fetch(&[(ORDERS, &from), (ORDER_LINE, &from)]).await?;
+            read(session, ORDERS, &from, row, order::BYTES).await?;
+            black_box((order::ENTRY_D.get(row), order::CARRIER_ID.get(row)));
             let range = KeyRange { from: &from, to: &to };
             session
                 .scan(ORDER_LINE, range, Direction::Forward, usize::MAX, |_, line| {
