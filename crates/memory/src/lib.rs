@@ -51,5 +51,5 @@ pub use dma::DmaMemory;
 pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};
 pub use latch::{Blocked, Latch, Version};
 pub use mapping::Mapping;
-pub use racy::{RacyBytes, RacyBytesMut};
+pub use racy::{RacyBytes, RacyBytesMut, prefetch_bytes};
 pub use shared::SharedBytes;

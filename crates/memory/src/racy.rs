@@ -338,6 +338,14 @@ impl<'a> RacyBytesMut<'a> {
     }
 }
 
+/// Asks the processor to fetch the cache lines that `bytes` lie in; a hint without effect on values.
+#[inline]
+pub fn prefetch_bytes(bytes: &[u8]) {
+    for line in bytes.chunks(64).map(<[u8]>::as_ptr).chain(bytes.last().map(std::ptr::from_ref)) {
+        prefetch(line);
+    }
+}
+
 /// Fetches the cache line of `address` into all levels.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {

@@ -10,6 +10,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use qpair_memory::prefetch_bytes;
+
 use super::gather::{After, Gathered, Redo, Step, sort};
 use super::stages::{self, Room};
 use crate::error::Result;
@@ -325,6 +327,8 @@ impl Maker<'_> {
             if redo.after == After::Nothing {
                 remove(self.inner, tree, key, Change { stamp: redo.stamp, row: None }).await?;
             } else if !overflow || self.take(value)? {
+                // The bytes lie in the order of the commits: each record would be waited for.
+                prefetch_bytes(redo.key_and_value(&bytes));
                 records.push(FillRecord { key, value, overflow, stamp: redo.stamp });
             }
         }

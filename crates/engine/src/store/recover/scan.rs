@@ -16,6 +16,7 @@ use crate::log::{
 use crate::overflow::{Descriptor, Transfer};
 use crate::shared::Shared;
 use crate::store::log_device::is_on_log_device;
+use crate::store::yield_now;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -198,6 +199,8 @@ impl Logs {
                     }
                     ahead[log].ask(Extent { offset_bytes, len_bytes }, chain).await?;
                     asked.push_back(log);
+                    // What was asked for is read while what is there is gone through, which may take long.
+                    yield_now().await;
                 }
                 MergeStep::Wait => {
                     let Some(log) = asked.pop_front() else {
