@@ -76,6 +76,48 @@ fn what_was_read_ahead_is_in_memory() {
 }
 
 #[test]
+fn a_transaction_reads_ahead_and_has_no_snapshot_yet() {
+    let (store, table, control) = just_opened();
+    let (of_task, table_of, reads) = (store.task(), table.clone(), control.clone());
+    let counts = store
+        .spawn(move || async move {
+            let keys = KEYS.map(u32::to_be_bytes);
+            let mut transaction = of_task.begin();
+            let announced = || keys.iter().map(|key| (&table_of, key.as_slice()));
+            let before = reads.seen(Op::Read);
+            transaction.read_ahead(announced()).await.unwrap();
+            let ahead = reads.seen(Op::Read) - before;
+            // Another's change since then: its first read comes after that, and the place that was remembered is out of date.
+            let mut other = of_task.begin();
+            for key in [KEYS[3] + 1, KEYS[3]] {
+                other.put(&table_of, &key.to_be_bytes(), &[8; 40]).await.unwrap();
+            }
+            other.delete(&table_of, &KEYS[4].to_be_bytes()).await.unwrap();
+            other.commit().await.unwrap();
+            let mut values = Vec::new();
+            for key in &keys {
+                values.push(transaction.get(&table_of, key).await.unwrap());
+            }
+            (ahead, reads.seen(Op::Read) - before, values)
+        })
+        .join()
+        .unwrap();
+    let (ahead, all, values) = counts;
+    assert!(ahead >= KEYS.len() as u64 && all == ahead, "{ahead} ahead, {all} in all");
+    for (number, value) in values.iter().enumerate() {
+        let expected = [None, Some(&[8; 40][..]), Some(&[7; 40][..])];
+        let expected = expected[match number {
+            4 => 0,
+            3 => 1,
+            _ => 2,
+        }];
+        assert_eq!(value.as_deref(), expected, "key {number}");
+    }
+    drop(table);
+    store.close().unwrap();
+}
+
+#[test]
 fn a_failing_read_is_said_and_nothing_stays_behind() {
     let (store, table, control) = just_opened();
     for _ in 0..20 {

@@ -65,10 +65,11 @@ impl KvSession for StoreSession {
 
     async fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
         let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
-        Ok(match &mut self.open {
+        match &mut self.open {
             Some(transaction) => transaction.read_ahead(keys).await?,
             None => self.store.read_ahead(keys).await?,
-        })
+        }
+        Ok(())
     }
 
     fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {

@@ -264,10 +264,10 @@ impl Transactions {
     async fn act(&mut self, transaction: &mut TaskTransaction, view: &mut View) -> Result<()> {
         let key = self.some_key();
         let Some((table, gone)) = self.table(key) else { return Ok(()) };
-        let verb = self.context.rng.u8(0..24);
+        let verb = self.context.rng.u8(0..25);
         let outcome = self.act_on(transaction, view, verb, key, &table).await;
         match verb {
-            0..21 => self.refuses(gone, "a transaction", outcome),
+            0..21 | 23 => self.refuses(gone, "a transaction", outcome),
             _ => outcome,
         }
     }
@@ -329,7 +329,37 @@ impl Transactions {
                 view.written.clone_from(written);
             }
             22 => transaction.lock(table, &bytes).await?,
+            23 => self.announced(transaction, view, key, table).await?,
             _ => yield_now().await,
+        }
+        Ok(())
+    }
+
+    /// Says which keys will be read, then reads them: others may change or move them in between.
+    async fn announced(
+        &mut self,
+        transaction: &mut TaskTransaction,
+        view: &mut View,
+        from: Key,
+        table: &Table,
+    ) -> Result<()> {
+        let end = self.some_range(from).end.max(from.index + 1);
+        let keys: Vec<Key> = (from.index..end).map(|index| Key { index, ..from }).collect();
+        let bytes: Vec<_> = keys.iter().map(|key| key.bytes()).collect();
+        let announced = bytes.iter().map(|key| (table, key.as_slice()));
+        match self.context.rng.bool() {
+            true => transaction.read_ahead(announced).await?,
+            false => transaction.prefetch(announced)?,
+        }
+        for (key, bytes) in keys.into_iter().zip(&bytes) {
+            if self.context.rng.u8(0..4) == 0 {
+                yield_now().await;
+            }
+            let value = match self.context.rng.u8(0..4) {
+                0 => transaction.get_for_update(table, bytes).await?,
+                _ => transaction.get(table, bytes).await?,
+            };
+            self.found(view, key, value.as_deref());
         }
         Ok(())
     }
