@@ -22,7 +22,10 @@ impl<S: KvSession> Terminal<S> {
             keys::order_by_customer(w, d, c, 0),
         );
         let key = keys::customer(w, d, c);
-        session.fetch(&[(CUSTOMER, &key), (ORDERS_BY_CUSTOMER, &from)]).await?;
+        let fetches = session.fetches();
+        if fetches {
+            session.fetch(&[(CUSTOMER, &key), (ORDERS_BY_CUSTOMER, &from)]).await?;
+        }
         read(session, CUSTOMER, &key, row, customer::BYTES).await?;
         black_box(customer::BALANCE.get(row));
         black_box((customer::FIRST.get(row), customer::MIDDLE.get(row), customer::LAST.get(row)));
@@ -38,7 +41,9 @@ impl<S: KvSession> Terminal<S> {
         // Each customer has had an order since the load, in the standard's scale.
         if let Some(o) = newest {
             let (from, to) = (keys::order(w, d, o), keys::order(w, d, o + 1));
-            session.fetch(&[(ORDERS, &from), (ORDER_LINE, &from)]).await?;
+            if fetches {
+                session.fetch(&[(ORDERS, &from), (ORDER_LINE, &from)]).await?;
+            }
             read(session, ORDERS, &from, row, order::BYTES).await?;
             black_box((order::ENTRY_D.get(row), order::CARRIER_ID.get(row)));
             let range = KeyRange { from: &from, to: &to };
