@@ -100,6 +100,12 @@ impl Tasks {
         }
     }
 
+    /// Whether a task is not over.
+    pub(crate) fn is_alive(&self, task: TaskRef) -> bool {
+        let slot = self.slots.get(task.slot as usize);
+        slot.is_some_and(|slot| slot.generation == task.generation && slot.alive)
+    }
+
     /// Puts a task into a ready queue, unless it is there or over.
     #[inline]
     pub(crate) fn make_ready(&mut self, task: TaskRef) {

@@ -98,7 +98,10 @@ impl Worker {
         };
         if let Some(error) = fault {
             pool.frames.set_state(frame, state::BROKEN);
-            self.load_errors.borrow_mut().push((task, page_id, error));
+            // Whoever asked may be gone meanwhile.
+            if self.tasks.borrow().is_alive(task) {
+                self.load_errors.borrow_mut().push((task, page_id, error));
+            }
             self.broken.borrow_mut().push(frame);
         }
         pool.end_read(page);
