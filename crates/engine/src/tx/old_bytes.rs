@@ -1,7 +1,7 @@
 //! Bytes of older values, in memory that is used again.
 //!
 //! Older values come and go with each change. From the allocator, whose short lists of what a thread gave back are soon full, they
-//! were a twentieth of a transaction's processor time. So each thread keeps more of it.
+//! were a fifteenth of a TPC-C transaction's processor time. So each thread keeps more of it.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -12,29 +12,17 @@ use crate::tpcc::{CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, WAREHOUSE, keys
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn payment(&mut self, input: &Payment) -> KvResult<Outcome> {
         let &Payment { w, d, customer_w, customer_d, who, amount } = input;
-        let fetches = self.session.fetches();
-        let expected = match who {
-            Who::Id(c) => Some(c),
-            Who::Name(name) if fetches => {
-                let (from, _) = keys::customers_of_name(customer_w, customer_d, &name);
-                self.session.fetch(&[(CUSTOMER_BY_NAME, &from)]).await?;
-                self.session.begin(Begin::read_only()).await?;
-                let c = self.customer(customer_w, customer_d, who).await;
-                self.session.rollback().await?;
-                Some(c?)
-            }
-            Who::Name(_) => None,
+        let known = match self.session.fetches() {
+            true => Some(self.customer_before(customer_w, customer_d, who).await?),
+            false => None,
         };
         self.begin().await?;
-        let customer_key = keys::customer(customer_w, customer_d, expected.unwrap_or(0));
-        let reads = [
-            (WAREHOUSE, &keys::warehouse(w)[..]),
-            (DISTRICT, &keys::district(w, d)[..]),
-            (CUSTOMER, &customer_key[..]),
-        ];
-        let reads = &reads[..2 + usize::from(expected.is_some())];
-        if fetches {
-            self.session.fetch(reads).await?;
+        if let Some(c) = known {
+            let (warehouse, district) = (keys::warehouse(w), keys::district(w, d));
+            let customer = keys::customer(customer_w, customer_d, c);
+            let reads: [(_, &[u8]); 3] =
+                [(WAREHOUSE, &warehouse), (DISTRICT, &district), (CUSTOMER, &customer)];
+            self.session.fetch(&reads).await?;
         }
 
         // The warehouse is the hottest: its lock comes last, and is followed by the first read.
@@ -82,6 +70,18 @@ impl<S: KvSession> Terminal<S> {
         session.insert(HISTORY, &key, &entry).await?;
         session.commit().await?;
         Ok(Outcome::Committed)
+    }
+
+    /// The customer that is meant, looked up before the transaction begins.
+    async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
+        if let Who::Name(name) = who {
+            let (from, _) = keys::customers_of_name(w, d, &name);
+            self.session.fetch(&[(CUSTOMER_BY_NAME, &from)]).await?;
+        }
+        self.session.begin(Begin::read_only()).await?;
+        let c = self.customer(w, d, who).await;
+        self.session.rollback().await?;
+        c
     }
 }
 
