@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{
-    Arena, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent, open_pair,
+    Arena, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent, format_bytes, open_pair,
 };
 use qpair_memory::FrameTable;
 
@@ -344,10 +344,10 @@ fn start(
         return Err(Error::with_hint(
             ErrorKind::NoMemory,
             format!(
-                "{} bytes of memory are too small for {workers} workers and pages of {page_size} bytes",
-                options.memory_bytes
+                "{} of memory is too small for {workers} workers and pages of {page_size} bytes",
+                format_bytes(options.memory_bytes)
             ),
-            format!("give at least {} bytes", frames_min(workers) * page_size as u64),
+            format!("give at least {}", format_bytes(frames_min(workers) * page_size as u64)),
         ));
     }
     let frame_count = u32::try_from(frame_count).map_err(|_| {
@@ -360,7 +360,7 @@ fn start(
         |error| {
             Error::with_hint(
                 ErrorKind::NoMemory,
-                format!("mapping {} bytes of memory: {error}", options.memory_bytes),
+                format!("mapping {} of memory: {error}", format_bytes(options.memory_bytes)),
                 "give the store less memory",
             )
         },
@@ -491,7 +491,10 @@ fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
         ),
         _ => Error::with_hint(
             ErrorKind::NoMemory,
-            format!("taking {} bytes of memory: {error}", pool.frames.arena().mapped_bytes()),
+            format!(
+                "taking {} of memory: {error}",
+                format_bytes(pool.frames.arena().mapped_bytes() as u64)
+            ),
             "give the store less memory",
         ),
     })

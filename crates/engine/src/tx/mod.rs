@@ -45,6 +45,8 @@ pub(crate) use single::{delete, delete_range, put, put_inline};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use qpair_block::format_bytes;
+
 use buffers::Spare;
 use clock::Clock;
 use collect::Queue;
@@ -161,10 +163,10 @@ impl Tx {
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(
-                "the snapshot of {} is {age} commits old, and the older values that it needs outgrew {} bytes of memory and {} of the device, or what the device has",
+                "the snapshot of {} is {age} commits old, and the older values that it needs outgrew {} of memory and {} of the device, or what the device has",
                 name(),
-                self.versions_bytes_max,
-                self.history.bytes_max(),
+                format_bytes(self.versions_bytes_max),
+                format_bytes(self.history.bytes_max()),
             ),
             "end long transactions and snapshots sooner, or give the store a greater history_bytes_max",
         ))
