@@ -146,7 +146,7 @@ fn a_snapshot_is_given_up_when_the_device_may_hold_no_more() {
     assert!(most > bound / 2 && most <= bound, "{most} bytes");
     let error = old.get(&table, &key(0)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SnapshotLost, "{error}");
-    assert!(error.to_string().contains(&bound.to_string()), "{error}");
+    assert!(error.to_string().contains(&qpair_block::format_bytes(bound)), "{error}");
 }
 
 /// Commits that only the device knows of are conflicts as the others are.
