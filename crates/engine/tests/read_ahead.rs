@@ -105,12 +105,11 @@ fn a_transaction_reads_ahead_and_has_no_snapshot_yet() {
     let (ahead, all, values) = counts;
     assert!(ahead >= KEYS.len() as u64 && all == ahead, "{ahead} ahead, {all} in all");
     for (number, value) in values.iter().enumerate() {
-        let expected = [None, Some(&[8; 40][..]), Some(&[7; 40][..])];
-        let expected = expected[match number {
-            4 => 0,
-            3 => 1,
-            _ => 2,
-        }];
+        let expected = match number {
+            3 => Some(&[8; 40][..]),
+            4 => None,
+            _ => Some(&[7; 40][..]),
+        };
         assert_eq!(value.as_deref(), expected, "key {number}");
     }
     drop(table);

@@ -32,10 +32,7 @@ impl Route<'_> {
 
 /// Begins an optimistic read of a frame that a page refers to.
 #[inline(always)]
-pub(crate) fn read<'a>(
-    context: Context<'a>,
-    frame: FrameIndex,
-) -> Result<OptimisticFrame<'a>, Need> {
+fn read<'a>(context: Context<'a>, frame: FrameIndex) -> Result<OptimisticFrame<'a>, Need> {
     let pool = &context.shared.pool;
     let page = pool.frames.optimistic(frame).map_err(|blocked| match blocked {
         Blocked::InFlight => Need::Io(frame),
@@ -67,17 +64,6 @@ impl Descent {
         tree: &Tree,
         route: Route<'_>,
     ) -> Result<OptimisticFrame<'a>, Need> {
-        self.walk::<0>(context, tree, route)
-    }
-
-    /// Goes down to the page of this level that a route leads to; to the root, if the tree is not that high.
-    #[inline(always)]
-    pub(crate) fn walk<'a, const LEVEL: u8>(
-        &mut self,
-        context: Context<'a>,
-        tree: &Tree,
-        route: Route<'_>,
-    ) -> Result<OptimisticFrame<'a>, Need> {
         let frames = &context.shared.pool.frames;
         let mut page = match self.at {
             Some((frame, version)) => frames.resume(frame, version),
@@ -89,7 +75,7 @@ impl Descent {
                 Some(child) => child,
                 None => {
                     let level = node.level();
-                    if level <= LEVEL {
+                    if level == 0 {
                         if !page.validate() {
                             self.restart();
                             return Err(Need::Retry);

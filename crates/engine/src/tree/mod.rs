@@ -19,7 +19,7 @@ mod split;
 pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
 pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};
-pub(crate) use prefetch::{SIDE_BY_SIDE, find_in_memory, prefetch, prefetch_again};
+pub(crate) use prefetch::{SIDE_BY_SIDE, prefetch, prefetch_again};
 pub(crate) use put::{Change, Prepare, Put, PutOutcome};
 pub(crate) use reach::Reach;
 pub(crate) use read_ahead::{Pace, ReadAhead};

@@ -2,8 +2,10 @@
 //!
 //! What always holds: an entry is a hint. A leaf that changed since has another version, and is searched from the root.
 
-use crate::task::Context;
-use crate::tree::{SIDE_BY_SIDE, Spot, Tree, prefetch, prefetch_again};
+use crate::error::Result;
+use crate::shared::Shared;
+use crate::task::{Context, run_all};
+use crate::tree::{Reach, SIDE_BY_SIDE, Spot, Tree, prefetch, prefetch_again};
 
 /// A key and where it was found.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +70,19 @@ impl Ahead {
         }
     }
 
-    /// The keys that were not found.
-    pub(super) fn missing(&self) -> impl Iterator<Item = (Tree, &[u8])> {
+    /// Whether all keys were found.
+    pub(super) fn is_complete(&self) -> bool {
+        self.entries.iter().all(|entry| entry.spot.is_some())
+    }
+
+    /// Brings the leaves of the keys that were not found into memory, all at the same time.
+    ///
+    /// # Errors
+    /// Those of the loads.
+    pub(super) async fn read_missing(&self, shared: &Shared) -> Result<()> {
         let missing = |index: &usize| self.entries[*index].spot.is_none();
-        (0..self.entries.len())
-            .filter(missing)
-            .map(|index| (self.entries[index].tree, self.key(index)))
+        let reach = |index: usize| Reach::new(self.entries[index].tree, self.key(index));
+        run_all(shared, (0..self.entries.len()).filter(missing).map(reach)).await
     }
 
     /// Asks once more for the records that were found, some time ago.

@@ -24,8 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
-use crate::task::{check_here, current, run_all, run_as, run_inline, take_turn};
-use crate::tree::{Batch, Found, Get, Reach, Seen, Spot, Tree};
+use crate::task::{check_here, current, run_as, run_inline, take_turn};
+use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
 
 /// The key that was locked or read last, and what is known of it: most often it is written next.
 #[derive(Default)]
@@ -355,12 +355,10 @@ impl Core {
     ) -> Result<()> {
         check_here(self.shared())?;
         self.prefetch(keys)?;
-        let missing: Vec<_> =
-            self.ahead.missing().map(|(tree, key)| Reach::new(tree, key)).collect();
-        if missing.is_empty() {
+        if self.ahead.is_complete() {
             return Ok(());
         }
-        run_all(self.shared(), missing).await?;
+        self.ahead.read_missing(&self.inner.shared).await?;
         current(|worker| {
             // Those that were found first have left the caches while the others were read.
             self.ahead.fetch_again(worker.context());

@@ -201,15 +201,14 @@ impl Rows {
                 }
             }
         };
-        let mut bytes = VERSION_BYTES;
-        bytes += match &image {
+        let image_bytes = match &image {
             Image::Absent => 0,
             Image::Inline(value) => value.memory_bytes(),
             Image::Large(descriptor) => descriptor.len(),
         };
         let mut shard = self.shard(row.shard);
         let entry = shard.row(row.at);
-        bytes += entry.key().len();
+        let bytes = VERSION_BYTES + image_bytes + entry.key().len();
         debug_assert!(entry.newest() < stamp, "changes of a row come in the order of their stamps");
         entry.versions.push(Version { stamp, image });
         if delete && !entry.listed {

@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::ahead::Ahead;
 use super::commit::commit;
 use super::core::{Core, check_of};
 use super::options::{Commit, TransactionOptions};
@@ -11,8 +12,7 @@ use super::snapshot::{SnapshotCore, TaskSnapshot};
 use super::write_set::Savepoint;
 use crate::error::Result;
 use crate::store::{StoreInner, Table, bounds};
-use crate::task::{check_here, current, run_all};
-use crate::tree::{Reach, SIDE_BY_SIDE, find_in_memory};
+use crate::task::{check_here, current};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
 #[derive(Clone)]
@@ -55,21 +55,13 @@ impl TaskStore {
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
         check_here(&self.inner.shared)?;
-        let mut trees = Vec::with_capacity(SIDE_BY_SIDE);
+        let mut ahead = Ahead::default();
         for (table, key) in keys {
             check_of(table, &self.inner)?;
-            trees.push((table.tree(), key));
+            ahead.push(table.tree(), key);
         }
-        // Most are in memory already.
-        let mut missing = Vec::new();
-        current(|worker| {
-            for keys in trees.chunks(SIDE_BY_SIDE) {
-                let there = find_in_memory(worker.context(), keys.iter().copied());
-                let keys = keys.iter().zip(there).filter(|(_, there)| !there);
-                missing.extend(keys.map(|((tree, key), _)| Reach::new(*tree, key)));
-            }
-        });
-        run_all(&self.inner.shared, missing).await
+        current(|worker| ahead.fetch(worker.context()));
+        ahead.read_missing(&self.inner.shared).await
     }
 
     /// Takes a snapshot of all that is committed.

@@ -74,10 +74,12 @@ impl<S: KvSession> Terminal<S> {
 
     /// The customer that is meant, looked up before the transaction begins.
     async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
-        if let Who::Name(name) = who {
-            let (from, _) = keys::customers_of_name(w, d, &name);
-            self.session.fetch(&[(CUSTOMER_BY_NAME, &from)]).await?;
-        }
+        let name = match who {
+            Who::Id(c) => return Ok(c),
+            Who::Name(name) => name,
+        };
+        let (from, _) = keys::customers_of_name(w, d, &name);
+        self.session.fetch(&[(CUSTOMER_BY_NAME, &from)]).await?;
         self.session.begin(Begin::read_only()).await?;
         let c = self.customer(w, d, who).await;
         self.session.rollback().await?;

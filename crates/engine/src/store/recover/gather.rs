@@ -50,11 +50,6 @@ impl Redo {
         &bytes[at..at + self.value_len as usize]
     }
 
-    pub(super) fn key_and_value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        let at = self.at as usize;
-        &bytes[at..at + usize::from(self.key_len) + self.value_len as usize]
-    }
-
     pub(super) fn is_of_same_key(&self, other: &Self, bytes: &[u8]) -> bool {
         self.order_of_keys(other, bytes).is_eq()
     }

@@ -328,7 +328,8 @@ impl Maker<'_> {
                 remove(self.inner, tree, key, Change { stamp: redo.stamp, row: None }).await?;
             } else if !overflow || self.take(value)? {
                 // The bytes lie in the order of the commits: each record would be waited for.
-                prefetch_bytes(redo.key_and_value(&bytes));
+                prefetch_bytes(key);
+                prefetch_bytes(value);
                 records.push(FillRecord { key, value, overflow, stamp: redo.stamp });
             }
         }
