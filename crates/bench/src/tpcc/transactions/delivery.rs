@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+use crate::kv::{Direction, KeyRange, KvResult, KvSession};
 
 use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
 use crate::tpcc::inputs::Delivery;
@@ -13,52 +13,65 @@ use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
 impl<S: KvSession> Terminal<S> {
     pub(super) async fn delivery(&mut self, input: &Delivery) -> KvResult<Outcome> {
         let &Delivery { w, carrier } = input;
-        if self.session.fetches() {
-            self.fetch_orders(w).await?;
-        }
         self.begin().await?;
-        // Two deliveries of a warehouse want the same orders. There is no district 0: its key stands for the warehouse.
+        // Two deliveries of a warehouse want the same orders. There is no district 0: its key stands for the warehouse. Nobody
+        // else waits for it, and what were fetched before would be delivered already by who had the lock until then.
         self.session.lock(NEW_ORDER, &keys::order(w, 0, 0)).await?;
+        let orders = self.oldest_orders(w).await?;
+        if self.session.fetches() {
+            self.fetch_orders(w, &orders).await?;
+        }
         let now = now_us();
-        for d in 1..=DISTRICTS {
-            self.deliver(w, d, carrier, now).await?;
+        for (d, o) in orders {
+            self.deliver(w, d, o, carrier, now).await?;
         }
         self.session.commit().await?;
         Ok(Outcome::Committed)
     }
 
-    /// Brings into memory what will be delivered, as it looks now.
-    async fn fetch_orders(&mut self, w: u32) -> KvResult<()> {
-        let Self { session, row, .. } = self;
-        session.begin(Begin::read_only()).await?;
-        let first: Vec<_> = (1..=DISTRICTS).map(|d| keys::order(w, d, 0)).collect();
-        let reads: Vec<_> = first.iter().map(|key| (NEW_ORDER, key.as_slice())).collect();
-        session.fetch(&reads).await?;
+    /// The oldest order of each district that was not delivered. A district without new orders is skipped (TPC-C 2.7.4.2).
+    async fn oldest_orders(&mut self, w: u32) -> KvResult<Vec<(u8, u32)>> {
+        let session = &mut self.session;
+        if session.fetches() {
+            let first: Vec<_> = (1..=DISTRICTS).map(|d| keys::order(w, d, 0)).collect();
+            let reads: Vec<_> = first.iter().map(|key| (NEW_ORDER, key.as_slice())).collect();
+            session.fetch(&reads).await?;
+        }
         let mut orders = Vec::with_capacity(usize::from(DISTRICTS));
         for d in 1..=DISTRICTS {
-            if let Some(o) = oldest_of(session, w, d).await? {
-                orders.push((d, keys::order(w, d, o)));
-            }
+            let (from, to) = (keys::order(w, d, 0), keys::order(w, d + 1, 0));
+            let range = KeyRange { from: &from, to: &to };
+            session
+                .scan(NEW_ORDER, range, Direction::Forward, 1, |key, _| {
+                    orders.extend(keys::order_id(key).map(|(_, _, o)| (d, o)));
+                    ControlFlow::Break(())
+                })
+                .await?;
         }
-        let reads: Vec<_> = orders
-            .iter()
-            .flat_map(|(_, key)| [(ORDERS, key.as_slice()), (ORDER_LINE, key.as_slice())])
-            .collect();
+        Ok(orders)
+    }
+
+    /// Brings what belongs to these orders into memory.
+    async fn fetch_orders(&mut self, w: u32, orders: &[(u8, u32)]) -> KvResult<()> {
+        let Self { session, row, .. } = self;
+        let keys: Vec<_> = orders.iter().map(|(d, o)| keys::order(w, *d, *o)).collect();
+        // The lines of an order may go on in the next leaf.
+        let ends: Vec<_> = orders.iter().map(|(d, o)| keys::order(w, *d, o + 1)).collect();
+        let lines = keys.iter().zip(&ends).flat_map(|(from, to)| [from, to]);
+        let mut reads: Vec<_> = keys.iter().map(|key| (ORDERS, key.as_slice())).collect();
+        reads.extend(lines.map(|key| (ORDER_LINE, key.as_slice())));
         session.fetch(&reads).await?;
         let mut customers = Vec::with_capacity(orders.len());
-        for (d, key) in &orders {
+        for ((d, _), key) in orders.iter().zip(&keys) {
             read(session, ORDERS, key, row, order::BYTES).await?;
             customers.push(keys::customer(w, *d, order::C_ID.get(row)));
         }
         let reads: Vec<_> = customers.iter().map(|key| (CUSTOMER, key.as_slice())).collect();
-        session.fetch(&reads).await?;
-        session.rollback().await
+        session.fetch(&reads).await
     }
 
-    async fn deliver(&mut self, w: u32, d: u8, carrier: u8, now: u64) -> KvResult<()> {
+    async fn deliver(&mut self, w: u32, d: u8, o: u32, carrier: u8, now: u64) -> KvResult<()> {
         let Self { session, row, lines, ids, .. } = self;
-        // A district without new orders is skipped (TPC-C 2.7.4.2).
-        let Some(o) = oldest_of(session, w, d).await? else { return Ok(()) };
         let key = keys::order(w, d, o);
         session.delete(NEW_ORDER, &key).await?;
 
@@ -102,17 +115,4 @@ impl<S: KvSession> Terminal<S> {
         customer::DELIVERY_CNT.add(row, 1);
         session.put(CUSTOMER, &key, row).await
     }
-}
-
-/// The oldest order of a district that was not delivered.
-async fn oldest_of<S: KvSession>(session: &mut S, w: u32, d: u8) -> KvResult<Option<u32>> {
-    let (from, to) = (keys::order(w, d, 0), keys::order(w, d + 1, 0));
-    let mut oldest = None;
-    session
-        .scan(NEW_ORDER, KeyRange { from: &from, to: &to }, Direction::Forward, 1, |key, _| {
-            oldest = keys::order_id(key).map(|(_, _, o)| o);
-            ControlFlow::Break(())
-        })
-        .await?;
-    Ok(oldest)
 }
