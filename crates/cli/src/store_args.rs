@@ -71,7 +71,7 @@ impl LogDeviceArgs {
 /// How a new store is made.
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// Page size of a new store
+    /// Page size of a new store: 4KiB for records read one by one, 16KiB for long scans
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size, help_heading = "New store")]
     page_size: u64,
 

@@ -117,6 +117,9 @@ impl Options {
     }
 
     /// Page size of a new store, bytes: a power of two from 512 to 65,536; 4096 if not said.
+    ///
+    /// The device is asked for whole pages, so records that are read one by one want small ones, of the device's blocks at least. Ranges of many
+    /// records want larger ones, once updates have moved the pages about (docs/measure/transactions.md, *YCSB*).
     pub fn page_size(mut self, bytes: usize) -> Self {
         self.store.page_size = bytes;
         self

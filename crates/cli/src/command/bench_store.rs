@@ -49,7 +49,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     no_log: bool,
 
-    /// Page size of a store that is made
+    /// Page size of a store that is made: 4KiB for records read one by one, 16KiB for long scans
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
 
