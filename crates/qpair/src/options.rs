@@ -190,8 +190,8 @@ impl Options {
         self
     }
 
-    /// What older values may have of the device, bytes, at most; 1 GiB if not said, 0: they stay in memory. When they outgrow it, the oldest
-    /// snapshot is given up: its reads fail with `SnapshotLost`.
+    /// What older values may have of the device, bytes, at most; 1 GiB if not said, 0: they stay in memory. When they outgrow it and
+    /// `versions_bytes_max`, the oldest snapshot is given up: its reads fail with `SnapshotLost`.
     pub fn history_bytes_max(mut self, bytes: u64) -> Self {
         self.store.history_bytes_max = bytes;
         self
@@ -244,8 +244,10 @@ impl Options {
     /// [`Store::is_read_only`] tells. Files made here are removed again if the store cannot be made on them.
     ///
     /// # Errors
-    /// `NotFound` if it is missing and not to be made; `Busy` if it is open elsewhere; `Unsupported` and `Limit` if the
-    /// machine does not offer what was asked; and as [`Store::open`].
+    /// `NotFound` if it is missing and not to be made; `Exists` if it is to be made on what is not blank; `Busy` if it is open elsewhere; `Denied` without
+    /// permission; `ReadOnly` if its log device cannot be written; `NoSpace` if the log device is too small, or recovery finds no room; `Unsupported` and
+    /// `Limit` if the machine does not offer what was asked; `Io`; and as [`Store::open`]. What shows the store to other processes
+    /// ([`Options::publish_beside`]) may be refused too.
     pub fn open(self) -> Result<Store> {
         Ok(self.open_with_report()?.0)
     }

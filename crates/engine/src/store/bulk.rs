@@ -67,7 +67,8 @@ impl Table {
     ///
     /// # Errors
     /// `Invalid` if the table is not empty or the keys do not ascend; the first error of the iterator; as
-    /// [`Table::put`] otherwise. After an error the table is as empty as before.
+    /// [`Table::put`] otherwise. After an error the table is as empty as before, unless it was the last checkpoint that failed: then the
+    /// records are there, and a crash may take them.
     pub fn bulk_load<I>(&self, records: I) -> Result<u64>
     where
         I: IntoIterator<Item = Result<(Vec<u8>, Vec<u8>)>> + Send + 'static,

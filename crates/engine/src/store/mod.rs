@@ -146,7 +146,7 @@ impl Store {
     /// Makes a checkpoint: on return a crash goes back to it, or to a later one.
     ///
     /// # Errors
-    /// What the device says: the store is read-only then. `Invalid` on a worker.
+    /// What the device says: the store is read-only then. `NoSpace`: the one before counts, and nothing is lost. `Invalid` on a worker.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.begin_change()?;
         let shared = self.inner.shared.clone();

@@ -69,8 +69,9 @@ impl Table {
     /// Inserts or replaces a record; whether one was replaced.
     ///
     /// # Errors
-    /// `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as
-    /// it was before.
+    /// `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was before,
+    /// unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then nobody knows whether the new value
+    /// is there once the store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_sizes(&self.inner.shared, key, value)?;
         self.inner.begin_change()?;

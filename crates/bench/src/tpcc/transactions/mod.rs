@@ -5,8 +5,8 @@
 //! - Rows are read into buffers of the terminal, and changed there; keys are made on the stack.
 //! - A transaction locks what is hot before its first read: the snapshot is then as new as the locks, and only what is
 //!   rarely shared can conflict.
-//! - What may have to be read from the device is fetched before the transaction's first read and first lock, where the store can:
-//!   nobody waits for a hot row while its holder waits for the device.
+//! - What may have to be read from the device is fetched together, where the store can, and before the lock of a row that is hot:
+//!   nobody waits for it while its holder waits for the device.
 
 mod delivery;
 mod new_order;
