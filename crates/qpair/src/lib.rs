@@ -55,7 +55,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod blank;
 mod interfaces;
 mod json;
 mod members;

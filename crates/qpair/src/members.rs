@@ -48,7 +48,7 @@ impl Members {
         self.specs.iter().flat_map(DeviceSpec::paths).collect()
     }
 
-    fn log_paths(&self) -> Vec<&Path> {
+    pub(crate) fn log_paths(&self) -> Vec<&Path> {
         match &self.log {
             LogPlaceSpec::Device(spec) => spec.paths(),
             _ => Vec::new(),

@@ -6,6 +6,7 @@
 //! - the interface and mode asked for by name are those that run.
 
 use std::cell::{Cell, RefCell};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +14,11 @@ use std::time::{Duration, Instant};
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
-use qpair_engine::{Error, ErrorKind, LogPlace, Result, Store, StoreOptions};
+use qpair_engine::{
+    Error, ErrorKind, LogPlace, Result, Store, StoreOptions, check_blank, not_blank,
+};
 use qpair_kernel::{FileOptions, KernelDevice, Mode};
 
-use crate::blank::check_blank;
 use crate::interfaces::Interfaces;
 use crate::members::{LogPlaceSpec, Members, NewFiles};
 use crate::options::Options;
@@ -175,6 +177,26 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
     }
 }
 
+/// Refuses a file with something behind its last whole block: devices do not show that, and a file of a few bytes would look empty.
+fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
+    let tail = || -> std::io::Result<Vec<u8>> {
+        let file = std::fs::File::open(path)?;
+        let (len, mut tail) = (file.metadata()?.len(), Vec::new());
+        if file.metadata()?.is_file() && len > size_bytes {
+            tail.resize((len - size_bytes) as usize, 0);
+            file.read_exact_at(&mut tail, size_bytes)?;
+        }
+        Ok(tail)
+    };
+    let tail = tail().map_err(|error| {
+        Error::new(ErrorKind::Io, format!("looking at what is in {}: {error}", path.display()))
+    })?;
+    match tail.iter().position(|byte| *byte != 0) {
+        Some(byte) => Err(not_blank(&path.display().to_string(), size_bytes + byte as u64)),
+        None => Ok(()),
+    }
+}
+
 /// What was made of the members, and what those are.
 type Opened<T> = (T, Vec<DeviceInfo>);
 
@@ -227,6 +249,7 @@ impl<'a> Attempt<'a> {
         make: Make<'_, T>,
     ) -> Result<Opened<T>> {
         let new_files = RefCell::new(new_files);
+        let tails = RefCell::new(Vec::new());
         let opener = |path: &Path| -> block::Result<Arc<dyn BlockDevice>> {
             let mut new_files = new_files.borrow_mut();
             let is_log = self.new_log.as_deref() == Some(path);
@@ -242,6 +265,8 @@ impl<'a> Attempt<'a> {
             let device = open_patiently(&options, interfaces.current)?;
             if create {
                 new_files.add(path);
+            } else if self.must_be_blank.get() || self.members.log_paths().contains(&path) {
+                tails.borrow_mut().push((path.to_owned(), device.size_bytes()));
             }
             interfaces.note(device.choice());
             Ok(Arc::new(device))
@@ -262,6 +287,9 @@ impl<'a> Attempt<'a> {
             LogPlace::Device(device) => Some(device),
             _ => None,
         };
+        for (path, size_bytes) in tails.take() {
+            check_tail(&path, size_bytes)?;
+        }
         if self.must_be_blank.get() {
             let devices = members.iter().chain(log_device);
             devices.into_iter().try_for_each(|device| check_blank(device.as_ref()))?;

@@ -39,6 +39,19 @@ fn not_a_store() {
     }
     assert_eq!(std::fs::read_to_string(directory.path("text")).unwrap(), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
+    // Neither is a file without a whole block, nor one with something behind its beginning, or at its end.
+    let with_byte_at = |at: usize| {
+        let mut bytes = vec![0; 4 << 20];
+        bytes[at] = 1;
+        bytes
+    };
+    directory.file("btrfs", with_byte_at(65_600)).file("raid", with_byte_at((4 << 20) - 70_000));
+    for name in ["small", "btrfs", "raid"] {
+        let before = std::fs::read(directory.path(name)).unwrap();
+        directory.run(&format!("put {name} k v --init")).failed(3, &["not blank", "--init-force"]);
+        directory.run(&format!("put new k v --log-device {name}")).failed(3, &["not blank"]);
+        assert_eq!(std::fs::read(directory.path(name)).unwrap(), before, "{name}");
+    }
     directory.run("put zero k v --init").done();
     assert_eq!(directory.run("get zero k").done(), "v");
     directory.run("put text k v --init-force").done();

@@ -1,6 +1,7 @@
 //! A store: members, workers, tables.
 
 mod backup;
+mod blank;
 mod bulk;
 mod catalog;
 mod check;
@@ -18,6 +19,7 @@ mod superblock;
 mod table;
 
 pub use backup::BackupReport;
+pub use blank::{check_blank, not_blank};
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
+use super::super::blank::check_blank;
 use super::super::superblock::{LogReference, StoreState, Superblock};
 use super::attached::{Attached, attach, attach_new, refuse_read_only, refuse_too_small};
 use super::label::{Found, LogLabel};
@@ -141,10 +142,11 @@ impl LogPlace {
                     return Err(Error::with_hint(
                         ErrorKind::Exists,
                         format!("{name} {what}: the log of {store_name} is not moved there"),
-                        "if what is on it may be lost, overwrite its first 64 KiB with zeroes; or give another device",
+                        "if what is on it may be lost, overwrite its first and its last MiB with zeroes; or give another device",
                     ));
                 }
                 refuse_too_small(device.as_ref())?;
+                check_blank(device.as_ref())?;
                 attach_new(device, label).map(Some)
             }
         }

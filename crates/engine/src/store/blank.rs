@@ -1,0 +1,62 @@
+//! Whether a device is blank, before a store or its log is made there.
+//!
+//! Labels and superblocks of others lie near the beginning (btrfs' at 64 KiB, a store's own pages behind its labels) or the end (ZFS, RAIDs,
+//! the second GPT). What lies in between is not looked at: a device of terabytes would be read for hours.
+
+use qpair_block::{BlockDevice, Request};
+
+use super::offline::{open_channel, transfer_arena, wait};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Bytes at the beginning that are looked at, and as many at the end.
+const EDGE_BYTES: u64 = 1 << 20;
+
+/// Refuses a device that holds anything but zeroes in its first or its last MiB.
+///
+/// # Errors
+/// `Exists`, `NoMemory`, and what the device says.
+pub fn check_blank(device: &dyn BlockDevice) -> Result<()> {
+    let (info, size_bytes) = (device.info(), device.size_bytes());
+    let block_bytes = u64::from(info.logical_block_bytes);
+    let end_at = size_bytes.saturating_sub(EDGE_BYTES) / block_bytes * block_bytes;
+    let reading = || format!("looking at what is on {}", info.name);
+    let arena = transfer_arena(&[device])?;
+    let mut channel = open_channel(device, &arena)?;
+    let mut completions = Vec::new();
+    let mut at = 0;
+    while at < size_bytes {
+        let len_bytes = (size_bytes - at).min(arena.block_size() as u64) as u32;
+        let Some(buffer) = arena.lease() else {
+            return Err(Error::new(ErrorKind::NoMemory, reading()));
+        };
+        if channel.submit(Request::read(at, len_bytes, buffer, 0)).is_err() {
+            return Err(Error::new(ErrorKind::Io, reading()));
+        }
+        while channel.in_flight() > 0 {
+            wait(channel.as_mut(), &mut completions);
+        }
+        for completion in completions.drain(..) {
+            completion.result.map_err(|error| Error::io(error, reading()))?;
+            let Some(buffer) = completion.buffer else { continue };
+            let read = &buffer.as_slice()[..len_bytes as usize];
+            if let Some(byte) = read.iter().position(|byte| *byte != 0) {
+                return Err(not_blank(&info.name, at + byte as u64));
+            }
+        }
+        at += u64::from(len_bytes);
+        if at >= EDGE_BYTES {
+            at = at.max(end_at);
+        }
+    }
+    Ok(())
+}
+
+/// There is something where a store or its log was to be made.
+#[must_use]
+pub fn not_blank(name: &str, at_bytes: u64) -> Error {
+    Error::with_hint(
+        ErrorKind::Exists,
+        format!("{name} is not blank: there is something at byte {at_bytes}"),
+        "if it may be lost, ask for a format by force",
+    )
+}
