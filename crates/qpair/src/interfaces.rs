@@ -56,6 +56,14 @@ impl Interfaces {
         let (true, Some(failed)) = (may_be_its && ours, failed) else {
             return false;
         };
+        if failed == Interface::IoUring
+            && self.current.registered_buffers
+            && error.kind() == ErrorKind::Limit
+        {
+            // Most users may lock only a little memory: rings that do not register it are still the best there is.
+            self.current = Mode { interface: failed, registered_buffers: false, ..self.asked };
+            return true;
+        }
         let Some(next) = Interface::CONCRETE.get(place(failed) + 1) else { return false };
         self.pass_over(failed, error.to_string());
         self.current = Mode { interface: *next, ..self.asked };

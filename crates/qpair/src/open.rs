@@ -58,9 +58,15 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
             interfaces = Interfaces::new(options.io);
             let second = attempt.run(&mut interfaces, &mut new_files, &make);
             (
-                second.map_err(
-                    |second| if is_not_writable(&second) { error.clone() } else { second },
-                )?,
+                second.map_err(|second| match second.kind() {
+                    _ if is_not_writable(&second) => error.clone(),
+                    // It would be recovered, if it could be written.
+                    ErrorKind::Unclean if !options.store.read_only => Error::new(
+                        error.kind(),
+                        format!("the store was not closed, and has to be written to be recovered: {error}"),
+                    ),
+                    _ => second,
+                })?,
                 Some(error),
             )
         }

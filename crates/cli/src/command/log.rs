@@ -39,7 +39,7 @@ pub(crate) struct Log {
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
 
-    /// Stop after so many commits
+    /// Stop after so many commits, and do not look how the log ends
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
@@ -55,12 +55,13 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn run(self) -> Result<Exit> {
         let mut out = Output::new();
-        let (mut printed, mut failed) = (0, None);
+        let (mut printed, mut limited, mut failed) = (0, false, None);
         let dump = self.store.closed().dump_log(&mut |entry| {
             if self.verify || !self.is_asked_for(entry) {
                 return ControlFlow::Continue(());
             }
             if self.limit.is_some_and(|limit| printed >= limit) {
+                limited = true;
                 return ControlFlow::Break(());
             }
             printed += 1;
@@ -82,8 +83,16 @@ impl Log {
                 return Err(error.into());
             }
         };
-        self.print_end(&mut out, &dump)?;
+        match limited {
+            // How the log ends was not looked at.
+            true if self.json => out.line(json!({ "limited": true }).to_string())?,
+            true => {}
+            false => self.print_end(&mut out, &dump)?,
+        }
         out.finish()?;
+        if printed == 0 && !limited && (self.log.is_some() || self.table.is_some()) {
+            eprintln!("qpair: note: no commit of the log is what was asked for");
+        }
         dump.remarks.iter().for_each(|remark| eprintln!("qpair: note: {remark}"));
         if !dump.damaged && !dump.unreadable {
             return Ok(Exit::Done);

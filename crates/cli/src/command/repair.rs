@@ -133,6 +133,7 @@ fn object(report: &RepairReport) -> Value {
     json!({
         "healthy": report.healthy,
         "complete": report.is_complete(),
+        "names_uncertain": report.names_uncertain,
         "remarks": report.remarks,
         "tables": tables,
         "log": report.log.map(|log| json!({

@@ -1,6 +1,6 @@
 //! Comma-separated values with quotes (RFC 4180).
 
-use std::io::Read;
+use std::io::{Chain, Cursor, Read};
 
 use csv::ByteRecord;
 
@@ -8,9 +8,12 @@ use super::delimited::{no_such_column, too_few};
 use super::format::{Indexes, Wanted};
 use super::record::{ReadError, ReadRecord, Record};
 
+/// A line that is read behind the input. It is a record of its own, unless a quote was not closed before.
+const END: &[u8] = b"\nend of input 0f3ac1d2-9d5e-4c8b-8a6e-qpair\n";
+
 /// Reads records from CSV.
 pub(crate) struct CsvReader<R> {
-    reader: csv::Reader<R>,
+    reader: csv::Reader<Chain<R, Cursor<&'static [u8]>>>,
     fields: ByteRecord,
     wanted: Wanted,
     /// Known once the header was read.
@@ -26,7 +29,7 @@ impl<R: Read> CsvReader<R> {
             .has_headers(false)
             .flexible(true)
             .delimiter(delimiter)
-            .from_reader(input);
+            .from_reader(input.chain(Cursor::new(END)));
         let indexes = (!wanted.header).then(|| wanted.by_index());
         Self { reader, fields: ByteRecord::new(), wanted, indexes, columns: None, delimiter }
     }
@@ -36,7 +39,18 @@ impl<R: Read> CsvReader<R> {
         let line = self.reader.position().line();
         match self.reader.read_byte_record(&mut self.fields) {
             Ok(false) => Ok(None),
-            Ok(true) => Ok(Some(self.fields.position().map_or(line, csv::Position::line))),
+            Ok(true) => {
+                let line = self.fields.position().map_or(line, csv::Position::line);
+                match self.fields.iter().next_back() {
+                    Some(last) if self.fields.len() == 1 && last == END.trim_ascii() => Ok(None),
+                    Some(last) if last.ends_with(END) => Err(ReadError::Bad {
+                        line,
+                        why: "a quote is not closed: all lines from here on would be in one column"
+                            .to_owned(),
+                    }),
+                    _ => Ok(Some(line)),
+                }
+            }
             Err(error) => match error.into_kind() {
                 csv::ErrorKind::Io(error) => Err(error.into()),
                 other => Err(ReadError::Bad { line, why: format!("{other:?}") }),

@@ -78,6 +78,18 @@ fn bad_lines() {
     directory
         .run_on("a,1\nb\n", "load s - --format csv --no-header")
         .failed(3, &["line 2", "1 columns"]);
+    // All that follows would be a part of one value.
+    let unclosed = "id,v\n1,ok\n2,\"oops\n3,fine\n4,\"\"\n";
+    directory
+        .run_on(unclosed, "load q - --format csv --key id")
+        .failed(3, &["line 3: a quote is not closed", "--skip-bad"]);
+    let run = directory.run_on(unclosed, "load q - --format csv --key id --skip-bad");
+    assert!(
+        run.err.contains("left out 1 bad line; the first: standard input line 3"),
+        "{}",
+        run.err
+    );
+    run.done();
     directory.run("load s none.tsv").failed(3, &["none.tsv", "No such file"]);
     directory.run("load other none.tsv").failed(3, &[]);
     assert!(!directory.path("other").exists(), "a store was made for input that is not there");

@@ -137,6 +137,7 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     let lines: Vec<Value> = two.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), lines[0]["stamp"].as_u64()), (3, Some(5)), "{two}");
     assert_eq!(lines[1]["operations"][0]["table"], "default");
+    assert_eq!(lines[2], serde_json::json!({ "limited": true }), "how it ends was not looked at");
     let end: Value =
         serde_json::from_str(directory.run("log s --verify --json").done().trim()).unwrap();
     assert_eq!((&end["damaged"], &end["closed"]), (&false.into(), &false.into()));

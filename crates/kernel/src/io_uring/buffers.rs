@@ -198,7 +198,7 @@ fn failed(cause: io::Error, bytes: usize) -> Error {
     let what = format!("registering {bytes} bytes of memory with io_uring");
     match errno {
         Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, what).caused_by(cause).hint(
-            format!("{}, write buffers=off, or use libaio", raise_memlock()),
+            format!("{}, say io_uring:buffers=off, or use libaio", raise_memlock()),
         ),
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => Error::os(cause, what).hint(
             "a seccomp profile may forbid io_uring_register: allow it there, or write buffers=off,file=off",

@@ -207,6 +207,7 @@ impl Salvage<'_> {
         for range in gaps.lost.iter().chain(&gaps.stale) {
             let what = format!("names of tables may be missing or out of date: {}", range.why);
             self.report.remarks.push(what);
+            self.report.names_uncertain = true;
         }
         Ok((names, whole))
     }

@@ -65,6 +65,8 @@ pub struct RepairReport {
     pub healthy: bool,
     /// What is wrong with the store.
     pub remarks: Vec<String>,
+    /// Names of tables may be missing or out of date.
+    pub names_uncertain: bool,
     /// The tables that were saved.
     pub tables: Vec<RepairedTable>,
     /// What became of the log; none if there was none, or it could not be found.
@@ -78,6 +80,9 @@ impl RepairReport {
         let whole = |table: &RepairedTable| {
             table.lost.is_empty() && table.stale.is_empty() && table.large_values_lost == 0
         };
-        self.healthy || self.tables.iter().all(whole) && self.log.is_none_or(|log| !log.damaged)
+        self.healthy
+            || !self.names_uncertain
+                && self.tables.iter().all(whole)
+                && self.log.is_none_or(|log| !log.damaged)
     }
 }
