@@ -187,7 +187,11 @@ async fn load<S: KvSession>(
     /// Records between two looks at the wish to stop.
     const RECORDS: usize = 256;
     // 8 bytes of memory a record, so that keys come in order.
-    let mut order: Vec<u64> = (0..loaded.records).map(mixed).collect();
+    let mut order = Vec::new();
+    order.try_reserve_exact(loaded.records as usize).map_err(|error| {
+        KvError::Other(format!("memory to put {} records in order: {error}", loaded.records))
+    })?;
+    order.extend((0..loaded.records).map(mixed));
     order.sort_unstable();
     let mut random = Rng::with_seed(seed);
     let mut value = vec![0; loaded.value_bytes as usize];

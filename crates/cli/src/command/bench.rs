@@ -61,7 +61,7 @@ struct RunArgs {
     store: PathBuf,
 
     /// Records
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_count::<u64, RECORDS_MAX>)]
     records: u64,
 
     /// Memory for pages
@@ -77,11 +77,11 @@ struct RunArgs {
     io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
     /// Tasks of each worker
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
     /// Seconds to measure
@@ -139,14 +139,21 @@ pub(crate) fn parse_run_seconds(text: &str) -> std::result::Result<f64, String> 
     }
 }
 
+/// Records of a store at most.
+pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
+/// Workers at most: each takes a core.
+pub(crate) const WORKERS_MAX: u64 = 1024;
+/// Clients of a worker at most.
+pub(crate) const TASKS_MAX: u64 = 65_536;
+
 /// A count of at least one.
-pub(crate) fn parse_count<T: std::str::FromStr + Default + PartialEq>(
+pub(crate) fn parse_count<T: TryFrom<u64>, const MAX: u64>(
     text: &str,
 ) -> std::result::Result<T, String> {
-    match text.parse::<T>() {
-        Ok(count) if count != T::default() => Ok(count),
-        _ => Err(format!("'{text}' is no count of at least 1")),
-    }
+    let counted = text.parse::<u64>().ok().filter(|count| (1..=MAX).contains(count));
+    counted
+        .and_then(|count| T::try_from(count).ok())
+        .ok_or_else(|| format!("'{text}' is no count from 1 to {MAX}"))
 }
 
 pub(crate) fn to_json(report: &impl serde::Serialize) -> Result<String> {

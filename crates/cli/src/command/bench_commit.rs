@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::text::{count, counted};
 
-use super::bench::{parse_count, parse_seconds, to_json};
+use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability};
 
 /// Small transactions: durable updates of single rows, or inserts in random order
@@ -36,15 +36,15 @@ pub(crate) struct Commit {
     run: RunArgs,
 
     /// Clients, dealt out to the workers
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<usize, TASKS_MAX>)]
     clients: usize,
 
     /// Records
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse_count::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse_count::<u64, RECORDS_MAX>)]
     records: u64,
 
     /// Rows of a transaction
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32, 1_000_000>)]
     rows: u32,
 
     /// Insert all records in random order into a new store, instead of updating; --seconds does not count

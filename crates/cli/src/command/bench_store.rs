@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::{count, counted, size};
 
-use super::bench::{parse_count, parse_run_seconds, parse_seconds};
+use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
 
 /// Arguments of the workloads of transactions.
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct RunArgs {
     pub(super) io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores]
-    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
     /// Seconds to measure

@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::text::{count, counted};
 
-use super::bench::{parse_count, to_json};
+use super::bench::{TASKS_MAX, parse_count, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
 
 /// Bytes a warehouse takes in a store, about, with what a run adds.
@@ -42,7 +42,7 @@ pub(crate) struct Tpcc {
     warehouses: u32,
 
     /// Terminals of each worker
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
     /// What commits wait for: sync, group or async

@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::text::count;
 
-use super::bench::{parse_count, to_json};
+use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
 
 /// YCSB's core workloads A to F
@@ -40,23 +40,23 @@ pub(crate) struct Ycsb {
     workload: YcsbWorkload,
 
     /// Records of a store that is made
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_count::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_count::<u64, RECORDS_MAX>)]
     records: u64,
 
     /// Operations to do, instead of --seconds
-    #[arg(long, value_name = "N", value_parser = parse_count::<u64>)]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u64, { u64::MAX }>)]
     operations: Option<u64>,
 
     /// Fields of a record
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_count::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_count::<usize, 1000>)]
     fields: usize,
 
     /// Bytes of a field
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_count::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_count::<usize, { 1 << 20 }>)]
     field_bytes: usize,
 
     /// Clients of each worker
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
     /// What commits wait for: sync, group or async
