@@ -37,7 +37,7 @@ use command::Command;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    no such key, or the store is damaged
+  1    no such key or table; of check, log and repair: damage was found
   2    wrong use
   3    an error of the store, the machine or the input
   130  interrupted; what was done until then is in the store";

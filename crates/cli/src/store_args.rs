@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use qpair::block::DeviceSpec;
 use qpair::{
     Durability, ErrorKind, Mode, OpenReport, Options, RecoveryProgress, Store, Table, parse_bytes,
     publish_path,
@@ -101,6 +102,13 @@ pub(crate) struct LogArgs {
     durability: Option<Durability>,
 }
 
+/// Where a store is published: beside the first of its members.
+pub(crate) fn published_at(store: &Path) -> PathBuf {
+    let spec = store.to_str().and_then(|name| name.parse::<DeviceSpec>().ok());
+    let first = spec.as_ref().and_then(|spec| spec.paths().first().map(|path| path.to_path_buf()));
+    publish_path(first.as_deref().unwrap_or(store))
+}
+
 /// Which table.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
@@ -149,7 +157,7 @@ impl StoreArgs {
     /// A store that is open elsewhere and published there can be looked at all the same.
     fn or_look(&self, error: qpair::Error) -> Failure {
         let failure = Failure::from(error);
-        let published = || UnixStream::connect(publish_path(&self.store)).is_ok();
+        let published = || UnixStream::connect(published_at(&self.store)).is_ok();
         if failure.kind() != Some(ErrorKind::Busy) || !published() {
             return failure;
         }

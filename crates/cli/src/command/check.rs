@@ -111,7 +111,7 @@ impl Check {
                 ))?;
             }
             if at_checkpoint {
-                out.line("the store was not closed: checked as its last checkpoint has it, without the commits in the log behind that")?;
+                out.line("the store was not closed: checked as its last checkpoint has it, without the commits in the log behind that (qpair log --verify checks those)")?;
             }
             if report.is_sound() {
                 out.line("no damage found")?;
@@ -131,6 +131,6 @@ impl Check {
         let faults = counted(report.faults.len() as u64, "fault");
         let message = format!("{} is damaged: {faults}", self.store.store.display());
         Err(Failure::new(Exit::Negative, message)
-            .hint("records on other pages can still be read; restore the store from a backup"))
+            .hint("records on other pages can still be read; restore the store from a backup, or salvage what can be read: qpair repair"))
     }
 }

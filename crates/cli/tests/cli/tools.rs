@@ -174,6 +174,13 @@ fn ranges_and_tables_are_removed() {
     assert_eq!(removed("--key-hex --prefix 6b6579203030"), "removed 1,000 records\n");
     assert_eq!(directory.run("scan s --count").done(), "2000\n");
     directory.run("delete s --from b --to a").failed(2, &["ends before it begins"]);
+    // A long one goes in parts.
+    let many: String = (0..25_000).map(|i| format!("{i:05}\tx\n")).collect();
+    directory.run_on(&many, "load many - --format tsv --sorted").done();
+    let words = directory.run("delete many --from 00002 --to 24998").done();
+    assert_eq!(words, "removed 24,996 records\n");
+    let left: String = directory.run("scan many --keys-only").done();
+    assert_eq!(left.lines().collect::<Vec<_>>(), ["00000", "00001", "24998", "24999"]);
     directory.run("delete s").failed(2, &["required"]);
     directory.run("delete s k --from k").failed(2, &["cannot be used with"]);
     assert_eq!(removed("--from a"), "removed 2,000 records\n");

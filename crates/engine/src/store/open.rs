@@ -226,7 +226,7 @@ impl Store {
                 return Err(Error::with_hint(
                     ErrorKind::Corrupt,
                     format!("{name} was cut short: it has {size_bytes} bytes, too few for pages"),
-                    "restore the store from a backup",
+                    "restore the store from a backup, or salvage what can be read with `qpair repair`",
                 ));
             }
             let block = member.info().logical_block_bytes;

@@ -294,7 +294,7 @@ pub(crate) fn astray() -> Error {
     Error::with_hint(
         ErrorKind::Corrupt,
         "a leaf does not lie where its tree leads",
-        "`qpair check` names it; restore the store from a backup",
+        "`qpair check` names it; restore the store from a backup, or salvage what can be read with `qpair repair`",
     )
 }
 

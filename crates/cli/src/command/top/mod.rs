@@ -3,19 +3,19 @@
 mod prometheus;
 mod view;
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair::publish_path;
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
+use crate::store_args::published_at;
 use view::View;
 
 /// How long an answer may take.
@@ -113,10 +113,22 @@ impl Top {
 
     fn unreachable(&self, socket: &Path, error: &std::io::Error) -> Failure {
         let name = self.store.display();
-        let what = format!("{name} is not published at {}: {error}", socket.display());
-        Failure::new(Exit::Failed, what).hint(
-            "the process that has the store open publishes it: qpair load, demo and bench do, programs by Options::publish",
-        )
+        let there = socket.display();
+        let (what, hint) = match error.kind() {
+            ErrorKind::PermissionDenied => (
+                format!("{name} may not be looked at: {there}: {error}"),
+                "its owner may, and root",
+            ),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => (
+                format!("the process that has {name} open does not answer at {there}"),
+                "it may be stopped, or very busy",
+            ),
+            _ => (
+                format!("{name} is not published at {there}: {error}"),
+                "the process that has the store open publishes it: qpair load, demo and bench do, programs by Options::publish",
+            ),
+        };
+        Failure::new(Exit::Failed, what).hint(hint)
     }
 }
 
@@ -130,7 +142,7 @@ fn parse(line: &str, socket: &Path) -> Result<Value> {
 fn socket_of(store: &Path) -> PathBuf {
     match std::fs::metadata(store) {
         Ok(there) if there.file_type().is_socket() => store.to_owned(),
-        _ => publish_path(store),
+        _ => published_at(store),
     }
 }
 

@@ -263,7 +263,11 @@ impl StoreInner {
         let newest =
             self.block_on(move || async move { Ok(read_newest(&shared, shared.store_id).await) })?;
         let record = newest.ok_or_else(|| {
-            Error::with_hint(ErrorKind::Corrupt, no_record, "restore the store from a backup")
+            Error::with_hint(
+                ErrorKind::Corrupt,
+                no_record,
+                "restore the store from a backup, or salvage what can be read with `qpair repair`",
+            )
         })?;
         generations.check(&record)?;
         let shortest = self.members.iter().min_by_key(|member| member.size_bytes());
@@ -289,7 +293,7 @@ fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
     Error::with_hint(
         ErrorKind::Corrupt,
         format!("{name} was cut short: the store has pages up to {end}, its members hold {room}"),
-        "restore the store from a backup",
+        "restore the store from a backup, or salvage what can be read with `qpair repair`",
     )
 }
 

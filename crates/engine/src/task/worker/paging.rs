@@ -135,7 +135,7 @@ impl Worker {
         Some(Error::with_hint(
             ErrorKind::Corrupt,
             format!("page {page_id} {what}, though its checksum is right"),
-            "something other than this software wrote it; restore the store from a backup",
+            "something other than this software wrote it; restore the store from a backup, or salvage what can be read with `qpair repair`",
         ))
     }
 
@@ -237,6 +237,6 @@ fn corrupt(what: &str, page_size: usize, page_id: u64) -> Error {
             "page {page_id}, at byte {} of the store's pages, {what}",
             page_id * page_size as u64
         ),
-        "the device or something else changed it; `qpair check` lists all such pages; restore the store from a backup",
+        "the device or something else changed it; `qpair check` lists all such pages; restore the store from a backup, or salvage what can be read with `qpair repair`",
     )
 }
