@@ -302,3 +302,32 @@ fn what_is_in_the_log() {
     }
     assert!(hit > 0);
 }
+
+/// A repair that was killed left a store that looked whole, with the tables that it had come to.
+#[test]
+fn what_is_of_use_as_a_whole_is_no_store_before() {
+    let device = ram();
+    let making = StoreOptions { whole_when_closed: true, log: false, ..options(PAGE, 256) };
+    let store = Store::open(vec![device.clone()], &making).unwrap();
+    let [model, _] = fill(&store);
+    store.checkpoint().unwrap();
+    let killed = copy_of(device.as_ref(), device.size_bytes());
+    store.close().unwrap();
+    for read_only in [false, true] {
+        for at_checkpoint in [false, read_only] {
+            let looking = StoreOptions { read_only, at_checkpoint, ..existing(PAGE, 256) };
+            let error = Store::open(vec![killed.clone()], &looking).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAStore);
+            assert!(error.to_string().contains("did not come to its end"), "{error}");
+        }
+    }
+    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
+    let table = store.existing_table("first").unwrap().unwrap();
+    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), model.len());
+    drop(table);
+    store.close().unwrap();
+    // Nothing was ever put into it.
+    let empty = ram();
+    Store::open(vec![empty.clone()], &making).unwrap().close().unwrap();
+    Store::open(vec![empty], &existing(PAGE, 256)).unwrap().close().unwrap();
+}

@@ -41,6 +41,7 @@ impl Options {
         let mut target = target.format(true);
         // Durable once it is closed, and not to be used before.
         target.store.log = false;
+        target.store.whole_when_closed = true;
         let new_files = Members::of(&target)?.missing();
         let options = self.create(false).read_only(true);
         let target = RefCell::new(target);

@@ -115,9 +115,9 @@ impl StoreInner {
         })?;
         self.shared.begin_closing();
         // Who marks the store open does so under the lock, and has looked whether it is being closed.
-        drop(self.label.lock().unwrap_or_else(PoisonError::into_inner));
+        let unfinished = self.label.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
         if !self.shared.is_marked_open() {
-            return Ok(());
+            return if unfinished { self.mark_clean() } else { Ok(()) };
         }
         self.shared.gate.shut();
         let shared = self.shared.clone();
@@ -133,9 +133,14 @@ impl StoreInner {
             shared.tx.collect_all(&shared);
             checkpoint(&shared, true).await
         })?;
+        self.mark_clean()
+    }
+
+    fn mark_clean(&self) -> Result<()> {
         let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Superblock {
             state: StoreState::Clean,
+            unfinished: false,
             generation: label.generation + 1,
             ..label.clone()
         };

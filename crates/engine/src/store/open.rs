@@ -41,6 +41,8 @@ pub struct StoreOptions {
     pub linger_us: u32,
     /// Make a new store on the members; what is on them is lost.
     pub format: bool,
+    /// A new store is of use as a whole only: until it is closed nobody else opens it, should this process end before.
+    pub whole_when_closed: bool,
     /// Page size of a new store, bytes: a power of two from 512 to 65,536.
     pub page_size: usize,
     /// Stripe unit of a new store, bytes: a multiple of the page size.
@@ -93,6 +95,7 @@ impl Default for StoreOptions {
             batch: 32,
             linger_us: 1000,
             format: false,
+            whole_when_closed: false,
             page_size: 4096,
             stripe_unit_bytes: 64 << 10,
             read_only: false,
@@ -277,6 +280,7 @@ fn format(
     }
     make_room_for_labels(members, unit)?;
     let mut label = new_label(members.len(), page_size, unit, created_s);
+    label.unfinished = options.whole_when_closed;
     let log_device = options.log_place.make(&mut label)?;
     write_new_labels(members, &label)?;
     Ok((label, log_device))
@@ -316,6 +320,7 @@ pub(super) fn new_label(
         state: StoreState::Clean,
         generation: 1,
         created_s,
+        unfinished: false,
         log: None,
     }
 }

@@ -21,8 +21,11 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 const LOG_DEVICE: u64 = 1;
 /// Feature: the checkpoint's record may name logs of several lives. While the store is open.
 const LOG_LIVES: u64 = 2;
+/// Feature: what it is being made of is not in it as a whole. Until it is closed.
+const UNFINISHED: u64 = 4;
 /// Features a reader must know to read, and what people call them.
-const FEATURES: [(u64, &str); 2] = [(LOG_DEVICE, "log-device"), (LOG_LIVES, "log-lives")];
+const FEATURES: [(u64, &str); 3] =
+    [(LOG_DEVICE, "log-device"), (LOG_LIVES, "log-lives"), (UNFINISHED, "unfinished")];
 /// Longest name of a log device that a label keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
 
@@ -57,6 +60,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     /// Seconds since 1970.
     pub(crate) created_s: u64,
+    /// It is of use as a whole only, and was not closed yet: nobody opens it.
+    pub(crate) unfinished: bool,
     /// Where the log is; none: in the store's own space.
     pub(crate) log: Option<LogReference>,
 }
@@ -120,7 +125,8 @@ impl Superblock {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
         let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
-        let incompatible = of_log | of_state;
+        let of_use = if self.unfinished { UNFINISHED } else { 0 };
+        let incompatible = of_log | of_state | of_use;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
@@ -208,6 +214,7 @@ impl Superblock {
             state,
             generation: word(72),
             created_s: word(80),
+            unfinished: word(16) & UNFINISHED != 0,
             log,
         }))
     }
@@ -222,8 +229,18 @@ impl Superblock {
                 newest = Some(found);
             }
         }
-        if let Some(newest) = newest {
-            return Ok(newest);
+        match newest {
+            Some(newest) if newest.unfinished => {
+                return Err(Error::with_hint(
+                    ErrorKind::NotAStore,
+                    format!(
+                        "{name} is not a whole store: what was making it, such as a repair, did not come to its end"
+                    ),
+                    "make it once more",
+                ));
+            }
+            Some(newest) => return Ok(newest),
+            None => {}
         }
         let zero = slots.iter().all(|slot| slot.iter().all(|byte| *byte == 0));
         let marked = slots.iter().any(|slot| slot.starts_with(&MAGIC));
@@ -268,6 +285,7 @@ mod tests {
             state: StoreState::Clean,
             generation,
             created_s: 1,
+            unfinished: false,
             log: None,
         }
     }
@@ -282,6 +300,16 @@ mod tests {
         let label = Superblock { log: Some(long), ..label };
         let found = Superblock::choose(&[label.encode()], "x").unwrap().log.unwrap();
         assert_eq!(found.name, "\u{e4}".repeat(512));
+    }
+
+    #[test]
+    fn what_is_not_finished_is_no_store() {
+        let begun = Superblock { unfinished: true, ..label(4) };
+        let slots = [begun.encode(), label(5).encode()];
+        assert_eq!(Superblock::choose(&slots, "x").unwrap(), label(5), "it was closed");
+        let error = Superblock::choose(&[begun.encode(), label(3).encode()], "x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAStore);
+        assert!(error.to_string().contains("not a whole store"), "{error}");
     }
 
     #[test]
