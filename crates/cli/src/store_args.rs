@@ -1,5 +1,6 @@
 //! Which store, and how to open it: arguments of every command.
 
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -102,8 +103,16 @@ pub(crate) struct LogArgs {
     durability: Option<Durability>,
 }
 
-/// Where a store is published: beside the first of its members.
+/// Whether a store is named by the socket that it is published at.
+pub(crate) fn is_socket(store: &Path) -> bool {
+    std::fs::metadata(store).is_ok_and(|there| there.file_type().is_socket())
+}
+
+/// Where a store is published: there itself, or beside the first of its members.
 pub(crate) fn published_at(store: &Path) -> PathBuf {
+    if is_socket(store) {
+        return store.to_owned();
+    }
     let spec = store.to_str().and_then(|name| name.parse::<DeviceSpec>().ok());
     let first = spec.as_ref().and_then(|spec| spec.paths().first().map(|path| path.to_path_buf()));
     publish_path(first.as_deref().unwrap_or(store))

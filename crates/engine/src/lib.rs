@@ -41,7 +41,8 @@ pub use store::{
     BackupReport, BulkLoader, CheckReport, KeyRange, LogDeviceReport, LogDump, LogEntry,
     LogFileEnd, LogOperation, LogPlace, Range, RecoveryProgress, RepairReport, RepairStep,
     RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics, Table,
-    TableCheck, TaskRange, TaskTable, check_blank, dump_log, not_blank, repair, yield_now,
+    TableCheck, TaskRange, TaskTable, WeakStore, check_blank, dump_log, not_blank, repair,
+    yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

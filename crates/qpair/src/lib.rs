@@ -55,6 +55,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod ask;
 mod interfaces;
 mod json;
 mod members;
@@ -66,6 +67,7 @@ mod recorder;
 mod report;
 mod tools;
 
+pub use ask::ask_for_backup;
 pub use options::Options;
 pub use publish::publish_path;
 pub use qpair_block as block;

@@ -224,8 +224,9 @@ impl Options {
         self
     }
 
-    /// Publish what the store counts, and its open transactions, at a Unix socket of this path, for `qpair top`; no if not said.
-    /// A thread of its own serves it.
+    /// Publish what the store counts, and its open transactions, at a Unix socket of this path, for `qpair top`, and make backups that are asked for at
+    /// a second one, whose name has `.ask` behind, for `qpair backup`; no if not said. A thread of its own serves them. Only the owner of this
+    /// process can connect, and root.
     pub fn publish(mut self, path: impl Into<PathBuf>) -> Self {
         self.publish = Some(path.into());
         self

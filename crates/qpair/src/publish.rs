@@ -1,7 +1,8 @@
-//! What a store counts, and its open transactions, for other processes to look at: `qpair top`.
+//! What a store counts, and its open transactions, for other processes to look at: `qpair top`. Beside it, a socket at which backups are
+//! asked for ([`crate::ask`]).
 //!
 //! What always holds: who connects is written one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
-//! the one thread that serves it. The socket goes when the store is closed, before its close returns; that thread ends soon after.
+//! the one thread that serves it. The sockets go when the store is closed, before its close returns; that thread ends soon after.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use qpair_engine::{Error, ErrorKind, Observer, Result, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::ask::{Answers, ask_path};
 use crate::json::snapshot;
 
 /// How soon the thread notices that the store was closed.
@@ -40,7 +42,10 @@ pub fn publish_path(member: &Path) -> PathBuf {
 /// # Errors
 /// `Exists` if there is something that is no socket; `Busy` if another process publishes there; what the system says.
 pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
-    make_way(path)?;
+    let ask_path = ask_path(path);
+    for path in [path, &ask_path] {
+        make_way(path)?;
+    }
     let failed = |error: io::Error| {
         let kind = match error.kind() {
             io::ErrorKind::PermissionDenied => ErrorKind::Denied,
@@ -49,12 +54,17 @@ pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
         };
         Error::new(kind, format!("publishing the store at {}: {error}", path.display()))
     };
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    store.keep_until_closed(Socket(path.to_owned()));
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    let listen = |path: &Path| -> io::Result<UnixListener> {
+        let listener = UnixListener::bind(path)?;
+        store.keep_until_closed(Socket(path.to_owned()));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
     let publisher = Publisher {
-        listener,
+        listener: listen(path).map_err(failed)?,
+        asked: listen(&ask_path).map_err(failed)?,
+        answers: Answers::new(store.downgrade()),
         name: store.device_info().name,
         observer: store.observer(),
         seen: BTreeMap::new(),
@@ -97,6 +107,8 @@ impl Drop for Socket {
 
 struct Publisher {
     listener: UnixListener,
+    asked: UnixListener,
+    answers: Answers,
     name: String,
     observer: Observer,
     /// When open transactions were seen first.
@@ -108,13 +120,17 @@ impl Publisher {
     fn run(mut self) {
         while self.observer.is_open() {
             let patience = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
-            let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+            let mut fds =
+                [&self.listener, &self.asked].map(|listener| PollFd::new(listener, PollFlags::IN));
             // Whatever became of the wait: if nobody is there, accepting says so.
             let _ = poll(&mut fds, Some(&patience));
             self.look();
             if let Ok((stream, _)) = self.listener.accept() {
                 // A reader that goes away misses its line, and nobody else is concerned.
                 let _ = self.tell(stream);
+            }
+            if let Ok((stream, _)) = self.asked.accept() {
+                self.answers.begin(stream);
             }
         }
     }

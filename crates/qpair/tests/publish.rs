@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use qpair::{ErrorKind, Options, TransactionOptions, publish_path};
+use qpair::{ErrorKind, Options, TransactionOptions, ask_for_backup, publish_path};
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut line = String::new();
@@ -41,10 +42,36 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     std::fs::write("file", b"").unwrap();
     let other = Options::new("third").memory_bytes(4 << 20).workers(1).publish("file").open();
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Exists);
+    // A backup, asked for by another process, while something is written.
+    let go_on = |_, _| ControlFlow::Continue(());
+    let ask_for = |target: &str, force| ask_for_backup(socket, Path::new(target), force, &go_on);
+    let report = ask_for("stripe:unit=64KiB:copy1+copy2", false).unwrap().unwrap();
+    assert_eq!((report.stamp, report.page_size), (2, 4096), "the table's making, and a record");
+    let stripe = Options::striped(["stripe:unit=64KiB:copy1+copy2"]).memory_bytes(4 << 20);
+    let copy = stripe.workers(1).create(false).open().unwrap();
+    let copied = copy.existing_table("t").unwrap().unwrap();
+    assert_eq!(copied.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    drop(copied);
+    copy.close().unwrap();
+    assert_eq!(ask_for("stripe:copy1+copy2", false).unwrap_err().kind(), ErrorKind::Exists);
+    ask_for("stripe:copy1+copy2", true).unwrap().unwrap();
+    assert_eq!(ask_for("s", true).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(ask_for("ram:size=64MiB", true).unwrap_err().kind(), ErrorKind::Invalid);
+    let broken_off = |_, _| ControlFlow::Break(());
+    let error = ask_for_backup(socket, Path::new("new"), false, &broken_off).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    // Who asks for something else is told so, and who asks for nothing keeps nobody from asking.
+    let mut stream = UnixStream::connect("s.top.ask").unwrap();
+    let _idle = UnixStream::connect("s.top.ask").unwrap();
+    stream.write_all(b"backup new relative\n").unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).unwrap();
+    assert!(told.starts_with("failed "), "{told}");
     open.rollback();
     drop(table);
     store.close().unwrap();
-    assert!(!socket.exists());
+    assert!(!socket.exists() && !Path::new("s.top.ask").exists());
+    assert!(ask_for("later", false).unwrap().is_none(), "nobody is there to ask");
     // Nobody publishes unasked.
     let store = options().open().unwrap();
     assert!(!socket.exists());

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use qpair::ErrorKind;
+use qpair::{ErrorKind, ask_for_backup};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs};
+use crate::store_args::{Effort, StoreArgs, is_socket, published_at};
 use crate::text::{counted, size};
 
 /// Copy a store, whole and consistent, to another place
@@ -20,12 +20,14 @@ use crate::text::{counted, size};
 /// first. The target may be a file, a block device, or several: stripe:unit=64KiB:A+B. Ctrl-C leaves nothing behind that
 /// looks like a store.
 ///
-/// A store that another process has open is backed up by that process: Store::backup copies it while it is written to.
+/// A store that another process has open is copied by that process while it is written to, if it publishes the store as for
+/// `qpair top`: with its rights, and to files, block devices and stripes of these.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair backup files.qpair /backup/files.qpair
-  qpair backup files.qpair /dev/sdb --force")]
+  qpair backup files.qpair /dev/sdb --force
+  qpair backup /run/app/store.top copy.qpair     # published elsewhere than beside the store")]
 pub(crate) struct Backup {
     #[command(flatten)]
     store: StoreArgs,
@@ -49,22 +51,13 @@ pub(crate) struct Backup {
 impl Backup {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let opened = self.store.open_to_read(Effort::Large);
-        let (store, _) = opened.map_err(|failure| match failure.kind() {
-            Some(ErrorKind::Busy) => {
-                failure.hint("let the process that has it open make the backup: Store::backup")
-            }
-            _ => failure,
-        })?;
         let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
         if let Ok(style) =
             ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}, {eta} left")
         {
             bar.set_style(style);
         }
-        let page_size = store.report().page_size as u64;
-        let target = self.store.target(&self.target, self.force);
-        let made = target.backup_of(&store, &|done, all| {
+        let progress = |done, all| {
             bar.set_length(all);
             bar.set_position(done);
             bar.set_message(counted(done, "page"));
@@ -72,14 +65,41 @@ impl Backup {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        });
+        };
+        let opened = match is_socket(&self.store.store) {
+            true => Err(Failure::new(Exit::Failed, "nobody makes backups there")),
+            false => self.store.open_to_read(Effort::Large),
+        };
+        let in_use = |failure: &Failure| {
+            failure.kind() == Some(ErrorKind::Busy) || is_socket(&self.store.store)
+        };
+        let (made, closed) = match opened {
+            Ok((store, _)) => {
+                let target = self.store.target(&self.target, self.force);
+                let made = target.backup_of(&store, &progress);
+                (made, store.close())
+            }
+            Err(failure) if in_use(&failure) => {
+                let published = published_at(&self.store.store);
+                match ask_for_backup(&published, &self.target, self.force, &progress) {
+                    Ok(Some(report)) => (Ok(report), Ok(())),
+                    Ok(None) => {
+                        return Err(failure.hint(
+                            "the process that has it open makes the backup if it publishes the store, or by Store::backup",
+                        ));
+                    }
+                    Err(error) => (Err(error), Ok(())),
+                }
+            }
+            Err(failure) => return Err(failure),
+        };
         bar.finish_and_clear();
-        let closed = store.close();
         let report = made.map_err(|error| match error.kind() {
             ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
             _ => error.into(),
         })?;
         closed?;
+        let bytes = report.pages * report.page_size as u64;
         let (source, target) = (self.store.store.display(), self.target.display());
         let mut out = Output::new();
         if self.json {
@@ -89,7 +109,7 @@ impl Backup {
                 "id": report.id,
                 "stamp": report.stamp,
                 "pages": report.pages,
-                "bytes": report.pages * page_size,
+                "bytes": bytes,
             });
             out.line(object.to_string())?;
         } else if !self.quiet {
@@ -97,7 +117,7 @@ impl Backup {
                 "copied {source} as of commit {} to {target}: {}, {}",
                 report.stamp,
                 counted(report.pages, "page"),
-                size(report.pages * page_size),
+                size(bytes),
             ))?;
         }
         out.finish()?;

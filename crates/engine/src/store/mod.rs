@@ -91,6 +91,24 @@ pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
 }
 
+/// A store that this does not keep open.
+#[derive(Clone)]
+pub struct WeakStore(std::sync::Weak<StoreInner>);
+
+impl WeakStore {
+    /// The store, as long as somebody else has it. Whoever holds this last closes it.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Store> {
+        self.0.upgrade().map(|inner| Store { inner })
+    }
+}
+
+impl std::fmt::Debug for WeakStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WeakStore").finish_non_exhaustive()
+    }
+}
+
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store")
@@ -143,6 +161,12 @@ impl Store {
     #[must_use]
     pub fn key_len_max(&self) -> usize {
         crate::page::key_len_max(self.inner.shared.page_size)
+    }
+
+    /// The store, for who should not keep it open.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.inner))
     }
 
     /// Makes a checkpoint: on return a crash goes back to it, or to a later one.

@@ -4,7 +4,6 @@ mod prometheus;
 mod view;
 
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -60,7 +59,7 @@ pub(crate) struct Top {
 impl Top {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let socket = socket_of(&self.store);
+        let socket = published_at(&self.store);
         let mut before: Option<View> = None;
         loop {
             let line = match (ask(&socket), &before) {
@@ -136,14 +135,6 @@ fn parse(line: &str, socket: &Path) -> Result<Value> {
     serde_json::from_str(line).map_err(|error| {
         Failure::new(Exit::Failed, format!("{} told something else: {error}", socket.display()))
     })
-}
-
-/// The socket itself, or where the store is published.
-fn socket_of(store: &Path) -> PathBuf {
-    match std::fs::metadata(store) {
-        Ok(there) if there.file_type().is_socket() => store.to_owned(),
-        _ => published_at(store),
-    }
 }
 
 fn ask(socket: &Path) -> std::io::Result<String> {

@@ -1,0 +1,262 @@
+//! Backups of an open store that other processes ask for: `qpair backup` of a store that is in use.
+//!
+//! What always holds: only the owner of the process, and root, can connect; what is asked for is done with the rights of the process that has
+//! the store; one backup at a time; a backup whose asker went away is broken off.
+//!
+//! The socket is beside the one at which the store is published. Lines of text, in this order:
+//!
+//! ```text
+//! backup new|force TARGET           to the store; TARGET is a device specifier with absolute paths
+//! progress DONE ALL                 back, pages, some times a second
+//! done STAMP PAGES PAGE_SIZE ID     back, at the end; or
+//! failed KIND MESSAGE
+//! ```
+
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair_block::DeviceSpec;
+use qpair_engine::{BackupReport, Error, ErrorKind, Result, WeakStore};
+
+use crate::options::Options;
+
+/// Bytes of a line at most.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// How long the asker may take to ask.
+const ASKER_PATIENCE: Duration = Duration::from_secs(1);
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// Where a store that is published at `published` is asked for backups.
+pub(crate) fn ask_path(published: &Path) -> PathBuf {
+    let mut name = published.as_os_str().to_owned();
+    name.push(".ask");
+    name.into()
+}
+
+/// Kinds of errors that askers tell apart, by name.
+const KINDS: [(ErrorKind, &str); 8] = [
+    (ErrorKind::Exists, "exists"),
+    (ErrorKind::Busy, "busy"),
+    (ErrorKind::Denied, "denied"),
+    (ErrorKind::Corrupt, "corrupt"),
+    (ErrorKind::NoSpace, "no-space"),
+    (ErrorKind::Closed, "closed"),
+    (ErrorKind::Invalid, "invalid"),
+    (ErrorKind::Interrupted, "interrupted"),
+];
+
+/// Answers those who ask, for the store's side.
+pub(crate) struct Answers {
+    pub(crate) store: WeakStore,
+    busy: Arc<AtomicBool>,
+}
+
+impl Answers {
+    pub(crate) fn new(store: WeakStore) -> Self {
+        Self { store, busy: Arc::default() }
+    }
+
+    /// Answers on a thread of its own.
+    pub(crate) fn begin(&self, stream: UnixStream) {
+        let (store, busy) = (self.store.clone(), self.busy.clone());
+        // Without a thread there is no answer, and the asker is told that the store went away.
+        let _ = std::thread::Builder::new().name("qpair-backup".to_owned()).spawn(move || {
+            let told = read_request(&stream).and_then(|(target, force)| {
+                if busy.swap(true, Ordering::AcqRel) {
+                    let what = "another backup of it is under way";
+                    return Err(Error::new(ErrorKind::Busy, what));
+                }
+                let told = back_up(&stream, &store, target, force);
+                busy.store(false, Ordering::Release);
+                told
+            });
+            let line = match told {
+                Ok(BackupReport { stamp, pages, page_size, id }) => {
+                    format!("done {stamp} {pages} {page_size} {id}\n")
+                }
+                Err(error) => {
+                    let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
+                    let message = error.to_string().replace('\n', " ");
+                    format!("failed {} {message}\n", known.map_or("other", |(_, name)| name))
+                }
+            };
+            // Whoever went away does not want to know.
+            let _ = (&stream).write_all(line.as_bytes());
+        });
+    }
+}
+
+fn read_request(stream: &UnixStream) -> Result<(PathBuf, bool)> {
+    let failed =
+        |error: io::Error| Error::new(ErrorKind::Io, format!("reading a request: {error}"));
+    stream.set_nonblocking(false).map_err(failed)?;
+    stream.set_read_timeout(Some(ASKER_PATIENCE)).map_err(failed)?;
+    stream.set_write_timeout(Some(ASKER_PATIENCE)).map_err(failed)?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line).map_err(failed)?;
+    parse_request(&line)
+}
+
+fn back_up(
+    stream: &UnixStream,
+    store: &WeakStore,
+    target: PathBuf,
+    force: bool,
+) -> Result<BackupReport> {
+    let store = store.upgrade().ok_or_else(|| Error::new(ErrorKind::Closed, "it is closed"))?;
+    let told_at = Cell::new(None::<Instant>);
+    Options::new(target).force(force).backup_of(&store, &|done, all| {
+        if told_at.get().is_some_and(|at| at.elapsed() < TELL_EVERY) {
+            return ControlFlow::Continue(());
+        }
+        told_at.set(Some(Instant::now()));
+        let mut stream = stream;
+        match stream.write_all(format!("progress {done} {all}\n").as_bytes()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    })
+}
+
+/// The target, and whether what is on it may be lost.
+fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
+    let wrong = || Error::new(ErrorKind::Invalid, "a request that makes no sense");
+    let words = line.strip_suffix('\n').and_then(|line| line.strip_prefix("backup "));
+    let (how, target) = words.and_then(|words| words.split_once(' ')).ok_or_else(wrong)?;
+    let force = match how {
+        "new" => false,
+        "force" => true,
+        _ => return Err(wrong()),
+    };
+    let spec: DeviceSpec =
+        target.parse().map_err(|error| Error::block(error, "the target of a backup"))?;
+    match is_of_files(&spec) && spec.paths().iter().all(|path| path.is_absolute()) {
+        true => Ok((target.into(), force)),
+        false => Err(wrong()),
+    }
+}
+
+/// Whether a device is made of files, block devices, and stripes of these alone: what another process can open as well.
+fn is_of_files(spec: &DeviceSpec) -> bool {
+    match spec {
+        DeviceSpec::File(_) => true,
+        DeviceSpec::Stripe { members, .. } => members.iter().all(is_of_files),
+        _ => false,
+    }
+}
+
+/// The same device, named so that it is found from every folder.
+fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
+    Ok(match spec {
+        DeviceSpec::File(path) => DeviceSpec::File(std::path::absolute(path)?),
+        DeviceSpec::Stripe { unit_bytes, members } => DeviceSpec::Stripe {
+            unit_bytes,
+            members: members.into_iter().map(absolute).collect::<io::Result<_>>()?,
+        },
+        other => other,
+    })
+}
+
+/// Has the process that has a store open, and publishes it at `published`, make a backup of it; nothing if no process does. `progress` is told
+/// the pages done and all, and may break it off.
+///
+/// # Errors
+/// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target, which is to be made of files, block devices and stripes of these;
+/// `Closed` if it went away.
+pub fn ask_for_backup(
+    published: &Path,
+    target: &Path,
+    force: bool,
+    progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+) -> Result<Option<BackupReport>> {
+    let Ok(mut stream) = UnixStream::connect(ask_path(published)) else { return Ok(None) };
+    let asking = |error: io::Error| {
+        Error::new(ErrorKind::Io, format!("asking the process that has the store open: {error}"))
+    };
+    let invalid =
+        |what: &str| Error::new(ErrorKind::Invalid, format!("{}: {what}", target.display()));
+    let text = target.to_str().ok_or_else(|| invalid("its name is not UTF-8"))?;
+    let spec: DeviceSpec =
+        text.parse().map_err(|error| Error::block(error, "the target of a backup"))?;
+    if !is_of_files(&spec) {
+        return Err(invalid(
+            "the process that has the store open makes the backup, onto files, block devices and stripes of these",
+        ));
+    }
+    let spec = absolute(spec).map_err(asking)?.to_string();
+    if spec.contains('\n') {
+        return Err(invalid("its name has a line break"));
+    }
+    let how = if force { "force" } else { "new" };
+    stream.write_all(format!("backup {how} {spec}\n").as_bytes()).map_err(asking)?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.map_err(asking)?;
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match word {
+            "progress" => {
+                if let [done, all] = numbers(rest)[..]
+                    && progress(done, all).is_break()
+                {
+                    // Whoever makes it finds out that nobody listens any more.
+                    return Err(Error::new(ErrorKind::Interrupted, "the backup was broken off"));
+                }
+            }
+            "done" => {
+                let (counts, id) = rest.rsplit_once(' ').unwrap_or_default();
+                let [stamp, pages, page_size] = numbers(counts)[..] else { break };
+                let page_size = page_size as usize;
+                return Ok(Some(BackupReport { stamp, pages, page_size, id: id.to_owned() }));
+            }
+            "failed" => {
+                let (name, message) = rest.split_once(' ').unwrap_or((rest, ""));
+                let known = KINDS.iter().find(|(_, known)| *known == name);
+                let kind = known.map_or(ErrorKind::Io, |(kind, _)| *kind);
+                return Err(Error::new(kind, message));
+            }
+            _ => break,
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Closed,
+        "the process that has the store open closed it, or does not answer",
+    ))
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split(' ').filter_map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+    use super::*;
+
+    #[test]
+    fn requests_are_understood_or_refused() {
+        let target = PathBuf::from("/a b/c");
+        assert_eq!(parse_request("backup new /a b/c\n").unwrap(), (target, false));
+        assert!(parse_request("backup force stripe:unit=64KiB:/a+/b\n").unwrap().1);
+        for line in [
+            "",
+            "\n",
+            "backup",
+            "backup new /a",
+            "backup old /a\n",
+            "backup new a\n",
+            "backup new ram:size=1GiB\n",
+            "backup new stripe:/a+b\n",
+            "restore new /a\n",
+            "backup new \n",
+        ] {
+            assert_eq!(parse_request(line).unwrap_err().kind(), ErrorKind::Invalid, "{line:?}");
+        }
+    }
+}
