@@ -20,7 +20,9 @@ pub(crate) use image::Image;
 pub(crate) use old_logs::OldLogs;
 pub(crate) use record::{ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest};
 pub(crate) use relief::Relief;
-pub(crate) use sweep::{checkpoint, name_logs, note_described, on_every_worker};
+pub(crate) use sweep::{
+    checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,
+};
 
 /// The epoch, and whether its image is being written. One word, so that both are read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use crate::page::{HEADER_BYTES, PageKind, field, seal};
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
 use crate::store::read_page;
+use crate::task::{current, spawn_here};
 
 /// Version of the record's layout.
 const VERSION: u32 = 1;
@@ -253,6 +254,14 @@ fn damaged_image(what: &str) -> Error {
 /// # Errors
 /// The flush that failed, now or earlier: final for the store.
 pub(crate) async fn flush(shared: &Shared) -> Result<()> {
+    let Some(own) = current(|worker| worker.shared_arc()) else {
+        return Err(Error::new(ErrorKind::Invalid, "flushed by who is no worker"));
+    };
+    // To its end, even if who waits for it goes away: until then there is no other.
+    spawn_here(shared, move || async move { flush_alone(&own).await }).await?
+}
+
+async fn flush_alone(shared: &Shared) -> Result<()> {
     let _alone = shared.flushing.enter().await;
     if let Some(failure) = shared.failure() {
         return Err(failure.clone());

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::checkpoint;
+use super::checkpoint_to_its_end;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::store::{LogDevice, yield_now};
@@ -43,11 +43,12 @@ impl Relief {
     /// As [`checkpoint`].
     async fn comes(&mut self) -> Result<bool> {
         let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
-        // Old snapshots never make a change fail.
-        if shared.tx.give_history_up() {
+        let is_log_full = || shared.log_device.as_ref().is_some_and(LogDevice::is_full);
+        // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
+        if !is_log_full() && shared.tx.give_history_up() {
             return Ok(true);
         }
-        if shared.tx.is_writing_history() {
+        if !is_log_full() && shared.tx.is_writing_history() {
             // What is being written has pages, and is given up once it is there.
             yield_now().await;
             return Ok(true);
@@ -62,14 +63,14 @@ impl Relief {
                 return Ok(true);
             }
         }
-        let is_log_full = shared.log_device.as_ref().is_some_and(LogDevice::is_full);
+        let is_log_full = is_log_full();
         // What is held back for images, or for a backup, is no log.
         let frees_pages = !is_log_full
             && shared.space.retained() > 0
             // What moved since the last one was free at the try after it.
             && self.unused.is_none_or(|unused| shared.space.unused() > unused);
         if frees_pages || shared.log_bytes.load(Ordering::Relaxed) > 0 {
-            checkpoint(&shared, false).await?;
+            checkpoint_to_its_end(&shared).await?;
             self.unused = Some(shared.space.unused());
             return Ok(true);
         }
@@ -79,9 +80,9 @@ impl Relief {
             return Ok(true);
         }
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
-            return checkpoint(&shared, false).await.map(|()| true);
+            return checkpoint_to_its_end(&shared).await.map(|()| true);
         }
-        Ok(false)
+        Ok(is_log_full && shared.tx.give_history_up())
     }
 
     /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have

@@ -15,7 +15,7 @@ use crate::error::{ErrorKind, Result};
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
-use crate::task::{LocalFuture, current, promise};
+use crate::task::{LocalFuture, current, promise, spawn_here};
 
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
@@ -53,6 +53,15 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
         Ok(()) => {}
     }
     made
+}
+
+/// [`checkpoint`] for a change that needs one: it goes on if whoever waits for it goes away, since half of one leaves the gate shut.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub(crate) async fn checkpoint_to_its_end(shared: &Arc<Shared>) -> Result<()> {
+    let own = shared.clone();
+    spawn_here(shared, move || async move { checkpoint(&own, false).await }).await?
 }
 
 /// Gives an image up that was not completed: places that were chosen for pages that are not saved become free.

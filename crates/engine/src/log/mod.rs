@@ -27,7 +27,7 @@ pub(crate) use durable::Durable;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
 pub(crate) use reader::{EndReason, InDoubt, LogEnd, LogReader};
-pub(crate) use record::{Operation, Record, RecordBuilder};
+pub(crate) use record::{Operation, RECORD_BYTES_MAX, Record, RecordBuilder};
 pub(crate) use segments::Segments;
 pub(crate) use writer::{LogWriter, PlannedWrite};
 

@@ -11,7 +11,7 @@ use qpair_block::{Arena, Buffer, Request};
 use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::canary::Canary;
-use crate::checkpoint::checkpoint;
+use crate::checkpoint::checkpoint_to_its_end;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Transfer};
 use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
@@ -295,7 +295,7 @@ impl BulkLoader {
             Ok(()) => {
                 let shared = self.inner.shared.clone();
                 let before = shared.checkpoints.completed.load(Ordering::Relaxed);
-                checkpoint(&shared, false).await?;
+                checkpoint_to_its_end(&shared).await?;
                 if shared.checkpoints.completed.load(Ordering::Relaxed) == before {
                     // The store is being closed: its last checkpoint has them, if that comes to be.
                     return Err(Error::closed());

@@ -48,7 +48,7 @@ use qpair_block::{BlockDevice, ChannelStatistics};
 use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::task::{Alone, JoinHandle, Promise, Step, current, promise, stepped};
+use crate::task::{Alone, JoinHandle, Promise, Step, current, spawn_here, spawn_to, stepped};
 use crate::tree::Tree;
 use superblock::{StoreState, Superblock};
 
@@ -218,16 +218,7 @@ impl StoreInner {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        let (promise, handle) = promise();
-        // If the worker is gone, the promise is dropped unfilled, and says so.
-        let _ = self.shared.remotes[worker].spawn(Box::new(move || {
-            // The future is made as part of the task, whose panics harm nobody else.
-            Box::pin(async move {
-                let value = make().await;
-                promise.fill(Ok(value));
-            })
-        }));
-        handle
+        spawn_to(&self.shared, worker, make)
     }
 
     /// Runs a task to its end, from a thread that is no worker.
@@ -299,10 +290,13 @@ impl StoreInner {
     ///
     /// # Errors
     /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
-    pub(crate) async fn begin_commit(&self) -> Result<GateGuard> {
+    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
         self.begin_change()?;
         if !self.shared.logs_begun() {
-            self.begin_logs(true, None).await?;
+            // To its end, even if who commits goes away.
+            let inner = self.clone();
+            spawn_here(&self.shared, move || async move { inner.begin_logs(true, None).await })
+                .await??;
         }
         // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
         let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);

@@ -120,11 +120,17 @@ impl TaskRange {
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while !self.cursor.pace.is_over() {
             if let Some((key, mut value, overflow)) = self.cursor.take() {
-                // A large value that was deleted since its leaf was read is gone from the scan as well.
-                if overflow && !self.cursor.table.task().resolve(&key, &mut value).await? {
-                    // Another goes in its place.
+                if overflow {
+                    // Given out once it is there: who drops this while it waits gets it from the next call.
+                    self.cursor.next -= 1;
                     self.cursor.pace.given_back();
-                    continue;
+                    let there = self.cursor.table.task().resolve(&key, &mut value).await;
+                    self.cursor.next += 1;
+                    // One that was deleted since its leaf was read is gone from the scan as well, and another goes in its place.
+                    if !there? {
+                        continue;
+                    }
+                    self.cursor.pace.given();
                 }
                 return Ok(Some((key, value)));
             }

@@ -5,8 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::current;
 use super::stepped::{self, Step};
 use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
 
 struct State<T> {
     value: Option<Result<T>>,
@@ -35,6 +37,40 @@ pub(crate) fn promise<T>() -> (Promise<T>, JoinHandle<T>) {
         filled: Condvar::new(),
     });
     (Promise { cell: Some(cell.clone()) }, JoinHandle { cell })
+}
+
+/// Starts a task on a worker.
+pub(crate) fn spawn_to<F, T>(
+    shared: &Shared,
+    worker: usize,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> JoinHandle<T>
+where
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    let (promise, handle) = promise();
+    // If the worker is gone, the promise is dropped unfilled, and says so.
+    let _ = shared.remotes[worker].spawn(Box::new(move || {
+        // The future is made as part of the task, whose panics harm nobody else.
+        Box::pin(async move {
+            let value = make().await;
+            promise.fill(Ok(value));
+        })
+    }));
+    handle
+}
+
+/// Starts a task on this worker: one that comes to its end even if whoever waits for it goes away.
+pub(crate) fn spawn_here<F, T>(
+    shared: &Shared,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> JoinHandle<T>
+where
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    spawn_to(shared, current(|worker| worker.number).unwrap_or(0), make)
 }
 
 impl<T> Promise<T> {

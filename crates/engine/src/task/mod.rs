@@ -14,7 +14,7 @@ mod worker;
 
 pub(crate) use alone::{Alone, AloneGuard};
 pub use handle::JoinHandle;
-pub(crate) use handle::{Promise, promise};
+pub(crate) use handle::{Promise, promise, spawn_here, spawn_to};
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, run, run_all, run_as,
     run_at_once, run_inline, take_turn,

@@ -175,7 +175,7 @@ impl Tx {
             return false;
         }
         // The pages of large values must not be used again before the commit that replaced them survives a crash.
-        let durable = shared.durable.horizon();
+        let durable = self.settled(shared);
         let mut oldest = self.oldest.load(Ordering::Acquire);
         let (mut looked, mut large, mut done) = (false, Vec::new(), false);
         let mut used: Option<Vec<RowRef>> = None;

@@ -503,7 +503,7 @@ impl Work {
     fn applied(&mut self, shared: &Shared) {
         let Some(core) = &mut self.core else { return };
         if !core.large.is_empty() {
-            let referred: Vec<u64> = core
+            let mut referred: Vec<u64> = core
                 .writes
                 .iter()
                 .filter_map(|item| match item.write {
@@ -513,9 +513,10 @@ impl Work {
                     _ => None,
                 })
                 .collect();
+            referred.sort_unstable();
             // The others were written over by the transaction itself.
             for large in core.large.drain(..) {
-                if referred.contains(&large.page_id()) {
+                if referred.binary_search(&large.page_id()).is_ok() {
                     large.keep();
                 }
             }
@@ -593,7 +594,9 @@ impl Drop for Work {
             stamping: self.stamping.take(),
             ..*self
         };
-        let worker = if slot < inner.shared.remotes.len() { slot } else { 0 };
+        // On the worker whose stamps the log is waiting for: the one that it was dropped on, if the transaction did not begin there.
+        let here = current(|worker| worker.number).unwrap_or(slot);
+        let worker = if here < inner.shared.remotes.len() { here } else { 0 };
         inner.spawn_on(worker, move || async move {
             // Whoever asked is gone; a failure has made the store read-only, and is told to all who come.
             let _ = rest.complete().await;

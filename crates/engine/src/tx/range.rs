@@ -69,7 +69,9 @@ impl RangeCursor {
     }
 
     async fn fetch(&mut self, view: &mut View<'_>) -> Result<()> {
-        let Some(from) = self.from.take() else { return Ok(()) };
+        // Who drops this while it waits finds the range where it was: nothing of a batch counts before it is fetched.
+        let Some(from) = self.from.clone() else { return Ok(()) };
+        self.next = usize::MAX;
         let shared = self.table.inner().shared.clone();
         let tree = self.table.tree();
         if let Some(core) = view.core() {
@@ -79,23 +81,20 @@ impl RangeCursor {
         let interleave = view.core().is_none();
         if let Some(window) = self.pace.window(self.batch.leaf_records) {
             let ahead = ReadAhead::new(tree, self.direction, &from, &self.to, window);
-            let asked = run_as(&shared, ahead, interleave).await;
-            self.pace.asked(asked.inspect_err(|_| self.from = Some(from.clone()))?);
+            self.pace.asked(run_as(&shared, ahead, interleave).await?);
         }
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        run_as(&shared, scan, interleave).await.inspect_err(|_| self.from = Some(from.clone()))?;
+        run_as(&shared, scan, interleave).await?;
         let mut part = Part::default();
-        while !self.fetched(&shared, &from, view, &part)? {
-            part = match self.read_history(&shared, &from, view.snapshot()).await {
-                Ok(part) => part,
-                Err(error) => {
-                    self.undo(from);
-                    return Err(error);
-                }
+        loop {
+            let fetched = match self.fetched(&shared, &from, view, &part) {
+                Ok(false) => self.read_history(&shared, &from, view.snapshot()).await,
+                Ok(true) => return Ok(()),
+                Err(error) => Err(error),
             };
+            part = fetched.inspect_err(|_| self.undo(from.clone()))?;
         }
-        Ok(())
     }
 
     /// Forgets what it has of a leaf: the next batch begins there again.
@@ -131,7 +130,7 @@ impl RangeCursor {
             return Ok(false);
         }
         let mut part = Part::default();
-        while !self.fetched(&shared, &from, view, &part)? {
+        while !self.fetched(&shared, &from, view, &part).inspect_err(|_| self.undo(from.clone()))? {
             let bounds = bounds_of(self.direction, &from, &self.batch.next, &self.to);
             let (history, snapshot) = (&shared.tx.history, view.snapshot());
             match history.part_now(&self.history, tree.id, self.direction, bounds, snapshot) {
@@ -404,7 +403,12 @@ pub(super) async fn next_into(
             }
             let descriptor = Descriptor::decode(bytes, page_size)?;
             let inner = cursor.table.inner().clone();
+            // Given out once it is there: who drops this while it waits gets it from the next call.
+            cursor.next -= 1;
+            cursor.pace.given_back();
             let read = read_large(&inner.shared, descriptor, value).await;
+            cursor.next += 1;
+            cursor.pace.given();
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
             inner.shared.check_table(cursor.table.tree())?;

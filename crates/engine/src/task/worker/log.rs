@@ -10,13 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use qpair_block::{Arena, Completion, DeviceInfo, Request};
+use qpair_block::{Arena, Completion, DeviceInfo, Request, format_bytes};
 
 use super::{Tag, Worker, tag};
 use crate::canary::Canary;
 use crate::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{LogIdentity, LogPosition, LogWriter, PlannedWrite, RecordBuilder};
+use crate::log::{
+    LogIdentity, LogPosition, LogWriter, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
+};
 
 /// Bytes of one write of the log at most.
 const WRITE_BYTES: usize = 256 << 10;
@@ -142,6 +144,17 @@ impl Worker {
         if !writer.needs_segment() && writer.room_bytes() >= bytes_max {
             return Ok(());
         }
+        if bytes_max > RECORD_BYTES_MAX {
+            return Err(Error::with_hint(
+                ErrorKind::TooLarge,
+                format!(
+                    "a commit has a record of up to {}, and one has at most {}",
+                    format_bytes(bytes_max as u64),
+                    format_bytes(RECORD_BYTES_MAX as u64)
+                ),
+                "commit in parts",
+            ));
+        }
         let Some(log_device) = &self.shared.log_device else {
             while writer.needs_segment() || writer.room_bytes() < bytes_max {
                 match self.shared.new_segment() {
@@ -205,7 +218,9 @@ impl Worker {
             return;
         }
         let Some(mut buffer) = self.log_arena.lease() else { return };
-        writer.note_all_durable(self.shared.durable.horizon().min(self.shared.last_stamp()));
+        // In this order: a commit that begins and ends between the two is not durable, and must not be among those said to be.
+        let last = self.shared.last_stamp();
+        writer.note_all_durable(last.min(self.shared.durable.horizon()));
         let mut planned = writer.next_write(&mut buffer);
         if planned.is_none() {
             match self.shared.new_segment() {

@@ -70,14 +70,15 @@ impl Worker {
     }
 
     pub(super) fn own_done(&self, ticket: usize, completion: Completion) {
+        if completion.op == Op::Flush
+            && let Err(error) = completion.result
+        {
+            // Whether anybody waits for it or not: the device tells of what it lost only once.
+            self.shared.fail(Error::io(error, "flushing the store"));
+        }
         let mut own = self.own.borrow_mut();
         match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
             OwnRequest::InFlight(task) => {
-                if completion.op == Op::Flush
-                    && let Err(error) = completion.result
-                {
-                    self.shared.fail(Error::io(error, "flushing the store"));
-                }
                 own[ticket] = OwnRequest::Done(completion);
                 drop(own);
                 self.make_ready(task);
