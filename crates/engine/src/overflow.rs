@@ -95,13 +95,16 @@ pub(crate) fn part_of(page: &[u8], descriptor: Descriptor, part: u32) -> Option<
 
 /// Waits for a free frame, marked as memory for a transfer.
 pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
-    poll_fn(|_| {
+    poll_fn(|context| {
         current(|worker| match worker.take_frame() {
             Some(frame) => {
                 worker.shared().pool.frames.set_state(frame, state::SCRATCH);
                 Poll::Ready(Ok(frame))
             }
-            None => worker.wait_for_frame().map(Err),
+            None => {
+                worker.note_waker(context.waker());
+                worker.wait_for_frame().map(Err)
+            }
         })
         .unwrap_or_else(|| Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))))
     })
@@ -150,8 +153,17 @@ impl Transfer {
         let Some(ticket) = self.ticket else {
             return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
         };
-        let completion =
-            poll_fn(|_| current(|worker| worker.poll_own(ticket)).unwrap_or(Poll::Pending)).await;
+        let completion = poll_fn(|context| {
+            let polled = current(|worker| {
+                let polled = worker.poll_own(ticket);
+                if polled.is_pending() {
+                    worker.note_waker(context.waker());
+                }
+                polled
+            });
+            polled.unwrap_or(Poll::Pending)
+        })
+        .await;
         self.ticket = None;
         Ok(completion)
     }

@@ -1,4 +1,5 @@
-//! Futures that are dropped while they wait, as by a time-out: whatever they were at, nothing is left half done.
+//! Futures that are dropped while they wait, as by a time-out: whatever they were at, nothing is left half done. Futures that are polled only if
+//! their own waker was called, as by `FuturesUnordered`.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -7,7 +8,9 @@ mod common;
 use std::future::{Future, poll_fn};
 use std::ops::Bound;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use common::{existing, options, ram};
 use qpair_engine::{Store, StoreOptions, yield_now};
@@ -181,6 +184,85 @@ fn a_range_goes_on_where_it_was() {
         assert!(keys.iter().copied().eq(0..4000), "{kind}: {} records", keys.len());
         assert!(dropped > 10, "{kind}: dropped {dropped} times only");
     }
+    drop(table);
+    store.close().unwrap();
+}
+
+/// A future's own waker, as `FuturesUnordered` gives one.
+struct Woken {
+    woken: AtomicBool,
+    task: Waker,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Relaxed);
+        self.task.wake_by_ref();
+    }
+}
+
+/// The results of all, of which each is polled only once it was woken.
+async fn all_of<T>(futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> Vec<T> {
+    let task = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+    let woken = || Arc::new(Woken { woken: AtomicBool::new(true), task: task.clone() });
+    let mut open: Vec<_> = futures.into_iter().map(|future| (future, woken())).collect();
+    let mut results = Vec::new();
+    poll_fn(|_| {
+        open.retain_mut(|(future, woken)| {
+            if !woken.woken.swap(false, Ordering::Relaxed) {
+                return true;
+            }
+            let waker = Waker::from(woken.clone());
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(result) => results.push(result),
+                Poll::Pending => return true,
+            }
+            false
+        });
+        if open.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results
+}
+
+/// The worker woke the task, and none of the futures in it: it slept for ever.
+#[test]
+fn futures_with_wakers_of_their_own_are_woken() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for key in 0..3000u32 {
+        let len = if key % 100 == 7 { 1500 } else { 40 };
+        table.put(&key.to_be_bytes(), &vec![key as u8; len]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+
+    let store = Store::open(vec![device], &existing(PAGE, 128)).unwrap();
+    let table = store.table("t").unwrap();
+    let (of, tasks) = (table.clone(), store.task());
+    let gets = store.spawn(move || async move {
+        let get = |key: u32| -> Pin<Box<dyn Future<Output = Option<Vec<u8>>>>> {
+            let table = of.task();
+            Box::pin(async move { table.get(&key.to_be_bytes()).await.unwrap() })
+        };
+        let found = all_of((0..3000).step_by(31).map(get).collect()).await;
+        // Commits, with large values among them.
+        let put = |key: u32| -> Pin<Box<dyn Future<Output = Option<Vec<u8>>>>> {
+            let (tasks, table) = (tasks.clone(), of.clone());
+            Box::pin(async move {
+                let mut transaction = tasks.begin();
+                let len = if key.is_multiple_of(7) { 2000 } else { 30 };
+                transaction.put(&table, &key.to_be_bytes(), &vec![1; len]).await.unwrap();
+                transaction.commit().await.unwrap();
+                None
+            })
+        };
+        all_of((0..3000).step_by(53).map(put).collect()).await;
+        found.into_iter().flatten().count()
+    });
+    assert_eq!(gets.join().unwrap(), 97);
+    assert_eq!(table.get(&0u32.to_be_bytes()).unwrap().unwrap(), vec![1; 2000]);
     drop(table);
     store.close().unwrap();
 }

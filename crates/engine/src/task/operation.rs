@@ -192,12 +192,17 @@ pub(crate) async fn run_as<O: Operation>(
             // A task that finds all it needs in memory must still let others run, and completions in.
             if std::mem::take(&mut fresh) && worker.charge(interleave) {
                 worker.requeue();
+                worker.note_waker(context.waker());
                 return Poll::Pending;
             }
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
-            turn(worker, &mut operation, context.waker(), interleave)
+            let polled = turn(worker, &mut operation, context.waker(), interleave);
+            if polled.is_pending() {
+                worker.note_waker(context.waker());
+            }
+            polled
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
     })
@@ -208,11 +213,12 @@ pub(crate) async fn run_as<O: Operation>(
 #[inline]
 pub(crate) async fn take_turn() {
     let mut fresh = true;
-    poll_fn(|_| {
+    poll_fn(|context| {
         let waits = current(|worker| {
             let waits = std::mem::take(&mut fresh) && worker.charge(true);
             if waits {
                 worker.requeue();
+                worker.note_waker(context.waker());
             }
             waits
         });
@@ -264,7 +270,10 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
             }
             match open.is_empty() {
                 true => Poll::Ready(std::mem::replace(&mut outcome, Ok(()))),
-                false => Poll::Pending,
+                false => {
+                    worker.note_waker(context.waker());
+                    Poll::Pending
+                }
             }
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))

@@ -17,6 +17,8 @@ pub(crate) struct TaskRef {
 pub(crate) struct Body {
     pub(crate) future: LocalFuture,
     pub(crate) waker: Waker,
+    /// Wakers of futures within it that wait for the worker, where those are not the task's own.
+    pub(crate) within: Vec<Waker>,
 }
 
 #[derive(Default)]
@@ -77,7 +79,7 @@ impl Tasks {
         let entry = &mut self.slots[slot as usize];
         let task = TaskRef { slot, generation: entry.generation };
         let waker = Waker::from(Arc::new(TaskWaker { remote: remote.clone(), task }));
-        entry.body = Some(Body { future, waker });
+        entry.body = Some(Body { future, waker, within: Vec::new() });
         entry.alive = true;
         entry.queued = true;
         entry.urgent = false;
@@ -152,6 +154,11 @@ impl Tasks {
                 return Some((task, body));
             }
         }
+    }
+
+    /// Whether being woken puts a task that was just taken out into a ready queue.
+    pub(crate) fn set_wakeable(&mut self, task: TaskRef, wakeable: bool) {
+        self.slots[task.slot as usize].queued = !wakeable;
     }
 
     /// Puts back a task that waits.

@@ -16,9 +16,8 @@ use crate::task::{check_here, current};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
 ///
-/// Calls may be dropped while they wait, as by a time-out. They are woken with their task, all that it waits for: `join!` and `select!` are fine, while
-/// what polls only those of its futures that were woken (`FuturesUnordered`, `buffer_unordered`, `join_all` of many) may wait for ever;
-/// give each a task of its own ([`Store::spawn`](crate::Store::spawn)).
+/// Calls may be dropped while they wait, as by a time-out, and several may be awaited side by side, by `join!`, `select!`, `FuturesUnordered` and their
+/// like.
 #[derive(Clone)]
 pub struct TaskStore {
     pub(super) inner: Arc<StoreInner>,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
@@ -114,6 +114,9 @@ pub(crate) struct Worker {
     transfers: [Cell<u32>; 2],
     /// Operations the running task has begun since it was given the worker.
     charged: Cell<u32>,
+    /// The waker of the running task, and those of futures within it that wait for this worker and have another.
+    running_waker: Cell<*const ()>,
+    within: RefCell<Vec<Waker>>,
     /// Tasks that wait for what tasks of other workers give: rows, commits.
     waits_for_others: Cell<u32>,
 }
@@ -194,6 +197,8 @@ impl Worker {
             write_backs: Cell::new(0),
             transfers: Default::default(),
             charged: Cell::new(0),
+            running_waker: Cell::new(std::ptr::null()),
+            within: RefCell::default(),
             waits_for_others: Cell::new(0),
             tasks: RefCell::default(),
             channel: RefCell::new(channel),
@@ -463,12 +468,20 @@ impl Worker {
             let Some((task, mut body)) = self.tasks.borrow_mut().next() else { break };
             self.running.set(task);
             self.charged.set(0);
+            if !body.within.is_empty() {
+                self.wake_within(task, &mut body.within);
+            }
+            self.running_waker.set(body.waker.data());
             let mut context = Context::from_waker(&body.waker);
             let polled = catch_unwind(AssertUnwindSafe(|| body.future.as_mut().poll(&mut context)));
             match polled {
-                Ok(Poll::Pending) => self.tasks.borrow_mut().put_back(task, body),
+                Ok(Poll::Pending) => {
+                    body.within.append(&mut self.within.borrow_mut());
+                    self.tasks.borrow_mut().put_back(task, body);
+                }
                 // A panic ends its task only; whoever waits for the task is told by its promise.
                 Ok(Poll::Ready(())) | Err(_) => {
+                    self.within.borrow_mut().clear();
                     drop(body);
                     self.tasks.borrow_mut().finish(task);
                     if !self.load_errors.borrow().is_empty() {
@@ -477,6 +490,24 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// A future of the running task waits for this worker, which wakes tasks. Those that gather futures may poll only the ones whose own waker
+    /// was called.
+    #[inline]
+    pub(crate) fn note_waker(&self, waker: &Waker) {
+        if waker.data() != self.running_waker.get() {
+            self.within.borrow_mut().push(waker.clone());
+        }
+    }
+
+    /// Wakes the futures within a task that is about to run; it is not to run once more for that.
+    #[cold]
+    fn wake_within(&self, task: TaskRef, within: &mut Vec<Waker>) {
+        self.tasks.borrow_mut().set_wakeable(task, false);
+        // They are others' code, as the futures are.
+        let _ = catch_unwind(AssertUnwindSafe(|| within.drain(..).for_each(Waker::wake)));
+        self.tasks.borrow_mut().set_wakeable(task, true);
     }
 
     fn sleep(&self, completions: &mut Vec<Completion>, stop: bool) {
