@@ -1,6 +1,7 @@
 //! Ctrl-C and its kin: a flag that long commands look at.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +32,14 @@ impl Interrupt {
             .try_for_each(register)
             .map_err(|error| Failure::io(&error, "taking over signals"))?;
         Ok(Self(requested))
+    }
+
+    /// What whoever tells of progress is answered.
+    pub(crate) fn flow(&self) -> ControlFlow<()> {
+        match self.is_requested() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 
     pub(crate) fn is_requested(&self) -> bool {

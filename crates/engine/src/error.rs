@@ -59,6 +59,10 @@ pub enum ErrorKind {
     Interrupted,
 }
 
+/// The way out of damage.
+pub(crate) const SALVAGE: &str =
+    "restore the store from a backup, or salvage what can be read with `qpair repair`";
+
 /// An error: a kind for programs, context for people, the cause, and the way out.
 #[derive(Debug, Clone)]
 pub struct Error(std::sync::Arc<Inner>);

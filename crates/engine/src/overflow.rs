@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::pool::state;
 use crate::shared::Shared;
-use crate::task::{current, latch_free, verify};
+use crate::task::{check_here, current, latch_free, verify};
 
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
@@ -101,10 +101,7 @@ pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
                 worker.shared().pool.frames.set_state(frame, state::SCRATCH);
                 Poll::Ready(Ok(frame))
             }
-            None => {
-                worker.note_waker(context.waker());
-                worker.wait_for_frame().map(Err)
-            }
+            None => worker.keep_waker(context.waker(), worker.wait_for_frame().map(Err)),
         })
         .unwrap_or_else(|| Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))))
     })
@@ -143,6 +140,13 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
+    /// [`Transfer::submit`] of a write to pages that are not free again before it is done.
+    pub(crate) fn submit_to(pages: Rc<ReservedRun>, request: Request) -> Self {
+        let mut transfer = Self::submit(request);
+        transfer.pages = Some(pages);
+        transfer
+    }
+
     /// Submits a request; nothing on a thread that is no worker.
     pub(crate) fn submit(request: Request) -> Self {
         Self { ticket: current(|worker| worker.submit_own(request)), pages: None }
@@ -154,14 +158,8 @@ impl Transfer {
             return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
         };
         let completion = poll_fn(|context| {
-            let polled = current(|worker| {
-                let polled = worker.poll_own(ticket);
-                if polled.is_pending() {
-                    worker.note_waker(context.waker());
-                }
-                polled
-            });
-            polled.unwrap_or(Poll::Pending)
+            current(|worker| worker.keep_waker(context.waker(), worker.poll_own(ticket)))
+                .unwrap_or(Poll::Pending)
         })
         .await;
         self.ticket = None;
@@ -182,18 +180,30 @@ impl Drop for Transfer {
 #[derive(Debug)]
 pub(crate) struct ReservedRun {
     page_id: u64,
-    pages: u64,
+    pages: Cell<u64>,
     kept: Cell<bool>,
 }
 
 impl ReservedRun {
-    /// Owns the pages of a large value, which were reserved.
-    fn of(descriptor: Descriptor) -> Self {
-        Self {
-            page_id: descriptor.page_id,
-            pages: u64::from(descriptor.pages),
-            kept: Cell::new(false),
-        }
+    /// Owns pages that were reserved on this worker's store.
+    pub(crate) fn of(page_id: u64, pages: u64) -> Self {
+        Self { page_id, pages: Cell::new(pages), kept: Cell::new(false) }
+    }
+
+    pub(crate) fn page_id(&self) -> u64 {
+        self.page_id
+    }
+
+    /// Gives the pages behind the first `pages` back.
+    pub(crate) fn shrink(&self, shared: &Shared, pages: u64) {
+        let unused = self.pages.replace(pages) - pages;
+        shared.space.free(self.page_id + pages, unused);
+    }
+
+    /// Something in the trees refers to the pages now.
+    pub(crate) fn keep(&self, shared: &Shared) {
+        shared.space.attach(self.page_id, self.pages.get());
+        self.kept.set(true);
     }
 
     /// The pages are somebody else's to give back; nothing in the trees refers to them yet.
@@ -207,7 +217,7 @@ impl Drop for ReservedRun {
         current(|worker| {
             let space = &worker.shared().space;
             if !self.kept.get() {
-                space.free(self.page_id, self.pages);
+                space.free(self.page_id, self.pages.get());
             }
             space.leave();
         });
@@ -216,6 +226,8 @@ impl Drop for ReservedRun {
 
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
+    // On another store's worker the pages would go to that one's device.
+    check_here(shared)?;
     let pages = pages_of(value.len(), shared.page_size) as u64;
     let page_id = Relief::tried(shared, async || shared.space.reserve_detached(pages)).await?;
     let descriptor = Descriptor {
@@ -225,7 +237,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
         pages: pages as u32,
     };
     // Whatever happens: the pages are free again only once nothing is on its way to them.
-    let reserved = Rc::new(ReservedRun::of(descriptor));
+    let reserved = Rc::new(ReservedRun::of(page_id, pages));
     write_parts(shared, descriptor, &reserved, value).await?;
     Ok((descriptor, reserved))
 }
@@ -259,9 +271,8 @@ async fn write_parts(
             bytes.store_u32(field::PART_BYTES, part.len() as u32);
             bytes.copy_from(HEADER_BYTES, part);
             bytes.zero(HEADER_BYTES + part.len(), shared.page_size - HEADER_BYTES - part.len());
-            let mut transfer = Transfer::submit(shared.pool.write_back(page, 0));
-            transfer.pages = Some(reserved.clone());
-            transfers.push(transfer);
+            let request = shared.pool.write_back(page, 0);
+            transfers.push(Transfer::submit_to(reserved.clone(), request));
         }
         for transfer in transfers {
             let completion = transfer.done().await?;

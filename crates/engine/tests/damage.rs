@@ -159,10 +159,14 @@ fn the_checkpoint_record() {
             let what = format!("{how} in record {page}");
             write_page(&device, page, &bytes);
             assert_eq!(read_all(&device, &model, &[], &what), 0);
-            assert!(check(&device).is_sound(), "{what}");
+            let report = check(&device);
+            assert!(report.is_sound(), "{what}");
+            assert_eq!(report.harmless.len(), 1, "{what}: {report:#?}");
+            assert!(report.harmless[0].contains(&format!("record in page {page},")), "{what}");
         }
         write_page(&device, page, &records[page as usize]);
     }
+    assert_eq!(check(&device).harmless, Vec::<String>::new());
     // One damaged, and the store is used on: the next checkpoint writes both.
     write_page(&device, 1, &noise(1));
     let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
@@ -445,6 +449,10 @@ fn damaged_labels() {
     let labels = [first, second];
     write_bytes(device.as_ref(), LABELS[older], &flipped(&labels[older], 4000));
     assert_eq!(read_all(&device, &model, &[], "the older label damaged"), 0);
+    let names = |slot: usize| format!("the label at byte {} of", LABELS[slot]);
+    let report = check(&device);
+    assert!(report.is_sound() && report.harmless.len() == 1, "{report:#?}");
+    assert!(report.harmless[0].contains(&names(older)), "{report:#?}");
     write_bytes(device.as_ref(), LABELS[newer], &flipped(&labels[newer], 4000));
     let error = open_error(std::slice::from_ref(&device));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -452,6 +460,9 @@ fn damaged_labels() {
     // With the newer label lost, the older one says that the store is open. The checkpoint knows better.
     write_bytes(device.as_ref(), LABELS[older], &labels[older]);
     assert_eq!(read_all(&device, &model, &[], "the newer label damaged"), 0);
+    let report = check(&device);
+    assert!(report.is_sound() && report.harmless.len() == 1, "{report:#?}");
+    assert!(report.harmless[0].contains(&names(newer)), "{report:#?}");
     for label in LABELS {
         write_bytes(device.as_ref(), label, &[0; 4096]);
     }

@@ -12,10 +12,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use common::{existing, options, ram};
-use qpair_engine::{Store, StoreOptions, yield_now};
+use common::{Device, existing, options, ram};
+use qpair_engine::{ErrorKind, Store, StoreOptions, yield_now};
 
 const PAGE: usize = 512;
+
+/// A closed store of records by number, with a large value for each so many.
+fn filled(records: u32, large_every: u32) -> Device {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    for key in 0..records {
+        let len = if key % large_every == 7 { 1500 } else { 40 };
+        table.put(&key.to_be_bytes(), &vec![key as u8; len]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    device
+}
+
+fn used_pages(store: &Store) -> u64 {
+    let report = store.report();
+    report.pages - report.free_pages
+}
 
 /// Polls once; the result, if it is there.
 async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
@@ -38,7 +57,7 @@ async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     false
 }
 
-/// The first change of a store's life makes a checkpoint. Who dropped it left the gate shut: later changes waited for ever.
+/// The first change of a store's life begins the logs, and makes a checkpoint: dropped at any point, nothing is left half done.
 #[test]
 fn the_first_change_is_dropped() {
     let mut dropped = 0;
@@ -113,18 +132,69 @@ fn the_end_of_a_load_is_dropped() {
     assert!(dropped > 2, "dropped {dropped} times only");
 }
 
+/// A load that was dropped, at any of its steps, kept its pages until the store was opened again; one whose push was dropped went on
+/// with pages that were not there.
+#[test]
+fn a_load_is_dropped() {
+    let mut dropped = 0;
+    for polls in 1..60 {
+        let device = ram();
+        let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+        let (table, loaded) = (store.table("t").unwrap(), store.table("loaded").unwrap());
+        table.put(b"before", b"1").unwrap();
+        store.checkpoint().unwrap();
+        let before = used_pages(&store);
+        let loading = loaded.task();
+        let came = store
+            .spawn(move || async move {
+                let mut loader = loading.bulk_loader().await.unwrap();
+                for key in 0..2000u32 {
+                    let len = match key {
+                        1907 => 100_000,
+                        _ if key % 100 == 7 => 1500,
+                        _ => 40,
+                    };
+                    let value = vec![key as u8; len];
+                    let key_bytes = key.to_be_bytes();
+                    let pushed = loader.push(&key_bytes, &value);
+                    if key != 1907 {
+                        pushed.await.unwrap();
+                    } else if !comes_within(polls, pushed).await {
+                        for _ in 0..2 {
+                            let key = (key + 1).to_be_bytes();
+                            let refused = loader.push(&key, b"x").await.unwrap_err();
+                            assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+                        }
+                        match polls % 2 {
+                            0 => drop(loader),
+                            _ => {
+                                let refused = loader.finish().await.unwrap_err();
+                                assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+                            }
+                        }
+                        return false;
+                    }
+                }
+                true
+            })
+            .join()
+            .unwrap();
+        dropped += u32::from(!came);
+        assert_eq!(loaded.range::<[u8], _>(..).unwrap().count(), 0);
+        store.checkpoint().unwrap();
+        assert_eq!(used_pages(&store), before, "{polls} polls");
+        loaded.put(b"after", b"3").unwrap();
+        drop((table, loaded));
+        store.close().unwrap();
+        common::assert_sound(&[device], PAGE);
+    }
+    assert!(dropped > 2, "dropped {dropped} times only");
+}
+
 /// The next record of a range was waited for and dropped: the range was over, or went on behind it.
 #[test]
 fn a_range_goes_on_where_it_was() {
-    let device = ram();
-    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
-    for key in 0..4000u32 {
-        let len = if key % 400 == 7 { 1500 } else { 40 };
-        table.put(&key.to_be_bytes(), &vec![key as u8; len]).unwrap();
-    }
-    drop(table);
-    store.close().unwrap();
+    let device = filled(4000, 400);
 
     let small = StoreOptions { workers: 1, ..existing(PAGE, 128) };
     let store = Store::open(vec![device], &small).unwrap();
@@ -228,15 +298,7 @@ async fn all_of<T>(futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> Vec<T> {
 /// The worker woke the task, and none of the futures in it: it slept for ever.
 #[test]
 fn futures_with_wakers_of_their_own_are_woken() {
-    let device = ram();
-    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
-    for key in 0..3000u32 {
-        let len = if key % 100 == 7 { 1500 } else { 40 };
-        table.put(&key.to_be_bytes(), &vec![key as u8; len]).unwrap();
-    }
-    drop(table);
-    store.close().unwrap();
+    let device = filled(3000, 100);
 
     let store = Store::open(vec![device], &existing(PAGE, 128)).unwrap();
     let table = store.table("t").unwrap();

@@ -54,7 +54,7 @@ const KINDS: [(ErrorKind, &str); 8] = [
 
 /// Answers those who ask, for the store's side.
 pub(crate) struct Answers {
-    pub(crate) store: WeakStore,
+    store: WeakStore,
     busy: Arc<AtomicBool>,
 }
 

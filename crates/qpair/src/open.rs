@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
-use qpair_engine::{
-    Error, ErrorKind, LogPlace, Result, Store, StoreOptions, check_blank, not_blank,
-};
+use qpair_engine::{Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content};
 use qpair_kernel::{FileOptions, KernelDevice, Mode};
 
 use crate::interfaces::Interfaces;
@@ -26,6 +24,22 @@ use crate::publish::{publish, publish_path};
 use crate::report::OpenReport;
 
 pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
+    let was_missing = Members::of(options).is_ok_and(|members| !members.missing().is_empty());
+    let made_meanwhile = |error: &Error| {
+        // A file that somebody else had made already, or had not yet made a store.
+        let is_others = matches!(error.kind(), ErrorKind::Exists | ErrorKind::NotAStore);
+        is_others && was_missing && !options.store.format
+    };
+    match open_once(options) {
+        Err(error) if made_meanwhile(&error) => {
+            std::thread::sleep(MAKER_HEAD_START);
+            open_once(options)
+        }
+        outcome => outcome,
+    }
+}
+
+fn open_once(options: &Options) -> Result<(Store, OpenReport)> {
     let members = Members::of(options)?;
     let missing = members.missing();
     let all_missing = members.is_new(&missing);
@@ -168,6 +182,9 @@ fn is_not_writable(error: &Error) -> bool {
 /// longer than the program lives.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
+/// For whoever made the file of a new store to lock it, and make it one.
+const MAKER_HEAD_START: Duration = Duration::from_millis(20);
+
 /// Opens a file, and gives a lock that is about to go the time to.
 fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
     let start = Instant::now();
@@ -183,13 +200,29 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
     }
 }
 
-/// Refuses a file with something behind its last whole block: devices do not show that, and a file of a few bytes would look empty.
+/// There is something where a store or its log was to be made.
+fn not_blank(name: &str, at_bytes: u64) -> Error {
+    Error::with_hint(
+        ErrorKind::Exists,
+        format!("{name} is not blank: there is something at byte {at_bytes}"),
+        "if it may be lost, ask for a format by force",
+    )
+}
+
+/// Refuses a file that begins blank and has something behind its last whole block: devices do not show that, and a file of a few bytes
+/// would look empty. What a file is that begins with something else is found out by who reads that.
 fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
     let tail = || -> std::io::Result<Vec<u8>> {
         let file = std::fs::File::open(path)?;
-        let (len, mut tail) = (file.metadata()?.len(), Vec::new());
-        if file.metadata()?.is_file() && len > size_bytes {
-            tail.resize((len - size_bytes) as usize, 0);
+        let (metadata, mut tail, mut first) = (file.metadata()?, Vec::new(), [0]);
+        if !metadata.is_file() || metadata.len() <= size_bytes {
+            return Ok(tail);
+        }
+        if size_bytes > 0 {
+            file.read_exact_at(&mut first, 0)?;
+        }
+        if first == [0] {
+            tail.resize((metadata.len() - size_bytes) as usize, 0);
             file.read_exact_at(&mut tail, size_bytes)?;
         }
         Ok(tail)
@@ -298,7 +331,10 @@ impl<'a> Attempt<'a> {
         }
         if self.must_be_blank.get() {
             let devices = members.iter().chain(log_device);
-            devices.into_iter().try_for_each(|device| check_blank(device.as_ref()))?;
+            devices.into_iter().try_for_each(|device| match find_content(device.as_ref())? {
+                Some(at_bytes) => Err(not_blank(&device.info().name, at_bytes)),
+                None => Ok(()),
+            })?;
             self.must_be_blank.set(false);
         }
         let infos = members.iter().chain(log_device).map(|device| device.info().clone()).collect();

@@ -104,6 +104,31 @@ fn never_overwrites_unasked() {
     small(Options::new(&path)).open().unwrap().close().unwrap();
 }
 
+/// Two find no store, and both go to make one: the second opens what the first has made.
+#[test]
+fn a_store_that_two_make() {
+    let directory = directory();
+    for round in 0..20 {
+        let path = directory.path().join(round.to_string());
+        let make = |key: &'static [u8]| {
+            let path = path.clone();
+            move || match small(Options::new(&path)).open() {
+                Ok(store) => {
+                    store.table("t")?.put(key, b"")?;
+                    store.close().map(|()| 1)
+                }
+                // The other took its time.
+                Err(error) if error.kind() == ErrorKind::Busy => Ok(0),
+                Err(error) => Err(error),
+            }
+        };
+        let other = std::thread::spawn(make(b"a"));
+        let made = make(b"b")().unwrap() + other.join().unwrap().unwrap();
+        let store = small(Options::new(&path)).open().unwrap();
+        assert_eq!(store.table("t").unwrap().range::<[u8], _>(..).unwrap().count(), made);
+    }
+}
+
 #[test]
 fn one_writer_or_many_readers() {
     let directory = directory();

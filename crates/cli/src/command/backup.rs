@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use qpair::{ErrorKind, ask_for_backup};
+use qpair::{BackupReport, ErrorKind, ask_for_backup};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -57,48 +57,14 @@ impl Backup {
         {
             bar.set_style(style);
         }
-        let progress = |done, all| {
+        let made = self.make(&|done, all| {
             bar.set_length(all);
             bar.set_position(done);
             bar.set_message(counted(done, "page"));
-            match interrupt.is_requested() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        };
-        let opened = match is_socket(&self.store.store) {
-            true => Err(Failure::new(Exit::Failed, "nobody makes backups there")),
-            false => self.store.open_to_read(Effort::Large),
-        };
-        let in_use = |failure: &Failure| {
-            failure.kind() == Some(ErrorKind::Busy) || is_socket(&self.store.store)
-        };
-        let (made, closed) = match opened {
-            Ok((store, _)) => {
-                let target = self.store.target(&self.target, self.force);
-                let made = target.backup_of(&store, &progress);
-                (made, store.close())
-            }
-            Err(failure) if in_use(&failure) => {
-                let published = published_at(&self.store.store);
-                match ask_for_backup(&published, &self.target, self.force, &progress) {
-                    Ok(Some(report)) => (Ok(report), Ok(())),
-                    Ok(None) => {
-                        return Err(failure.hint(
-                            "the process that has it open makes the backup if it publishes the store, or by Store::backup",
-                        ));
-                    }
-                    Err(error) => (Err(error), Ok(())),
-                }
-            }
-            Err(failure) => return Err(failure),
-        };
+            interrupt.flow()
+        });
         bar.finish_and_clear();
-        let report = made.map_err(|error| match error.kind() {
-            ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
-            _ => error.into(),
-        })?;
-        closed?;
+        let report = made?;
         let bytes = report.pages * report.page_size as u64;
         let (source, target) = (self.store.store.display(), self.target.display());
         let mut out = Output::new();
@@ -122,5 +88,42 @@ impl Backup {
         }
         out.finish()?;
         Ok(Exit::Done)
+    }
+    fn make(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<BackupReport> {
+        if is_socket(&self.store.store) {
+            return self.ask(progress, Failure::new(Exit::Failed, "nobody makes backups there"));
+        }
+        match self.store.open_to_read(Effort::Large) {
+            Ok((store, _)) => {
+                let target = self.store.target(&self.target, self.force);
+                let made = target.backup_of(&store, progress);
+                let closed = store.close();
+                let report = made.map_err(told)?;
+                closed?;
+                Ok(report)
+            }
+            Err(failure) if failure.kind() == Some(ErrorKind::Busy) => self.ask(progress, failure),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Has the process that has the store open make it; if there is none to be asked, that is the failure.
+    fn ask(
+        &self,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+        nobody: Failure,
+    ) -> Result<BackupReport> {
+        let published = published_at(&self.store.store);
+        let made = ask_for_backup(&published, &self.target, self.force, progress).map_err(told)?;
+        made.ok_or_else(|| {
+            nobody.hint("the process that has it open makes the backup if it publishes the store, or by Store::backup")
+        })
+    }
+}
+
+fn told(error: qpair::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
+        _ => error.into(),
     }
 }

@@ -20,7 +20,8 @@ Examples:
   qpair check files.qpair
   qpair check files.qpair --json | jq .faults
 
-Exit code 1 if the store is damaged.")]
+Exit code 1 if the store is damaged. Damage to a label or checkpoint record of which there is another is named,
+and costs nothing: exit code 0.")]
 pub(crate) struct Check {
     #[command(flatten)]
     store: StoreArgs,
@@ -78,6 +79,7 @@ impl Check {
                 "pages_checked": report.pages_checked,
                 "tables": tables,
                 "faults": report.faults,
+                "harmless": report.harmless,
                 "leaked_pages": report.leaked_pages,
                 "unreached_pages": report.unreached_pages,
                 "free_pages": report.free_pages,
@@ -113,11 +115,18 @@ impl Check {
             if at_checkpoint {
                 out.line("the store was not closed: checked as its last checkpoint has it, without the commits in the log behind that (qpair log --verify checks those)")?;
             }
-            if report.is_sound() {
+            if report.is_sound() && report.harmless.is_empty() {
                 out.line("no damage found")?;
             }
         }
         out.finish()?;
+        if !self.json {
+            for what in &report.harmless {
+                eprintln!(
+                    "damage: {what}, cannot be read; its twin can, nothing is lost, and the next change of the store writes it again"
+                );
+            }
+        }
         if report.is_sound() {
             return Ok(Exit::Done);
         }

@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use qpair::Table;
+use qpair::ErrorKind;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -51,9 +53,6 @@ pub(crate) struct Delete {
     keys: KeyArgs,
 }
 
-/// Records between two looks whether the command was interrupted.
-const PART_RECORDS: usize = 10_000;
-
 impl Delete {
     pub(crate) fn run(self) -> Result<Exit> {
         match &self.key {
@@ -87,20 +86,28 @@ impl Delete {
                 self.keys.decode_option(self.to.as_ref())?,
             ),
         };
-        let from = from.map_or(Bound::Unbounded, Bound::Included);
-        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+        let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let interrupt = Interrupt::install()?;
         let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
         let table = self.table.existing(&store)?;
-        let mut removed = 0;
-        let outcome = remove(&table, from, &to, &interrupt, &mut removed);
+        let counted_up = Arc::new(AtomicU64::new(0));
+        let count = counted_up.clone();
+        let outcome = table.delete_range_with::<[u8], _>((from, to), move |removed| {
+            count.store(removed, Ordering::Relaxed);
+            interrupt.flow()
+        });
         drop(table);
         let closed = store.close();
-        let whole = outcome.and_then(|whole| closed.map(|()| whole)).map_err(|error| {
-            Failure::from(error).and(format!("removed {} before that", counted(removed, "record")))
-        })?;
+        let removed = counted(counted_up.load(Ordering::Relaxed), "record");
+        let whole = match outcome {
+            Err(error) if error.kind() == ErrorKind::Interrupted => closed.map(|()| false),
+            outcome => outcome.and_then(|_| closed.map(|()| true)),
+        };
+        let whole = whole
+            .map_err(|error| Failure::from(error).and(format!("removed {removed} before that")))?;
         let mut out = Output::new();
-        out.line(format!("removed {}", counted(removed, "record")))?;
+        out.line(format!("removed {removed}"))?;
         out.finish()?;
         if whole {
             return Ok(Exit::Done);
@@ -108,29 +115,4 @@ impl Delete {
         eprintln!("qpair: interrupted; the store was closed");
         Ok(Exit::Interrupted)
     }
-}
-
-/// Removes the records of a range, part by part; whether all of them, or it was interrupted.
-fn remove(
-    table: &Table,
-    mut from: Bound<Vec<u8>>,
-    to: &Bound<Vec<u8>>,
-    interrupt: &Interrupt,
-    removed: &mut u64,
-) -> qpair::Result<bool> {
-    while !interrupt.is_requested() {
-        let bounds = (as_slice(&from), as_slice(to));
-        let behind = table.range::<[u8], _>(bounds)?.nth(PART_RECORDS).transpose()?;
-        let Some((next, _)) = behind else {
-            *removed += table.delete_range::<[u8], _>(bounds)?;
-            return Ok(true);
-        };
-        *removed += table.delete_range::<[u8], _>((bounds.0, Bound::Excluded(&next[..])))?;
-        from = Bound::Included(next);
-    }
-    Ok(false)
-}
-
-fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
-    bound.as_ref().map(Vec::as_slice)
 }

@@ -1,6 +1,5 @@
 //! `qpair repair`.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -59,10 +58,7 @@ impl Repair {
                 RepairStep::Replay => format!("the log: {}", counted(done, "commit")),
                 _ => String::new(),
             });
-            match interrupt.is_requested() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            interrupt.flow()
         });
         bar.finish_and_clear();
         let report = repaired.map_err(|error| match error.kind() {

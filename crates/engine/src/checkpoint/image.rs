@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::space::Bitmap;
 
 /// The content of the run of pages that a checkpoint record leads to.
@@ -37,11 +37,7 @@ impl Image {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         Self::read(&mut { bytes }).ok_or_else(|| {
-            Error::with_hint(
-                ErrorKind::Corrupt,
-                "the checkpoint's image makes no sense",
-                "restore the store from a backup, or salvage what can be read with `qpair repair`",
-            )
+            Error::with_hint(ErrorKind::Corrupt, "the checkpoint's image makes no sense", SALVAGE)
         })
     }
 

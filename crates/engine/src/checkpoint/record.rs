@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use qpair_block::{Arena, Request};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::overflow::Transfer;
 use crate::page::{HEADER_BYTES, PageKind, field, seal};
 use crate::shared::Shared;
@@ -242,11 +242,7 @@ impl ImageBytes {
 }
 
 fn damaged_image(what: &str) -> Error {
-    Error::with_hint(
-        ErrorKind::Corrupt,
-        format!("the checkpoint's image {what}"),
-        "restore the store from a backup, or salvage what can be read with `qpair repair`",
-    )
+    Error::with_hint(ErrorKind::Corrupt, format!("the checkpoint's image {what}"), SALVAGE)
 }
 
 /// Flushes the device. One flush at a time: one that fails may lose writes that another, under way beside it, calls durable.

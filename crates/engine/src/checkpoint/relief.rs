@@ -45,13 +45,15 @@ impl Relief {
         let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
         let is_log_full = || shared.log_device.as_ref().is_some_and(LogDevice::is_full);
         // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
-        if !is_log_full() && shared.tx.give_history_up() {
-            return Ok(true);
-        }
-        if !is_log_full() && shared.tx.is_writing_history() {
-            // What is being written has pages, and is given up once it is there.
-            yield_now().await;
-            return Ok(true);
+        if !is_log_full() {
+            if shared.tx.give_history_up() {
+                return Ok(true);
+            }
+            if shared.tx.is_writing_history() {
+                // What is being written has pages, and is given up once it is there.
+                yield_now().await;
+                return Ok(true);
+            }
         }
         if self.came(&shared) {
             return Ok(true);

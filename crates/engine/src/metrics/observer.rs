@@ -9,7 +9,7 @@ use super::Metrics;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::store::{LogDevice, Store};
-use crate::task::{current, promise};
+use crate::task::{current, spawn_to};
 use crate::tx::TransactionInfo;
 
 /// Sees what a store counts, and its open transactions, as long as the store is open. It does not keep it open.
@@ -72,21 +72,9 @@ impl Observer {
 /// What the channels of all workers have counted. It waits for each of them.
 pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
     crate::store::refuse_on_worker()?;
-    let handles: Vec<_> = shared
-        .remotes
-        .iter()
-        .map(|remote| {
-            let (promise, handle) = promise();
-            // If the worker is gone, the promise is dropped unfilled, and says so.
-            let _ = remote.spawn(Box::new(move || {
-                Box::pin(async move {
-                    let own = current(|worker| worker.statistics()).unwrap_or_default();
-                    promise.fill(Ok(own));
-                })
-            }));
-            handle
-        })
-        .collect();
+    let own = || async { current(|worker| worker.statistics()).unwrap_or_default() };
+    let workers = 0..shared.remotes.len();
+    let handles: Vec<_> = workers.map(|worker| spawn_to(shared, worker, own)).collect();
     let mut total = ChannelStatistics::default();
     for handle in handles {
         let one = handle.join()?;

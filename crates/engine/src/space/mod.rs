@@ -367,6 +367,13 @@ impl Space {
         self.allocate_detached(count, Purpose::New).inspect_err(|_| self.leave())
     }
 
+    /// [`Space::reserve_detached`] for who has entered already: a close waits for it, and does not refuse it.
+    pub(crate) fn reserve_more_detached(&self, count: u64) -> Result<u64> {
+        let start = self.allocate_detached(count, Purpose::New)?;
+        self.lock().pending += 1;
+        Ok(start)
+    }
+
     /// Lets nobody enter from now on.
     pub(crate) fn begin_closing(&self) {
         self.lock().closing = true;

@@ -11,11 +11,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// Bytes at the beginning that are looked at, and as many at the end.
 const EDGE_BYTES: u64 = 1 << 20;
 
-/// Refuses a device that holds anything but zeroes in its first or its last MiB.
+/// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.
 ///
 /// # Errors
-/// `Exists`, `NoMemory`, and what the device says.
-pub fn check_blank(device: &dyn BlockDevice) -> Result<()> {
+/// `NoMemory`, and what the device says.
+pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
     let (info, size_bytes) = (device.info(), device.size_bytes());
     let block_bytes = u64::from(info.logical_block_bytes);
     let end_at = size_bytes.saturating_sub(EDGE_BYTES) / block_bytes * block_bytes;
@@ -40,7 +40,7 @@ pub fn check_blank(device: &dyn BlockDevice) -> Result<()> {
             let Some(buffer) = completion.buffer else { continue };
             let read = &buffer.as_slice()[..len_bytes as usize];
             if let Some(byte) = read.iter().position(|byte| *byte != 0) {
-                return Err(not_blank(&info.name, at + byte as u64));
+                return Ok(Some(at + byte as u64));
             }
         }
         at += u64::from(len_bytes);
@@ -48,15 +48,5 @@ pub fn check_blank(device: &dyn BlockDevice) -> Result<()> {
             at = at.max(end_at);
         }
     }
-    Ok(())
-}
-
-/// There is something where a store or its log was to be made.
-#[must_use]
-pub fn not_blank(name: &str, at_bytes: u64) -> Error {
-    Error::with_hint(
-        ErrorKind::Exists,
-        format!("{name} is not blank: there is something at byte {at_bytes}"),
-        "if it may be lost, ask for a format by force",
-    )
+    Ok(None)
 }

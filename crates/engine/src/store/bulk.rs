@@ -3,6 +3,7 @@
 //! Nothing is visible before [`BulkLoader::finish`], which puts the topmost page into the root.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,11 +12,10 @@ use qpair_block::{Arena, Buffer, Request};
 use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::canary::Canary;
-use crate::checkpoint::checkpoint_to_its_end;
+use crate::checkpoint::{Relief, checkpoint_to_its_end};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{self, Transfer};
+use crate::overflow::{self, ReservedRun, Transfer};
 use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
-use crate::space::Purpose;
 use crate::task::current;
 use crate::tree::Tree;
 
@@ -27,11 +27,11 @@ const EXTENTS: u32 = 12;
 /// A run of pages being filled.
 struct Extent {
     buffer: Buffer,
-    first_page: u64,
+    run: Rc<ReservedRun>,
     filled: usize,
 }
 
-/// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`].
+/// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`]. One that is dropped is given up.
 pub struct BulkLoader {
     inner: Arc<StoreInner>,
     tree: Tree,
@@ -40,10 +40,12 @@ pub struct BulkLoader {
     /// Extents of leaves and of inner pages, being filled.
     extents: [Option<Extent>; 2],
     writing: VecDeque<Transfer>,
-    /// Runs allocated, to be given back on failure.
-    runs: Vec<(u64, u64)>,
+    /// All its pages: free again unless the load is finished.
+    runs: Vec<Rc<ReservedRun>>,
     levels: Vec<Staged>,
     records: u64,
+    /// A push failed, or was dropped, while pages were being written: what is gathered is not whole.
+    torn: bool,
     /// Dropped last: until then a close waits.
     _change: ChangeGuard,
 }
@@ -124,6 +126,7 @@ impl BulkLoader {
             runs: Vec::new(),
             levels: vec![Staged::default()],
             records: 0,
+            torn: false,
             inner,
             _change: change,
         })
@@ -132,10 +135,11 @@ impl BulkLoader {
     /// Adds the next record; its key is above all before it.
     ///
     /// # Errors
-    /// `Invalid` if the key is not above the one before; as [`Table::put`] otherwise. The load should be given up
-    /// then ([`BulkLoader::abandon`]).
+    /// `Invalid` if the key is not above the one before; as [`Table::put`] otherwise. A record that is refused (`Invalid`, `KeyTooLong`,
+    /// `ValueTooLong`) changes nothing. After other errors, or if the future was dropped before it was done, the load cannot be finished.
     pub async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let page_size = self.inner.shared.page_size;
+        self.check_whole()?;
         check_sizes(&self.inner.shared, key, value)?;
         let leaf = &mut self.levels[0];
         if leaf.last_key().is_some_and(|last| last >= key) {
@@ -148,19 +152,33 @@ impl BulkLoader {
                 "sort the records by key, bytewise, and drop duplicates; or load without sorted load",
             ));
         }
-        if needs_overflow(&self.inner.shared, key, value) {
-            let (descriptor, reserved) = overflow::write(&self.inner.shared, value).await?;
-            reserved.keep_detached();
-            self.runs.push((descriptor.page_id, u64::from(descriptor.pages)));
-            return self.add(key, &descriptor.encode(), true).await;
-        }
-        self.records += 1;
-        if leaf.fits(0, key, Some(value.len()), page_size) {
+        let large = needs_overflow(&self.inner.shared, key, value);
+        if !large && leaf.fits(0, key, Some(value.len()), page_size) {
+            self.records += 1;
             leaf.push(0, key, value, false);
             return Ok(());
         }
-        self.records -= 1;
-        self.add(key, value, false).await
+        self.torn = true;
+        if large {
+            let (descriptor, reserved) = overflow::write(&self.inner.shared, value).await?;
+            self.runs.push(reserved);
+            self.add(key, &descriptor.encode(), true).await?;
+        } else {
+            self.add(key, value, false).await?;
+        }
+        self.torn = false;
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if !self.torn {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::Invalid,
+            format!("record {} of a sorted load is there in part", self.records.max(1)),
+            "a push that fails, or is dropped, ends the load: begin a new one",
+        ))
     }
 
     async fn add(&mut self, key: &[u8], value: &[u8], overflow: bool) -> Result<()> {
@@ -220,24 +238,23 @@ impl BulkLoader {
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;
         if self.extents[kind].is_none() {
-            let first_page = self
-                .inner
-                .shared
-                .space
-                .allocate_detached(self.pages_per_extent as u64, Purpose::New)?;
-            self.runs.push((first_page, self.pages_per_extent as u64));
+            let (shared, pages) = (&self.inner.shared, self.pages_per_extent as u64);
+            let first_page =
+                Relief::tried(shared, async || shared.space.reserve_more_detached(pages)).await?;
+            let run = Rc::new(ReservedRun::of(first_page, pages));
+            self.runs.push(run.clone());
             let buffer = loop {
                 match self.arena.lease() {
                     Some(buffer) => break buffer,
                     None => self.finish_write().await?,
                 }
             };
-            self.extents[kind] = Some(Extent { buffer, first_page, filled: 0 });
+            self.extents[kind] = Some(Extent { buffer, run, filled: 0 });
         }
         let Some(extent) = &mut self.extents[kind] else {
             return Err(Error::new(ErrorKind::Invalid, "an extent that was just made is gone"));
         };
-        let page_id = extent.first_page + extent.filled as u64;
+        let page_id = extent.run.page_id() + extent.filled as u64;
         let offset = extent.filled * page_size;
         let staged = &self.levels[usize::from(level)];
         let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
@@ -253,22 +270,15 @@ impl BulkLoader {
 
     /// Sends an extent to the device; pages of it that were not used are free again.
     fn write_extent(&mut self, kind: usize) {
-        let Some(Extent { buffer, first_page, filled }) = self.extents[kind].take() else { return };
+        let Some(Extent { buffer, run, filled }) = self.extents[kind].take() else { return };
         let shared = &self.inner.shared;
         let len_bytes = (filled * shared.page_size) as u32;
         if filled < self.pages_per_extent {
-            let unused = (self.pages_per_extent - filled) as u64;
-            shared.space.free(first_page + filled as u64, unused);
-            if let Some(run) = self.runs.iter_mut().rev().find(|run| run.0 == first_page) {
-                run.1 -= unused;
-            }
+            run.shrink(shared, filled as u64);
         }
-        self.writing.push_back(Transfer::submit(Request::write(
-            shared.offset_bytes(first_page),
-            len_bytes,
-            buffer,
-            0,
-        )));
+        let offset_bytes = shared.offset_bytes(run.page_id());
+        let request = Request::write(offset_bytes, len_bytes, buffer, 0);
+        self.writing.push_back(Transfer::submit_to(run, request));
     }
 
     async fn finish_write(&mut self) -> Result<()> {
@@ -285,7 +295,7 @@ impl BulkLoader {
     /// power loss; how many there are.
     ///
     /// # Errors
-    /// `Invalid` if somebody put records into the table meanwhile, and what the device says. The table is then as
+    /// `Invalid` if somebody put records into the table meanwhile, or a push was not done; what the device says. The table is then as
     /// it was, unless it was the checkpoint that failed: then the records are there, and a crash may take them.
     pub async fn finish(mut self) -> Result<u64> {
         match self.complete().await {
@@ -310,6 +320,7 @@ impl BulkLoader {
     }
 
     async fn complete(&mut self) -> Result<()> {
+        self.check_whole()?;
         let mut level = 0;
         // A level of which a page was written goes on upwards; the first of which none was is the root's content.
         loop {
@@ -371,21 +382,18 @@ impl BulkLoader {
             node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &[], upper: None });
             self.levels[usize::from(level)].fill(level, &mut node);
             frames.set_dirty(self.tree.root, true);
-            for (start, count) in self.runs.drain(..) {
-                shared.space.attach(start, count);
+            for run in self.runs.drain(..) {
+                run.keep(&shared);
             }
             return Ok(());
         }
     }
 
-    /// Gives the load up: its pages are free again, the table is as empty as before.
+    /// Gives the load up: its pages are free again on return, the table is as empty as before.
     pub async fn abandon(mut self) {
         while !self.writing.is_empty() {
             // The pages are given back whether or not they were written.
             let _ = self.finish_write().await;
-        }
-        for (start, count) in self.runs.drain(..) {
-            self.inner.shared.space.free(start, count);
         }
     }
 }

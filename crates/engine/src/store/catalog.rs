@@ -18,7 +18,7 @@ use crate::shared::{Root, Shared};
 use crate::space::Purpose;
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Worker, astray, current, latch_free,
-    run, verify,
+    run, spawn_to, verify,
 };
 use crate::tree::{
     Batch, Change, Direction, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
@@ -241,7 +241,7 @@ impl StoreInner {
         let weak = Arc::downgrade(self);
         let shared = self.shared.clone();
         shared.note_dropping(tree.id, true);
-        drop(self.spawn_on(0, move || async move {
+        drop(spawn_to(&self.shared, 0, move || async move {
             if let Some(when) = when
                 && when.await.is_err()
             {

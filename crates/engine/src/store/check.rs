@@ -6,6 +6,7 @@
 //! - Memory is bounded: a bit for each page, the way down (one inner page for each level, and a few more of those read
 //!   ahead), the large values of the leaves just read, and a limited list of faults.
 
+mod twins;
 mod walk;
 
 use qpair_memory::ExclusiveFrame;
@@ -26,6 +27,9 @@ pub struct CheckReport {
     pub tables: Vec<TableCheck>,
     /// What is wrong: which page, where it is, and what with it. Past a thousand, the last entry counts the others.
     pub faults: Vec<String>,
+    /// Damage that costs nothing: of the labels and checkpoint records, which are there twice, those that cannot be read where their twins
+    /// can. The next changes of the store write them again. Of a store that was not closed, a crash may have left one in part.
+    pub harmless: Vec<String>,
     /// Pages that are neither free nor part of anything, in a store without faults. Space is lost, nothing else.
     pub leaked_pages: u64,
     /// Pages that are not free and were not reached, in a store with faults: what led to them may be damaged.
@@ -35,7 +39,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong: no fault; leaked pages are none.
+    /// Whether nothing is wrong: no fault; leaked pages are none, nor is what is harmless.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.faults.is_empty()

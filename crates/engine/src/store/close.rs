@@ -84,6 +84,10 @@ impl StoreInner {
             return Ok(());
         }
         let outcome = self.settle();
+        // Drops of tables that were to go on with the first change, which never came, end.
+        drop(std::mem::take(
+            &mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner),
+        ));
         self.shared.remotes.iter().for_each(|remote| remote.stop());
         match crew {
             Crew::Threads(threads) => {

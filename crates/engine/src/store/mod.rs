@@ -19,7 +19,7 @@ mod superblock;
 mod table;
 
 pub use backup::BackupReport;
-pub use blank::{check_blank, not_blank};
+pub use blank::find_content;
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;
@@ -142,7 +142,7 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        self.inner.spawn_on(worker, make)
+        spawn_to(&self.inner.shared, worker, make)
     }
 
     /// Workers of the store.
@@ -209,18 +209,6 @@ impl Store {
 }
 
 impl StoreInner {
-    pub(crate) fn spawn_on<F, T>(
-        &self,
-        worker: usize,
-        make: impl FnOnce() -> F + Send + 'static,
-    ) -> JoinHandle<T>
-    where
-        F: Future<Output = T> + 'static,
-        T: Send + 'static,
-    {
-        spawn_to(&self.shared, worker, make)
-    }
-
     /// Runs a task to its end, from a thread that is no worker.
     pub(crate) fn block_on<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<T>
     where
@@ -229,7 +217,7 @@ impl StoreInner {
     {
         refuse_on_worker()?;
         let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len();
-        self.spawn_on(worker, make).join()?
+        spawn_to(&self.shared, worker, make).join()?
     }
 
     /// [`StoreInner::begin_change`] for one that allocates pages: a close waits until the guard is dropped.

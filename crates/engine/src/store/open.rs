@@ -14,7 +14,7 @@ use super::recover::Room;
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::{Crew, Store, StoreInner, labels, log_device};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::log::LogGeometry;
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::pool::Pool;
@@ -229,7 +229,7 @@ impl Store {
                 return Err(Error::with_hint(
                     ErrorKind::Corrupt,
                     format!("{name} was cut short: it has {size_bytes} bytes, too few for pages"),
-                    "restore the store from a backup, or salvage what can be read with `qpair repair`",
+                    SALVAGE,
                 ));
             }
             let block = member.info().logical_block_bytes;

@@ -39,15 +39,22 @@ impl Cursor {
         self.direction = self.direction.opposite();
     }
 
-    /// The next record of the batch: key, value, and whether the value is an overflow descriptor.
-    fn take(&mut self) -> Option<(Vec<u8>, Vec<u8>, bool)> {
+    /// The next record of the batch: key, value, and whether the value is an overflow descriptor. It stays the next one until
+    /// [`Cursor::step`].
+    fn peek(&self) -> Option<(Vec<u8>, Vec<u8>, bool)> {
         if self.next >= self.batch.len() {
             return None;
         }
         let (key, value, overflow) = self.batch.entry(self.next);
-        self.next += 1;
-        self.pace.given();
         Some((key.to_vec(), value.to_vec(), overflow))
+    }
+
+    /// Goes on behind the next record, which is given out, or is not there any more.
+    fn step(&mut self, given: bool) {
+        self.next += 1;
+        if given {
+            self.pace.given();
+        }
     }
 
     /// Goes on behind the leaf that was fetched.
@@ -119,20 +126,18 @@ impl TaskRange {
     /// As [`Table::get`]; the iteration can go on from there.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while !self.cursor.pace.is_over() {
-            if let Some((key, mut value, overflow)) = self.cursor.take() {
-                if overflow {
-                    // Given out once it is there: who drops this while it waits gets it from the next call.
-                    self.cursor.next -= 1;
-                    self.cursor.pace.given_back();
-                    let there = self.cursor.table.task().resolve(&key, &mut value).await;
-                    self.cursor.next += 1;
-                    // One that was deleted since its leaf was read is gone from the scan as well, and another goes in its place.
-                    if !there? {
-                        continue;
-                    }
-                    self.cursor.pace.given();
+            if let Some((key, mut value, overflow)) = self.cursor.peek() {
+                // Who drops this while it waits gets it from the next call.
+                let there = match overflow {
+                    true => self.cursor.table.task().resolve(&key, &mut value).await,
+                    false => Ok(true),
+                };
+                // A large value that was deleted since its leaf was read is gone from the scan as well, and another goes in its place.
+                self.cursor.step(matches!(there, Ok(true)));
+                match there? {
+                    true => return Ok(Some((key, value))),
+                    false => continue,
                 }
-                return Ok(Some((key, value)));
             }
             if self.cursor.from.is_none() {
                 return Ok(None);
@@ -178,8 +183,9 @@ impl Range {
             if cursor.pace.is_over() {
                 return Ok(None);
             }
-            if let Some((key, value, overflow)) = cursor.take() {
+            if let Some((key, value, overflow)) = cursor.peek() {
                 if !overflow {
+                    cursor.step(true);
                     return Ok(Some((key, value)));
                 }
                 let task = cursor.table.task();
@@ -187,13 +193,11 @@ impl Range {
                 let entry = inner.block_on(move || async move {
                     let mut value = value;
                     Ok(task.resolve(&key, &mut value).await?.then_some((key, value)))
-                })?;
-                match entry {
+                });
+                cursor.step(matches!(entry, Ok(Some(_))));
+                match entry? {
                     Some(entry) => return Ok(Some(entry)),
-                    None => {
-                        cursor.pace.given_back();
-                        continue;
-                    }
+                    None => continue,
                 }
             }
             if cursor.from.is_none() {

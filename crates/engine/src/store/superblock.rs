@@ -219,6 +219,11 @@ impl Superblock {
         }))
     }
 
+    /// Whether bytes are a slot as it was written.
+    pub(crate) fn is_whole(slot: &[u8]) -> bool {
+        is_sealed(slot, &MAGIC)
+    }
+
     /// The newer good slot of a member.
     pub(crate) fn choose(slots: &[Vec<u8>], name: &str) -> Result<Self> {
         let mut newest: Option<Self> = None;

@@ -1,6 +1,6 @@
 //! Tables: records by key. Blocking calls for any thread, and the same calls for tasks.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::Arc;
 
 use super::StoreInner;
@@ -102,9 +102,26 @@ impl Table {
         K: AsRef<[u8]> + ?Sized,
         R: RangeBounds<K>,
     {
+        self.delete_range_with(range, |_| ControlFlow::Continue(()))
+    }
+
+    /// [`Table::delete_range`], where `progress` is told how many are gone after each transaction, and may break it off.
+    ///
+    /// # Errors
+    /// As [`Table::delete_range`]; `Interrupted` if `progress` broke it off.
+    pub fn delete_range_with<K, R>(
+        &self,
+        range: R,
+        progress: impl Fn(u64) -> ControlFlow<()> + Send + 'static,
+    ) -> Result<u64>
+    where
+        K: AsRef<[u8]> + ?Sized,
+        R: RangeBounds<K>,
+    {
         let (from, to) = bounds(&range)?;
         let table = self.clone();
-        self.inner.block_on(move || async move { tx::delete_range(&table, from, to).await })
+        self.inner
+            .block_on(move || async move { tx::delete_range(&table, from, to, progress).await })
     }
 
     /// The records of a range of keys, in order; [`Range::reverse`] turns it round. Each leaf is read as
@@ -271,7 +288,7 @@ impl TaskTable {
         R: RangeBounds<K>,
     {
         let (from, to) = bounds(&range)?;
-        tx::delete_range(&self.table, from, to).await
+        tx::delete_range(&self.table, from, to, |_| ControlFlow::Continue(())).await
     }
 
     /// The records of a range of keys.

@@ -11,7 +11,7 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::worker::{Loading, Worker, current};
 use crate::checkpoint::Epoch;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::overflow::Descriptor;
 use crate::page::Node;
 use crate::shared::Shared;
@@ -192,17 +192,13 @@ pub(crate) async fn run_as<O: Operation>(
             // A task that finds all it needs in memory must still let others run, and completions in.
             if std::mem::take(&mut fresh) && worker.charge(interleave) {
                 worker.requeue();
-                worker.note_waker(context.waker());
-                return Poll::Pending;
+                return worker.keep_waker(context.waker(), Poll::Pending);
             }
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
-            let polled = turn(worker, &mut operation, context.waker(), interleave);
-            if polled.is_pending() {
-                worker.note_waker(context.waker());
-            }
-            polled
+            let waker = context.waker();
+            worker.keep_waker(waker, turn(worker, &mut operation, waker, interleave))
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
     })
@@ -214,15 +210,14 @@ pub(crate) async fn run_as<O: Operation>(
 pub(crate) async fn take_turn() {
     let mut fresh = true;
     poll_fn(|context| {
-        let waits = current(|worker| {
-            let waits = std::mem::take(&mut fresh) && worker.charge(true);
-            if waits {
+        current(|worker| {
+            if std::mem::take(&mut fresh) && worker.charge(true) {
                 worker.requeue();
-                worker.note_waker(context.waker());
+                return worker.keep_waker(context.waker(), Poll::Pending);
             }
-            waits
-        });
-        if waits == Some(true) { Poll::Pending } else { Poll::Ready(()) }
+            Poll::Ready(())
+        })
+        .unwrap_or(Poll::Ready(()))
     })
     .await;
 }
@@ -270,10 +265,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
             }
             match open.is_empty() {
                 true => Poll::Ready(std::mem::replace(&mut outcome, Ok(()))),
-                false => {
-                    worker.note_waker(context.waker());
-                    Poll::Pending
-                }
+                false => worker.keep_waker(context.waker(), Poll::Pending),
             }
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
@@ -303,7 +295,7 @@ pub(crate) fn astray() -> Error {
     Error::with_hint(
         ErrorKind::Corrupt,
         "a leaf does not lie where its tree leads",
-        "`qpair check` names it; restore the store from a backup, or salvage what can be read with `qpair repair`",
+        format!("`qpair check` names it; {SALVAGE}"),
     )
 }
 

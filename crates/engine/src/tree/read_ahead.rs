@@ -50,11 +50,6 @@ impl Pace {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
-    /// The last record that was given out does not count.
-    pub(crate) fn given_back(&mut self) {
-        self.left = self.left.map(|left| left + 1);
-    }
-
     /// How many leaves to ask for before the next one is read, if any. A leaf has about `leaf_records`.
     pub(crate) fn window(&mut self, leaf_records: usize) -> Option<usize> {
         match self.left {

@@ -20,7 +20,9 @@ use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::{make_room, merge_sparse};
-use crate::task::{AloneGuard, Context, Need, Operation, Worker, current, run_at_once, run_inline};
+use crate::task::{
+    AloneGuard, Context, Need, Operation, Worker, current, run_at_once, run_inline, spawn_here,
+};
 use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Tries of a latch that is held before a change lets others run.
@@ -368,7 +370,10 @@ impl Work {
         if core.isolation == Isolation::Serializable {
             let bytes_max = record_bytes_max(core);
             current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
-            self.stamp = clock.begin_commit()?;
+            self.stamp = clock.begin_commit().inspect_err(|_| {
+                // It never comes; whoever closes the store would wait for it.
+                current(|worker| worker.expect_no_commit());
+            })?;
             self.phase = Phase::Compare;
             return Ok(());
         }
@@ -584,7 +589,7 @@ impl Drop for Work {
         }
         // The task that asked for it went away. The stamp is taken: another task goes on.
         let Some(core) = self.core.take() else { return };
-        let (inner, slot) = (core.inner.clone(), core.slot);
+        let inner = core.inner.clone();
         let mut rest = Self {
             core: Some(core),
             spots: std::mem::take(&mut self.spots),
@@ -594,10 +599,8 @@ impl Drop for Work {
             stamping: self.stamping.take(),
             ..*self
         };
-        // On the worker whose stamps the log is waiting for: the one that it was dropped on, if the transaction did not begin there.
-        let here = current(|worker| worker.number).unwrap_or(slot);
-        let worker = if here < inner.shared.remotes.len() { here } else { 0 };
-        inner.spawn_on(worker, move || async move {
+        // On the worker whose log waits for its stamp: it was dropped there, wherever the transaction began.
+        spawn_here(&inner.shared, move || async move {
             // Whoever asked is gone; a failure has made the store read-only, and is told to all who come.
             let _ = rest.complete().await;
         });

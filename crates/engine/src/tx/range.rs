@@ -53,14 +53,16 @@ impl RangeCursor {
         self.direction = self.direction.opposite();
     }
 
-    /// The next record of the batch: key, value, and whether the value is a descriptor.
-    fn take(&mut self) -> Option<(&[u8], &[u8], bool)> {
-        if self.next >= self.batch.len() {
-            return None;
-        }
+    /// The next record of the batch: key, value, and whether the value is a descriptor. It stays the next one until
+    /// [`RangeCursor::step`].
+    fn peek(&self) -> Option<(&[u8], &[u8], bool)> {
+        (self.next < self.batch.len()).then(|| self.batch.entry(self.next))
+    }
+
+    /// The next record is given out.
+    fn step(&mut self) {
         self.next += 1;
         self.pace.given();
-        Some(self.batch.entry(self.next - 1))
     }
 
     fn limit(&self) -> usize {
@@ -395,20 +397,18 @@ pub(super) async fn next_into(
     }
     let page_size = cursor.table.inner().shared.page_size;
     loop {
-        if let Some((found, bytes, large)) = cursor.take() {
+        if let Some((found, bytes, large)) = cursor.peek() {
             key.extend_from_slice(found);
             if !large {
                 value.extend_from_slice(bytes);
+                cursor.step();
                 return Ok(true);
             }
             let descriptor = Descriptor::decode(bytes, page_size)?;
             let inner = cursor.table.inner().clone();
-            // Given out once it is there: who drops this while it waits gets it from the next call.
-            cursor.next -= 1;
-            cursor.pace.given_back();
+            // Who drops this while it waits gets it from the next call.
             let read = read_large(&inner.shared, descriptor, value).await;
-            cursor.next += 1;
-            cursor.pace.given();
+            cursor.step();
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
             inner.shared.check_table(cursor.table.tree())?;
@@ -431,13 +431,13 @@ pub(super) fn next_inline(
         return Ok(Some(None));
     }
     loop {
-        if let Some((key, value, large)) = cursor.take() {
+        if let Some((key, value, large)) = cursor.peek() {
             if large {
-                cursor.next -= 1;
-                cursor.pace.given_back();
                 return Ok(None);
             }
-            return Ok(Some(Some((key.to_vec(), value.to_vec()))));
+            let record = (key.to_vec(), value.to_vec());
+            cursor.step();
+            return Ok(Some(Some(record)));
         }
         if cursor.from.is_none() {
             return Ok(Some(None));

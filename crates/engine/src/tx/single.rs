@@ -1,13 +1,13 @@
 //! Changes by themselves: transactions of one write, which read nothing and so need no snapshot.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::commit::Work;
 use super::core::Core;
 use super::options::TransactionOptions;
 use super::task::TaskStore;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::page::key_len_max;
 use crate::store::{StoreInner, Table};
 
@@ -32,11 +32,13 @@ pub(crate) async fn delete(table: &Table, key: &[u8]) -> Result<bool> {
     Ok(work.found)
 }
 
-/// Removes the records of a range in transactions of bounded size; how many.
+/// Removes the records of a range in transactions of bounded size; how many. `progress` is told how many after each, and may break it
+/// off.
 pub(crate) async fn delete_range(
     table: &Table,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
+    progress: impl Fn(u64) -> ControlFlow<()>,
 ) -> Result<u64> {
     /// Records of one transaction.
     const PART: u64 = 1000;
@@ -52,8 +54,15 @@ pub(crate) async fn delete_range(
             })
             .await?;
         deleted += part;
+        let goes_on = progress(deleted).is_continue();
         if part < PART {
             return Ok(deleted);
+        }
+        if !goes_on {
+            return Err(Error::new(
+                ErrorKind::Interrupted,
+                "the removal of a range was broken off",
+            ));
         }
     }
 }

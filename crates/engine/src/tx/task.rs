@@ -259,7 +259,7 @@ impl TaskTransaction {
     /// Makes all writes seen by everybody, at once.
     ///
     /// # Errors
-    /// `Conflict`; `NoSpace`; `TooLarge` if a log device has no room for its record; `Closed`; `ReadOnly` if the store was before; what the
+    /// `Conflict`; `NoSpace`; `TooLarge` if its record is larger than one may be, or than a log device; `Closed`; `ReadOnly` if the store was before; what the
     /// device says of reads: then nothing was written. A write that fails when the commit has its stamp makes the store read-only, and that is the error
     /// then: the commit may be seen until the store is closed, and nobody knows whether it is there once it is opened again.
     pub async fn commit(self) -> Result<Commit> {

@@ -183,5 +183,6 @@ pub(crate) fn assert_sound(
     let report = store.check(&|_, _| ()).unwrap();
     assert!(report.is_sound(), "{:#?}", report.faults);
     assert_eq!((report.leaked_pages, report.unreached_pages), (0, 0), "{report:#?}");
+    assert!(report.harmless.is_empty(), "{report:#?}");
     report
 }

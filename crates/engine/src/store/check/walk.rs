@@ -15,7 +15,7 @@ use crate::overflow::{Descriptor, Transfer, give_scratch, scratch_frame, scratch
 use crate::page::Node;
 use crate::shared::{Root, Shared};
 use crate::space::RECORD_PAGES;
-use crate::task::{JoinHandle, latch_free};
+use crate::task::{JoinHandle, latch_free, spawn_to};
 
 /// Pages a task reads.
 const BATCH: usize = 64;
@@ -44,8 +44,8 @@ struct Value {
 }
 
 pub(super) struct Walk<'a> {
-    inner: &'a StoreInner,
-    report: CheckReport,
+    pub(super) inner: &'a StoreInner,
+    pub(super) report: CheckReport,
     /// Ids of the trees in the report's tables.
     tree_ids: Vec<u32>,
     faults: u64,
@@ -95,6 +95,7 @@ impl<'a> Walk<'a> {
         if let Some(error) = inner.image_fault.get() {
             self.fault(error.context().to_owned());
         }
+        self.look_at_twins()?;
         self.claim_own();
         let total = used.saturating_sub(self.claimed_pages);
         if let Some(root) = self.root_of(0) {
@@ -109,7 +110,8 @@ impl<'a> Walk<'a> {
                 }
                 let shared = inner.shared.clone();
                 self.next_worker = (self.next_worker + 1) % workers;
-                let task = inner.spawn_on(self.next_worker, move || read_all(shared, jobs));
+                let task =
+                    spawn_to(&inner.shared, self.next_worker, move || read_all(shared, jobs));
                 self.running.push_back(task);
             }
             let Some(task) = self.running.pop_front() else {
@@ -184,7 +186,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Where a page is: in the store's pages, and in which member.
-    fn place_of(&self, page_id: u64) -> String {
+    pub(super) fn place_of(&self, page_id: u64) -> String {
         let inner = self.inner;
         let offset = inner.shared.offset_bytes(page_id);
         let unit = self.stripe_unit_bytes;

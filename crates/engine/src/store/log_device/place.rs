@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
-use super::super::blank::check_blank;
+use super::super::blank::find_content;
 use super::super::superblock::{LogReference, StoreState, Superblock};
 use super::attached::{Attached, attach, attach_new, refuse_read_only, refuse_too_small};
 use super::label::{Found, LogLabel};
@@ -134,11 +134,12 @@ impl LogPlace {
             }
             (_, None) => {
                 refuse_read_only(device.as_ref())?;
-                if found != Found::Blank {
-                    let what = match found {
-                        Found::Damaged => "is a log device whose labels are both damaged",
-                        _ => "is not blank",
-                    };
+                let what = match found {
+                    Found::Damaged => Some("is a log device whose labels are both damaged"),
+                    Found::Blank if find_content(device.as_ref())?.is_none() => None,
+                    _ => Some("is not blank"),
+                };
+                if let Some(what) = what {
                     return Err(Error::with_hint(
                         ErrorKind::Exists,
                         format!("{name} {what}: the log of {store_name} is not moved there"),
@@ -146,7 +147,6 @@ impl LogPlace {
                     ));
                 }
                 refuse_too_small(device.as_ref())?;
-                check_blank(device.as_ref())?;
                 attach_new(device, label).map(Some)
             }
         }

@@ -18,7 +18,7 @@ use super::superblock::StoreState;
 use super::{Behind, StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
 use crate::checkpoint::{Image, Record, checkpoint, note_described, read_image, read_newest};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::log::LogMerge;
 use crate::shared::{Recovered, Root, Shared};
 use crate::task::{current, promise, run};
@@ -262,13 +262,8 @@ impl StoreInner {
         let no_record = format!("{name} has no checkpoint record that can be read");
         let newest =
             self.block_on(move || async move { Ok(read_newest(&shared, shared.store_id).await) })?;
-        let record = newest.ok_or_else(|| {
-            Error::with_hint(
-                ErrorKind::Corrupt,
-                no_record,
-                "restore the store from a backup, or salvage what can be read with `qpair repair`",
-            )
-        })?;
+        let record =
+            newest.ok_or_else(|| Error::with_hint(ErrorKind::Corrupt, no_record, SALVAGE))?;
         generations.check(&record)?;
         let shortest = self.members.iter().min_by_key(|member| member.size_bytes());
         let name = shortest.map_or(name, |member| member.info().name.clone());
@@ -293,7 +288,7 @@ fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
     Error::with_hint(
         ErrorKind::Corrupt,
         format!("{name} was cut short: the store has pages up to {end}, its members hold {room}"),
-        "restore the store from a backup, or salvage what can be read with `qpair repair`",
+        SALVAGE,
     )
 }
 
@@ -323,9 +318,5 @@ async fn redo(
 
 /// What cannot be recovered, and what is left to do.
 fn unreadable(what: String) -> Error {
-    Error::with_hint(
-        ErrorKind::Corrupt,
-        what,
-        "restore the store from a backup, or salvage what can be read with `qpair repair`",
-    )
+    Error::with_hint(ErrorKind::Corrupt, what, SALVAGE)
 }

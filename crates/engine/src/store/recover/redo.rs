@@ -20,7 +20,7 @@ use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::{StoreInner, make_room, make_room_at, merge_sparse, yield_now};
-use crate::task::{JoinHandle, run};
+use crate::task::{JoinHandle, run, spawn_to};
 use crate::tree::{Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree};
 
 /// Tasks for each worker: changes that wait for pages beside each other.
@@ -155,7 +155,7 @@ impl Lanes {
         let running = (0..workers * TASKS_PER_WORKER)
             .map(|index| {
                 let (inner_of, work, large) = (inner.clone(), work.clone(), large.clone());
-                inner.spawn_on(index % workers, move || async move {
+                spawn_to(&inner.shared, index % workers, move || async move {
                     follow(&inner_of, &work, &large).await
                 })
             })

@@ -87,10 +87,7 @@ impl Worker {
         }
         let mut writer = self.log.writer.borrow_mut();
         let Some(writer) = writer.as_mut() else { return stamp() };
-        let stamp = stamp().inspect_err(|_| {
-            self.set_expected(0);
-            self.publish_open();
-        })?;
+        let stamp = stamp().inspect_err(|_| self.expect_no_commit())?;
         let before = writer.end_lsn();
         let end = writer.append(stamp, encode).inspect_err(|error| {
             // The stamp is taken and its commit will never end: nobody must wait for that.
@@ -108,6 +105,12 @@ impl Worker {
             self.begin_checkpoint();
         }
         Ok(stamp)
+    }
+
+    /// The commit that was expected does not come.
+    pub(crate) fn expect_no_commit(&self) {
+        self.set_expected(0);
+        self.publish_open();
     }
 
     /// Makes room in the log for a commit that is about to take its stamp.

@@ -495,10 +495,11 @@ impl Worker {
     /// A future of the running task waits for this worker, which wakes tasks. Those that gather futures may poll only the ones whose own waker
     /// was called.
     #[inline]
-    pub(crate) fn note_waker(&self, waker: &Waker) {
-        if waker.data() != self.running_waker.get() {
+    pub(crate) fn keep_waker<T>(&self, waker: &Waker, polled: Poll<T>) -> Poll<T> {
+        if polled.is_pending() && waker.data() != self.running_waker.get() {
             self.within.borrow_mut().push(waker.clone());
         }
+        polled
     }
 
     /// Wakes the futures within a task that is about to run; it is not to run once more for that.

@@ -6,7 +6,7 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 use super::{Tag, TaskRef, Worker, latch_free, load_tag, tag};
 use crate::canary::Canary;
 use crate::checkpoint::Epoch;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::page::{self, Node, NodeMut, PageKind};
 use crate::pool::state;
 use crate::swip::Swip;
@@ -135,7 +135,7 @@ impl Worker {
         Some(Error::with_hint(
             ErrorKind::Corrupt,
             format!("page {page_id} {what}, though its checksum is right"),
-            "something other than this software wrote it; restore the store from a backup, or salvage what can be read with `qpair repair`",
+            format!("something other than this software wrote it; {SALVAGE}"),
         ))
     }
 
@@ -237,6 +237,8 @@ fn corrupt(what: &str, page_size: usize, page_id: u64) -> Error {
             "page {page_id}, at byte {} of the store's pages, {what}",
             page_id * page_size as u64
         ),
-        "the device or something else changed it; `qpair check` lists all such pages; restore the store from a backup, or salvage what can be read with `qpair repair`",
+        format!(
+            "the device or something else changed it; `qpair check` lists all such pages; {SALVAGE}"
+        ),
     )
 }

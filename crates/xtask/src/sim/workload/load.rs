@@ -50,7 +50,8 @@ impl Load {
             }
         }
         match self.context.rng.u8(0..10) {
-            0 | 1 => loader.abandon().await,
+            0 => loader.abandon().await,
+            1 => drop(loader),
             2 => self.repeat(loader, &writes).await,
             3 => self.meddle(loader, table, writes).await?,
             _ => self.finish(loader, writes, false).await?,
