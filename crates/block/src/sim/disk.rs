@@ -134,8 +134,14 @@ impl Disk {
             if self.medium.is_some() && due_ns > limit_ns || due_ns > now_ns {
                 break;
             }
-            let is_change = !matches!(entry.get().request.op, Op::Read);
-            let is_met = is_change && self.medium.is_some() && self.power.count_change();
+            let request = &entry.get().request;
+            let changes_at = match request.op {
+                Op::Read => None,
+                Op::Flush => Some(u64::MAX - 1),
+                _ => Some(request.offset_bytes),
+            };
+            let is_met = self.medium.is_some()
+                && changes_at.is_some_and(|offset| self.power.count_change(offset));
             if is_met && self.rng.bool() {
                 break;
             }

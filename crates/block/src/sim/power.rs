@@ -10,6 +10,8 @@ struct State {
     cut_ns: u64,
     /// Writes and flushes until the one that the cut meets; 0: none does.
     countdown: u64,
+    /// Those that are counted down: writes that begin before this byte of their device; all there are, if it is `u64::MAX`.
+    counted_below: u64,
     /// Writes and flushes carried out so far.
     changes: u64,
 }
@@ -25,7 +27,7 @@ impl SimPower {
     /// Power that stays until it is cut.
     #[must_use]
     pub fn new(clock: &SimClock) -> Self {
-        let state = State { cut_ns: u64::MAX, countdown: 0, changes: 0 };
+        let state = State { cut_ns: u64::MAX, countdown: 0, counted_below: u64::MAX, changes: 0 };
         Self { clock: clock.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -47,7 +49,13 @@ impl SimPower {
 
     /// Cuts it at the `nth` write or flush from now that a device on it carries out: before that, or after.
     pub fn cut_at_change(&self, nth: u64) {
-        self.lock().countdown = nth;
+        self.cut_at_write_below(u64::MAX, nth);
+    }
+
+    /// As [`cut_at_change`](Self::cut_at_change), of the writes that begin in the first `offset_bytes_max` bytes of their device.
+    pub fn cut_at_write_below(&self, offset_bytes_max: u64, nth: u64) {
+        let mut state = self.lock();
+        (state.counted_below, state.countdown) = (offset_bytes_max, nth);
     }
 
     /// Whether it is gone.
@@ -66,12 +74,12 @@ impl SimPower {
         self.lock().cut_ns
     }
 
-    /// Counts a write or flush; whether the cut meets it.
-    pub(super) fn count_change(&self) -> bool {
+    /// Counts a write at an offset, or a flush, which is behind them all; whether the cut meets it.
+    pub(super) fn count_change(&self, offset: u64) -> bool {
         let now_ns = self.clock.now_ns();
         let mut state = self.lock();
         state.changes += 1;
-        if state.countdown == 0 {
+        if state.countdown == 0 || offset >= state.counted_below {
             return false;
         }
         state.countdown -= 1;

@@ -54,7 +54,7 @@ impl Run {
         // The engine draws from this one.
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
-        let scenario = Arc::new(Scenario::new(&mut rng));
+        let scenario = Arc::new(Scenario::new(&mut rng).to_show(canary));
         let world = World::new(&scenario, rng.fork())?;
         let notes = Notes {
             oracle: Oracle::default(),
@@ -133,10 +133,11 @@ impl Run {
         }
         // Those of the life before are over, also where the devices have gone on.
         self.world.set_faults(if life.faults_at_open { life.faults } else { SimFaults::default() });
-        self.world.power.cut_at_change(match life.end {
-            End::Cut(changes) => changes,
-            _ => 0,
-        });
+        match life.end {
+            End::Cut(changes) => self.world.power.cut_at_change(changes),
+            End::CutAtRecord(writes) => self.world.cut_at_record(writes),
+            End::Close | End::Kill => self.world.power.cut_at_change(0),
+        }
         let watch = self.world.watch();
         self.notes(|notes| notes.watch = watch);
         let Some(store) = self.begin(life)? else { return Ok(()) };

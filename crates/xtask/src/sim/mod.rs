@@ -130,7 +130,7 @@ mod tests {
     fn planted_bugs_are_caught() {
         for canary in Canary::ALL {
             let mut caught = None;
-            run_seeds(1, 2000, 2, Some(canary), |report| {
+            run_seeds(1, 10_000, 2, Some(canary), |report| {
                 caught = caught.or(report.outcome.is_err().then_some(report.seed));
                 caught.is_none()
             });

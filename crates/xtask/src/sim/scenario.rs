@@ -67,6 +67,18 @@ pub(crate) enum End {
     Kill,
     /// The power goes with this many writes and flushes from the life's beginning, if it lives so long.
     Cut(u64),
+    /// The power goes with this many writes of labels and of checkpoints' records.
+    CutAtRecord(u64),
+}
+
+impl End {
+    /// At a record's write instead of any.
+    fn at_a_record(self) -> Self {
+        match self {
+            Self::Cut(changes) => Self::CutAtRecord(changes % 6 + 1),
+            other => other,
+        }
+    }
 }
 
 /// One life of the store: from an open to the next.
@@ -142,6 +154,17 @@ impl Scenario {
         }
     }
 
+    /// The same, as what a planted bug needs to show has to happen.
+    pub(crate) fn to_show(self, canary: Option<Canary>) -> Self {
+        match canary {
+            // Segments are used again soon: there are many, and many checkpoints.
+            Some(Canary::ReuseLogBeforeRecord) => {
+                Self { log: true, log_segment_bytes: 4 << 10, checkpoint_bytes: 16 << 10, ..self }
+            }
+            _ => self,
+        }
+    }
+
     pub(crate) fn store_options(&self) -> StoreOptions {
         let defaults = StoreOptions::default();
         StoreOptions {
@@ -201,6 +224,7 @@ impl Life {
         let end = match rng.u8(0..10) {
             0 | 1 => End::Close,
             2 | 3 => End::Kill,
+            4 | 5 => End::CutAtRecord(rng.u64(1..=12)),
             _ => End::Cut(changes(rng)),
         };
         let faults = match rng.u8(0..8) {
@@ -228,6 +252,10 @@ impl Life {
                 Self { faults, faults_at_open: false, end: End::Kill, ..self }
             }
             Some(Canary::UnwrittenLogs) => Self { faults: SimFaults::default(), ..self },
+            // The power is cut while a record is written beside commits.
+            Some(Canary::ReuseLogBeforeRecord) => {
+                Self { end: self.end.at_a_record(), tasks: 8, steps_per_task: 60, ..self }
+            }
             _ => self,
         }
     }

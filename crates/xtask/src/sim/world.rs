@@ -143,6 +143,13 @@ impl World {
         self.plug(contents)
     }
 
+    /// Cuts the power at the `nth` write from now of a label or of a checkpoint's record.
+    pub(crate) fn cut_at_record(&self, nth: u64) {
+        // Both are at the beginning (docs/design/page-format.md).
+        let end = (64 << 10) + 2 * self.scenario.page_size as u64;
+        self.power.cut_at_write_below(end, nth);
+    }
+
     pub(crate) fn set_faults(&self, faults: SimFaults) {
         self.devices.iter().for_each(|device| device.set_faults(faults));
     }
