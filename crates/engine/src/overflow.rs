@@ -298,6 +298,7 @@ pub(crate) async fn read(
     descriptor: Descriptor,
     output: &mut Vec<u8>,
 ) -> Result<bool> {
+    check_here(shared)?;
     if descriptor.page_id.saturating_add(descriptor.pages.into()) > shared.space.capacity() {
         return Err(Error::new(
             ErrorKind::Corrupt,

@@ -7,10 +7,12 @@
 
 mod common;
 
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{assert_sound, options, ram};
+use qpair_block::{RamDevice, RamOptions};
 use qpair_engine::{
     Error, ErrorKind, Isolation, Result, Store, StoreOptions, Table, TransactionOptions,
 };
@@ -312,4 +314,59 @@ fn roots_that_leave_while_an_image_is_written() {
         store.close().unwrap();
         assert_sound(&device, PAGE);
     }
+}
+
+/// A range that had its last leaf when its table was dropped looked its large values up in what was left, and passed over those that
+/// were gone.
+#[test]
+fn a_range_over_large_values_of_a_table_that_goes() {
+    let (mut refused, to) = (0, common::key(8));
+    for round in [0, 3, 6, 11u32] {
+        let fixed = RamOptions { size_bytes: 16 << 20, growable: false, ..RamOptions::default() };
+        let device = Arc::new(RamDevice::new(fixed).unwrap());
+        let with_or_without = StoreOptions { log: round % 2 == 0, ..options(PAGE, 600) };
+        let store = Store::open(vec![device], &with_or_without).unwrap();
+        let (table, other) = (store.table("t").unwrap(), store.table("o").unwrap());
+        for part in 0..150 {
+            let put = |tx: &mut qpair_engine::Transaction, n: u32| {
+                let len = if n < 8 { 400 } else { 30 };
+                tx.put(&table, &common::key(n), &vec![n as u8; len])
+            };
+            let all = part * 500..part * 500 + 500;
+            store.transact(|tx| all.clone().try_for_each(|n| put(tx, n))).unwrap();
+        }
+        store.checkpoint().unwrap();
+        let below = (Bound::Unbounded, Bound::Excluded(&to[..]));
+        let mut range = table.range::<[u8], _>(below).unwrap();
+        range.next().unwrap().unwrap();
+        let put_others = |from: u32, count: u32| {
+            let mut keys = (from..from + count).map(common::key);
+            store.transact(|tx| keys.try_for_each(|key| tx.put(&other, &key, &[9; 400])))
+        };
+        // Little is left free, so that pages are used again soon.
+        let mut from = 100_000;
+        while store.report().free_pages >= 1800 && put_others(from, 100).is_ok() {
+            from += 100;
+        }
+        store.checkpoint().unwrap();
+        store.drop_table("t").unwrap();
+        store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
+        for number in 0..20 + round * 20 {
+            if store.tables_being_dropped() == 0 {
+                break;
+            }
+            if put_others(number * 20, 20).is_err() {
+                store.checkpoint().unwrap();
+            }
+        }
+        match range.collect::<Result<Vec<_>>>() {
+            Ok(rest) => assert_eq!(rest.len(), 7),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0);
 }

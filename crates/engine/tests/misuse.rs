@@ -168,11 +168,124 @@ fn calls_in_the_wrong_place() {
         panic!("it should not wait")
     };
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
+    // In a transaction.
+    let (of, to) = (store.task(), table.clone());
+    let put = move || async move { of.begin().put(&to, b"large", &[1; 5000]).await };
+    let (of, to) = (store.task(), table.clone());
+    let small = move || async move {
+        let mut tx = of.begin();
+        tx.put(&to, b"small", b"1").await?;
+        tx.commit().await.map(drop)
+    };
+    assert_eq!(other.spawn(put).join().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(other.spawn(small).join().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(table.get(b"large").unwrap(), None);
+    assert_eq!(table.get(b"small").unwrap(), None);
     let empty = table.range::<[u8], _>((
         std::ops::Bound::Included(&b"b"[..]),
         std::ops::Bound::Excluded(&b"a"[..]),
     ));
     assert_eq!(empty.err().unwrap().kind(), ErrorKind::Invalid);
+}
+
+/// A blocking call that is refused on a worker took the transaction with it, and all that it had written.
+#[test]
+fn a_transaction_outlives_a_call_in_the_wrong_place() {
+    let store = filled(&ram(), 5000);
+    let table = store.table("t").unwrap();
+    let mut tx = store.begin();
+    tx.put(&table, b"first", b"1").unwrap();
+    let of = table.clone();
+    let refused = move || async move {
+        let outcomes = (0..5000).step_by(50).map(|n| tx.insert(&of, &key(n), b"2").map(drop));
+        let outcomes: Vec<_> = outcomes.collect();
+        (tx, outcomes)
+    };
+    let (tx, outcomes) = store.spawn(refused).join().unwrap();
+    let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(!refused.is_empty());
+    assert!(refused.iter().all(|error| error.kind() == ErrorKind::Invalid), "{refused:?}");
+    tx.commit().unwrap();
+    assert_eq!(table.get(b"first").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// Ids of transactions are a store's own: a savepoint of another store's cut off what this one had written.
+#[test]
+fn a_savepoint_of_another_store() {
+    let open = || Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
+    let (one, two) = (open(), open());
+    let (a, b) = (one.table("t").unwrap(), two.table("t").unwrap());
+    let (mut tx, mut other) = (one.begin(), two.begin());
+    tx.put(&a, b"k", b"v").unwrap();
+    let foreign = tx.savepoint().unwrap();
+    other.put(&b, b"a key", b"a value that is longer").unwrap();
+    other.savepoint().unwrap();
+    assert_eq!(other.rollback_to(&foreign).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(other.get(&b, b"a key").unwrap().is_some());
+}
+
+/// Who makes a table waits for workers. One of them that waited for him in turn, to open a table, waited for ever.
+#[test]
+fn tables_are_opened_in_tasks_while_others_are_made() {
+    for workers in [1, 2] {
+        let options = StoreOptions { workers, ..options(PAGE, 2 * FRAMES) };
+        let store = Store::open(vec![ram()], &options).unwrap();
+        store.table("t").unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks: Vec<_> = (0..2 * workers)
+            .map(|_| {
+                let (of, stop) = (store.clone(), stop.clone());
+                store.spawn(move || async move {
+                    let mut number = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        // One that is open needs no waiting.
+                        assert!(of.existing_table("t").unwrap().is_some());
+                        number = (number + 1) % 60;
+                        if let Err(error) = of.existing_table(&format!("n{number}")) {
+                            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+                        }
+                        assert!(of.table(&format!("never {number}")).is_err());
+                        assert!(of.drop_table("t").is_err());
+                        yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for number in 0..60 {
+            store.table(&format!("n{number}")).unwrap();
+            if number % 2 == 0 {
+                store.drop_table(&format!("n{number}")).unwrap();
+                assert!(store.existing_table(&format!("n{number}")).unwrap().is_none());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(store.table_names().unwrap().len(), 31);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_task_that_waits_on_its_worker() {
+    let store = filled(&ram(), 100);
+    let of = store.clone();
+    let outcome = store.spawn(move || async move {
+        let stop = Arc::new(AtomicBool::new(false));
+        let until = stop.clone();
+        let later = of.spawn(move || async move {
+            while !until.load(Ordering::Relaxed) {
+                yield_now().await;
+            }
+        });
+        let done = of.spawn(|| async { 7 });
+        while !done.is_finished() {
+            yield_now().await;
+        }
+        let refused = later.join().map_err(|error| error.kind());
+        stop.store(true, Ordering::Relaxed);
+        (refused, done.join().unwrap())
+    });
+    assert_eq!(outcome.join().unwrap(), (Err(ErrorKind::Invalid), 7));
 }
 
 #[test]

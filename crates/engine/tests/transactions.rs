@@ -46,6 +46,37 @@ fn what_a_transaction_writes_is_seen_at_its_commit() {
     assert_sound(&[device], PAGE);
 }
 
+/// Large values that were written behind a savepoint kept their pages until the transaction was over.
+#[test]
+fn large_values_behind_a_savepoint() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    let used_pages = || {
+        let report = store.report();
+        report.pages - report.free_pages
+    };
+    let before = used_pages();
+    let mut tx = store.begin();
+    tx.put(&table, b"kept", &[1; 20_000]).unwrap();
+    let point = tx.savepoint().unwrap();
+    for n in 0..100 {
+        tx.put(&table, b"undone", &[n; 20_000]).unwrap();
+        tx.put(&table, b"kept", &[n; 20_000]).unwrap();
+        tx.rollback_to(&point).unwrap();
+    }
+    let used = used_pages() - before;
+    assert!(used < 4 * 20_000 / PAGE as u64, "{used} pages more");
+    tx.put(&table, b"last", &[9; 20_000]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(table.get(b"undone").unwrap(), None);
+    assert_eq!(table.get(b"kept").unwrap().unwrap(), [1; 20_000]);
+    assert_eq!(table.get(b"last").unwrap().unwrap(), [9; 20_000]);
+    drop(table);
+    store.close().unwrap();
+    assert_eq!(assert_sound(&[device], PAGE).leaked_pages, 0);
+}
+
 #[test]
 fn a_range_is_deleted_in_parts() {
     let device = ram();

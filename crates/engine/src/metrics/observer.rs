@@ -9,7 +9,7 @@ use super::Metrics;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::store::{LogDevice, Store};
-use crate::task::{current, spawn_to};
+use crate::task::{current, refuse_on_worker, spawn_to};
 use crate::tx::TransactionInfo;
 
 /// Sees what a store counts, and its open transactions, as long as the store is open. It does not keep it open.
@@ -71,7 +71,7 @@ impl Observer {
 
 /// What the channels of all workers have counted. It waits for each of them.
 pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
-    crate::store::refuse_on_worker()?;
+    refuse_on_worker()?;
     let own = || async { current(|worker| worker.statistics()).unwrap_or_default() };
     let workers = 0..shared.remotes.len();
     let handles: Vec<_> = workers.map(|worker| spawn_to(shared, worker, own)).collect();

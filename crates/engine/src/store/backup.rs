@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, checksum, field};
 use crate::shared::Shared;
 use crate::space::{Bitmap, RECORD_PAGES};
-use crate::task::{Runtime, stepped};
+use crate::task::{Runtime, refuse_on_worker, stepped};
 use copy::{PageWriter, copy_pages};
 
 /// What a backup is.
@@ -71,7 +71,7 @@ impl Store {
         stripe_unit_bytes: Option<u64>,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
-        super::refuse_on_worker()?;
+        refuse_on_worker()?;
         if members.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "a backup has at least one member"));
         }

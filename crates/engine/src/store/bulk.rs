@@ -35,6 +35,8 @@ struct Extent {
 pub struct BulkLoader {
     inner: Arc<StoreInner>,
     tree: Tree,
+    /// Of its pages: no commit changed the table later.
+    stamp: u64,
     arena: Arc<Arena>,
     pages_per_extent: usize,
     /// Extents of leaves and of inner pages, being filled.
@@ -119,6 +121,7 @@ impl BulkLoader {
                 })?;
         Ok(Self {
             tree: table.tree(),
+            stamp: inner.shared.tx.clock.stable(),
             arena,
             pages_per_extent: extent_bytes / page_size,
             extents: [None, None],
@@ -260,6 +263,7 @@ impl BulkLoader {
         let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
         node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &staged.lower, upper });
         staged.fill(level, &mut node);
+        node.set_stamp(self.stamp);
         seal(&mut extent.buffer, offset, page_size);
         extent.filled += 1;
         if extent.filled == self.pages_per_extent {
@@ -369,7 +373,7 @@ impl BulkLoader {
                 continue;
             };
             let now = Node::new(root.bytes());
-            if !now.is_leaf() || now.count() > 0 {
+            if !now.is_leaf() || now.count() > 0 || now.stamp() > self.stamp {
                 return Err(not_empty());
             }
             let page_id = now.page_id();
@@ -381,6 +385,7 @@ impl BulkLoader {
             let mut node = NodeMut::new(root.bytes_mut());
             node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &[], upper: None });
             self.levels[usize::from(level)].fill(level, &mut node);
+            node.set_stamp(self.stamp);
             frames.set_dirty(self.tree.root, true);
             for run in self.runs.drain(..) {
                 run.keep(&shared);

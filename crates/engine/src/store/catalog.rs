@@ -1,7 +1,7 @@
 //! Tables by name: a tree of its own, whose records name the other trees' roots.
 
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
 
 use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame};
@@ -18,7 +18,7 @@ use crate::shared::{Root, Shared};
 use crate::space::Purpose;
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Worker, astray, current, latch_free,
-    run, spawn_to, verify,
+    refuse_on_worker, run, spawn_to, verify,
 };
 use crate::tree::{
     Batch, Change, Direction, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
@@ -31,8 +31,8 @@ impl Store {
     /// Opens a table, and makes it if there is none of this name.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key); `ReadOnly` if it would have to be made in a store that
-    /// refuses changes; and what the device says.
+    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to be made or to
+    /// wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
@@ -43,7 +43,8 @@ impl Store {
     /// Opens a table if there is one of this name.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and what the device says.
+    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to wait; what
+    /// the device says.
     pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
         // The name is a key of the catalog.
         let longest = TABLE_NAME_LEN_MAX.min(self.key_len_max());
@@ -56,17 +57,32 @@ impl Store {
                 ),
             ));
         }
-        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
-            return Ok(Some(Table::new(self.inner.clone(), *tree)));
+        if let Some(table) = self.opened_table(name) {
+            return Ok(Some(table));
+        }
+        let _alone = self.inner.begin_changing_tables()?;
+        if let Some(table) = self.opened_table(name) {
+            return Ok(Some(table));
         }
         let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
         let id = decode(&record)?;
         let tree = self.inner.open_tree(id)?;
+        Ok(Some(self.add_table(name, tree)))
+    }
+
+    /// A table that was opened before, and is not being dropped.
+    fn opened_table(&self, name: &str) -> Option<Table> {
+        let tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
+        self.inner.shared.check_table(*tree).ok().map(|()| Table::new(self.inner.clone(), *tree))
+    }
+
+    fn add_table(&self, name: &str, tree: Tree) -> Table {
         self.inner.shared.tx.names.add(tree.id, name);
+        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
         tables.push((name.to_owned(), tree));
-        Ok(Some(Table::new(self.inner.clone(), tree)))
+        Table::new(self.inner.clone(), tree)
     }
 
     /// Names of all tables, in order.
@@ -85,16 +101,14 @@ impl Store {
     /// of it report `NotFound` from then on, and snapshots do not see it any more either.
     ///
     /// # Errors
-    /// `NotFound` if there is none; `ReadOnly`; and what the device says.
+    /// `NotFound` if there is none; `ReadOnly`; `Invalid` on a worker; and what the device says.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        let Some(table) = self.existing_table(name)? else {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
-        };
-        let tree = table.tree();
-        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if !tables.iter().any(|(of, known)| of == name && known.id == tree.id) {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
-        }
+        refuse_on_worker()?;
+        let none = || Error::new(ErrorKind::NotFound, format!("there is no table {name}"));
+        self.existing_table(name)?.ok_or_else(none)?;
+        let alone = self.inner.begin_changing_tables()?;
+        // Another may have dropped it meanwhile.
+        let tree = self.opened_table(name).ok_or_else(none)?.tree();
         if self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
         }
@@ -109,11 +123,13 @@ impl Store {
         });
         if self.inner.shared.check_table(tree).is_err() {
             // Gone for everybody, and perhaps not durably: the store is read-only then.
+            let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
             tables.retain(|(_, known)| known.id != tree.id);
+            drop(tables);
             self.inner.shared.tx.names.remove(tree.id);
         }
         outcome?;
-        drop(tables);
+        drop(alone);
         if !self.inner.shared.has_canary(Canary::EmptyBeforeDrop) {
             self.inner.reclaim(tree, None);
         }
@@ -128,9 +144,10 @@ impl Store {
     }
 
     fn make_table(&self, name: &str) -> Result<Table> {
-        let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tree)) = tables.iter().find(|(of, _)| of == name) {
-            return Ok(Table::new(self.inner.clone(), *tree));
+        refuse_on_worker()?;
+        let _alone = self.inner.begin_changing_tables()?;
+        if let Some(table) = self.opened_table(name) {
+            return Ok(table);
         }
         let id = self.inner.shared.new_tree_id();
         let (inner, key) = (self.inner.clone(), name.to_owned());
@@ -146,9 +163,7 @@ impl Store {
             Worker::wait_durable(stamp).await?;
             Ok(tree)
         })?;
-        self.inner.shared.tx.names.add(tree.id, name);
-        tables.push((name.to_owned(), tree));
-        Ok(Table::new(self.inner.clone(), tree))
+        Ok(self.add_table(name, tree))
     }
 }
 
@@ -161,6 +176,18 @@ pub(super) fn decode(record: &[u8]) -> Result<u32> {
 }
 
 impl StoreInner {
+    /// Waits until nobody else makes, drops or first opens a table. On a worker it does not: who does may wait for that worker.
+    fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
+        match self.changing_tables.try_lock() {
+            Ok(alone) => Ok(alone),
+            Err(TryLockError::Poisoned(alone)) => Ok(alone.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                refuse_on_worker()?;
+                Ok(self.changing_tables.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
+    }
+
     /// The catalog's tree; why not, if a store opened for reading has lost it.
     pub(super) fn catalog(&self) -> Result<Tree> {
         match self.catalog.get() {

@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, part_len};
 use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset};
 use crate::swip::Swip;
+use crate::task::refuse_on_worker;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Store {
     /// # Errors
     /// `Invalid` if the store was changed since it was opened, or is while it is checked, or on a worker; `Closed`, `NoMemory`.
     pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
-        super::refuse_on_worker()?;
+        refuse_on_worker()?;
         self.inner.refuse_changed()?;
         let report = walk::Walk::new(&self.inner).run(progress)?;
         self.inner.refuse_changed()?;

@@ -11,11 +11,13 @@ use crate::checkpoint::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::shared::Shared;
-use crate::task::{Worker, latch_free, stepped, verify};
+use crate::task::{Worker, latch_free, refuse_on_worker, stepped, verify};
 
 impl Store {
-    /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss.
-    /// Other clones of the store and its tables report `Closed` from here on.
+    /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
+    /// their changes are refused with `Closed` from here on, and one that never ends by itself keeps this from returning.
+    /// Other clones of the store and its tables report `Closed` from here on. Of several who close it at once, all wait and get the
+    /// same outcome.
     ///
     /// # Errors
     /// The write or flush that failed, now or earlier; the store is not marked clean then. `Invalid` on a worker: the
@@ -32,7 +34,7 @@ impl Store {
 
 impl Drop for StoreInner {
     fn drop(&mut self) {
-        if super::refuse_on_worker().is_ok() {
+        if refuse_on_worker().is_ok() {
             // Nobody is there to be told; the label stays open, and the next open says so.
             let _ = self.close();
             return;
@@ -54,7 +56,9 @@ impl Drop for StoreInner {
             catalog: self.catalog.clone(),
             image_fault: self.image_fault.clone(),
             tables: Mutex::default(),
+            changing_tables: Mutex::default(),
             crew: Mutex::new(crew),
+            closed: Mutex::default(),
             starting: Arc::default(),
             next_worker: AtomicUsize::new(0),
         })));
@@ -75,7 +79,12 @@ impl Drop for StoreInner {
 
 impl StoreInner {
     fn close(&self) -> Result<()> {
-        super::refuse_on_worker()?;
+        refuse_on_worker()?;
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.get_or_insert_with(|| self.close_once()).clone()
+    }
+
+    fn close_once(&self) -> Result<()> {
         let crew = std::mem::replace(
             &mut *self.crew.lock().unwrap_or_else(PoisonError::into_inner),
             Crew::Gone,

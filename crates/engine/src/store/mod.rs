@@ -46,9 +46,11 @@ use std::task::{Context, Poll};
 use qpair_block::{BlockDevice, ChannelStatistics};
 
 use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worker};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::shared::Shared;
-use crate::task::{Alone, JoinHandle, Promise, Step, current, spawn_here, spawn_to, stepped};
+use crate::task::{
+    Alone, JoinHandle, Promise, Step, current, refuse_on_worker, spawn_here, spawn_to, stepped,
+};
 use crate::tree::Tree;
 use superblock::{StoreState, Superblock};
 
@@ -75,8 +77,13 @@ pub(crate) struct StoreInner {
     catalog: OnceLock<Result<Tree>>,
     /// Why the last checkpoint's image is not known; likewise.
     image_fault: OnceLock<Error>,
+    /// Those that were opened. Locked for moments only, by workers too.
     tables: Mutex<Vec<(String, Tree)>>,
+    /// Held by who makes, drops, or first opens a table, also while it waits for workers. These never wait for it.
+    changing_tables: Mutex<()>,
     crew: Mutex<Crew>,
+    /// What closing came to. Held by who closes, for others who do wait for it.
+    closed: Mutex<Option<Result<()>>>,
     /// Who begins the logs.
     starting: Arc<Alone>,
     next_worker: AtomicUsize,
@@ -342,18 +349,6 @@ impl Drop for ChangeGuard {
 /// Whether one of these label slots is good.
 pub(crate) fn choose_label(slots: &[Vec<u8>]) -> Result<()> {
     Superblock::choose(slots, "labels").map(|_| ())
-}
-
-/// A worker that blocks would wait for itself.
-pub(crate) fn refuse_on_worker() -> Result<()> {
-    if current(|_| ()).is_some() {
-        return Err(Error::with_hint(
-            ErrorKind::Invalid,
-            "a blocking call on a worker",
-            "in a task use the table's task calls: table.task().get(key).await",
-        ));
-    }
-    Ok(())
 }
 
 /// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.

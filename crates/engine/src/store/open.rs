@@ -418,7 +418,9 @@ fn start(
         catalog: OnceLock::new(),
         image_fault: OnceLock::new(),
         tables: Mutex::default(),
+        changing_tables: Mutex::default(),
         crew: Mutex::new(crew),
+        closed: Mutex::default(),
         starting: Arc::default(),
         next_worker: AtomicUsize::new(0),
     })

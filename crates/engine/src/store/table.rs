@@ -66,7 +66,8 @@ impl Table {
         self.inner.block_on(move || async move { table.get(&key).await })
     }
 
-    /// Inserts or replaces a record; whether one was replaced.
+    /// Inserts or replaces a record; whether one was replaced. Waits for a transaction that has the record locked: never do this within
+    /// one's own.
     ///
     /// # Errors
     /// `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was before,
@@ -305,7 +306,10 @@ impl TaskTable {
     }
 
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.get_overflow(key, value).await
+        let there = self.get_overflow(key, value).await;
+        // The pages of a table that was dropped may be another's by now.
+        self.shared().check_table(self.table.tree)?;
+        there
     }
 }
 

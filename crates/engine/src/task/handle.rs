@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::current;
 use super::stepped::{self, Step};
+use super::{current, refuse_on_worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 
@@ -95,7 +95,7 @@ impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         self.put(Err(Error::new(
             ErrorKind::Closed,
-            "the task ended without a result: it panicked, or the store was closed",
+            "the task ended without a result: it panicked, or the store is closed",
         )));
     }
 }
@@ -104,7 +104,7 @@ impl<T> JoinHandle<T> {
     /// Blocks until the task is done. Not for use in a task: await the handle there.
     ///
     /// # Errors
-    /// `Closed` if the task panicked or the store was closed before it was done.
+    /// `Closed` if the task panicked, or the store was closed before it began; `Invalid` on a worker if it is not done yet.
     pub fn join(self) -> Result<T> {
         if stepped::is_here() {
             return self.join_stepping();
@@ -114,6 +114,7 @@ impl<T> JoinHandle<T> {
             if let Some(value) = state.value.take() {
                 return value;
             }
+            refuse_on_worker()?;
             state = self.cell.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -133,6 +134,7 @@ impl<T> JoinHandle<T> {
             if let Some(value) = value {
                 return value;
             }
+            refuse_on_worker()?;
             if stepped::step_any() == Step::Stuck {
                 return Err(stepped::deadlock());
             }

@@ -16,8 +16,8 @@ pub(crate) use alone::{Alone, AloneGuard};
 pub use handle::JoinHandle;
 pub(crate) use handle::{Promise, promise, spawn_here, spawn_to};
 pub(crate) use operation::{
-    Context, Descent, LoadPlan, Need, Operation, astray, check_here, run, run_all, run_as,
-    run_at_once, run_inline, take_turn,
+    Context, Descent, LoadPlan, Need, Operation, astray, check_here, refuse_on_worker, run,
+    run_all, run_as, run_at_once, run_inline, take_turn,
 };
 pub(crate) use remote::{LocalFuture, Remote};
 pub use stepped::{Runtime, Step, abandon_stepped};

@@ -273,6 +273,18 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
     .await
 }
 
+/// A worker that blocks would wait for itself.
+pub(crate) fn refuse_on_worker() -> Result<()> {
+    if current(|_| ()).is_some() {
+        return Err(Error::with_hint(
+            ErrorKind::Invalid,
+            "a blocking call on a worker",
+            "in a task use what is awaited, as table.task().get(key).await; open, make and drop tables outside of tasks",
+        ));
+    }
+    Ok(())
+}
+
 /// Refuses a task's call that is not made on one of the store's workers.
 pub(crate) fn check_here(shared: &Shared) -> Result<()> {
     match current(|worker| std::ptr::eq(worker.shared(), shared)) {

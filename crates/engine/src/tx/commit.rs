@@ -21,7 +21,8 @@ use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::{make_room, merge_sparse};
 use crate::task::{
-    AloneGuard, Context, Need, Operation, Worker, current, run_at_once, run_inline, spawn_here,
+    AloneGuard, Context, Need, Operation, Worker, check_here, current, run_at_once, run_inline,
+    spawn_here,
 };
 use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot};
 
@@ -241,6 +242,8 @@ impl Work {
     /// Everything up to the stamp, which may be refused.
     async fn begin(&mut self, shared: &Shared) -> Result<()> {
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+        // Workers are told apart by their numbers, which another store's have too.
+        check_here(shared)?;
         if self.inside.is_none() {
             self.inside = Some(core.inner.clone().begin_commit().await?);
         }

@@ -18,7 +18,7 @@ use super::rows::{Locking, RowRef};
 use super::serializable::ReadSet;
 use super::shard::Image;
 use super::slot_here;
-use super::write_set::{Item, Savepoint, Write, WriteSet};
+use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
@@ -52,6 +52,17 @@ impl Recent {
         }
         self
     }
+}
+
+/// A point in a transaction to which it can be rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    /// The store, and the transaction in it, that it belongs to.
+    store: usize,
+    owner: u64,
+    writes: WriteMark,
+    /// Large values written before it.
+    large: u32,
 }
 
 /// A transaction, wherever it is used.
@@ -585,19 +596,29 @@ impl Core {
     }
 
     pub(crate) fn savepoint(&mut self) -> Savepoint {
-        self.writes.savepoint(self.id)
+        let (store, large) = (self.store_number(), self.large.len() as u32);
+        Savepoint { store, owner: self.id, writes: self.writes.mark(), large }
+    }
+
+    /// Ids of transactions are a store's own.
+    fn store_number(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
     }
 
     pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         if let Some(doomed) = &self.doomed {
             return Err(doomed.clone());
         }
-        if savepoint.owner != self.id || !self.writes.rollback_to(savepoint) {
+        if (savepoint.store, savepoint.owner) != (self.store_number(), self.id)
+            || !self.writes.rollback_to(&savepoint.writes)
+        {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 "a savepoint that the transaction does not have, or no longer",
             ));
         }
+        // What was written before is all that the earlier writes refer to.
+        self.large.truncate(savepoint.large as usize);
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
     }

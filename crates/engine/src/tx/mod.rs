@@ -30,13 +30,13 @@ mod task;
 mod transaction;
 mod write_set;
 
+pub use self::core::Savepoint;
 pub use options::{Commit, Durability, Isolation, TransactionOptions};
 pub use range::{TaskTransactionRange, TransactionRange};
 pub use registry::{TransactionInfo, TransactionState};
 pub use snapshot::{Snapshot, TaskSnapshot};
 pub use task::{TaskStore, TaskTransaction};
 pub use transaction::Transaction;
-pub use write_set::Savepoint;
 
 pub(crate) use collect::{collect, spill};
 pub(crate) use rows::RowRef;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::ahead::Ahead;
 use super::commit::commit;
+use super::core::Savepoint;
 use super::core::{Core, check_of};
 use super::options::{Commit, TransactionOptions};
 use super::range::{RangeCursor, TaskTransactionRange, View};
 use super::snapshot::{SnapshotCore, TaskSnapshot};
-use super::write_set::Savepoint;
 use crate::error::Result;
 use crate::store::{StoreInner, Table, bounds};
 use crate::task::{check_here, current};

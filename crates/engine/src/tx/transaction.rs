@@ -6,13 +6,14 @@ use std::ops::RangeBounds;
 use super::TransactionInfo;
 use super::commit::{Work, nothing_to_do};
 use super::core::Core;
+use super::core::Savepoint;
 use super::options::{Commit, TransactionOptions};
 use super::range::{RangeCursor, Source, TransactionRange};
 use super::snapshot::{Snapshot, SnapshotCore};
 use super::task::TaskStore;
-use super::write_set::Savepoint;
 use crate::error::{Error, Result};
 use crate::store::{Store, Table, bounds};
+use crate::task::refuse_on_worker;
 
 /// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](super::TaskTransaction).
 pub struct Transaction {
@@ -75,6 +76,7 @@ impl Transaction {
         F: Future<Output = (Core, Result<T>)> + 'static,
         T: Send + 'static,
     {
+        refuse_on_worker()?;
         let core = self.core.take().ok_or_else(Error::closed)?;
         let inner = core.inner.clone();
         let (core, result) = inner.block_on(move || async move { Ok(make(core).await) })?;

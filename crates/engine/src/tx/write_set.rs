@@ -71,11 +71,9 @@ fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// A point in a transaction to which it can be rolled back.
+/// A point to which the writes can be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint {
-    /// The transaction it belongs to.
-    pub(super) owner: u64,
+pub(super) struct WriteMark {
     number: u32,
     entries: u32,
     bytes: u32,
@@ -296,11 +294,10 @@ impl WriteSet {
     }
 
     /// Marks this point.
-    pub(crate) fn savepoint(&mut self, owner: u64) -> Savepoint {
+    pub(super) fn mark(&mut self) -> WriteMark {
         self.epoch += 1;
         self.savepoints.push(self.epoch);
-        Savepoint {
-            owner,
+        WriteMark {
             number: self.epoch,
             entries: self.entries.len() as u32,
             bytes: self.bytes.len() as u32,
@@ -309,7 +306,7 @@ impl WriteSet {
     }
 
     /// Forgets what was written since a savepoint; the savepoint stays. `false` if it is not there any more.
-    pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> bool {
+    pub(super) fn rollback_to(&mut self, savepoint: &WriteMark) -> bool {
         if !self.savepoints.contains(&savepoint.number) {
             return false;
         }
