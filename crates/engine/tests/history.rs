@@ -270,3 +270,43 @@ fn errors_of_the_device() {
     assert!(store.metrics().unwrap().read_only);
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
 }
+
+/// One after the other is given up, the oldest first: once all were, when one had to go.
+#[test]
+fn no_more_snapshots_are_given_up_than_must_be() {
+    for history_bytes_max in [0, 512 << 10] {
+        let device = ram();
+        let store = Store::open(vec![device.clone()], &with_history(history_bytes_max)).unwrap();
+        let table = store.table("t").unwrap();
+        let mut snapshots = Vec::new();
+        let mut put = 0u32;
+        let mut lost = 0;
+        while lost < 20 {
+            // What a snapshot needs alone is a small part of what all may have.
+            for _ in 0..(if history_bytes_max == 0 { 50 } else { 500 }) {
+                table.put(&key(put % 50), &put.to_be_bytes().repeat(25)).unwrap();
+                put += 1;
+            }
+            snapshots.push((store.snapshot().unwrap(), put - 1));
+            let is_lost = |(snapshot, last): &(Snapshot, u32)| {
+                match snapshot.get(&table, &key(last % 50)) {
+                    Ok(found) => assert_eq!(found.unwrap()[..4], last.to_be_bytes()),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::SnapshotLost, "{error}");
+                        return true;
+                    }
+                }
+                false
+            };
+            let now = snapshots.iter().filter(|of| is_lost(of)).count();
+            assert!(snapshots[..now].iter().all(is_lost), "the oldest go first");
+            // Those of one run go together.
+            let most = snapshots.len() * 3 / 4;
+            assert!(lost > 0 || now <= most, "{now} of {} at once", snapshots.len());
+            lost = now;
+        }
+        drop((snapshots, table));
+        store.close().unwrap();
+        assert_sound(&[device], PAGE);
+    }
+}

@@ -168,43 +168,79 @@ impl Tx {
         true
     }
 
+    /// Whether older values have so much of memory that a snapshot must go. What the device still takes is on its way there: it is given an
+    /// eighth more meanwhile.
+    fn is_too_much(&self, oldest: u64) -> bool {
+        let more = if self.history.is_open(oldest) { self.versions_bytes_max / 8 } else { 0 };
+        self.versions_bytes() > self.versions_bytes_max.saturating_add(more)
+    }
+
     /// Forgets what the commits of a slot replaced, for up to `budget` rows; whether it did anything.
     pub(super) fn collect_slot(&self, shared: &Shared, slot: usize, mut budget: usize) -> bool {
-        let state = &self.slots[slot];
-        if state.bytes.load(Ordering::Relaxed) == 0 {
+        if self.slots[slot].bytes.load(Ordering::Relaxed) == 0 {
             return false;
         }
         // The pages of large values must not be used again before the commit that replaced them survives a crash.
         let durable = self.settled(shared);
         let mut oldest = self.oldest.load(Ordering::Acquire);
-        let (mut looked, mut large, mut done) = (false, Vec::new(), false);
-        let mut used: Option<Vec<RowRef>> = None;
-        while budget > 0 {
-            let mut queue = state.queue();
-            used.take().into_iter().for_each(|rows| queue.give(rows));
-            let Some(front) = queue.commits.front() else { break };
-            if front.stamp > durable {
+        let (mut looked, mut done) = (false, false);
+        loop {
+            let (forgot, next) = self.forget_upto(shared, slot, oldest.min(durable), &mut budget);
+            done |= forgot;
+            if next.is_none_or(|next| next > durable) {
                 break;
             }
-            if front.stamp > oldest {
-                drop(queue);
-                if !looked {
-                    looked = true;
-                    oldest = self.look_for_oldest();
-                } else if self.versions_bytes() > self.versions_bytes_max && self.give_up_oldest() {
-                    oldest = self.look_for_oldest();
-                } else {
+            if looked {
+                if !self.is_too_much(oldest) {
                     break;
                 }
-                continue;
+                // Before a snapshot is given up all goes that nobody needs, whosever it is.
+                let upto = oldest.min(durable);
+                let mut all = 0..self.slots.len();
+                if all.any(|other| self.forget_upto(shared, other, upto, &mut budget).0) {
+                    done = true;
+                    continue;
+                }
+                if !self.give_up_oldest() {
+                    break;
+                }
+            }
+            oldest = self.look_for_oldest();
+            if looked {
+                // On the device there may be room now for what the others need.
+                self.history.forget(oldest);
+            }
+            looked = true;
+        }
+        done
+    }
+
+    /// Forgets what the commits of a slot up to this one replaced, for up to `budget` rows; whether there were any, and the stamp of the
+    /// next one unless the budget is used up.
+    fn forget_upto(
+        &self,
+        shared: &Shared,
+        slot: usize,
+        upto: u64,
+        budget: &mut usize,
+    ) -> (bool, Option<u64>) {
+        let state = &self.slots[slot];
+        let (mut large, mut done, mut next) = (Vec::new(), false, None);
+        let mut used: Option<Vec<RowRef>> = None;
+        while *budget > 0 {
+            let mut queue = state.queue();
+            used.take().into_iter().for_each(|rows| queue.give(rows));
+            next = queue.commits.front().map(|front| front.stamp).filter(|next| *next > upto);
+            if next.is_some() {
+                break;
             }
             let Some(old) = queue.commits.pop_front() else { break };
             drop(queue);
             for row in &old.rows {
-                self.rows.collect(*row, oldest.min(durable), &mut large);
+                self.rows.collect(*row, upto, &mut large);
             }
             state.bytes.fetch_sub(old.bytes, Ordering::Relaxed);
-            budget = budget.saturating_sub(old.rows.len());
+            *budget = budget.saturating_sub(old.rows.len());
             used = Some(old.rows);
             done = true;
         }
@@ -212,7 +248,7 @@ impl Tx {
             state.queue().give(rows);
         }
         self.give_large_back(shared, large);
-        done
+        (done, next)
     }
 
     /// Gives the pages of large values back that nobody reads any more, whose replacement is durable.
