@@ -137,6 +137,8 @@ pub(crate) struct Shared {
     marked_open: AtomicBool,
     /// No change may begin any more.
     closing: AtomicBool,
+    /// The workers have ended: nothing is answered any more.
+    ended: AtomicBool,
 }
 
 impl Shared {
@@ -190,6 +192,7 @@ impl Shared {
             logs_begun: AtomicBool::new(false),
             marked_open: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -499,6 +502,16 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+
+    /// Answers nobody any more, whatever is in memory still: the workers have ended.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Where a page is on the device, bytes.

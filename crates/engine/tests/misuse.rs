@@ -386,16 +386,48 @@ fn a_closed_store_says_so() {
     let store = filled(&ram(), 100);
     let table = store.table("t").unwrap();
     let other = store.clone();
+    let snapshot = store.snapshot().unwrap();
+    let mut tx = store.begin();
+    assert!(tx.get(&table, &key(1)).unwrap().is_some());
+    let mut committed = store.begin();
+    committed.put(&table, &key(2), b"new").unwrap();
+    let committed = committed.commit().unwrap();
+    let mut range = table.range::<[u8], _>(..).unwrap();
+    assert!(range.next().unwrap().is_ok());
     let ran = Arc::new(AtomicBool::new(false));
     store.close().unwrap();
     let flag = ran.clone();
     let task = other.spawn(move || async move { flag.store(true, Ordering::Relaxed) });
     assert_eq!(task.join().unwrap_err().kind(), ErrorKind::Closed);
     assert!(!ran.load(Ordering::Relaxed));
-    assert_eq!(other.close().map_err(|error| error.kind()), Ok(()));
-    let outcome = table.put(&key(1), b"late");
-    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(table.get(&key(99)).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(other.clone().close().map_err(|error| error.kind()), Ok(()));
+    // A transaction notes what it is told, and is refused when it commits.
+    let mut late = other.begin();
+    let _ = late.put(&table, b"k", b"v");
+    // Also of what is in memory still.
+    let refused = [
+        table.put(&key(1), b"late").map(drop),
+        table.delete(&key(1)).map(drop),
+        table.get(&key(99)).map(drop),
+        snapshot.get(&table, &key(1)).map(drop),
+        tx.get(&table, &key(1)).map(drop),
+        tx.get(&table, &key(2)).map(drop),
+        table.range::<[u8], _>(..).and_then(|mut all| all.try_for_each(|of| of.map(drop))),
+        other.table("t").map(drop),
+        other.existing_table("none").map(drop),
+        other.table_names().map(drop),
+        other.snapshot().map(drop),
+        other.drop_table("t"),
+        other.checkpoint(),
+        late.commit().map(drop),
+        other.transact(|tx| tx.put(&table, b"k", b"v")),
+    ];
+    for (at, outcome) in refused.into_iter().enumerate() {
+        assert_eq!(outcome.map_err(|error| error.kind()), Err(ErrorKind::Closed), "call {at}");
+    }
+    // What a range has read it still gives; then it says so.
+    assert_eq!(range.find_map(Result::err).unwrap().kind(), ErrorKind::Closed);
+    committed.wait_durable().unwrap();
 }
 
 /// A device error that is no EIO keeps its own kind.

@@ -24,34 +24,34 @@ use crate::publish::{publish, publish_path};
 use crate::report::OpenReport;
 
 pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
-    let was_missing = Members::of(options).is_ok_and(|members| !members.missing().is_empty());
+    let members = Members::of(options)?;
+    let was_missing = !members.missing().is_empty();
     let made_meanwhile = |error: &Error| {
         // A file that somebody else had made already, or had not yet made a store.
         let is_others = matches!(error.kind(), ErrorKind::Exists | ErrorKind::NotAStore);
         is_others && was_missing && !options.store.format
     };
-    match open_once(options) {
+    match open_members(options, &members) {
         Err(error) if made_meanwhile(&error) => {
             std::thread::sleep(MAKER_HEAD_START);
-            open_once(options)
+            open_members(options, &members)
         }
         outcome => outcome,
     }
 }
 
-fn open_once(options: &Options) -> Result<(Store, OpenReport)> {
-    let members = Members::of(options)?;
+fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenReport)> {
     let missing = members.missing();
     let all_missing = members.is_new(&missing);
     if let Some(path) = missing.first() {
         check_missing(options, path, all_missing)?;
     }
-    check_missing_log(options, &members)?;
+    check_missing_log(options, members)?;
     let mut store = options.store.clone();
     store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
     // Of what is in memory alone there is nothing to be lost either.
     store.format |= all_missing;
-    let attempt = Attempt::new(options, &members, store);
+    let attempt = Attempt::new(options, members, store);
     let mut new_files = NewFiles::default();
     let mut interfaces = Interfaces::new(options.io);
     let open = |store: StoreOptions| {

@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use gate::{Gate, GateGuard};
 pub(crate) use image::Image;
 pub(crate) use old_logs::OldLogs;
-pub(crate) use record::{ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest};
+pub(crate) use record::{
+    ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest, read_records,
+};
 pub(crate) use relief::Relief;
 pub(crate) use sweep::{
     checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,

@@ -118,19 +118,21 @@ impl Record {
     }
 }
 
+/// The records of this store in the order of their pages; nothing in the place of one that cannot be read.
+pub(crate) async fn read_records(shared: &Shared, store_id: [u8; 16]) -> Vec<Option<Record>> {
+    let mut records = Vec::new();
+    for page_id in 0..RECORD_PAGES {
+        let page = read_page(shared, page_id).await.ok();
+        let record = page.and_then(|page| Record::decode(&page));
+        records.push(record.filter(|record| record.store_id == store_id));
+    }
+    records
+}
+
 /// The newest record of this store; nothing if there is none that can be read.
 pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<Record> {
-    let mut newest: Option<Record> = None;
-    for page_id in 0..RECORD_PAGES {
-        if let Ok(page) = read_page(shared, page_id).await
-            && let Some(record) = Record::decode(&page)
-            && record.store_id == store_id
-            && newest.is_none_or(|newest| newest.sequence < record.sequence)
-        {
-            newest = Some(record);
-        }
-    }
-    newest
+    let records = read_records(shared, store_id).await.into_iter().flatten();
+    records.max_by_key(|record| record.sequence)
 }
 
 /// Writes pages beside the trees. It has memory of its own: a checkpoint must come to its end also when no page can leave memory

@@ -57,6 +57,9 @@ impl Store {
                 ),
             ));
         }
+        if self.inner.shared.has_ended() {
+            return Err(Error::closed());
+        }
         if let Some(table) = self.opened_table(name) {
             return Ok(Some(table));
         }

@@ -84,6 +84,11 @@ impl StoreInner {
         closed.get_or_insert_with(|| self.close_once()).clone()
     }
 
+    /// What closing came to; nothing if nobody has closed the store. Waits for who does.
+    pub(crate) fn outcome_of_close(&self) -> Option<Result<()>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn close_once(&self) -> Result<()> {
         let crew = std::mem::replace(
             &mut *self.crew.lock().unwrap_or_else(PoisonError::into_inner),
@@ -94,9 +99,7 @@ impl StoreInner {
         }
         let outcome = self.settle();
         // Drops of tables that were to go on with the first change, which never came, end.
-        drop(std::mem::take(
-            &mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner),
-        ));
+        drop(self.take_first_change());
         self.shared.remotes.iter().for_each(|remote| remote.stop());
         match crew {
             Crew::Threads(threads) => {
@@ -108,6 +111,7 @@ impl StoreInner {
             Crew::Stepped => stepped::finish(&self.shared),
             Crew::Gone => {}
         }
+        self.shared.end();
         self.shared.end_companions();
         outcome
     }

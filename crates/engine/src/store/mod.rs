@@ -201,6 +201,7 @@ impl Store {
             *crew = Crew::Gone;
             self.inner.shared.begin_closing();
             stepped::crash(&self.inner.shared);
+            self.inner.shared.end();
         }
     }
 
@@ -223,6 +224,9 @@ impl StoreInner {
         T: Send + 'static,
     {
         refuse_on_worker()?;
+        if self.shared.has_ended() {
+            return Err(Error::closed());
+        }
         let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len();
         spawn_to(&self.shared, worker, make).join()?
     }
@@ -273,10 +277,12 @@ impl StoreInner {
         self.shared.generation.store(next.generation, Ordering::Release);
         *label = next;
         self.shared.mark_open();
-        let waiting =
-            std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner));
-        waiting.into_iter().for_each(|promise| promise.fill(Ok(())));
+        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
         Ok(())
+    }
+
+    fn take_first_change(&self) -> Vec<Promise<()>> {
+        std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

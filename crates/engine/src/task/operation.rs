@@ -379,8 +379,11 @@ fn turn<O: Operation>(
 }
 
 /// Runs an operation on a caller's thread as far as it goes without waiting; `None` if it must wait for more
-/// than a latch.
+/// than a latch, or the store was closed.
 pub(crate) fn run_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
+    if shared.has_ended() {
+        return None;
+    }
     let context = Context { shared, worker: None, interleave: false };
     for spins in 0..1000u32 {
         match operation.step(context) {

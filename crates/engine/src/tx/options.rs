@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::store::StoreInner;
 
 /// What a transaction must not notice of others.
@@ -89,12 +89,18 @@ impl Commit {
         super::commit::wait_durable(&self.inner.shared, self.stamp).await
     }
 
-    /// [`Commit::durable`] for threads that are no workers.
+    /// [`Commit::durable`] for threads that are no workers, also after the store was closed.
     ///
     /// # Errors
     /// As [`Commit::durable`]; `Invalid` on a worker.
     pub fn wait_durable(&self) -> Result<()> {
         let commit = self.clone();
-        self.inner.block_on(move || async move { commit.durable().await })
+        match self.inner.block_on(move || async move { commit.durable().await }) {
+            // A close makes all durable, or says why not.
+            Err(error) if error.kind() == ErrorKind::Closed => {
+                self.inner.outcome_of_close().unwrap_or(Err(error))
+            }
+            outcome => outcome,
+        }
     }
 }

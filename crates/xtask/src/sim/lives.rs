@@ -54,7 +54,7 @@ impl Run {
         // The engine draws from this one.
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
-        let scenario = Arc::new(Scenario::new(&mut rng).to_show(canary));
+        let scenario = Arc::new(Scenario::new(&mut rng).shaped_for(canary));
         let world = World::new(&scenario, rng.fork())?;
         let notes = Notes {
             oracle: Oracle::default(),
@@ -81,7 +81,7 @@ impl Run {
     /// Runs all lives; a hash of all that happened.
     pub(crate) fn run(&mut self) -> Result<u64, String> {
         for nth in 0..self.scenario.lives {
-            let life = Life::new(&mut self.rng).to_show(self.canary, nth);
+            let life = Life::new(&mut self.rng).shaped_for(self.canary, nth);
             self.live(life)?;
         }
         // Whatever happened before, a store on devices that are well opens and is whole.

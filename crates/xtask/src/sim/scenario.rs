@@ -155,7 +155,7 @@ impl Scenario {
     }
 
     /// The same, as what a planted bug needs to show has to happen.
-    pub(crate) fn to_show(self, canary: Option<Canary>) -> Self {
+    pub(crate) fn shaped_for(self, canary: Option<Canary>) -> Self {
         match canary {
             // Segments are used again soon: there are many, and many checkpoints.
             Some(Canary::ReuseLogBeforeRecord) => {
@@ -244,7 +244,7 @@ impl Life {
     }
 
     /// The same as the nth life of a store, as what a planted bug needs to show has to happen: else few runs in thousands have it.
-    pub(crate) fn to_show(self, canary: Option<Canary>, nth: u32) -> Self {
+    pub(crate) fn shaped_for(self, canary: Option<Canary>, nth: u32) -> Self {
         match canary {
             // A write of the log fails, and the power is cut soon after the store was opened again.
             Some(Canary::UnwrittenLogs) if nth.is_multiple_of(2) => {

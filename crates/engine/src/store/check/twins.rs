@@ -4,10 +4,8 @@
 use super::super::labels;
 use super::super::superblock::{SLOT_OFFSETS, Superblock};
 use super::walk::Walk;
-use crate::checkpoint::Record;
+use crate::checkpoint::{Record, read_records};
 use crate::error::Result;
-use crate::space::RECORD_PAGES;
-use crate::store::read_page;
 
 impl Walk<'_> {
     /// Names those that cannot be read, where the other can.
@@ -23,27 +21,19 @@ impl Walk<'_> {
         }
         let used = self.inner.shared.record();
         let shared = self.inner.shared.clone();
-        let damaged = self.inner.block_on(move || async move {
-            let mut damaged = Vec::new();
-            for page_id in 0..RECORD_PAGES {
-                let page = read_page(&shared, page_id).await;
-                let found = page.ok().and_then(|page| Record::decode(&page));
-                let is_whole = found.is_some_and(|found| {
-                    // Of a store that was not closed, the power may have failed between the two.
-                    found.store_id == used.store_id && (found == used || !used.closed)
-                });
-                if !is_whole {
-                    damaged.push(page_id);
+        let records = self
+            .inner
+            .block_on(move || async move { Ok(read_records(&shared, used.store_id).await) })?;
+        // Of a store that was not closed, the power may have failed between the two.
+        let is_whole =
+            |record: &Option<Record>| record.is_some_and(|record| record == used || !used.closed);
+        if records.iter().any(is_whole) {
+            for (page_id, record) in (0..).zip(&records) {
+                if !is_whole(record) {
+                    let place = self.place_of(page_id);
+                    let what = format!("the checkpoint record in page {page_id}, {place}");
+                    self.report.harmless.push(what);
                 }
-            }
-            Ok(damaged)
-        })?;
-        if damaged.len() < RECORD_PAGES as usize {
-            for page_id in damaged {
-                let place = self.place_of(page_id);
-                self.report
-                    .harmless
-                    .push(format!("the checkpoint record in page {page_id}, {place}"));
             }
         }
         Ok(())
