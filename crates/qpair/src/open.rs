@@ -86,7 +86,6 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         }
         outcome => (outcome?, None),
     };
-    new_files.keep();
     let (store, infos) = opened;
     let report = OpenReport {
         interface: joined(infos.iter().map(|info| info.interface.as_str()), "+"),
@@ -98,6 +97,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     if let Some(path) = &options.publish {
         publish(&store, path)?;
     }
+    new_files.keep();
     if options.publish_beside
         && let Some(member) = members.paths().first()
     {

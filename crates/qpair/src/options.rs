@@ -184,7 +184,7 @@ impl Options {
     }
 
     /// Memory for older values that snapshots and open transactions need, bytes, at most; 256 MiB if not said. From half of it on they go
-    /// to the device.
+    /// to the device; while it takes them they may have an eighth more.
     pub fn versions_bytes_max(mut self, bytes: u64) -> Self {
         self.store.versions_bytes_max = bytes;
         self

@@ -42,6 +42,8 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     std::fs::write("file", b"").unwrap();
     let other = Options::new("third").memory_bytes(4 << 20).workers(1).publish("file").open();
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Exists);
+    // Nor made.
+    assert!(!Path::new("other").exists() && !Path::new("third").exists());
     // A backup, asked for by another process, while something is written.
     let go_on = |_, _| ControlFlow::Continue(());
     let ask_for = |target: &str, force| ask_for_backup(socket, Path::new(target), force, &go_on);

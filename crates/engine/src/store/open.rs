@@ -50,7 +50,7 @@ pub struct StoreOptions {
     /// Refuse changes.
     pub read_only: bool,
     /// Memory for older values that snapshots need, bytes, at most. The oldest of them go to the device when they have half of it; when
-    /// they outgrow it even so, the oldest snapshot is given up.
+    /// they outgrow it even so, by an eighth while the device still takes them, the oldest snapshot is given up.
     pub versions_bytes_max: u64,
     /// What older values may have of the device, bytes, at most; 0: they stay in memory. It is given back when the snapshots are over
     /// that need them, and before a change would fail for want of space.
@@ -141,6 +141,9 @@ impl std::fmt::Debug for RecoveryProgress {
     }
 }
 
+/// More threads than any machine has cores.
+const WORKERS_MAX: usize = 4096;
+
 /// Fewest frames: each worker must be able to hold a way down the tree and make pages beside it.
 fn frames_min(workers: usize) -> u64 {
     64.max(32 * workers as u64)
@@ -163,6 +166,12 @@ impl StoreOptions {
             return invalid(format!(
                 "a stripe unit of {} bytes: it is a multiple of the page size, {} bytes",
                 self.stripe_unit_bytes, self.page_size
+            ));
+        }
+        if self.workers > WORKERS_MAX {
+            return invalid(format!(
+                "{} workers: a store has at most {WORKERS_MAX}, and one to a core is best",
+                self.workers
             ));
         }
         if self.depth == 0 || self.batch == 0 {

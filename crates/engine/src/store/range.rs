@@ -123,7 +123,7 @@ impl TaskRange {
     /// The next record.
     ///
     /// # Errors
-    /// As [`Table::get`]; the iteration can go on from there.
+    /// As [`Table::get`]. The next call asks again for a leaf that could not be read, and goes on behind a large value that could not.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while !self.cursor.pace.is_over() {
             if let Some((key, mut value, overflow)) = self.cursor.peek() {

@@ -126,7 +126,7 @@ impl Table {
     }
 
     /// The records of a range of keys, in order; [`Range::reverse`] turns it round. Each leaf is read as
-    /// it stands when the iteration gets there.
+    /// it stands when the iteration gets there. It ends behind the error of a leaf that cannot be read.
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.

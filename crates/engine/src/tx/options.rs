@@ -38,9 +38,10 @@ pub struct TransactionOptions {
     pub durability: Durability,
     /// It only reads; writes are refused.
     pub read_only: bool,
-    /// Bytes that it may gather to write, and to compare if it is serializable. 0: what the store's options say.
+    /// Bytes that it may gather to write, and to compare if it is serializable; large values, which go to the device at once, count as
+    /// what leads to them. 0: what the store's options say.
     pub write_set_bytes_max: usize,
-    /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time.
+    /// How often [`Store::transact`](crate::Store::transact) runs it, if it meets conflicts each time; 100 by default.
     pub attempts_max: u32,
     /// A name for it, to be found by in [`Store::transactions`](crate::Store::transactions) and in errors.
     pub name: Option<String>,

@@ -217,8 +217,8 @@ impl TaskTransaction {
     /// Removes all records of a range of keys that the transaction sees; how many.
     ///
     /// # Errors
-    /// As [`TaskTransaction::delete`]; `TooLarge` if they are more than its options allow: then what it did up to there
-    /// is part of the transaction.
+    /// As [`TaskTransaction::delete`]; `TooLarge` if they are more than its options allow. Then, and if it is dropped before its end,
+    /// what it did up to there is part of the transaction; a savepoint takes it back.
     pub async fn delete_range<K, R>(&mut self, table: &Table, range: R) -> Result<u64>
     where
         K: AsRef<[u8]> + ?Sized,
