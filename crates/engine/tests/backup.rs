@@ -5,8 +5,8 @@
 mod common;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
 use common::{
     LABEL_BYTES, assert_sound, copy_of, existing, options, ram, ram_of, read_bytes, reading,
@@ -220,4 +220,37 @@ fn damage_is_named_and_not_copied() {
         write_bytes(device.as_ref(), offset, &bytes);
     }
     assert!(damaged);
+}
+
+/// A backup that met a close was made of the checkpoint before, without what had been committed since.
+#[test]
+fn a_backup_beside_a_close() {
+    for turn in 0..200 {
+        let store = Store::open(vec![ram()], &options(PAGE, 256)).unwrap();
+        let table = store.table("t").unwrap();
+        for i in 0..100 {
+            table.put(&common::key(i), b"v").unwrap();
+        }
+        let (target, ready) = (ram(), Arc::new(Barrier::new(2)));
+        let (own, at, other) = (store.clone(), target.clone(), ready.clone());
+        let backup = std::thread::spawn(move || {
+            other.wait();
+            own.backup(vec![at], None, &go_on)
+        });
+        ready.wait();
+        for _ in 0..turn % 40 * 50 {
+            std::hint::spin_loop();
+        }
+        drop(table);
+        store.close().unwrap();
+        match backup.join().unwrap() {
+            Ok(report) => {
+                let copy = Store::open(vec![target], &reading(PAGE, 256)).unwrap();
+                let table = copy.existing_table("t").unwrap();
+                let count = table.map_or(0, |of| of.range::<[u8], _>(..).unwrap().count());
+                assert_eq!(count, 100, "turn {turn}: {report:?}");
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
+        }
+    }
 }

@@ -79,6 +79,22 @@ fn a_drop_that_did_not_go_on() {
     }
 }
 
+/// Whoever observes a store is told of its end, also if it could not be closed well.
+#[test]
+fn a_store_that_failed_and_was_closed() {
+    let (device, _, control) = common::faulty();
+    let store = Store::open(vec![device], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(&key(1), b"x").unwrap();
+    control.fail_writes(true);
+    table.put(&key(1), b"y").unwrap_err();
+    let other = store.clone();
+    let failed = store.close().unwrap_err();
+    assert!(!other.observer().is_open());
+    assert_eq!(table.get(&key(1)).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(other.close().unwrap_err().to_string(), failed.to_string());
+}
+
 /// A serializable commit that is refused its stamp since the store is being closed left its worker waiting for the commit's record.
 #[test]
 fn serializable_commits_beside_a_close() {

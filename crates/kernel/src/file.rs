@@ -314,7 +314,7 @@ pub(crate) fn lock(fd: &OwnedFd, shared: bool, name: &str) -> Result<()> {
     flock(fd, operation).map_err(|cause| match cause {
         Errno::WOULDBLOCK => {
             Error::new(ErrorKind::Busy, format!("{name} is already open elsewhere"))
-                .hint("close it there; only who reads can have it open beside others who read")
+                .hint("close it there (a program lets it go with the last handle of it); only who reads can have it open beside others who read")
         }
         _ => Error::os(cause.into(), format!("locking {name}")),
     })

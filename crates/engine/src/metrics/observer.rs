@@ -42,7 +42,8 @@ impl Store {
 
 impl Observer {
     fn shared(&self) -> Result<Arc<Shared>> {
-        let shared = self.shared.upgrade().filter(|shared| !shared.is_closing());
+        let is_open = |shared: &Arc<Shared>| !shared.is_closing() && !shared.has_ended();
+        let shared = self.shared.upgrade().filter(is_open);
         shared.ok_or_else(Error::closed)
     }
 

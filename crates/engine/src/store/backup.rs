@@ -11,6 +11,7 @@
 mod copy;
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use qpair_block::BlockDevice;
@@ -131,7 +132,12 @@ impl StoreInner {
         let (shared, changed) = (self.shared.clone(), self.shared.is_marked_open());
         self.block_on(move || async move {
             if changed && !shared.has_canary(Canary::BackupWithoutCheckpoint) {
+                let before = shared.checkpoints.completed.load(Ordering::Relaxed);
                 checkpoint(&shared, false).await?;
+                if shared.checkpoints.completed.load(Ordering::Relaxed) == before {
+                    // The store is being closed, and the image there is has not what was committed.
+                    return Err(Error::closed());
+                }
             }
             // No checkpoint comes between the image and its record.
             let _alone = shared.checkpointing.enter().await;

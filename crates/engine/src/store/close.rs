@@ -16,7 +16,8 @@ use crate::task::{Worker, latch_free, refuse_on_worker, stepped, verify};
 impl Store {
     /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
     /// their changes are refused with `Closed` from here on, and one that never ends by itself keeps this from returning.
-    /// Other clones of the store and its tables report `Closed` from here on. Of several who close it at once, all wait and get the
+    /// Other clones of the store and its tables report `Closed` from here on; its devices are let go, and so can be opened again, when the
+    /// last of these is dropped. Of several who close it at once, all wait and get the
     /// same outcome.
     ///
     /// # Errors

@@ -73,8 +73,20 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
             "check the path; qpair never overwrites what is there",
         ));
     }
-    let slots = transfer(device, SLOT_OFFSETS.iter().map(|offset| (*offset, None)).collect())?;
-    Superblock::choose(&slots, name)
+    Superblock::choose(&read_slots(device)?, name)
+}
+
+/// Both slots of a member. One that the device cannot read is empty, as good as damaged: the other may do.
+///
+/// # Errors
+/// What the device says if it reads neither.
+pub(super) fn read_slots(device: &dyn BlockDevice) -> Result<Vec<Vec<u8>>> {
+    let read = SLOT_OFFSETS.map(|offset| transfer(device, vec![(offset, None)]));
+    if read.iter().all(Result::is_err) {
+        return read.into_iter().flat_map(Result::err).next().map_or(Ok(Vec::new()), Err);
+    }
+    let empty = || vec![vec![0; SLOT_BYTES]];
+    Ok(read.into_iter().flat_map(|slot| slot.unwrap_or_else(|_| empty())).collect())
 }
 
 /// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is

@@ -6,6 +6,7 @@ use qpair_block::BlockDevice;
 
 use super::super::superblock::{LABEL_BYTES, LogReference, Superblock};
 use super::label::LogLabel;
+use super::refusal::other_moment;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
@@ -17,6 +18,24 @@ pub(super) const SEGMENTS_PER_WORKER: u64 = 4;
 pub(crate) struct Attached {
     pub(in crate::store) device: Arc<dyn BlockDevice>,
     pub(in crate::store) label: LogLabel,
+}
+
+impl Attached {
+    /// Whether the logs of a store that was not closed can be on it: it was there when the life of each began, and no later one was.
+    ///
+    /// # Errors
+    /// `Member`.
+    pub(in crate::store) fn fits(
+        &self,
+        store_name: &str,
+        label: &Superblock,
+        logs: &[Vec<u8>],
+    ) -> Result<()> {
+        match self.label.generation <= label.generation && self.label.is_as_new_as(logs) {
+            true => Ok(()),
+            false => Err(other_moment(store_name, &self.device.info().name)),
+        }
+    }
 }
 
 pub(super) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {

@@ -10,7 +10,7 @@ use super::attached::{Attached, SEGMENTS_PER_WORKER, make_room};
 use super::label::LogLabel;
 use super::refusal::other_moment;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{LogGeometry, LogPosition, Segments};
+use crate::log::{LogGeometry, Segments};
 
 /// A file grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;
@@ -206,8 +206,7 @@ impl LogDevice {
 
     /// Whether a log of this life of the store can be on it: it was there when that life began.
     pub(in crate::store) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
-        let lives = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
-        match lives.into_iter().all(|position| position.incarnation <= self.label.generation) {
+        match self.label.is_as_new_as(logs) {
             true => Ok(()),
             false => Err(other_moment(store_name, &self.device.info().name)),
         }

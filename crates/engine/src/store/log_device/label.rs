@@ -9,6 +9,7 @@ use super::super::superblock::{
     LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, check_features, is_sealed, sealed,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::LogPosition;
 
 const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
@@ -89,8 +90,17 @@ impl LogLabel {
     pub(super) fn find(device: &dyn BlockDevice) -> Result<Found> {
         let name = &device.info().name;
         let len_bytes = device.size_bytes().min(LABEL_BYTES);
-        let parts = (0..len_bytes / SLOT_BYTES as u64).map(|part| (part * SLOT_BYTES as u64, None));
-        let parts = transfer(device, parts.collect())?;
+        let places = || (0..len_bytes / SLOT_BYTES as u64).map(|part| part * SLOT_BYTES as u64);
+        let all = transfer(device, places().map(|place| (place, None)).collect());
+        let (parts, unread) = match all {
+            Ok(parts) => (parts, None),
+            // Of two slots one is enough.
+            Err(error) => {
+                let one = |place| transfer(device, vec![(place, None)]).unwrap_or_default();
+                let part = |place| one(place).pop().unwrap_or_else(|| vec![0; SLOT_BYTES]);
+                (places().map(part).collect(), Some(error))
+            }
+        };
         let slots = SLOT_OFFSETS.map(|offset| parts.get(offset as usize / SLOT_BYTES));
         let mut newest: Option<Self> = None;
         for slot in slots.into_iter().flatten() {
@@ -103,6 +113,9 @@ impl LogLabel {
         if let Some(label) = newest {
             return Ok(Found::Label(label));
         }
+        if let Some(error) = unread {
+            return Err(error);
+        }
         let begins = |magic: &[u8]| slots.into_iter().flatten().any(|slot| slot.starts_with(magic));
         Ok(if parts.iter().flatten().all(|byte| *byte == 0) {
             Found::Blank
@@ -113,6 +126,12 @@ impl LogLabel {
         } else {
             Found::Something
         })
+    }
+
+    /// Whether all of these logs are of lives that began when the device was there.
+    pub(super) fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
+        let mut lives = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
+        lives.all(|position| position.incarnation <= self.generation)
     }
 
     /// Writes the label to the slot of its generation, durably.

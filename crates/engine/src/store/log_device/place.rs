@@ -160,7 +160,7 @@ impl LogPlace {
         &self,
         store_name: &str,
         label: &Superblock,
-    ) -> Result<Option<Arc<dyn BlockDevice>>> {
+    ) -> Result<Option<Attached>> {
         let Some(log) = &label.log else { return Ok(None) };
         let Self::Device(device) = self else {
             let closed = label.state == StoreState::Clean;
@@ -168,7 +168,7 @@ impl LogPlace {
         };
         match LogLabel::find(device.as_ref())? {
             Found::Label(own) if own.store_id == label.store_id && own.id == log.id => {
-                Ok(Some(device.clone()))
+                Ok(Some(Attached { device: device.clone(), label: own }))
             }
             found => Err(not_the_one(&device.info().name, &found, store_name, log)),
         }

@@ -42,12 +42,20 @@ impl Offline {
         let mut remarks = Vec::new();
         let label = read_labels(members, &mut remarks)?;
         let device = labels::join(members, label.stripe_unit_bytes)?;
-        let (log_device, log_fault) = match log_place.look(&members[0].info().name, &label) {
-            Ok(log_device) => (log_device, None),
+        let name = &members[0].info().name;
+        let (log, mut log_fault) = match log_place.look(name, &label) {
+            Ok(log) => (log, None),
             Err(error) => (None, Some(error)),
         };
+        let log_device = log.as_ref().map(|log| log.device.clone());
         let mut reader = PageReader::new(device, log_device, label.page_size as usize)?;
         let checkpoint = read_checkpoint(&mut reader, &label, &mut remarks)?;
+        if let Some((record, image)) = &checkpoint
+            && let Some(log) = &log
+            && !record.closed
+        {
+            log_fault = log.fits(name, &label, &image.logs).err();
+        }
         Ok(Self { label, reader, remarks, checkpoint, log_fault })
     }
 }

@@ -21,6 +21,7 @@ pub(super) struct Candidate {
     page_id: u64,
     /// The checkpoint has it in use.
     used: bool,
+    records: usize,
 }
 
 /// Leaves by their trees, the best first.
@@ -41,7 +42,8 @@ impl Candidates {
         for (tree, leaves) in more {
             let all = self.0.entry(tree).or_default();
             all.extend(leaves);
-            all.sort_by_key(|leaf| std::cmp::Reverse((leaf.used, leaf.stamp)));
+            // A sorted load has the stamp of the commit before it, which may be the one that emptied the table: what is full came later.
+            all.sort_by_key(|leaf| std::cmp::Reverse((leaf.used, leaf.stamp, leaf.records)));
         }
     }
 
@@ -126,6 +128,7 @@ pub(super) fn scan(
             stamp: node.stamp(),
             page_id,
             used: used.is_none_or(|used| used.get(page_id)),
+            records: node.count(),
         };
         node.lower_fence(&mut leaf.lower);
         if node.has_upper_fence() {
@@ -182,7 +185,7 @@ mod tests {
 
     fn leaf(range: (&str, &str), stamp: u64, page_id: u64, used: bool) -> Candidate {
         let upper = (!range.1.is_empty()).then(|| range.1.into());
-        Candidate { lower: range.0.into(), upper, stamp, page_id, used }
+        Candidate { lower: range.0.into(), upper, stamp, page_id, used, records: 1 }
     }
 
     fn covered(leaves: Vec<Candidate>, from: &str, to: &str) -> Vec<(String, String, u64)> {

@@ -63,7 +63,11 @@ pub fn repair(
         candidates: Candidates::default(),
         report: RepairReport { remarks, ..RepairReport::default() },
     };
-    salvage.run()?;
+    if let Err(error) = salvage.run() {
+        // Whoever closes it must not mark it as whole: it has a part of what there was.
+        target.inner.shared.fail(error.clone());
+        return Err(error);
+    }
     let report = salvage.report;
     target.close()?;
     Ok(report)
@@ -112,7 +116,10 @@ fn examine(
                     .to_owned(),
             ),
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Member => faults.push(missing_log(&error)),
+            // Not given, of another moment, or a device that cannot be read.
+            Err(error) if matches!(error.kind(), ErrorKind::Member | ErrorKind::Io) => {
+                faults.push(missing_log(&error));
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 faults.push(error.context().to_owned());
             }
@@ -155,6 +162,7 @@ impl Salvage<'_> {
                  are lost, and tables that were dropped may be back"
                     .to_owned(),
             );
+            self.report.names_uncertain = true;
             self.scan(None)?;
         }
         let (names, whole) = self.read_catalog()?;

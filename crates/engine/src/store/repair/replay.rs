@@ -32,7 +32,13 @@ impl Tables<'_> {
     fn of(&mut self, tree: u32) -> Result<(Table, &mut RepairedTable)> {
         let index = match self.saved.get(&tree) {
             Some(index) => *index,
-            None => self.add(tree, format!("table-{tree}")),
+            None => {
+                let mut name = format!("table-{tree}");
+                while self.report.iter().any(|other| other.name == name) {
+                    name.push('-');
+                }
+                self.add(tree, name)
+            }
         };
         let table = match self.open.get(&tree) {
             Some(table) => table.clone(),
@@ -70,6 +76,14 @@ impl Tables<'_> {
         Ok(())
     }
 
+    fn drop(&mut self, tree: u32) -> Result<()> {
+        self.open.remove(&tree);
+        let Some(index) = self.saved.remove(&tree) else { return Ok(()) };
+        let gone = self.report.remove(index);
+        self.saved.values_mut().filter(|other| **other > index).for_each(|i| *i -= 1);
+        self.target.drop_table(&gone.name)
+    }
+
     fn apply(&mut self, reader: &mut PageReader, operation: Operation<'_>) -> Result<()> {
         match operation {
             Operation::Put { tree, key, value } => self.put(tree, key, value),
@@ -86,18 +100,17 @@ impl Tables<'_> {
             Operation::Delete { tree, key } => self.delete(tree, key),
             Operation::CreateTable { tree, name } => {
                 if !self.saved.contains_key(&tree) {
+                    // The name was free then: what an older catalog has under it was dropped before.
+                    let is_named = |(_, index): &(&u32, &usize)| self.report[**index].name == name;
+                    if let Some(other) = self.saved.iter().find(is_named).map(|(of, _)| *of) {
+                        self.drop(other)?;
+                    }
                     self.add(tree, name.to_owned());
                     self.of(tree)?;
                 }
                 Ok(())
             }
-            Operation::DropTable { tree } => {
-                self.open.remove(&tree);
-                let Some(index) = self.saved.remove(&tree) else { return Ok(()) };
-                let gone = self.report.remove(index);
-                self.saved.values_mut().filter(|other| **other > index).for_each(|i| *i -= 1);
-                self.target.drop_table(&gone.name)
-            }
+            Operation::DropTable { tree } => self.drop(tree),
         }
     }
 }
