@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{assert_sound, options, ram};
+use common::{assert_sound, copy_of, existing, options, ram, reading};
 use qpair_block::{RamDevice, RamOptions};
 use qpair_engine::{
     Error, ErrorKind, Isolation, Result, Store, StoreOptions, Table, TransactionOptions,
@@ -369,4 +369,42 @@ fn a_range_over_large_values_of_a_table_that_goes() {
         }
     }
     assert!(refused > 0);
+}
+
+#[test]
+fn values_of_a_table_being_dropped_may_be_overwritten() {
+    const VALUE_BYTES: usize = 20_000;
+    let (store, devices) = open();
+    let stays = store.table("stays").unwrap();
+    stays.put(b"k", &[1; VALUE_BYTES]).unwrap();
+    // In the log alone, from here on.
+    store.checkpoint().unwrap();
+    let table = store.table("goes").unwrap();
+    (0..8).for_each(|index| _ = table.put(&key(index), &[2; VALUE_BYTES]).unwrap());
+    store.drop_table("goes").unwrap();
+    wait_until_emptied(&store);
+    // To the pages that it had, and not into the log.
+    let mut open = store.begin();
+    (0..8).for_each(|index| open.put(&stays, &key(index), &[3; VALUE_BYTES]).unwrap());
+    let crashed = vec![copy_of(devices[0].as_ref(), devices[0].size_bytes())];
+    drop(open);
+    store.close().unwrap();
+    // Recovered, and closed before the pages are given back once more.
+    Store::open(crashed.clone(), &existing(PAGE, FRAMES)).unwrap().close().unwrap();
+    let store = Store::open(crashed.clone(), &reading(PAGE, FRAMES)).unwrap();
+    let report = store.check(&|_, _| ()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.faults);
+    let table = report.tables.iter().find(|table| table.name == "(being dropped)").unwrap();
+    assert!(table.overflow_pages >= 8 * (VALUE_BYTES / PAGE) as u64);
+    store.close().unwrap();
+    // With the first change they go.
+    let store = Store::open(crashed.clone(), &existing(PAGE, FRAMES)).unwrap();
+    store.table("new").unwrap();
+    wait_until_emptied(&store);
+    assert_eq!(
+        store.table("stays").unwrap().get(b"k").unwrap().as_deref(),
+        Some(&[1; VALUE_BYTES][..])
+    );
+    store.close().unwrap();
+    assert_sound(&crashed, PAGE);
 }

@@ -49,6 +49,8 @@ pub(super) struct Walk<'a> {
     /// Ids of the trees in the report's tables.
     tree_ids: Vec<u32>,
     faults: u64,
+    /// From this one on the report's tables are being dropped, as a sound catalog says.
+    first_dropped: Option<usize>,
     /// Something is wrong with a page of the catalog.
     catalog_is_damaged: bool,
     /// Pages that the members have room for.
@@ -74,6 +76,7 @@ impl<'a> Walk<'a> {
             report: CheckReport::default(),
             tree_ids: Vec::new(),
             faults: 0,
+            first_dropped: None,
             catalog_is_damaged: false,
             pages,
             stripe_unit_bytes,
@@ -149,6 +152,9 @@ impl<'a> Walk<'a> {
         let nameless: Vec<u32> = roots.keys().filter(|id| !known.contains(id)).copied().collect();
         drop(roots);
         let before = self.roots.len();
+        if !self.catalog_is_damaged {
+            self.first_dropped.get_or_insert(self.report.tables.len());
+        }
         for tree_id in nameless {
             let name = match self.catalog_is_damaged {
                 false => "(being dropped)".to_owned(),
@@ -339,6 +345,11 @@ impl<'a> Walk<'a> {
                 self.page_fault(table, leaf, &format!("refers for a large value to {what}"));
                 return;
             }
+        }
+        if self.first_dropped.is_some_and(|first| table >= first) {
+            // Before a crash they may have been given back, and be another's by then: recovery takes them once more, as they are.
+            self.report.tables[table].overflow_pages += u64::from(descriptor.pages);
+            return;
         }
         self.values.push_back(Value { table, descriptor, next: 0 });
     }
