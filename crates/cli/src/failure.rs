@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use qpair::{ErrorKind, block};
 
+/// The advice where only zeroes are.
+const RESTORE: &str = "if it was one, restore it from a backup";
+
 /// What the command says to its caller at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -67,6 +70,11 @@ impl Failure {
     /// What kind of error of a store it is, if it is one.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         self.kind
+    }
+
+    /// Whether there were only zeroes where a store was to be opened.
+    pub(crate) fn is_of_blank(&self) -> bool {
+        self.kind == Some(ErrorKind::NotAStore) && self.hint.as_deref() == Some(RESTORE)
     }
 
     /// Says what was being done.
@@ -152,9 +160,7 @@ impl From<block::Error> for Failure {
 fn in_words_of_the_command(hint: &str, kind: ErrorKind) -> String {
     match kind {
         ErrorKind::Unsupported if hint.contains("buffered") => format!("{hint} (--buffered)"),
-        ErrorKind::NotAStore if hint.contains("new store there") => {
-            "if it was one, restore it from its source; to make a new one there: --init".to_owned()
-        }
+        ErrorKind::NotAStore if hint.contains("new store there") => RESTORE.to_owned(),
         ErrorKind::Exists if hint.contains("by force") => format!("{hint} (--init-force)"),
         ErrorKind::NoMemory if hint.contains("at least") => format!("{hint} (--memory)"),
         _ => hint.to_owned(),

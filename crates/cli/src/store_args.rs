@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
 use qpair::{
@@ -12,6 +13,7 @@ use qpair::{
     publish_path,
 };
 
+use crate::command::{WORKERS_MAX, parse_count};
 use crate::failure::{Exit, Failure, Result};
 use crate::text::{count, counted};
 
@@ -34,7 +36,7 @@ pub(crate) struct StoreArgs {
     io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores; 1 for single records]
-    #[arg(long, value_name = "N", help_heading = "Store")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>, help_heading = "Store")]
     workers: Option<usize>,
 
     /// Go through the page cache, for file systems without direct I/O
@@ -81,7 +83,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "New store")]
     stripe_unit: u64,
 
-    /// Make a new store on a block device, or a file that is there; refused unless blank
+    /// Make a new store on a block device, or a file that is there; refused unless its first and last MiB are blank
     #[arg(long, help_heading = "New store")]
     init: bool,
 
@@ -118,11 +120,18 @@ pub(crate) fn published_at(store: &Path) -> PathBuf {
     publish_path(first.as_deref().unwrap_or(store))
 }
 
+/// The files and block devices that a specifier names and that are there.
+fn files_of(spec: &Path) -> Vec<PathBuf> {
+    let spec = spec.to_str().and_then(|name| name.parse::<DeviceSpec>().ok());
+    let paths = spec.iter().flat_map(DeviceSpec::paths);
+    paths.filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// Which table.
 #[derive(Args, Debug)]
 pub(crate) struct TableArgs {
     /// Table
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) table: String,
 }
 
@@ -193,13 +202,27 @@ impl StoreArgs {
     }
 
     /// How to make another store, served as this one is. Like this one it may be several members: `stripe:unit=64KiB:A+B`.
-    pub(crate) fn target(&self, target: &Path, force: bool) -> Options {
-        Options::new(target)
+    pub(crate) fn target(&self, target: &Path, force: bool) -> Result<Options> {
+        self.refuse_own(target)?;
+        Ok(Options::new(target)
             .memory_bytes(self.memory.unwrap_or(256 << 20))
             .workers(self.workers.unwrap_or(0))
             .io(self.io)
             .buffered(self.buffered)
-            .force(force)
+            .force(force))
+    }
+
+    /// Refuses a file of this store where another store is to be made.
+    pub(crate) fn refuse_own(&self, target: &Path) -> Result<()> {
+        let members = std::iter::once(&self.store).chain(&self.members);
+        let own: Vec<PathBuf> = members.flat_map(|member| files_of(member)).collect();
+        match files_of(target).iter().find(|file| own.contains(file)) {
+            None => Ok(()),
+            Some(file) => {
+                let what = format!("{} is of the store itself", file.display());
+                Err(Failure::usage(what).hint("name another place for the new one"))
+            }
+        }
     }
 
     /// Opens the store to change it, and makes it if `create` says how.
@@ -227,7 +250,11 @@ impl StoreArgs {
                 .format(create.init || create.init_force)
                 .force(create.init_force);
         }
-        let (store, report) = open_showing(options)?;
+        let opened = open_showing(options).map_err(|failure| match create {
+            Some(_) if failure.is_of_blank() => failure.or_hint("to make a new one there: --init"),
+            _ => failure,
+        });
+        let (store, report) = opened?;
         match report.not_writable {
             None => Ok((store, report)),
             Some(error) => {
@@ -290,6 +317,9 @@ fn tell(options: Options) -> Result<(Store, OpenReport)> {
 fn told((store, report): (Store, OpenReport)) -> Result<(Store, OpenReport)> {
     for passed_over in &report.passed_over {
         eprintln!("qpair: note: using {}, {passed_over}", report.interface);
+    }
+    if let Some(why) = &report.not_published {
+        eprintln!("qpair: note: `qpair top` does not find it: {why}");
     }
     Ok((store, report))
 }

@@ -30,7 +30,7 @@ use crate::options::Options;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// How long the asker may take to ask.
 const ASKER_PATIENCE: Duration = Duration::from_secs(1);
-/// How often progress is told.
+/// How often progress is told; and how often an asker that is told nothing asks whether to go on.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Where a store that is published at `published` is asked for backups.
@@ -71,7 +71,7 @@ impl Answers {
             let told = read_request(&stream).and_then(|(target, force)| {
                 if busy.swap(true, Ordering::AcqRel) {
                     let what = "another backup of it is under way";
-                    return Err(Error::new(ErrorKind::Busy, what));
+                    return Err(Error::with_hint(ErrorKind::Busy, what, "wait for its end"));
                 }
                 let told = back_up(&stream, &store, target, force);
                 busy.store(false, Ordering::Release);
@@ -165,7 +165,7 @@ fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
 }
 
 /// Has the process that has a store open, and publishes it at `published`, make a backup of it; nothing if no process does. `progress` is told
-/// the pages done and all, and may break it off.
+/// the pages done and all, and may break it off; as long as that process says nothing it is asked again with what it knows, 0 of 0 at first.
 ///
 /// # Errors
 /// Those of [`Options::backup_of`] in the other process; `Invalid` if it could not open the target, which is to be made of files, block devices and stripes of these;
@@ -196,16 +196,30 @@ pub fn ask_for_backup(
     }
     let how = if force { "force" } else { "new" };
     stream.write_all(format!("backup {how} {spec}\n").as_bytes()).map_err(asking)?;
-    for line in BufReader::new(stream).lines() {
-        let line = line.map_err(asking)?;
-        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+    stream.set_read_timeout(Some(TELL_EVERY)).map_err(asking)?;
+    let mut lines = BufReader::new(stream);
+    let (mut line, mut known) = (String::new(), (0, 0));
+    // Whoever makes it finds out that nobody listens any more.
+    let broken_off = || Error::new(ErrorKind::Interrupted, "the backup was broken off");
+    loop {
+        line.clear();
+        while let Err(error) = lines.read_line(&mut line) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(asking(error));
+            }
+            if progress(known.0, known.1).is_break() {
+                return Err(broken_off());
+            }
+        }
+        let Some(line) = line.strip_suffix('\n') else { break };
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "progress" => {
-                if let [done, all] = numbers(rest)[..]
-                    && progress(done, all).is_break()
-                {
-                    // Whoever makes it finds out that nobody listens any more.
-                    return Err(Error::new(ErrorKind::Interrupted, "the backup was broken off"));
+                if let [done, all] = numbers(rest)[..] {
+                    known = (done, all);
+                    if progress(done, all).is_break() {
+                        return Err(broken_off());
+                    }
                 }
             }
             "done" => {
@@ -237,7 +251,42 @@ fn numbers(text: &str) -> Vec<u64> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+
+    #[test]
+    fn a_silent_answerer_is_asked_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let published = directory.path().join("s.top");
+        let listener = UnixListener::bind(ask_path(&published)).unwrap();
+        let answerer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let silent = || std::thread::sleep(3 * TELL_EVERY);
+            silent();
+            stream.write_all(b"progress 1").unwrap();
+            silent();
+            stream.write_all(b"0 20\nfailed busy no\n").unwrap();
+            // Who is never answered gives up when asked whether to go on.
+            let (stream, _) = listener.accept().unwrap();
+            let _ = stream.take(LINE_BYTES_MAX).read_to_end(&mut Vec::new());
+        });
+        let told = Cell::new(Vec::new());
+        let go_on = |done, all| {
+            let mut all_told = told.take();
+            all_told.push((done, all));
+            told.set(all_told);
+            ControlFlow::Continue(())
+        };
+        let error = ask_for_backup(&published, Path::new("/t"), false, &go_on).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        let told = told.take();
+        assert!(told[0] == (0, 0) && told.last() == Some(&(10, 20)), "{told:?}");
+        let give_up = |_, _| ControlFlow::Break(());
+        let error = ask_for_backup(&published, Path::new("/t"), false, &give_up).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted);
+        answerer.join().unwrap();
+    }
 
     #[test]
     fn requests_are_understood_or_refused() {

@@ -87,12 +87,13 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         outcome => (outcome?, None),
     };
     let (store, infos) = opened;
-    let report = OpenReport {
+    let mut report = OpenReport {
         interface: joined(infos.iter().map(|info| info.interface.as_str()), "+"),
         mode: joined(infos.iter().map(|info| info.mode.as_str()), "; "),
         passed_over: interfaces.into_passed_over(),
         created: options.store.format || all_missing,
         not_writable,
+        not_published: None,
     };
     if let Some(path) = &options.publish {
         publish(&store, path)?;
@@ -101,8 +102,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     if options.publish_beside
         && let Some(member) = members.paths().first()
     {
-        // A convenience: the store is of use without.
-        let _ = publish(&store, &publish_path(member));
+        report.not_published = publish(&store, &publish_path(member)).err();
     }
     Ok((store, report))
 }

@@ -18,6 +18,8 @@ pub struct OpenReport {
     pub created: bool,
     /// Why the store was opened for reading only though that was not asked.
     pub not_writable: Option<Error>,
+    /// Why the store is not published beside its first member though that was asked ([`crate::Options::publish_beside`]): it is of use without.
+    pub not_published: Option<Error>,
 }
 
 /// An interface that does not work here.

@@ -60,7 +60,10 @@ impl Backup {
         let made = self.make(&|done, all| {
             bar.set_length(all);
             bar.set_position(done);
-            bar.set_message(counted(done, "page"));
+            bar.set_message(match all {
+                0 => "waiting for the process that has the store open".to_owned(),
+                _ => counted(done, "page"),
+            });
             interrupt.flow()
         });
         bar.finish_and_clear();
@@ -89,13 +92,14 @@ impl Backup {
         out.finish()?;
         Ok(Exit::Done)
     }
+
     fn make(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<BackupReport> {
         if is_socket(&self.store.store) {
             return self.ask(progress, Failure::new(Exit::Failed, "nobody makes backups there"));
         }
         match self.store.open_to_read(Effort::Large) {
             Ok((store, _)) => {
-                let target = self.store.target(&self.target, self.force);
+                let target = self.store.target(&self.target, self.force)?;
                 let made = target.backup_of(&store, progress);
                 let closed = store.close();
                 let report = made.map_err(told)?;
@@ -113,6 +117,7 @@ impl Backup {
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
         nobody: Failure,
     ) -> Result<BackupReport> {
+        self.store.refuse_own(&self.target)?;
         let published = published_at(&self.store.store);
         let made = ask_for_backup(&published, &self.target, self.force, progress).map_err(told)?;
         made.ok_or_else(|| {

@@ -20,8 +20,8 @@ Examples:
   qpair check files.qpair
   qpair check files.qpair --json | jq .faults
 
-Exit code 1 if the store is damaged. Damage to a label or checkpoint record of which there is another is named,
-and costs nothing: exit code 0.")]
+Exit code 1 if the store is damaged. Damage to a label or checkpoint record of which there is another is named, and costs nothing: exit code 0. \
+Damage is listed on standard error; with --json, in the object.")]
 pub(crate) struct Check {
     #[command(flatten)]
     store: StoreArgs,

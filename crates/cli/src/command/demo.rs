@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use qpair_bench::{DemoOptions, DemoReport, DemoRow, demo};
 
+use super::bench::{TASKS_MAX, WORKERS_MAX, parse_count};
 use crate::bar::Bar;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
@@ -40,11 +41,11 @@ pub(crate) struct Demo {
     seconds: f64,
 
     /// Workers: threads, one to a core [default: as many as cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize, WORKERS_MAX>)]
     workers: Option<usize>,
 
     /// Tasks of each worker: lookups under way at once
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
 
     /// Print one JSON object

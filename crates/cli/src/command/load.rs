@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::load::{
-    Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, load_sorted, parse_delimiter,
-    put_all,
+    Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, begin, load_sorted,
+    parse_delimiter, put_all,
 };
 use crate::output::Output;
 use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
@@ -106,11 +106,12 @@ struct Summary<'a> {
 impl Load {
     pub(crate) fn run(self) -> Result<Exit> {
         let layout = self.layout()?;
-        // Before the store: it is not to be made for an input that is not there.
+        // Before the store: it is not to be made for an input, or a column, that is not there.
         let input = Input::open(&self.file)?;
         let (name, size_bytes) = (input.name.clone(), input.size_bytes);
         let read_bytes = input.read_bytes.clone();
-        let reader = layout.reader(input)?;
+        let mut reader = layout.reader(input)?;
+        begin(&mut *reader, &name)?;
         let interrupt = Interrupt::install()?;
         let (store, opened) =
             self.store.open_to_write(Effort::Large, Some(&self.create), Some(&self.log))?;
@@ -131,9 +132,7 @@ impl Load {
         let failure = loaded.failure.take();
         if let Some(failure) = failure {
             let kept = match closed {
-                Ok(()) => {
-                    format!("{} before that are in the store", counted(loaded.records, "record"))
-                }
+                Ok(()) => loaded.kept(),
                 Err(error) => format!("closing the store failed too: {error}"),
             };
             return Err(failure.and(kept));

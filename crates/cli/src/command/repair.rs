@@ -47,7 +47,7 @@ impl Repair {
         if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
             bar.set_style(style);
         }
-        let target = self.store.target(&self.target, self.force);
+        let target = self.store.target(&self.target, self.force)?;
         let repaired = self.store.closed().repair_into(target, &|step, done, all| {
             bar.set_length(all.max(1));
             bar.set_position(done.min(all));

@@ -16,7 +16,7 @@ pub(crate) struct CsvReader<R> {
     reader: csv::Reader<Chain<R, Cursor<&'static [u8]>>>,
     fields: ByteRecord,
     wanted: Wanted,
-    /// Known once the header was read.
+    /// Known once the header was read; not of empty input.
     indexes: Option<Indexes>,
     /// Columns of the first line; the others have as many.
     columns: Option<usize>,
@@ -60,16 +60,17 @@ impl<R: Read> CsvReader<R> {
 }
 
 impl<R: Read + Send> ReadRecord for CsvReader<R> {
-    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError> {
-        if self.indexes.is_none() {
-            if self.read_fields()?.is_none() {
-                return Ok(None);
-            }
+    fn begin(&mut self) -> Result<(), ReadError> {
+        if self.wanted.header && self.read_fields()?.is_some() {
             self.columns = Some(self.fields.len());
             let resolved = self.wanted.resolve(self.fields.iter());
             self.indexes =
                 Some(resolved.map_err(|name| no_such_column(&name, self.fields.iter()))?);
         }
+        Ok(())
+    }
+
+    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError> {
         let Some(line) = self.read_fields()? else { return Ok(None) };
         let count = self.fields.len();
         let columns = *self.columns.get_or_insert(count);

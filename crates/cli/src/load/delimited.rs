@@ -11,7 +11,7 @@ use crate::text::escape;
 pub(crate) struct DelimitedReader<R> {
     lines: Lines<R>,
     wanted: Wanted,
-    /// Known once the header was read.
+    /// Known once the header was read; not of empty input.
     indexes: Option<Indexes>,
     delimiter: u8,
 }
@@ -44,14 +44,20 @@ pub(crate) fn too_few(line: u64, index: usize, count: usize) -> ReadError {
 }
 
 impl<R: BufRead + Send> ReadRecord for DelimitedReader<R> {
-    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError> {
+    fn begin(&mut self) -> Result<(), ReadError> {
         let delimiter = self.delimiter;
-        if self.indexes.is_none() {
-            let Some((_, header)) = self.lines.next()? else { return Ok(None) };
+        if self.wanted.header
+            && let Some((_, header)) = self.lines.next()?
+        {
             let resolved = self.wanted.resolve(fields(header, delimiter));
             self.indexes =
                 Some(resolved.map_err(|name| no_such_column(&name, fields(header, delimiter)))?);
         }
+        Ok(())
+    }
+
+    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError> {
+        let delimiter = self.delimiter;
         let Some((line, text)) = self.lines.next()? else { return Ok(None) };
         let Some(Indexes { key, values }) = &self.indexes else { return Ok(None) };
         let field = |index: usize| {

@@ -19,6 +19,24 @@ const ROUND_BYTES: u64 = 8 << 20;
 /// How often an idle wait looks for an interrupt.
 const TICK: Duration = Duration::from_millis(50);
 
+/// Reads what comes before the first record.
+pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()> {
+    reader.begin().map_err(|error| failure(error, input_name))
+}
+
+/// An error that ends a load.
+fn failure(error: ReadError, input_name: &str) -> Failure {
+    match error {
+        ReadError::Bad { line, why } => {
+            Failure::new(Exit::Failed, format!("{input_name} line {line}: {why}"))
+        }
+        ReadError::Layout { why, hint } => {
+            Failure::usage(format!("{input_name}: {why}")).hint(hint)
+        }
+        ReadError::Io(error) => Failure::io(&error, format!("reading {input_name}")),
+    }
+}
+
 /// What is asked of records, and of their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -125,12 +143,7 @@ impl Gatherer {
                     self.bad(line, &why)?;
                     continue;
                 }
-                Err(ReadError::Layout { why, hint }) => {
-                    return Err(Failure::usage(format!("{}: {why}", self.input_name)).hint(hint));
-                }
-                Err(ReadError::Io(error)) => {
-                    return Err(Failure::io(&error, format!("reading {}", self.input_name)));
-                }
+                Err(error) => return Err(failure(error, &self.input_name)),
             };
             if let Some(why) = self.fault(&record) {
                 self.bad(line, &why)?;

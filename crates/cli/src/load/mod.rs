@@ -23,7 +23,7 @@ mod round;
 mod sorted;
 
 pub(crate) use format::{Columns, Format, Layout, parse_delimiter};
-pub(crate) use gather::{Gather, Limits};
+pub(crate) use gather::{Gather, Limits, begin};
 pub(crate) use input::Input;
 pub(crate) use progress::Progress;
 pub(crate) use puts::{Loaded, put_all};

@@ -6,7 +6,7 @@ use super::gather::Gather;
 use super::progress::Progress;
 use super::round::{Lane, Round};
 use crate::failure::Failure;
-use crate::text::escape;
+use crate::text::{count, counted, escape};
 
 /// What a load did.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
     /// Why it ended early.
     pub(crate) failure: Option<Failure>,
+    /// Records put of the round in which a put failed, and all that it has: which ones, only their keys tell.
+    pub(crate) unfinished: Option<(u64, u64)>,
 }
 
 /// What one task did.
@@ -42,10 +44,13 @@ pub(crate) fn put_all(
             None => break,
             Some(Err(failure)) => loaded.failure = Some(failure),
             Some(Ok(round)) => {
-                let input_bytes = round.input_bytes;
+                let (input_bytes, all, before) = (round.input_bytes, round.records, loaded.records);
                 // All of it before the next: a later record of the same key must come later.
                 for handle in start(store, table, round) {
                     loaded.add(handle);
+                }
+                if loaded.failure.is_some() {
+                    loaded.unfinished = Some((loaded.records - before, all));
                 }
                 progress.update(loaded.records, loaded.bytes, input_bytes);
             }
@@ -82,6 +87,22 @@ fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutco
 }
 
 impl Loaded {
+    /// Which records of the input are in the store, in words; after an error.
+    pub(crate) fn kept(&self) -> String {
+        match self.unfinished {
+            None => format!("{} before that are in the store", counted(self.records, "record")),
+            Some((put, all)) if put == self.records => {
+                format!("{} of the first {} are in the store", count(put), counted(all, "record"))
+            }
+            Some((put, all)) => format!(
+                "the first {} are in the store, and {} of the {} after them",
+                counted(self.records - put, "record"),
+                count(put),
+                count(all),
+            ),
+        }
+    }
+
     fn add(&mut self, handle: JoinHandle<LaneOutcome>) {
         match handle.join() {
             Ok(outcome) => {

@@ -28,6 +28,11 @@ impl From<io::Error> for ReadError {
 
 /// Reads records of one format.
 pub(crate) trait ReadRecord: Send {
+    /// Reads what comes before the first record, and finds the columns asked for. Once, before all else.
+    fn begin(&mut self) -> Result<(), ReadError> {
+        Ok(())
+    }
+
     /// Reads the next record; the line it began on, or none at the end.
     fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError>;
 }

@@ -37,6 +37,13 @@ fn not_a_store() {
         directory.run(&format!("get {name} k")).failed(3, &["not a qpair store"]);
         directory.run(&format!("put {name} k v")).failed(3, &["not a qpair store"]);
     }
+    directory
+        .run("put zero k v")
+        .failed(3, &["restore it from a backup; to make a new one", "--init"]);
+    let looked = directory.run("check zero");
+    assert!(!looked.err.contains("--init"), "{}", looked.err);
+    looked.failed(3, &["only zeroes", "restore it from a backup"]);
+    directory.run("get small k").failed(3, &["smaller than a label"]);
     assert_eq!(std::fs::read_to_string(directory.path("text")).unwrap(), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
     // Neither is a file without a whole block, nor one with something behind its beginning, or at its end.

@@ -42,6 +42,35 @@ fn comma_separated() {
 }
 
 #[test]
+fn wrong_use_makes_no_store() {
+    let directory = Directory::new();
+    directory.file("in.csv", "id,name\n1,x\n").file("in.tsv", "id\tname\n1\tx\n");
+    for words in ["in.csv --key nobody", "in.tsv --key nobody", "in.csv --workers 0", "missing.csv"]
+    {
+        let run = directory.run(&format!("load s {words}"));
+        assert!(run.code == Some(2) || words == "missing.csv", "{words}: {}", run.err);
+    }
+    let mut command = directory.command("load s in.csv --table");
+    assert_eq!(command.arg("").output().unwrap().status.code(), Some(2));
+    assert!(!directory.path("s").exists());
+    // A header and nothing else is no error.
+    directory.file("in.csv", "id,name\n");
+    assert!(directory.run("load s in.csv --key name").done().starts_with("loaded 0 records"));
+    directory.file("in.csv", "");
+    assert!(directory.run("load s in.csv --key name").done().starts_with("loaded 0 records"));
+}
+
+#[test]
+fn a_full_device_ends_it() {
+    let directory = Directory::new();
+    let lines: String = (0..60_000).map(|i| format!("{i:06}\t{:0100}\n", i)).collect();
+    directory.file("in.tsv", lines);
+    directory
+        .run("load ram:size=4MiB,growable=false in.tsv")
+        .failed(3, &[" of the first ", " records are in the store"]);
+}
+
+#[test]
 fn json_lines() {
     let directory = Directory::new();
     directory.file("in.jsonl", "{\"id\":7,\"user\":{\"name\":\"ada\"},\"tags\":[\"x\",\"y\"]}\n");

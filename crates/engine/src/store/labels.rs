@@ -66,10 +66,7 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     if device.size_bytes() < LABEL_BYTES {
         return Err(Error::with_hint(
             ErrorKind::NotAStore,
-            format!(
-                "{name} is not a qpair store: it has {} bytes, less than a label",
-                device.size_bytes()
-            ),
+            format!("{name} is not a qpair store: it is smaller than a label"),
             "check the path; qpair never overwrites what is there",
         ));
     }

@@ -118,6 +118,10 @@ impl Top {
                 format!("{name} may not be looked at: {there}: {error}"),
                 "its owner may, and root",
             ),
+            ErrorKind::ConnectionRefused => (
+                format!("nobody has {name} open: who published it at {there} was killed"),
+                "nothing is wrong with the store: whoever opens it next recovers it",
+            ),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => (
                 format!("the process that has {name} open does not answer at {there}"),
                 "it may be stopped, or very busy",
