@@ -127,6 +127,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Segments of logs in the store's space that hold nothing any more, by their byte offsets.
     spare_segments: Mutex<Vec<u64>>,
+    /// How often some of them became free pages because changes found no room.
+    pub(crate) spare_given: AtomicU64,
     /// What recovery did, if there was one.
     pub(crate) recovered: OnceLock<Recovered>,
     /// The first write or flush that failed; final.
@@ -165,6 +167,7 @@ impl Shared {
             checkpoint_wanted: AtomicBool::new(false),
             counters: Counters::new(remotes.len()),
             spare_segments: Mutex::default(),
+            spare_given: AtomicU64::new(0),
             old_logs: OldLogs::default(),
             companions: Mutex::default(),
             pool,
@@ -417,6 +420,22 @@ impl Shared {
         {
             self.space.free_log(offset_bytes / page_size, segment_bytes / page_size);
         }
+    }
+
+    /// Makes free pages of the segments that are spare, but for one for each log to go on in; whether there were any.
+    pub(crate) fn give_spare_segments(&self) -> bool {
+        let keep = self.remotes.len();
+        let mut spare = self.spare_segments();
+        if self.log_device.is_some() || spare.len() <= keep {
+            return false;
+        }
+        let page_size = self.page_size as u64;
+        let pages = u64::from(self.log_geometry().segment_bytes) / page_size;
+        for offset_bytes in spare.drain(keep..) {
+            self.space.free_log(offset_bytes / page_size, pages);
+        }
+        self.spare_given.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Keeps the cause of a failed write or flush: from now on the store is read-only.

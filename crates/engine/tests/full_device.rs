@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::options;
+use common::{assert_sound, options};
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Store, StoreOptions};
 
@@ -147,4 +147,24 @@ fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     assert!(outcomes.iter().all(|(made, _)| *made > 0), "{outcomes:?}");
     drop(table);
     store.close().unwrap();
+}
+
+/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are pages again.
+#[test]
+fn segments_that_logs_have_behind_them_are_room_for_records() {
+    let device = fixed(8 << 20);
+    let size_pages = (8 << 20) / PAGE as u64;
+    let store = Store::open(vec![device.clone()], &options(PAGE, 98)).unwrap();
+    let table = store.table("t").unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    let error = loop {
+        if let Err(error) = table.put(&random.u64(..).to_be_bytes(), &[7; 40]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    drop(table);
+    store.close().unwrap();
+    let report = assert_sound(&[device], PAGE);
+    assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
 }

@@ -1,8 +1,8 @@
 //! What a change does that finds no space: it lets a checkpoint free some, and tries again, as long as that may help.
 //!
 //! - Who waits here has changed nothing, has no stamp, and is not inside the gate. So a checkpoint never waits for it.
-//! - It ends. A change tries again only if a checkpoint was completed since it tried, or a commit is about to append what room was
-//!   made for. Checkpoints are begun here only if something was appended to a log since the last one's instant, if pages
+//! - It ends. A change tries again only if a checkpoint was completed since it tried, if spare segments of the logs became free
+//!   pages, which each change sees to once after each checkpoint, or if a commit is about to append what room was made for. Checkpoints are begun here only if something was appended to a log since the last one's instant, if pages
 //!   are held back for the last image and the last one made for this change did not have them already, or, once for each
 //!   change, to take back what logs have and do not need.
 
@@ -23,6 +23,10 @@ const SQUEEZED_MAX: u32 = 3;
 pub(crate) struct Relief {
     /// Checkpoints that were completed when the last try began.
     completed: u64,
+    /// How often spare segments had become free pages when it began.
+    given: u64,
+    /// The checkpoints that were completed when this change saw to that last.
+    gave_after: Option<u64>,
     /// One was made for no other reason than that this change found the log device full.
     forced: bool,
     /// Pages that were not in use once the last one was made for this change.
@@ -35,6 +39,7 @@ impl Relief {
     /// Takes note that a try begins.
     fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpoints.completed.load(Ordering::Relaxed);
+        self.given = shared.spare_given.load(Ordering::Relaxed);
     }
 
     /// The try found no space: makes a checkpoint if that may free some. Whether to try again. The gate must not be entered.
@@ -43,6 +48,12 @@ impl Relief {
     /// As [`checkpoint`].
     async fn comes(&mut self) -> Result<bool> {
         let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
+        if shared.spare_given.load(Ordering::Relaxed) != self.given
+            || self.gave_after.replace(self.completed) != Some(self.completed)
+                && shared.give_spare_segments()
+        {
+            return Ok(true);
+        }
         let is_log_full = || shared.log_device.as_ref().is_some_and(LogDevice::is_full);
         // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
         if !is_log_full() {
