@@ -24,7 +24,7 @@ mod tests;
 
 pub use check::{CheckReport, Condition, check};
 pub use report::{TpccLatency, TpccReport, TpccType};
-pub use run::{TpccOptions, run_tpcc};
+pub use run::{TpccOptions, loaded_scale, run_tpcc};
 pub use scale::Scale;
 
 use crate::kv::TableId;

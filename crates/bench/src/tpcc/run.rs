@@ -55,6 +55,14 @@ impl Default for TpccOptions {
     }
 }
 
+/// How large the database is that a store was loaded with, if it was.
+///
+/// # Errors
+/// `Exists` if a load did not come to its end; what the store says.
+pub fn loaded_scale<K: Kv>(kv: &K) -> Result<Option<Scale>> {
+    Ok(load::loaded(kv)?.map(|loaded| loaded.scale))
+}
+
 /// Runs TPC-C over a store that was opened with [`TPCC_TABLES`]; an empty one is loaded first.
 ///
 /// # Errors

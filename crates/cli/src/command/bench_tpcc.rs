@@ -3,7 +3,9 @@
 use clap::Args;
 use qpair_bench::StoreKvReport;
 use qpair_bench::kv::Durability;
-use qpair_bench::tpcc::{CheckReport, Scale, TPCC_TABLES, TpccOptions, TpccReport, run_tpcc};
+use qpair_bench::tpcc::{
+    CheckReport, Scale, TPCC_TABLES, TpccOptions, TpccReport, loaded_scale, run_tpcc,
+};
 
 use crate::bar::Bar;
 use crate::failure::{Exit, Result};
@@ -37,9 +39,9 @@ pub(crate) struct Tpcc {
     #[command(flatten)]
     run: RunArgs,
 
-    /// Warehouses
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    warehouses: u32,
+    /// Warehouses [default: those that the store was loaded with; 1 for a new one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    warehouses: Option<u32>,
 
     /// Terminals of each worker
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
@@ -71,8 +73,11 @@ impl Tpcc {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&TPCC_TABLES)?;
         let ran_on = kv.report(self.tasks);
-        let scale =
-            Scale { warehouses: self.warehouses, items: self.items, customers: self.customers };
+        let asked = |warehouses| Scale { warehouses, items: self.items, customers: self.customers };
+        let scale = match self.warehouses {
+            Some(warehouses) => asked(warehouses),
+            None => loaded_scale(&kv)?.unwrap_or_else(|| asked(1)),
+        };
         let options = TpccOptions {
             scale,
             terminals: ran_on.workers.saturating_mul(self.tasks),
@@ -80,14 +85,21 @@ impl Tpcc {
             warm_up_seconds: self.run.warm_up,
             durability: self.durability,
             // Where it does not fit, memory fills as the run goes.
-            read_first: u64::from(self.warehouses) * WAREHOUSE_BYTES <= ran_on.memory_bytes,
+            read_first: u64::from(scale.warehouses) * WAREHOUSE_BYTES <= ran_on.memory_bytes,
             check: self.check,
             seed: self.run.seed,
         };
         let outcome = run_tpcc(&kv, &options, &Bar::new(interrupt.clone()));
+        let unfinished = interrupt.is_requested() && loaded_scale(&kv).is_err();
         kv.close()?;
         if interrupt.is_requested() {
             eprintln!("qpair: interrupted; the store was closed");
+            if unfinished {
+                let store = self.run.store.display();
+                eprintln!(
+                    "  hint: its load did not come to its end: remove {store} before it is loaded again"
+                );
+            }
             return Ok(Exit::Interrupted);
         }
         let report = outcome?;
