@@ -8,7 +8,7 @@ use qpair_memory::{Blocked, ExclusiveFrame};
 
 use super::{Store, StoreInner, Table, make_room, merge_sparse};
 use crate::canary::Canary;
-use crate::checkpoint::Relief;
+use crate::checkpoint::{GateGuard, Relief};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
@@ -23,6 +23,7 @@ use crate::task::{
 use crate::tree::{
     Batch, Change, Direction, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
 };
+use crate::tx::Reach;
 
 /// Longest table name, bytes.
 const TABLE_NAME_LEN_MAX: usize = 128;
@@ -118,8 +119,8 @@ impl Store {
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
             let stamp = Relief::tried(&inner.shared, async || {
-                let _guard = inner.begin_commit().await?;
-                inner.define(Operation::DropTable { tree: tree.id }, &key, tree).await
+                let mut inside = inner.begin_commit().await?;
+                inner.define(&mut inside, Operation::DropTable { tree: tree.id }, &key, tree).await
             })
             .await?;
             Worker::wait_durable(stamp).await
@@ -156,10 +157,10 @@ impl Store {
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
             let (tree, stamp) = Relief::tried(&inner.shared, async || {
-                let _guard = inner.begin_commit().await?;
+                let mut inside = inner.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
-                let defined = inner.define(operation, &key, tree).await;
+                let defined = inner.define(&mut inside, operation, &key, tree).await;
                 defined.map(|stamp| (tree, stamp)).inspect_err(|_| drop_root(&inner.shared, tree))
             })
             .await?;
@@ -199,18 +200,30 @@ impl StoreInner {
         }
     }
 
-    /// Commits a change of the catalog: the record of a table's name is put, or removed. The gate is entered.
-    async fn define(&self, operation: Operation<'_>, name: &str, tree: Tree) -> Result<u64> {
+    /// Commits a change of the catalog: the record of a table's name is put, or removed.
+    async fn define(
+        &self,
+        inside: &mut GateGuard,
+        operation: Operation<'_>,
+        name: &str,
+        tree: Tree,
+    ) -> Result<u64> {
         let (shared, catalog) = (&self.shared, self.catalog()?);
         let dropped = matches!(operation, Operation::DropTable { .. }).then_some(tree);
         let id = dropped.is_none().then_some(tree.id);
         // What can be refused is refused before the stamp is taken; after it only the store can fail.
         let value_len = id.map(|_| size_of::<u32>());
-        while let Err(needed_bytes) =
-            run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await?
-        {
-            make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
-        }
+        let leaf = loop {
+            match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
+                Ok((spot, _)) => break spot.leaf,
+                Err(needed_bytes) => {
+                    make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
+                }
+            }
+        };
+        let mut reach = Reach::new();
+        reach.add(&shared.pool, catalog, leaf, id.is_none());
+        shared.space.promise(inside, reach.pages())?;
         let bytes_max = 256 + name.len();
         // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
         let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];

@@ -39,6 +39,7 @@ pub use task::{TaskStore, TaskTransaction};
 pub use transaction::Transaction;
 
 pub(crate) use collect::{collect, spill};
+pub(crate) use reach::Reach;
 pub(crate) use rows::RowRef;
 pub(crate) use single::{delete, delete_range, put, put_inline};
 

@@ -9,7 +9,7 @@ use crate::tree::{Leaf, Tree};
 const LEVELS: usize = 12;
 
 /// The pages that a commit changes, counted while its leaves are prepared in the order of keys, each right after it was.
-pub(super) struct Reach {
+pub(crate) struct Reach {
     leaf: Option<(u32, Leaf)>,
     /// Whether a record of that leaf goes.
     removes: bool,
@@ -19,17 +19,17 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { leaf: None, removes: false, above: [(FrameIndex(u32::MAX), 0); LEVELS], pages: 0 }
     }
 
     /// The pages counted so far.
-    pub(super) fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.pages
     }
 
     /// A change goes to this leaf. A page that was changed by others meanwhile may be counted twice, and none is left out.
-    pub(super) fn add(&mut self, pool: &Pool, tree: Tree, leaf: Leaf, removes: bool) {
+    pub(crate) fn add(&mut self, pool: &Pool, tree: Tree, leaf: Leaf, removes: bool) {
         let is_new = self.leaf != Some((tree.id, leaf));
         if is_new {
             self.leaf = Some((tree.id, leaf));
