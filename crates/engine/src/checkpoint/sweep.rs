@@ -46,7 +46,8 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
         }
         Err(error) => {
             shared.fail(error.clone());
-            shared.space.drop_image();
+            // Its record may be on the device: what the image has is not given away any more.
+            shared.space.keep_nothing_for_unsaved();
             shared.checkpoints.end();
             shared.gate.open();
         }

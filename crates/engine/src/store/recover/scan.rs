@@ -56,9 +56,12 @@ impl Analysis {
     /// Takes what the logs are in, and what they refer to: it must not be given to anybody before it is done with. The logs' runs of
     /// pages.
     ///
+    /// A large value that was put and replaced while the image was written may have lost its pages to that: they are given back once the commit
+    /// that replaced it is durable. It is no value of the logs' any more.
+    ///
     /// # Errors
     /// `Corrupt` if something else has it.
-    pub(super) fn claim(&self, shared: &Shared) -> Result<Vec<(u64, u64)>> {
+    pub(super) fn claim(&mut self, shared: &Shared) -> Result<Vec<(u64, u64)>> {
         let page_size = shared.page_size as u64;
         let mut log_runs: Vec<(u64, u64)> = Vec::new();
         for Extent { offset_bytes, len_bytes } in self.segments.iter().copied() {
@@ -72,14 +75,27 @@ impl Analysis {
         }
         log_runs.sort_unstable();
         log_runs.dedup();
-        let large_runs = self.large.values().map(|of| (of.page_id, u64::from(of.pages)));
-        for (first, count) in log_runs.iter().copied().chain(large_runs) {
+        let refused = |first: u64, count: u64| {
+            unreadable(format!(
+                "the log needs pages {first} to {}, which are something else",
+                first.saturating_add(count)
+            ))
+        };
+        for (first, count) in log_runs.iter().copied() {
             if !shared.space.claim_detached(first, count) {
-                return Err(unreadable(format!(
-                    "the log needs pages {first} to {}, which are something else",
-                    first.saturating_add(count)
-                )));
+                return Err(refused(first, count));
             }
+        }
+        let mut beyond = None;
+        self.large.retain(|first, of| {
+            let count = u64::from(of.pages);
+            if first.saturating_add(count) > shared.space.capacity() {
+                beyond = Some((*first, count));
+            }
+            shared.space.claim_detached(*first, count)
+        });
+        if let Some((first, count)) = beyond {
+            return Err(refused(first, count));
         }
         Ok(log_runs)
     }

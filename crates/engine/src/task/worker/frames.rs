@@ -83,7 +83,7 @@ impl Worker {
         let progress = made > 0
             || !writes.is_empty()
             || self.channel.borrow().in_flight() > 0
-            || (waiting > 0 && self.shared.space.has_image());
+            || (waiting > 0 && self.shared.failure().is_none() && self.shared.space.has_image());
         if !writes.is_empty() && self.shared.space.wants_checkpoint() {
             self.begin_checkpoint();
         }
