@@ -7,8 +7,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use common::{existing, options, ram};
+use common::{assert_sound, existing, options, ram};
 use qpair_block::sim::SimClock;
+use qpair_block::{FaultDevice, FaultOptions, Op, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Runtime, Step, Store, StoreOptions, yield_now};
 
 fn stepped(options: StoreOptions, seed: u64) -> StoreOptions {
@@ -128,4 +129,71 @@ fn a_task_may_be_the_last_to_let_go() {
     handle.join().unwrap();
     let store = Store::open(vec![device], &stepped(existing(512, 96), 1)).unwrap();
     assert_eq!(store.table("t").unwrap().get(b"key").unwrap().unwrap(), b"value");
+}
+
+/// Large values that are put and replaced while an image is written give their pages to it. Recovery then finds them in a log, and their
+/// pages in the image. And an image may count whose flush failed.
+#[test]
+fn large_values_come_and_go_while_images_are_written() {
+    const KEYS: u8 = 4;
+    for seed in 0..80 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let below = RamDevice::new(RamOptions {
+            size_bytes: 1280 << 10,
+            growable: false,
+            ..RamOptions::default()
+        });
+        let device = FaultDevice::new(Arc::new(below.unwrap()), FaultOptions::default()).unwrap();
+        let (control, device) = (device.control(), Arc::new(device));
+        // Without a log, and with the flush of a record that fails.
+        let fails = seed % 2 == 0;
+        let small = StoreOptions {
+            log: !fails,
+            checkpoint_bytes: 16 << 10,
+            log_segment_bytes: 8 << 10,
+            ..options(512, 96)
+        };
+        let store = Store::open(vec![device.clone()], &stepped(small.clone(), seed)).unwrap();
+        let table = store.table("t").unwrap();
+        for row in 0..3000_u32 {
+            table.put(&row.to_be_bytes(), &[0; 40]).unwrap();
+        }
+        for client in 0..9_u64 {
+            let (table, mut random) = (table.task(), fastrand::Rng::with_seed(seed << 8 | client));
+            drop(store.spawn(move || async move {
+                loop {
+                    let value = random.u8(..);
+                    let outcome = match client < 6 {
+                        true => table.put(&[random.u8(..KEYS)], &[value; 1500]).await,
+                        false => table.put(&random.u32(..3000).to_be_bytes(), &[value; 40]).await,
+                    };
+                    if outcome.is_err_and(|error| error.kind() != ErrorKind::NoSpace) {
+                        return;
+                    }
+                    yield_now().await;
+                }
+            }));
+        }
+        let steps = random.u32(500..6000);
+        for step in 0..steps {
+            if fails && step + 400 == steps {
+                control.fail_nth(Op::Flush, 2);
+                let _ = store.checkpoint();
+            }
+            let _ = store.step();
+        }
+        assert_eq!(store.is_read_only(), fails, "seed {seed}");
+        store.crash();
+        control.heal();
+        drop(table);
+        let store = Store::open(vec![device.clone()], &stepped(existing(512, 96), seed)).unwrap();
+        let table = store.table("t").unwrap();
+        for key in 0..KEYS {
+            let value = table.get(&[key]).unwrap().unwrap_or_default();
+            assert!(value.iter().all(|byte| *byte == value[0]), "seed {seed}");
+        }
+        drop(table);
+        store.close().unwrap();
+        assert_sound(&[device], 512);
+    }
 }
