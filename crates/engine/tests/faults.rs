@@ -6,11 +6,12 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::filled::{FRAMES, PAGE, filled, value};
 use common::{Device, assert_sound, existing, faulty, key};
 use qpair_block::{FaultDevice, FaultOptions, Op};
-use qpair_engine::{ErrorKind, Store, StoreOptions, Table};
+use qpair_engine::{ErrorKind, Store, StoreOptions, Table, yield_now};
 
 #[test]
 fn a_failed_read_fails_its_operation_only() {
@@ -159,6 +160,45 @@ fn a_failed_write_of_a_large_value() {
     let table = store.table("t").unwrap();
     assert_eq!(table.get(b"large").unwrap(), None);
     assert_eq!(table.get(b"a").unwrap().unwrap(), b"marks the store open");
+}
+
+/// A load says so when the store has failed beside it, not when all of it was read; and it takes no pages that a checkpoint which
+/// failed, and may count, has in its image.
+#[test]
+fn a_load_beside_a_checkpoint_that_fails() {
+    for value_bytes in [30, 1500] {
+        let (device, _, control) = faulty();
+        let store = filled(&device, 10);
+        let table = store.table("loaded").unwrap();
+        let (failed, task) = (Arc::new(AtomicBool::new(false)), table.task());
+        let (begun, watched) = (Arc::new(AtomicBool::new(false)), failed.clone());
+        let tells = begun.clone();
+        let load = store.spawn(move || async move {
+            let mut loader = task.bulk_loader().await?;
+            for i in 0..100_000 {
+                loader.push(&key(i), &vec![7; value_bytes]).await?;
+                tells.store(i == 1000, Ordering::Relaxed);
+                while i == 1000 && !watched.load(Ordering::Relaxed) {
+                    yield_now().await;
+                }
+                assert!(i < 2000, "the load goes on");
+            }
+            loader.finish().await
+        });
+        while !begun.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        control.fail_nth(Op::Flush, 2);
+        assert_eq!(store.checkpoint().unwrap_err().kind(), ErrorKind::Io);
+        failed.store(true, Ordering::Relaxed);
+        let error = load.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        assert!(store.close().is_err());
+        drop(table);
+        let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
+        assert_eq!(store.table("loaded").unwrap().get(&key(0)).unwrap(), None);
+        assert_eq!(store.table("t").unwrap().get(&key(1)).unwrap(), Some(value(1)));
+    }
 }
 
 /// What a life of a store acknowledged: by key, the value, and what may have become of the change that was answered with an

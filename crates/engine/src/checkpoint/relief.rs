@@ -102,6 +102,7 @@ impl Relief {
     /// made the store read-only.
     ///
     /// # Errors
+    /// `ReadOnly` once a write or a flush failed: pages are given to nobody then, as a checkpoint that failed may count after all.
     /// What the change says; as [`checkpoint`].
     pub(crate) async fn tried<T>(
         shared: &Shared,
@@ -109,6 +110,7 @@ impl Relief {
     ) -> Result<T> {
         let mut relief = Self::default();
         loop {
+            shared.check_writable()?;
             relief.note_try(shared);
             let error = match change().await {
                 Err(error) if error.kind() == ErrorKind::NoSpace => error,

@@ -238,6 +238,8 @@ impl BulkLoader {
 
     /// Builds the page gathered on a level in its extent; its id.
     async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
+        // Who loads for an hour is told when the store failed, not at the end.
+        self.inner.shared.check_writable()?;
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;
         if self.extents[kind].is_none() {
