@@ -350,12 +350,13 @@ impl Shared {
         }
     }
 
-    /// So many segments of this size, or none. Unless `all`, room is left to write out what is in memory.
+    /// So many segments of this size, or none. Unless `all`, as much room is left as others get that is new, and beside the logs.
     fn take_segments(&self, count: usize, bytes: u64, all: bool) -> Result<Vec<u64>> {
         let pages = bytes / self.page_size as u64;
+        let purpose = if all { Purpose::FirstLog } else { Purpose::Log };
         let mut segments = Vec::with_capacity(count);
         for _ in 0..count {
-            let taken = self.space.allocate_detached(pages, Purpose::Log);
+            let taken = self.space.allocate_detached(pages, purpose);
             let outcome = taken.and_then(|first| {
                 segments.push(self.offset_bytes(first));
                 if all { Ok(()) } else { self.space.keep_beside_logs() }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{
-    LABEL_BYTES, LABELS, checkpoint_of, copy_of, existing, options, ram, ram_of, read_bytes,
-    reading, write_bytes,
+    LABEL_BYTES, LABELS, checkpoint_of, copy_of, crc32c, existing, options, ram, ram_of,
+    read_bytes, reading, write_bytes,
 };
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel};
 use qpair_engine::{CheckReport, ErrorKind, Store, StoreOptions};
@@ -487,17 +487,6 @@ fn another_version() {
     let error = open_error(&[device]);
     assert_eq!(error.kind(), ErrorKind::Version);
     assert!(error.to_string().contains("version 7"), "{error}");
-}
-
-/// CRC-32C, bit by bit.
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |mut crc, byte| {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
-        }
-        crc
-    })
 }
 
 #[test]

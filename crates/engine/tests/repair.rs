@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use common::{
-    LABEL_BYTES, LABELS, assert_sound, copy_of, existing, options, ram, read_bytes, write_bytes,
+    LABEL_BYTES, LABELS, assert_sound, copy_of, crc32c, existing, options, ram, read_bytes,
+    write_bytes,
 };
 use qpair_block::BlockDevice;
 use qpair_engine::{
@@ -198,6 +199,29 @@ fn every_kind_of_page() {
             }
         }
     }
+}
+
+/// The run that the next checkpoint is described in has what was there before: a leaf among that is an older copy, whatever its stamp.
+#[test]
+fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
+    let (device, models) = closed();
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let record =
+        [0, 1].map(|id| page(&device, id)).into_iter().max_by_key(|r| word(r, 88)).unwrap();
+    let (spare, id) = (word(&record, 144), used(&device)[&(2, 0)][30]);
+    let mut leaf = page(&device, id);
+    damage(&device, id);
+    leaf[8..16].copy_from_slice(&spare.to_le_bytes());
+    // A value's bytes are all the same.
+    let value = leaf.windows(20).rposition(|some| some.iter().all(|byte| *byte == some[0]));
+    leaf[value.unwrap()] ^= 0xFF;
+    let sum = crc32c(&leaf[4..]);
+    leaf[..4].copy_from_slice(&sum.to_le_bytes());
+    write_bytes(device.as_ref(), LABEL_BYTES + spare * PAGE as u64, &leaf);
+    let (report, tables) = salvage(&device);
+    assert!(report.tables.iter().any(|table| !table.stale.is_empty()), "{report:#?}");
+    assert_ne!(tables.values().cloned().collect::<Vec<_>>(), models);
+    assert_told(&report, &tables, &models);
 }
 
 #[test]

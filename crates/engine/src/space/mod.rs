@@ -34,6 +34,8 @@ pub(crate) enum Purpose {
     New,
     /// A segment of the log.
     Log,
+    /// A segment that a log never goes without. A store that was closed on a full device has no more than what something new left.
+    FirstLog,
     /// A new place for a page that leaves memory.
     Eviction,
     /// The same, where no image has the place that the page is at: that one comes free.
@@ -301,7 +303,9 @@ impl Space {
                 true => written_out / 4,
                 false => written_out,
             },
-            Purpose::Eviction => self.kept_for_eviction(inner) + self.promised_more(),
+            Purpose::Eviction | Purpose::FirstLog => {
+                self.kept_for_eviction(inner) + self.promised_more()
+            }
             // What it takes it gives back at once; a sweep finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,
@@ -392,7 +396,7 @@ impl Space {
         let mut inner = self.lock();
         let start = self.allocate_locked(&mut inner, count, purpose)?;
         inner.detached.insert(start, count);
-        if purpose == Purpose::Log {
+        if matches!(purpose, Purpose::Log | Purpose::FirstLog) {
             inner.log += count;
         }
         Ok(start)

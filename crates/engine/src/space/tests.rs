@@ -65,6 +65,20 @@ fn what_is_promised_nobody_else_takes() {
     assert_eq!(space.gate().promised(), 0);
 }
 
+/// A store that was closed when it was full has what new things left, or a little less since checkpoints take what they need.
+#[test]
+fn a_full_device_has_the_segments_that_logs_never_go_without() {
+    let space = fixed(1024);
+    while space.allocate(1, Purpose::New).is_ok() {}
+    for _ in 0..2 {
+        space.allocate(1, Purpose::Checkpoint).unwrap();
+        space.allocate_detached(8, Purpose::Log).unwrap_err();
+        space.allocate_detached(8, Purpose::FirstLog).unwrap();
+    }
+    // The sweep finds its places beside them.
+    assert!(space.counts().1 >= 64 + 32);
+}
+
 #[test]
 fn a_page_whose_place_no_image_has_moves_on_a_full_device() {
     let space = fixed(512);

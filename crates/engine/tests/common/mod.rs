@@ -186,3 +186,14 @@ pub(crate) fn assert_sound(
     assert!(report.harmless.is_empty(), "{report:#?}");
     report
 }
+
+/// CRC-32C, bit by bit.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |mut crc, byte| {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+        }
+        crc
+    })
+}

@@ -7,7 +7,7 @@ use super::super::offline::{Hole, PageReader, leaf_of};
 use super::interrupted;
 use crate::error::Result;
 use crate::page::{Node, PageKind, damage, field};
-use crate::space::{Bitmap, RECORD_PAGES};
+use crate::space::RECORD_PAGES;
 
 /// Ranges that are read before progress is told.
 const RANGES_AT_ONCE: u64 = 64;
@@ -102,12 +102,12 @@ fn least(a: Option<Vec<u8>>, b: Option<Vec<u8>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Looks at every page for leaves, all of them or those that have keys of these holes, which are in order. `used`: pages that the
-/// checkpoint has in use; without it all count as that.
+/// Looks at every page for leaves, all of them or those that have keys of these holes, which are in order. `used`: whether the
+/// checkpoint's trees have a page in use.
 pub(super) fn scan(
     reader: &mut PageReader,
     wanted: Option<&BTreeMap<u32, Vec<Hole>>>,
-    used: Option<&Bitmap>,
+    used: &dyn Fn(u64) -> bool,
     progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> Result<BTreeMap<u32, Vec<Candidate>>> {
     let mut found: BTreeMap<u32, Vec<Candidate>> = BTreeMap::new();
@@ -127,7 +127,7 @@ pub(super) fn scan(
             upper: None,
             stamp: node.stamp(),
             page_id,
-            used: used.is_none_or(|used| used.get(page_id)),
+            used: used(page_id),
             records: node.count(),
         };
         node.lower_fence(&mut leaf.lower);

@@ -264,8 +264,15 @@ impl Salvage<'_> {
 
     fn scan(&mut self, wanted: Option<&BTreeMap<u32, Vec<Hole>>>) -> Result<()> {
         let progress = self.progress;
-        let used = self.checkpoint.as_ref().map(|(_, image)| &image.pages);
-        let found = scan(&mut self.offline.reader, wanted, used, &|done, all| {
+        // The checkpoint's own run for the next description has what was there before it was taken: leaves of any age, of a life that
+        // came to nothing even.
+        let used = |page_id: u64| {
+            self.checkpoint.as_ref().is_none_or(|(record, image)| {
+                let is_in = |(first, pages): (u64, u64)| page_id.wrapping_sub(first) < pages;
+                image.pages.get(page_id) && !record.runs().any(is_in)
+            })
+        };
+        let found = scan(&mut self.offline.reader, wanted, &used, &|done, all| {
             progress(RepairStep::Scan, done, all)
         })?;
         self.candidates.add(found);
