@@ -81,7 +81,7 @@ impl Run {
     /// Runs all lives; a hash of all that happened.
     pub(crate) fn run(&mut self) -> Result<u64, String> {
         for nth in 0..self.scenario.lives {
-            let life = Life::new(&mut self.rng).shaped_for(self.canary, nth);
+            let life = Life::new(&mut self.rng, self.scenario.length).shaped_for(self.canary, nth);
             self.live(life)?;
         }
         // Whatever happened before, a store on devices that are well opens and is whole.

@@ -21,6 +21,8 @@ pub(crate) struct Scenario {
     /// Keys of each table.
     pub(crate) keys: u16,
     pub(crate) lives: u32,
+    /// Lives are so many times as long as others', among so many times as many keys.
+    pub(crate) length: u16,
     /// Keeps a log; else a crash leaves the last checkpoint.
     pub(crate) log: bool,
     /// Else a power cut may take any of the log that no checkpoint has made needless.
@@ -44,6 +46,9 @@ pub(crate) struct Scenario {
     /// What becomes of the store in the end.
     pub(crate) damage: Option<Damage>,
 }
+
+/// How many times as long the lives of a few stores are: trees get deep, leave memory, and shrink again.
+const LENGTH_MAX: u16 = 20;
 
 /// How a store is damaged, once it has lived its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +105,9 @@ impl Scenario {
         let page_size = one_of(rng, &[512, 1024, 4096, 4096]);
         let log_segment_bytes = one_of(rng, &[4 << 10, 16 << 10, 64 << 10, 1 << 20]);
         let mean_ns = |rng: &mut Rng, most: u64| 1000 + rng.u64(0..most);
+        let length = if rng.u8(0..32) == 0 { LENGTH_MAX } else { 1 };
         Self {
+            length,
             workers,
             page_size,
             frames: (32 * workers as u64).max(64) + rng.u64(0..100),
@@ -120,7 +127,7 @@ impl Scenario {
                 flush_ns: mean_ns(rng, 500_000),
                 spike: one_of(rng, &[0.0, 0.002, 0.05]),
             },
-            keys: rng.u16(20..400),
+            keys: length * rng.u16(20..400),
             lives: rng.u32(2..=5),
             log: rng.u8(0..10) != 0,
             durability: one_of(
@@ -140,7 +147,7 @@ impl Scenario {
             }),
             history_bytes_max: one_of(rng, &[0, 64 << 10, 1 << 20, 1 << 30]),
             transaction_bytes_max: (rng.u8(0..6) == 0).then(|| rng.usize(500..10_000)),
-            large: rng.u8(0..8) == 0,
+            large: rng.u8(0..8) == 0 && length == 1,
             blocks: rng.bool(),
             errands: rng.bool().then(|| one_of(rng, &[20, 100, 500])),
             damage: match rng.u8(0..8) {
@@ -215,22 +222,23 @@ impl Scenario {
 }
 
 impl Life {
-    pub(crate) fn new(rng: &mut Rng) -> Self {
+    pub(crate) fn new(rng: &mut Rng, length: u16) -> Self {
+        let times = f64::from(length);
         // As often in the first moments as in all later ones.
         let changes = |rng: &mut Rng| {
             let most = 1 << rng.u8(1..12);
-            rng.u64(1..=most)
+            rng.u64(1..=most) * u64::from(length)
         };
         let end = match rng.u8(0..10) {
             0 | 1 => End::Close,
             2 | 3 => End::Kill,
-            4 | 5 => End::CutAtRecord(rng.u64(1..=12)),
+            4 | 5 => End::CutAtRecord(rng.u64(1..=12 * u64::from(length))),
             _ => End::Cut(changes(rng)),
         };
         let faults = match rng.u8(0..8) {
-            0 => SimFaults { write_error: 0.01, ..SimFaults::default() },
-            1 => SimFaults { flush_error: 0.05, ..SimFaults::default() },
-            2 => SimFaults { read_error: 0.01, ..SimFaults::default() },
+            0 => SimFaults { write_error: 0.01 / times, ..SimFaults::default() },
+            1 => SimFaults { flush_error: 0.05 / times, ..SimFaults::default() },
+            2 => SimFaults { read_error: 0.01 / times, ..SimFaults::default() },
             _ => SimFaults::default(),
         };
         Self {
@@ -238,7 +246,7 @@ impl Life {
             faults,
             faults_at_open: rng.bool(),
             tasks: rng.u32(1..=8),
-            steps_per_task: rng.u32(1..=60),
+            steps_per_task: u32::from(length) * rng.u32(1..=60),
             checks: rng.u8(0..4) == 0,
         }
     }
