@@ -4,8 +4,11 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{assert_sound, options, ram};
-use qpair_engine::{ErrorKind, Store};
+use qpair_block::{BlockDevice, RamDevice, RamOptions};
+use qpair_engine::{ErrorKind, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
@@ -38,4 +41,28 @@ fn a_range_larger_than_a_transaction() {
     drop(table);
     store.close().unwrap();
     assert_eq!(assert_sound(&[device], PAGE).tables[1].records, 0);
+}
+
+/// Where a thousand records at once have no places for their leaves, or no room in a transaction, fewer are removed at once.
+#[test]
+fn a_range_on_a_full_device() {
+    for transaction_bytes_max in [usize::MAX, 1000] {
+        let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };
+        let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(fixed).unwrap());
+        let small = StoreOptions {
+            transaction_bytes_max,
+            checkpoint_bytes: 64 << 10,
+            ..options(PAGE, 128)
+        };
+        let store = Store::open(vec![device.clone()], &small).unwrap();
+        let table = store.table("t").unwrap();
+        let key = |i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes();
+        let put = |i: &u32| table.put(&key(*i), &[1; 100]).is_ok();
+        let filled = (0..).take_while(put).count() as u64;
+        assert!(filled > 2000, "{filled}");
+        assert_eq!(table.delete_range::<[u8], _>(..).unwrap(), filled);
+        drop(table);
+        store.close().unwrap();
+        assert_eq!(assert_sound(&[device], PAGE).tables[1].records, 0);
+    }
 }

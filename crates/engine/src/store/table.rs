@@ -93,8 +93,8 @@ impl Table {
         self.inner.block_on(move || async move { table.delete(&key).await })
     }
 
-    /// Removes the records of a range of keys; how many. Not at once: in transactions of up to 1,000 records each, so that
-    /// neither memory nor locks are taken for all of them. For all or nothing use [`Transaction::delete_range`](crate::Transaction::delete_range).
+    /// Removes the records of a range of keys; how many. Not at once: in transactions of up to 1,000 records each (fewer where a full
+    /// device has no room for so many), so that neither memory nor locks are taken for all of them. For all or nothing use [`Transaction::delete_range`](crate::Transaction::delete_range).
     ///
     /// # Errors
     /// As [`Table::delete`]; `Invalid` if the range ends before it begins. After an error some may be gone.

@@ -40,24 +40,35 @@ pub(crate) async fn delete_range(
     to: Bound<Vec<u8>>,
     progress: impl Fn(u64) -> ControlFlow<()>,
 ) -> Result<u64> {
-    /// Records of one transaction.
-    const PART: u64 = 1000;
+    /// Most records of one transaction.
+    const PART_MAX: u64 = 1000;
     let durability = table.inner().shared.log.durability;
     let options = TransactionOptions { durability, ..TransactionOptions::default() };
     let store = TaskStore::new(table.inner().clone());
-    let mut deleted = 0;
+    let (mut deleted, mut most) = (0, PART_MAX);
     loop {
         let (from, to) = (&from, &to);
         let part = store
             .transact_with(&options, async |tx| {
-                tx.core.delete_range(table, from.clone(), to.clone(), PART).await
+                tx.core.delete_range(table, from.clone(), to.clone(), most).await
             })
-            .await?;
+            .await;
+        let part = match part {
+            // A full device has no places for so many leaves at once, or the keys are long: fewer may go.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::TooLarge) && most > 1 =>
+            {
+                most /= 2;
+                continue;
+            }
+            part => part?,
+        };
         deleted += part;
         let goes_on = progress(deleted).is_continue();
-        if part < PART {
+        if part < most {
             return Ok(deleted);
         }
+        most = (2 * most).min(PART_MAX);
         if !goes_on {
             return Err(Error::new(
                 ErrorKind::Interrupted,
