@@ -82,7 +82,9 @@ impl Relief {
             && shared.space.retained() > 0
             // What moved since the last one was free at the try after it.
             && self.unused.is_none_or(|unused| shared.space.unused() > unused);
-        if frees_pages || shared.log_bytes.load(Ordering::Relaxed) > 0 {
+        // Values whose replacement no checkpoint has come free with the next one.
+        let frees_values = !is_log_full && shared.tx.count_large_held() > 0;
+        if frees_pages || frees_values || shared.log_bytes.load(Ordering::Relaxed) > 0 {
             checkpoint_to_its_end(&shared).await?;
             self.unused = Some(shared.space.unused());
             return Ok(true);

@@ -129,6 +129,17 @@ impl Context<'_> {
         }
     }
 
+    /// The same, of a table that was dropped. Where nobody flushes the log, a power cut may take the drop back, as long as no checkpoint
+    /// has it: its values must be whole then.
+    pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
+        if self.shared.log.is_unflushed() && !self.shared.space.is_urgent() {
+            self.detach_large(descriptor);
+            self.shared.tx.give_large_back(self.shared, vec![descriptor.into()]);
+        } else {
+            self.free_large(descriptor);
+        }
+    }
+
     /// The tree refers to the pages of a large value no more, but snapshots may still read them.
     pub(crate) fn detach_large(&self, descriptor: &[u8]) {
         if let Some((first, pages)) = self.pages_of(descriptor) {

@@ -41,7 +41,7 @@ impl Change {
             && value.overflow
             && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
         {
-            context.free_large(old);
+            context.give_large_up(old);
         }
         0
     }

@@ -252,7 +252,7 @@ impl Tx {
     }
 
     /// Gives the pages of large values back that nobody reads any more, whose replacement is durable.
-    pub(super) fn give_large_back(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
+    pub(crate) fn give_large_back(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
         if shared.log.is_unflushed() {
             // What counts as durable there is only written.
             self.large_held().extend(large);
