@@ -10,8 +10,9 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+use crate::age::Age;
 use crate::arena::{Arena, ArenaOptions, Buffer};
 use crate::latch::{Blocked, Latch, Version};
 use crate::racy::{RacyBytes, RacyBytesMut, prefetch};
@@ -28,8 +29,7 @@ struct Header {
     parent: AtomicU32,
     parent_position: AtomicU16,
     state: AtomicU8,
-    dirty: AtomicBool,
-    epoch: AtomicU32,
+    age: Age,
     target: AtomicU64,
     owner: AtomicU64,
     buffer: UnsafeCell<Option<Buffer>>,
@@ -62,8 +62,7 @@ impl FrameTable {
                 parent: AtomicU32::new(u32::MAX),
                 parent_position: AtomicU16::new(0),
                 state: AtomicU8::new(0),
-                dirty: AtomicBool::new(false),
-                epoch: AtomicU32::new(0),
+                age: Age::new(),
                 target: AtomicU64::new(0),
                 owner: AtomicU64::new(0),
                 buffer: UnsafeCell::new(arena.lease()),
@@ -132,27 +131,34 @@ impl FrameTable {
     #[inline(always)]
     #[must_use]
     pub fn is_dirty(&self, frame: FrameIndex) -> bool {
-        self.header(frame).dirty.load(Relaxed)
+        self.header(frame).age.is_dirty()
     }
 
     /// Marks the page as (not) differing from its copy on the device.
     #[inline(always)]
     pub fn set_dirty(&self, frame: FrameIndex, dirty: bool) {
-        self.header(frame).dirty.store(dirty, Relaxed);
+        self.header(frame).age.set_dirty(dirty);
     }
 
     /// A number that goes with the page: the pool's checkpoint in which its content was last accounted for.
     #[inline(always)]
     #[must_use]
     pub fn epoch(&self, frame: FrameIndex) -> u32 {
-        // Acquire: who sees the number sees the page id that was set before it.
-        self.header(frame).epoch.load(Acquire)
+        self.header(frame).age.epoch()
     }
 
     /// Sets [`FrameTable::epoch`]; by the holder of the exclusive latch.
     #[inline(always)]
     pub fn set_epoch(&self, frame: FrameIndex, epoch: u32) {
-        self.header(frame).epoch.store(epoch, Release);
+        self.header(frame).age.set_epoch(epoch);
+    }
+
+    /// Whether the page was dirty when `epoch` began, and is as it was then. The latch is not needed; without it the page may be
+    /// accounted for a moment later. Who is told that it was not dirty sees the page id that it has since.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_dirty_before(&self, frame: FrameIndex, epoch: u32) -> bool {
+        self.header(frame).age.is_dirty_before(epoch)
     }
 
     /// A word that goes with the page: where the pool means to write it.

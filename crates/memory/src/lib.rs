@@ -37,6 +37,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
+mod age;
 mod arena;
 mod dma;
 mod frame;

@@ -147,9 +147,11 @@ impl Pool {
             for position in 0..=node.count() {
                 let Swip::Hot(child) = Swip::decode(node.child(position)) else { continue };
                 // The page's latch keeps its children where they are. A child that is not saved yet will be, and
-                // where is settled here.
-                let unsaved = self.frames.epoch(child) != epoch.number
-                    && (!children_are_leaves || self.frames.is_dirty(child));
+                // where is settled here. A clean leaf will not, though another worker may make it dirty just now.
+                let unsaved = match children_are_leaves {
+                    true => self.frames.is_dirty_before(child, epoch.number),
+                    false => self.frames.epoch(child) != epoch.number,
+                };
                 let child_place = match unsaved {
                     true => self.image_place(space, child, epoch)?,
                     false => self.frames.page_id(child),
