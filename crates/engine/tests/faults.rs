@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::filled::{FRAMES, PAGE, filled, value};
-use common::{Device, assert_sound, existing, faulty, key};
+use common::{Device, assert_sound, existing, faulty, key, options};
 use qpair_block::{FaultDevice, FaultOptions, Op};
 use qpair_engine::{ErrorKind, Store, StoreOptions, Table, yield_now};
 
@@ -70,6 +70,30 @@ fn tasks_that_wait_for_the_same_failing_page() {
             assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
         }
     }
+}
+
+/// With a bad spot under its newer label a member looks older than the others: what is told is the bad spot.
+#[test]
+fn a_bad_spot_under_a_label() {
+    let (second, _, control) = faulty();
+    let members = vec![common::ram(), second];
+    let store = Store::open(members.clone(), &options(PAGE, FRAMES)).unwrap();
+    store.table("t").unwrap().put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let mut refused = 0;
+    for label in common::LABELS {
+        control.heal();
+        control.fail_range(Op::Read, label..label + 4096);
+        match Store::open(members.clone(), &existing(PAGE, FRAMES)) {
+            Ok(store) => drop(store),
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                assert!(error.context().contains("two labels"), "{error}");
+            }
+        }
+    }
+    assert_eq!(refused, 1);
 }
 
 /// A bad spot under one leaf: its keys are lost, a scan stops there, all others are read.

@@ -62,6 +62,11 @@ pub(super) fn transfer(
 
 /// Reads a member's label.
 pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
+    read_newest(device).map(|(label, _)| label)
+}
+
+/// The newest label that a member has, and what the device says of the other one if it cannot read that: it may be newer.
+fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> {
     let name = &device.info().name;
     if device.size_bytes() < LABEL_BYTES {
         return Err(Error::with_hint(
@@ -70,20 +75,22 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
             "check the path; qpair never overwrites what is there",
         ));
     }
-    Superblock::choose(&read_slots(device)?, name)
+    let (slots, unread) = read_slots(device)?;
+    Ok((Superblock::choose(&slots, name)?, unread))
 }
 
-/// Both slots of a member. One that the device cannot read is empty, as good as damaged: the other may do.
+/// Both slots of a member. One that the device cannot read is empty, as good as damaged: the other may do. What the device says of it.
 ///
 /// # Errors
 /// What the device says if it reads neither.
-pub(super) fn read_slots(device: &dyn BlockDevice) -> Result<Vec<Vec<u8>>> {
+pub(super) fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
     let read = SLOT_OFFSETS.map(|offset| transfer(device, vec![(offset, None)]));
+    let failure = read.iter().find_map(|slot| slot.as_ref().err()).cloned();
     if read.iter().all(Result::is_err) {
-        return read.into_iter().flat_map(Result::err).next().map_or(Ok(Vec::new()), Err);
+        return failure.map_or(Ok((Vec::new(), None)), Err);
     }
     let empty = || vec![vec![0; SLOT_BYTES]];
-    Ok(read.into_iter().flat_map(|slot| slot.unwrap_or_else(|_| empty())).collect())
+    Ok((read.into_iter().flat_map(|slot| slot.unwrap_or_else(|_| empty())).collect(), failure))
 }
 
 /// Writes the labels of all members for the next generation, durably. Member 0 is first when the store is
@@ -113,6 +120,8 @@ pub(crate) struct Generations {
     oldest: Option<(u64, String)>,
     /// Members other than the first are marked clean already.
     closing: bool,
+    /// Members with a label that cannot be read, and why.
+    unread: Vec<(String, Error)>,
 }
 
 impl Generations {
@@ -140,9 +149,11 @@ impl Generations {
             false => record.generation.max(self.first.saturating_sub(1)),
         };
         match &self.oldest {
-            Some((generation, member)) if *generation < least => {
-                Err(restored_alone(member, *generation, format!("the others of {least} at least")))
-            }
+            Some((generation, member)) if *generation < least => Err(self.restored_alone(
+                member,
+                *generation,
+                &format!("the others of {least} at least"),
+            )),
             _ if self.closing && !record.closed => Err(Error::with_hint(
                 ErrorKind::Member,
                 "some members were closed, and the first was not: one was restored alone",
@@ -151,14 +162,25 @@ impl Generations {
             _ => Ok(()),
         }
     }
-}
 
-fn restored_alone(member: &str, generation: u64, other: String) -> Error {
-    Error::with_hint(
-        ErrorKind::Member,
-        format!("{member} is of generation {generation}, {other}: a member was restored alone"),
-        "restore the whole store, all members from one moment",
-    )
+    /// What is wrong with a member whose label is too old.
+    fn restored_alone(&self, member: &str, generation: u64, other: &str) -> Error {
+        if let Some((_, unread)) = self.unread.iter().find(|(of, _)| of == member) {
+            return Error::with_hint(
+                unread.kind(),
+                format!(
+                    "one of the two labels of {member} cannot be read, and the other is of generation {generation}, {other}: {}",
+                    unread.context()
+                ),
+                "mend the device, or salvage what can be read with `qpair repair`",
+            );
+        }
+        Error::with_hint(
+            ErrorKind::Member,
+            format!("{member} is of generation {generation}, {other}: a member was restored alone"),
+            "restore the whole store, all members from one moment",
+        )
+    }
 }
 
 /// Reads all members' labels, checks that they belong together, each in its place.
@@ -166,13 +188,14 @@ fn restored_alone(member: &str, generation: u64, other: String) -> Error {
 /// Labels of different generations are no error yet: a crash between their writes leaves them, even several times. The
 /// checkpoint record tells ([`Generations::check`]).
 pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generations)> {
-    let first = read(members[0].as_ref())?;
+    let (first, unread) = read_newest(members[0].as_ref())?;
     let mut generations = Generations {
         first: first.generation,
         first_is_clean: first.state == StoreState::Clean,
         ..Generations::default()
     };
     generations.note(first.generation, &members[0].info().name);
+    generations.unread.extend(unread.map(|error| (members[0].info().name.clone(), error)));
     let names =
         || members.iter().map(|member| member.info().name.clone()).collect::<Vec<_>>().join(", ");
     if first.member_count as usize != members.len() {
@@ -188,8 +211,15 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, 
         ));
     }
     for (index, member) in members.iter().enumerate() {
-        let label = if index == 0 { first.clone() } else { read(member.as_ref())? };
         let name = &member.info().name;
+        let label = match index {
+            0 => first.clone(),
+            _ => {
+                let (label, unread) = read_newest(member.as_ref())?;
+                generations.unread.extend(unread.map(|error| (name.clone(), error)));
+                label
+            }
+        };
         if label.store_id != first.store_id {
             return Err(Error::with_hint(
                 ErrorKind::Member,
@@ -210,10 +240,10 @@ pub(crate) fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, 
             && label.state == StoreState::Clean
             && label.generation == first.generation + 1;
         if label.generation > first.generation && !closing {
-            return Err(restored_alone(
+            return Err(generations.restored_alone(
                 &members[0].info().name,
                 first.generation,
-                format!("{name} of {}", label.generation),
+                &format!("{name} of {}", label.generation),
             ));
         }
         generations.closing |= closing;

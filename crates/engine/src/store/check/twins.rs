@@ -11,7 +11,7 @@ impl Walk<'_> {
     /// Names those that cannot be read, where the other can.
     pub(super) fn look_at_twins(&mut self) -> Result<()> {
         for member in &self.inner.members {
-            for (offset, slot) in SLOT_OFFSETS.iter().zip(labels::read_slots(&**member)?) {
+            for (offset, slot) in SLOT_OFFSETS.iter().zip(labels::read_slots(&**member)?.0) {
                 if !Superblock::is_whole(&slot) {
                     let name = &member.info().name;
                     self.report.harmless.push(format!("the label at byte {offset} of {name}"));
