@@ -135,3 +135,22 @@ fn serializable_commits_beside_a_close() {
         }
     }
 }
+
+/// The last handle's drop is the end of the store, also while a table that was dropped is being emptied: the store was closed by another
+/// thread then, some time later, and a program that ended after the drop left it as a crash does.
+#[test]
+fn the_last_handle_goes_beside_a_drop() {
+    for round in 0..20 {
+        let device = ram();
+        let store = Store::open(vec![device.clone()], &options(PAGE, 512)).unwrap();
+        let table = store.table("t").unwrap();
+        table.bulk_load((0..20_000).map(|n| Ok((key(n), vec![1; 50])))).unwrap();
+        drop(table);
+        store.drop_table("t").unwrap();
+        std::thread::sleep(Duration::from_micros(round * 100));
+        drop(store);
+        let copy = common::copy_of(device.as_ref(), device.size_bytes());
+        let store = Store::open(vec![copy], &common::reading(PAGE, 512)).unwrap();
+        assert!(store.report().recovered.is_none(), "round {round}");
+    }
+}

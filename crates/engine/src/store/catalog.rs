@@ -1,7 +1,7 @@
 //! Tables by name: a tree of its own, whose records name the other trees' roots.
 
 use std::ops::Bound;
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
 use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame};
@@ -264,7 +264,7 @@ impl StoreInner {
         let Some(id) = tree else {
             let removed = run(shared, Remove::new(catalog, name.as_bytes(), change)).await?;
             if removed.sparse {
-                merge_sparse(self, catalog, name.as_bytes()).await?;
+                merge_sparse(shared, catalog, name.as_bytes()).await?;
             }
             return Ok(());
         };
@@ -281,7 +281,7 @@ impl StoreInner {
 
     /// Frees the pages of a tree that no name leads to any more, as a task, which begins when `when` is there.
     pub(super) fn reclaim(self: &Arc<Self>, tree: Tree, when: Option<JoinHandle<()>>) {
-        let weak = Arc::downgrade(self);
+        // It holds no store: whoever drops the last handle closes it then and there.
         let shared = self.shared.clone();
         shared.note_dropping(tree.id, true);
         drop(spawn_to(&self.shared, 0, move || async move {
@@ -291,7 +291,7 @@ impl StoreInner {
                 return;
             }
             // If it fails, the tree is found again when the store is opened.
-            let _ = empty(&weak, &shared, tree).await;
+            let _ = empty(&shared, tree).await;
         }));
     }
 
@@ -311,8 +311,8 @@ impl StoreInner {
 /// Records removed between two looks at the gate.
 const EMPTY_BATCH: usize = 256;
 
-/// Removes all records of a dropped tree, and then its root.
-async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Result<()> {
+/// Removes all records of a dropped tree, and then its root. The end of the gate is its end.
+async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     let (mut from, to) = (Bound::Unbounded, Bound::Unbounded);
     let mut batch = Batch::default();
     // Whether pages went since the first leaf was looked at last.
@@ -324,7 +324,6 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
         shared.gate.open();
     }
     loop {
-        let Some(inner) = weak.upgrade() else { return Ok(()) };
         let _inside = shared.gate.enter().await?;
         run(shared, Scan::new(tree, Direction::Forward, &from, &to, &mut batch)).await?;
         if batch.len() == 0 {
@@ -356,10 +355,9 @@ async fn empty(weak: &Weak<StoreInner>, shared: &Arc<Shared>, tree: Tree) -> Res
                 return Err(astray());
             }
             if removed.sparse {
-                merge_sparse(&inner, tree, &key).await?;
+                merge_sparse(shared, tree, &key).await?;
             }
         }
-        drop(inner);
     }
 }
 

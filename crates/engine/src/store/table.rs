@@ -350,10 +350,10 @@ pub(crate) async fn make_room_at(
 }
 
 /// Merges the leaf of a key, if it is sparse, with a neighbour, and the pages above likewise.
-pub(crate) async fn merge_sparse(inner: &StoreInner, tree: Tree, key: &[u8]) -> Result<()> {
+pub(crate) async fn merge_sparse(shared: &Shared, tree: Tree, key: &[u8]) -> Result<()> {
     let mut level = 0;
     while let Merged::Merged { parent_sparse: true } =
-        run(&inner.shared, Merge::new(tree, key, level)).await?
+        run(shared, Merge::new(tree, key, level)).await?
     {
         level += 1;
     }

@@ -231,10 +231,9 @@ impl Work {
             shared.tx.clock.wait_stable(self.stamp).await?;
             self.finish(shared);
         }
-        let Some(core) = &self.core else { return Ok(()) };
         for (tree, key) in std::mem::take(&mut self.sparse) {
             // The commit is made. A leaf that could not be merged is only emptier than it might be.
-            let _ = merge_sparse(&core.inner, tree, &key).await;
+            let _ = merge_sparse(shared, tree, &key).await;
         }
         Ok(())
     }
