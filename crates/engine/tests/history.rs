@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{Device, assert_sound, existing, faulty, key, options, ram};
-use qpair_block::{Op, RamDevice, RamOptions};
+use qpair_block::{DelayDevice, DelayOptions, Op, RamDevice, RamOptions};
 use qpair_engine::{
-    ErrorKind, Isolation, Snapshot, Store, StoreOptions, Table, TransactionOptions,
+    Durability, ErrorKind, Isolation, Snapshot, Store, StoreOptions, Table, TransactionOptions,
 };
 
 const PAGE: usize = 1024;
@@ -269,6 +269,33 @@ fn errors_of_the_device() {
     }
     assert!(store.metrics().unwrap().read_only);
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
+}
+
+/// Who is faster than the device waits for it: an open snapshot was lost to a deletion of a range, though all of it had room there.
+#[test]
+fn who_outruns_the_device_waits() {
+    for log in [true, false] {
+        let device = ram();
+        let delay = DelayOptions { write_us: 2000, ..DelayOptions::default() };
+        let slow: Device = Arc::new(DelayDevice::new(device.clone(), delay).unwrap());
+        let options = StoreOptions {
+            versions_bytes_max: 1 << 20,
+            history_bytes_max: 64 << 20,
+            durability: Durability::Async,
+            log,
+            ..common::options(PAGE, 8192)
+        };
+        let store = Store::open(vec![slow], &options).unwrap();
+        let table = store.table("t").unwrap();
+        table.bulk_load((0..20_000).map(|i| Ok((key(i), vec![1; 200])))).unwrap();
+        let snapshot = store.snapshot().unwrap();
+        assert_eq!(table.delete_range::<[u8], _>(..).unwrap(), 20_000);
+        let seen = snapshot.range::<[u8], _>(&table, ..).unwrap();
+        assert_eq!(seen.map(Result::unwrap).count(), 20_000);
+        drop((snapshot, table));
+        store.close().unwrap();
+        assert_sound(&[device], PAGE);
+    }
 }
 
 /// One after the other is given up, the oldest first: once all were, when one had to go.

@@ -8,6 +8,8 @@ use super::rows::RowRef;
 use super::{Slot, Tx, history};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
+use crate::store::yield_now;
+use crate::task::{Worker, current};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
@@ -80,14 +82,18 @@ impl Tx {
 
     /// Whether the oldest images of a slot should go to the device: they have half of the memory for them, and a snapshot keeps them.
     pub(super) fn wants_spill(&self, shared: &Shared, slot: usize) -> bool {
+        self.due_spill(slot).is_some_and(|stamp| stamp <= self.settled(shared))
+    }
+
+    /// The oldest commit of a slot whose images should go to the device, which they may once it is settled.
+    fn due_spill(&self, slot: usize) -> Option<u64> {
         let room = self.versions_bytes_max.saturating_sub(self.history.memory_bytes());
         if self.images_bytes() <= room / 2 {
-            return false;
+            return None;
         }
-        let (upto, oldest) = (self.settled(shared), self.look_for_oldest());
-        let is_kept = |front: &Old| front.stamp > oldest && front.stamp <= upto;
-        self.history.is_open(oldest)
-            && self.slots[slot].queue().commits.front().is_some_and(is_kept)
+        let oldest = self.look_for_oldest();
+        let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
+        front.filter(|stamp| *stamp > oldest && self.history.is_open(oldest))
     }
 
     /// All commits up to this one are seen by who takes a snapshot now, and survive a crash.
@@ -129,6 +135,40 @@ impl Tx {
     pub(crate) fn is_writing_history(&self) -> bool {
         self.history.is_merging()
             || self.slots.iter().any(|slot| slot.spills.load(Ordering::Acquire))
+    }
+
+    /// Whether older values have three quarters of the memory for them, and a slot its share of that: the rest is for commits under way.
+    pub(super) fn is_history_behind(&self, slot: usize) -> bool {
+        let most = self.versions_bytes_max / 4 * 3;
+        // Its own line first: all commits ask.
+        self.slots[slot].bytes.load(Ordering::Relaxed) > most / self.slots.len() as u64
+            && self.versions_bytes() > most
+    }
+
+    /// Waits, on a worker, until a slot's oldest images are on the device if those of all have too much of memory: who makes older values faster
+    /// than the device takes them would cost a snapshot that has room there. The commit has no stamp yet, and has changed nothing.
+    pub(super) async fn let_history_pass(&self, shared: &Shared, slot: usize) {
+        // As long as a spill goes on.
+        let is_open = || shared.failure().is_none() && !self.clock.is_closed();
+        while self.is_history_behind(slot) && is_open() {
+            if !self.slots[slot].spills.load(Ordering::Relaxed) {
+                match self.due_spill(slot) {
+                    None => return,
+                    Some(stamp) if shared.log.enabled && stamp > shared.durable.horizon() => {
+                        if Worker::wait_durable(stamp).await.is_err() {
+                            return;
+                        }
+                    }
+                    Some(_) if self.begin_spill(shared, slot) => {
+                        current(|worker| {
+                            worker.spawn(Box::pin(spill(worker.shared_arc(), slot)));
+                        });
+                    }
+                    Some(_) => {}
+                }
+            }
+            yield_now().await;
+        }
     }
 
     /// Gives up all snapshots that need older values on the device; whether that frees pages.

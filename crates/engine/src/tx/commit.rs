@@ -244,6 +244,7 @@ impl Work {
         // Workers are told apart by their numbers, which another store's have too.
         check_here(shared)?;
         if self.inside.is_none() {
+            shared.tx.let_history_pass(shared, core.slot).await;
             self.inside = Some(core.inner.clone().begin_commit().await?);
         }
         // Nobody prepares leaves of a tree that is being emptied.
@@ -278,7 +279,11 @@ impl Work {
     pub(super) fn inline(&mut self) -> Result<bool> {
         let Some(core) = &self.core else { return Ok(false) };
         let shared = core.inner.shared.clone();
-        if core.isolation == Isolation::Serializable || shared.log.enabled || !shared.logs_begun() {
+        if core.isolation == Isolation::Serializable
+            || shared.log.enabled
+            || !shared.logs_begun()
+            || shared.tx.is_history_behind(core.slot)
+        {
             return Ok(false);
         }
         match shared.gate.try_enter() {
