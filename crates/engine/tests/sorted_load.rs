@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::panic::AssertUnwindSafe;
+
 use common::{assert_sound, key, options, ram};
-use qpair_engine::{ErrorKind, Store};
+use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
@@ -65,6 +67,51 @@ fn a_table_that_was_changed_meanwhile_is_refused() {
     assert_eq!(outcome.join().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 0);
     drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+/// The caller's iterator runs where the caller is: it may read this store, wait for somebody who changes it, and panic.
+#[test]
+fn records_come_from_the_callers_thread() {
+    let device = ram();
+    let store =
+        Store::open(vec![device.clone()], &StoreOptions { workers: 1, ..options(PAGE, 256) });
+    let store = store.unwrap();
+    let (from, to) = (store.table("from").unwrap(), store.table("to").unwrap());
+    let records = 10_000;
+    from.bulk_load((0..records).map(|n| Ok((key(n), b"value".to_vec())))).unwrap();
+    assert_eq!(to.bulk_load(from.range::<[u8], _>(..).unwrap()).unwrap(), u64::from(records));
+    assert_eq!(to.range::<[u8], _>(..).unwrap().count(), records as usize);
+
+    // On the only worker it would keep the other thread's puts from being made.
+    let waiting = store.table("waiting").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let from = &from;
+        scope.spawn(move || {
+            for n in 0..100 {
+                from.put(&key(n), b"another").unwrap();
+                sender.send((key(n), b"value".to_vec())).unwrap();
+            }
+        });
+        assert_eq!(waiting.bulk_load(receiver.into_iter().map(Ok)).unwrap(), 100);
+    });
+
+    let broken = store.table("broken").unwrap();
+    let panics = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        broken.bulk_load((0..records).map(|n| {
+            assert!(n < 7000, "as a test may");
+            Ok((key(n), b"value".to_vec()))
+        }))
+    }));
+    assert!(panics.is_err());
+    assert_eq!(broken.range::<[u8], _>(..).unwrap().count(), 0);
+    let kind = |outcome: Result<u64, Error>| outcome.unwrap_err().kind();
+    assert_eq!(kind(from.bulk_load(std::iter::empty())), ErrorKind::Invalid);
+    let falls = (0..records).rev().map(|n| Ok((key(n), b"value".to_vec())));
+    assert_eq!(kind(broken.bulk_load(falls)), ErrorKind::Invalid);
+    drop((from, to, waiting, broken));
     store.close().unwrap();
     assert_sound(&[device], PAGE);
 }

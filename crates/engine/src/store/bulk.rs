@@ -66,35 +66,6 @@ impl TaskTable {
     }
 }
 
-impl Table {
-    /// Loads records that come in key order into this empty table; how many. Faster than [`Table::put`] by far.
-    ///
-    /// # Errors
-    /// `Invalid` if the table is not empty or the keys do not ascend; the first error of the iterator; as
-    /// [`Table::put`] otherwise. After an error the table is as empty as before, unless it was the last checkpoint that failed: then the
-    /// records are there, and a crash may take them.
-    pub fn bulk_load<I>(&self, records: I) -> Result<u64>
-    where
-        I: IntoIterator<Item = Result<(Vec<u8>, Vec<u8>)>> + Send + 'static,
-    {
-        let table = self.task();
-        self.inner().block_on(move || async move {
-            let mut loader = table.bulk_loader().await?;
-            for record in records {
-                let outcome = match record {
-                    Ok((key, value)) => loader.push(&key, &value).await,
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = outcome {
-                    loader.abandon().await;
-                    return Err(error);
-                }
-            }
-            loader.finish().await
-        })
-    }
-}
-
 fn not_empty() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,

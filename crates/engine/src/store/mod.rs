@@ -8,6 +8,7 @@ mod check;
 mod close;
 mod dump;
 mod labels;
+mod load;
 mod log_device;
 mod offline;
 mod open;
@@ -224,11 +225,20 @@ impl StoreInner {
         T: Send + 'static,
     {
         refuse_on_worker()?;
+        self.start(make)?.join()?
+    }
+
+    /// Starts a task on one of the workers, in turn.
+    fn start<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<JoinHandle<T>>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
         if self.shared.has_ended() {
             return Err(Error::closed());
         }
         let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len();
-        spawn_to(&self.shared, worker, make).join()?
+        Ok(spawn_to(&self.shared, worker, make))
     }
 
     /// [`StoreInner::begin_change`] for one that allocates pages: a close waits until the guard is dropped.
