@@ -100,8 +100,8 @@ fn records_come_from_the_callers_thread() {
 
     let broken = store.table("broken").unwrap();
     let panics = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        broken.bulk_load((0..records).map(|n| {
-            assert!(n < 7000, "as a test may");
+        broken.bulk_load((0..50_000).map(|n| {
+            assert!(n < 40_000, "as a test may");
             Ok((key(n), b"value".to_vec()))
         }))
     }));
