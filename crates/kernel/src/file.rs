@@ -17,6 +17,7 @@ use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs, ftruncate};
 use rustix::io::Errno;
 
+use crate::holder::LockHolder;
 use crate::request::TRANSFER_BYTES_MAX;
 
 /// Logical block of a file system that does not tell, bytes.
@@ -312,12 +313,29 @@ pub(crate) fn lock(fd: &OwnedFd, shared: bool, name: &str) -> Result<()> {
         FlockOperation::NonBlockingLockExclusive
     };
     flock(fd, operation).map_err(|cause| match cause {
-        Errno::WOULDBLOCK => {
-            Error::new(ErrorKind::Busy, format!("{name} is already open elsewhere"))
-                .hint("close it there (a program lets it go with the last handle of it); only who reads can have it open beside others who read")
-        }
+        Errno::WOULDBLOCK => busy(name, LockHolder::of_open(fd)),
         _ => Error::os(cause.into(), format!("locking {name}")),
     })
+}
+
+fn busy(name: &str, holder: Option<LockHolder>) -> Error {
+    let by = match &holder {
+        Some(LockHolder { process_id, name: Some(program) }) => {
+            format!(", by process {process_id} ({program})")
+        }
+        Some(LockHolder { process_id, name: None }) => {
+            format!(
+                ": process {process_id} has ended, and the kernel has not let go of its files yet"
+            )
+        }
+        None => String::new(),
+    };
+    Error::new(ErrorKind::Busy, format!("{name} is already open elsewhere{by}")).hint(
+        match holder {
+            Some(LockHolder { name: None, .. }) => "try again in a moment",
+            _ => "close it there (a program lets it go with the last handle of it); only who reads can have it open beside others who read",
+        },
+    )
 }
 
 /// The grid of a file and its size.

@@ -30,6 +30,7 @@
 
 mod device;
 mod file;
+mod holder;
 mod in_flight;
 mod interface;
 mod io_uring;
@@ -44,5 +45,6 @@ mod vectors;
 
 pub use device::{KernelDevice, open};
 pub use file::FileOptions;
+pub use holder::LockHolder;
 pub use interface::{Choice, Interface, probe};
 pub use mode::{Mode, Polling, SubmissionThread, TaskRun};

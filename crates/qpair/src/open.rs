@@ -15,7 +15,7 @@ use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
 use qpair_engine::{Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content};
-use qpair_kernel::{FileOptions, KernelDevice, Mode};
+use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 
 use crate::interfaces::Interfaces;
 use crate::members::{LogPlaceSpec, Members, NewFiles};
@@ -182,6 +182,9 @@ fn is_not_writable(error: &Error) -> bool {
 /// longer than the program lives.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
+/// The same if the program that has the lock has ended: on a machine that has much to do the moment can be seconds.
+const LOCK_PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(10);
+
 /// For whoever made the file of a new store to lock it, and make it one.
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
@@ -191,12 +194,20 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
     loop {
         match qpair_kernel::open(options, mode) {
             Err(error)
-                if error.kind() == block::ErrorKind::Busy && start.elapsed() < LOCK_PATIENCE =>
+                if error.kind() == block::ErrorKind::Busy
+                    && start.elapsed() < lock_patience(&options.path) =>
             {
                 std::thread::sleep(Duration::from_millis(10));
             }
             outcome => return outcome,
         }
+    }
+}
+
+fn lock_patience(path: &Path) -> Duration {
+    match LockHolder::of(path) {
+        Some(LockHolder { name: None, .. }) => LOCK_PATIENCE_WITH_THE_DEAD,
+        _ => LOCK_PATIENCE,
     }
 }
 
