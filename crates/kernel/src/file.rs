@@ -299,7 +299,13 @@ fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
         let error = Error::os(cause, format!("opening {name}"));
         match errno {
             Some(libc::EBUSY) => error.hint("it is mounted, or another program holds it"),
+            Some(libc::EROFS) if options.create.is_some() => {
+                error.hint("the file system takes no files: choose a place on another")
+            }
             Some(libc::EROFS) => error.hint("open it read-only"),
+            Some(libc::EEXIST) if !options.path.exists() => error.hint(
+                "it is a symbolic link to a place where there is nothing: give that place, or remove the link",
+            ),
             Some(libc::EACCES | libc::EPERM) => error.hint("check the permissions of the file"),
             _ => error,
         }

@@ -29,7 +29,8 @@ use crate::tx::Reach;
 const TABLE_NAME_LEN_MAX: usize = 128;
 
 impl Store {
-    /// Opens a table, and makes it if there is none of this name.
+    /// Opens a table, and makes it if there is none of this name. From then on one page of it stays in memory, until it is dropped or the
+    /// store is closed: a store with memory for 4,000 pages has less than 4,000 tables open.
     ///
     /// # Errors
     /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to be made or to

@@ -89,6 +89,9 @@ impl Store {
 
 impl StoreInner {
     fn refuse_changed(&self) -> Result<()> {
+        if self.shared.has_ended() {
+            return Err(Error::closed());
+        }
         if self.shared.is_marked_open() {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,

@@ -365,9 +365,13 @@ fn start(
         ));
     }
     let frame_count = u32::try_from(frame_count).map_err(|_| {
-        Error::new(
+        Error::with_hint(
             ErrorKind::Invalid,
-            format!("{frame_count} frames are more than a pool can have"),
+            format!(
+                "{} of memory are {frame_count} pages, more than a store can keep track of",
+                format_bytes(options.memory_bytes)
+            ),
+            format!("give at most {}", format_bytes(u64::from(u32::MAX) * page_size as u64)),
         )
     })?;
     let frames = FrameTable::new(page_size, frame_count, device.info().arena_options()).map_err(

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use qpair_block::ChannelStatistics;
 
 use super::{LogDevice, Store};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metrics::device_statistics;
 use crate::shared::Recovered;
 
@@ -76,6 +76,9 @@ impl Store {
     /// `Closed` if the store is.
     pub fn statistics(&self) -> Result<StoreStatistics> {
         let shared = &self.inner.shared;
+        if shared.has_ended() {
+            return Err(Error::closed());
+        }
         Ok(StoreStatistics {
             device: device_statistics(shared)?,
             evictions: self.inner.evictions(),

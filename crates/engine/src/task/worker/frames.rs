@@ -135,7 +135,7 @@ pub(crate) fn latch_free(shared: &Shared, frame: FrameIndex) -> qpair_memory::Ex
 fn no_memory() -> Error {
     Error::with_hint(
         ErrorKind::NoMemory,
-        "no page can leave memory: all are in use by operations under way",
-        "give the store more memory, or run fewer tasks at once",
+        "no page can leave memory: all are in use, by operations under way or by tables, each of which has one from when it is opened",
+        "give the store more memory, run fewer tasks at once, or open fewer tables",
     )
 }
