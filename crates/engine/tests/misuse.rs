@@ -12,7 +12,9 @@ use std::task::{Context, Poll, Waker};
 use common::filled::{FRAMES, PAGE, filled, value};
 use common::{Device, assert_sound, existing, faulty, key, options, ram, reading};
 use qpair_block::{DelayDevice, DelayOptions, IoError, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions, VALUE_LEN_MAX, yield_now};
+use qpair_engine::{
+    Error, ErrorKind, Store, StoreOptions, TransactionState, VALUE_LEN_MAX, yield_now,
+};
 
 #[test]
 fn options_that_cannot_be() {
@@ -470,4 +472,51 @@ fn a_store_whose_last_owner_is_a_task() {
     };
     assert!(report.is_sound() && report.leaked_pages == 0);
     assert_eq!(report.tables[1].records, 500);
+}
+
+/// In the closure of a transaction a call that is not the transaction's would wait for the thread itself.
+#[test]
+fn changes_beside_ones_own_transaction() {
+    let device = common::ram();
+    let store = Store::open(vec![device.clone()], &options(512, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"other", b"0").unwrap();
+    let refused = |outcome: Result<(), Error>| {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.context().contains("wait for itself"), "{error}");
+    };
+    let large = [1; 3000];
+    let outcome: Result<(), Error> = store.transact(|tx| {
+        tx.put(&table, b"key", b"1")?;
+        refused(table.put(b"key", b"2").map(drop));
+        refused(table.put(b"key", &large).map(drop));
+        refused(table.delete(b"key").map(drop));
+        refused(store.transact(|inner| inner.put(&table, b"key", b"2")));
+        refused(store.transact(|inner| {
+            inner.put(&table, b"third", b"2")?;
+            refused(table.put(b"third", b"3").map(drop));
+            inner.lock(&table, b"key")
+        }));
+        // What it has not changed is anybody's.
+        table.put(b"other", b"1")?;
+        // Another thread waits for its turn.
+        let waiting = table.clone();
+        let waits = std::thread::spawn(move || waiting.put(b"key", b"3"));
+        while !store.transactions().iter().any(|tx| tx.state == TransactionState::Waiting) {
+            std::thread::yield_now();
+        }
+        drop(waits);
+        Ok(())
+    });
+    outcome.unwrap();
+    while table.get(b"key").unwrap().unwrap() != b"3" {
+        std::thread::yield_now();
+    }
+    table.put(b"key", b"4").unwrap();
+    assert_eq!(table.get(b"other").unwrap().unwrap(), b"1");
+    assert_eq!(table.get(b"third").unwrap(), None);
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], 512);
 }

@@ -53,6 +53,7 @@ use crate::task::{
     Alone, JoinHandle, Promise, Step, current, refuse_on_worker, spawn_here, spawn_to, stepped,
 };
 use crate::tree::Tree;
+use crate::tx::Awaited;
 use superblock::{StoreState, Superblock};
 
 /// The workers of an open store, for who ends them.
@@ -225,7 +226,10 @@ impl StoreInner {
         T: Send + 'static,
     {
         refuse_on_worker()?;
-        self.start(make)?.join()?
+        match Awaited::here() {
+            None => self.start(make)?.join()?,
+            Some(awaited) => self.start(move || awaited(make()))?.join()?,
+        }
     }
 
     /// Starts a task on one of the workers, in turn.

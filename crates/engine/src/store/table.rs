@@ -67,10 +67,11 @@ impl Table {
     }
 
     /// Inserts or replaces a record; whether one was replaced. Waits for a transaction that has the record locked: never do this within
-    /// one's own.
+    /// one's own. In a closure of [`Store::transact`](crate::Store::transact) that is refused; beside a [`Transaction`](crate::Transaction) begun by hand it
+    /// waits for ever.
     ///
     /// # Errors
-    /// `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was before,
+    /// `Invalid` as said; `KeyTooLong`, `ValueTooLong`, `NoSpace`, `ReadOnly`, and what the device says. After an error the record is as it was before,
     /// unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then nobody knows whether the new value
     /// is there once the store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {

@@ -8,15 +8,15 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use super::Tx;
 use super::registry::Info;
 use super::rows::{Locking, RowRef};
 use super::shard::FREE;
+use super::{Tx, outer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::task::{Worker, current};
 
 /// Transactions in a circle at most; a longer one is not one that came about by waiting.
-const CIRCLE_MAX: usize = 1000;
+pub(super) const CIRCLE_MAX: usize = 1000;
 
 /// Takes a row's lock, and waits for it if another has it; the row, and the newest commit known to have changed it, or 0.
 pub(crate) async fn lock(
@@ -64,6 +64,16 @@ impl Future for Wait<'_> {
             self.looked = true;
             // The row stays where it is while this transaction is in its queue.
             self.row = self.tx.rows.find(self.tree, self.key).unwrap_or(self.row);
+            if outer::is_own(self.tx, self.row) {
+                return Poll::Ready(Err(Error::with_hint(
+                    ErrorKind::Invalid,
+                    format!(
+                        "this thread is in the closure of a transaction that has {}, and would wait for itself",
+                        self.tx.names.place(self.tree, self.key)
+                    ),
+                    "make the change with the transaction that the closure is given",
+                )));
+            }
             // SeqCst, as the loads in `is_circle`: of two that wait for one another one sees the other.
             self.info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
             if is_circle(self.tx, self.owner, self.row) && is_circle(self.tx, self.owner, self.row)

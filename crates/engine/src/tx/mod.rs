@@ -16,6 +16,7 @@ mod locks;
 mod names;
 mod old_bytes;
 mod options;
+mod outer;
 mod range;
 mod reach;
 mod registry;
@@ -39,6 +40,7 @@ pub use task::{TaskStore, TaskTransaction};
 pub use transaction::Transaction;
 
 pub(crate) use collect::{collect, spill};
+pub(crate) use outer::Awaited;
 pub(crate) use reach::Reach;
 pub(crate) use rows::RowRef;
 pub(crate) use single::{delete, delete_range, put, put_inline};

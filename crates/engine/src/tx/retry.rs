@@ -4,6 +4,7 @@
 //! and cannot lose again.
 
 use super::options::TransactionOptions;
+use super::outer::Inside;
 use super::task::{TaskStore, TaskTransaction};
 use super::transaction::Transaction;
 use crate::error::{Error, ErrorKind, Result};
@@ -95,7 +96,8 @@ impl TaskStore {
 }
 
 impl Store {
-    /// Runs a transaction and commits it; runs it again if it met a conflict.
+    /// Runs a transaction and commits it; runs it again if it met a conflict. Within `run` changes are made with the transaction that it is
+    /// given: a change by itself, or another transaction's, of a row that this one has changed is refused (`Invalid`).
     ///
     /// # Errors
     /// What `run` gives, after a rollback; `Conflict` if all attempts met one; as [`Transaction::commit`].
@@ -124,7 +126,11 @@ impl Store {
                 None => Ok(()),
             };
             let outcome = match locked {
-                Ok(()) => run(&mut transaction),
+                Ok(()) => {
+                    let id = transaction.core()?.id;
+                    let _inside = Inside::new(&self.inner.shared.tx, id);
+                    run(&mut transaction)
+                }
                 Err(error) => Err(error),
             };
             let error = match outcome {

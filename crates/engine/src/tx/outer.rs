@@ -1,0 +1,96 @@
+//! Transactions whose closures a thread is in while it blocks: whoever waits for their rows then waits for ever.
+//!
+//! `Store::transact` notes the transaction for its thread. A blocking call takes the note along to the worker, where it is looked at by who
+//! is about to wait for a row.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::Tx;
+use super::locks::CIRCLE_MAX;
+use super::rows::RowRef;
+use super::shard::FREE;
+
+/// A transaction, and where its store's transactions are.
+type Outer = (usize, u64);
+
+thread_local! {
+    /// The closures that this thread is in.
+    static INSIDE: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
+    /// Those of the thread that waits for what is polled just now.
+    static WAITING: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
+}
+
+fn store_of(tx: &Tx) -> usize {
+    std::ptr::from_ref(tx) as usize
+}
+
+/// The thread is in a transaction's closure as long as this is there.
+pub(super) struct Inside(());
+
+impl Inside {
+    pub(super) fn new(tx: &Tx, id: u64) -> Self {
+        INSIDE.with_borrow_mut(|inside| inside.push((store_of(tx), id)));
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.with_borrow_mut(Vec::pop);
+    }
+}
+
+/// What a thread waits for that is in closures of transactions.
+pub(crate) struct Awaited<F> {
+    inside: Vec<Outer>,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Awaited<F> {
+    /// The closures that this thread is in; none if it is in none.
+    pub(crate) fn here() -> Option<impl FnOnce(F) -> Self + Send + use<F>> {
+        let inside = INSIDE.with_borrow(Clone::clone);
+        (!inside.is_empty()).then_some(move |future| Self { inside, future: Box::pin(future) })
+    }
+}
+
+impl<F: Future> Future for Awaited<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        /// Undone also if the future panics.
+        struct Polled;
+        impl Drop for Polled {
+            fn drop(&mut self) {
+                WAITING.with_borrow_mut(Vec::clear);
+            }
+        }
+        WAITING.with_borrow_mut(|waiting| waiting.clone_from(&self.inside));
+        let _polled = Polled;
+        self.future.as_mut().poll(context)
+    }
+}
+
+/// Whether a row is had by a transaction in whose closure the thread is that waits for this, or by one that waits for such a one's row.
+pub(super) fn is_own(tx: &Tx, mut row: RowRef) -> bool {
+    WAITING.with_borrow(|waiting| {
+        if waiting.is_empty() {
+            return false;
+        }
+        for _ in 0..CIRCLE_MAX {
+            let owner = tx.rows.owner(row);
+            if owner == FREE {
+                return false;
+            }
+            if waiting.contains(&(store_of(tx), owner)) {
+                return true;
+            }
+            let Some(waits) = tx.waits_of(owner) else { return false };
+            row = waits;
+        }
+        false
+    })
+}
