@@ -64,7 +64,7 @@ impl Future for Wait<'_> {
             self.looked = true;
             // The row stays where it is while this transaction is in its queue.
             self.row = self.tx.rows.find(self.tree, self.key).unwrap_or(self.row);
-            if outer::is_own(self.tx, self.row) {
+            if outer::is_own(self.tx, self.owner, self.row) {
                 return Poll::Ready(Err(Error::with_hint(
                     ErrorKind::Invalid,
                     format!(

@@ -74,15 +74,16 @@ impl<F: Future> Future for Awaited<F> {
     }
 }
 
-/// Whether a row is had by a transaction in whose closure the thread is that waits for this, or by one that waits for such a one's row.
-pub(super) fn is_own(tx: &Tx, mut row: RowRef) -> bool {
+/// Whether a row that `waiting_id` is to wait for is had by another transaction in whose closure the thread is that waits for this, or by
+/// one that waits for such a one's row. What leads back to itself is a circle of transactions, and no more than that.
+pub(super) fn is_own(tx: &Tx, waiting_id: u64, mut row: RowRef) -> bool {
     WAITING.with_borrow(|waiting| {
         if waiting.is_empty() {
             return false;
         }
         for _ in 0..CIRCLE_MAX {
             let owner = tx.rows.owner(row);
-            if owner == FREE {
+            if owner == FREE || owner == waiting_id {
                 return false;
             }
             if waiting.contains(&(store_of(tx), owner)) {

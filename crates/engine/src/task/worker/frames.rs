@@ -56,6 +56,9 @@ impl Worker {
         }
         let pending = self.write_backs.get() as usize;
         let wanted = (pool.local_max / 2).max(1);
+        // What is passed by the front hand now is taken in a later turn at the earliest: of a small pool a call would take pages that were
+        // just read, before those who wait for them have run.
+        let budget = (wanted * 16).max(512).min(pool.frames.len() as usize / 2);
         let mut writes = Vec::new();
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
         let before = freed.len();
@@ -67,7 +70,7 @@ impl Worker {
         pool.sweep(
             &self.shared,
             wanted,
-            (wanted * 16).max(512),
+            budget,
             may_write.then_some(write_tag),
             &mut freed,
             &mut writes,
