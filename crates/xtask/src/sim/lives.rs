@@ -168,12 +168,17 @@ impl Run {
     /// Opens the store, or makes it; none if the devices fail meanwhile.
     pub(super) fn open(&mut self) -> Result<Option<Store>, String> {
         let clock = self.world.clock.clone();
+        let of_life = match self.canary {
+            // What a planted bug needs to show stays as it was shaped.
+            Some(_) => self.scenario.store_options(),
+            None => self.scenario.options_of_a_life(&mut self.rng),
+        };
         let options = StoreOptions {
             format: !self.formatted,
             runtime: Runtime::Stepped { seed: self.rng.u64(..), clock },
             canary: self.canary,
             log_place: self.world.log_place(),
-            ..self.scenario.store_options()
+            ..of_life
         };
         let error = match Store::open(self.world.members(), &options) {
             Ok(store) => {

@@ -47,6 +47,9 @@ pub(crate) struct Scenario {
     pub(crate) damage: Option<Damage>,
 }
 
+const LOG_SEGMENT_BYTES: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 1 << 20];
+const CHECKPOINT_BYTES: [u64; 5] = [1, 16 << 10, 64 << 10, 256 << 10, 256 << 20];
+
 /// How many times as long the lives of a few stores are: trees get deep, leave memory, and shrink again.
 const LENGTH_MAX: u16 = 20;
 
@@ -103,7 +106,7 @@ impl Scenario {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         let workers = rng.usize(1..=3);
         let page_size = one_of(rng, &[512, 1024, 4096, 4096]);
-        let log_segment_bytes = one_of(rng, &[4 << 10, 16 << 10, 64 << 10, 1 << 20]);
+        let log_segment_bytes = one_of(rng, &LOG_SEGMENT_BYTES);
         let mean_ns = |rng: &mut Rng, most: u64| 1000 + rng.u64(0..most);
         let length = if rng.u8(0..32) == 0 { LENGTH_MAX } else { 1 };
         Self {
@@ -134,7 +137,7 @@ impl Scenario {
                 rng,
                 &[Durability::Sync, Durability::Sync, Durability::Group, Durability::Async],
             ),
-            checkpoint_bytes: one_of(rng, &[1, 16 << 10, 64 << 10, 256 << 10, 256 << 20]),
+            checkpoint_bytes: one_of(rng, &CHECKPOINT_BYTES),
             log_segment_bytes,
             log_device_bytes_max: (rng.u8(0..3) == 0).then(|| {
                 let segment_bytes = u64::from(log_segment_bytes).max(4 * page_size as u64);
@@ -192,6 +195,24 @@ impl Scenario {
             page_size: self.page_size,
             stripe_unit_bytes: self.stripe_unit_bytes,
             ..defaults
+        }
+    }
+
+    /// The options of one life, which now and then are not those of the life before: what its logs were made with the logs tell.
+    pub(crate) fn options_of_a_life(&self, rng: &mut Rng) -> StoreOptions {
+        let options = self.store_options();
+        if rng.u8(0..4) != 0 {
+            return options;
+        }
+        StoreOptions {
+            workers: rng.usize(1..=self.workers),
+            checkpoint_bytes: one_of(rng, &CHECKPOINT_BYTES),
+            log_segment_bytes: match self.log_device_bytes_max {
+                // The device was made for segments of that size.
+                Some(_) => self.log_segment_bytes,
+                None => one_of(rng, &LOG_SEGMENT_BYTES),
+            },
+            ..options
         }
     }
 
