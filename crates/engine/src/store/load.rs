@@ -62,7 +62,7 @@ impl Table {
         let (mut send, first) = promise();
         let table = self.task();
         let loading = self.inner().start(move || load(table, first))?;
-        let (mut part, mut free) = (Records::default(), Records::default());
+        let mut part = Records::default();
         let mut taken: Option<JoinHandle<Records>> = None;
         for record in records {
             match record {
@@ -75,14 +75,14 @@ impl Table {
             if !part.is_part() {
                 continue;
             }
-            match taken.take().map(JoinHandle::join) {
-                None => {}
-                Some(Ok(records)) => free = records,
+            let free = match taken.take().map(JoinHandle::join) {
+                None => Records::default(),
+                Some(Ok(records)) => records,
                 // Whoever does not take it has a reason, and tells it.
                 Some(Err(_)) => break,
-            }
+            };
             let ((tell, told), (next, parts)) = (promise(), promise());
-            let full = std::mem::replace(&mut part, std::mem::take(&mut free));
+            let full = std::mem::replace(&mut part, free);
             send.fill(Ok(Part::Some(full, tell, parts)));
             (send, taken) = (next, Some(told));
         }

@@ -108,7 +108,7 @@ impl Context<'_> {
     pub(crate) fn is_unsaved(&self, leaf: FrameIndex) -> bool {
         let epoch = self.shared.checkpoints.epoch();
         let frames = &self.shared.pool.frames;
-        epoch.saving && frames.epoch(leaf) != epoch.number && frames.is_dirty(leaf)
+        epoch.saving && frames.is_dirty_before(leaf, epoch.number)
     }
 
     /// The first change of a page in an epoch.
