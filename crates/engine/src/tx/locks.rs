@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::task::{Worker, current};
 
 /// Transactions in a circle at most; a longer one is not one that came about by waiting.
-pub(super) const CIRCLE_MAX: usize = 1000;
+const CIRCLE_MAX: usize = 1000;
 
 /// Takes a row's lock, and waits for it if another has it; the row, and the newest commit known to have changed it, or 0.
 pub(crate) async fn lock(
@@ -106,19 +106,21 @@ impl Drop for Wait<'_> {
 
 /// Whether the way from a row to its owner, to the row that one waits for, and so on, leads back to `to`, which waits for
 /// the row.
-fn is_circle(tx: &Tx, to: u64, mut row: RowRef) -> bool {
-    let mut waiting = to;
-    for _ in 0..CIRCLE_MAX {
+fn is_circle(tx: &Tx, to: u64, row: RowRef) -> bool {
+    owners(tx, to, row).any(|owner| owner == to)
+}
+
+/// The owner of a row that `waiting` waits for, of the row that one waits for, and so on.
+pub(super) fn owners(tx: &Tx, waiting: u64, row: RowRef) -> impl Iterator<Item = u64> {
+    let mut at = Some((row, waiting));
+    (0..CIRCLE_MAX).map_while(move |_| {
+        let (row, waiting) = at?;
         let owner = tx.rows.owner(row);
         // Who has the row he waits for was given it just now, and goes on.
         if owner == FREE || owner == waiting {
-            return false;
+            return None;
         }
-        if owner == to {
-            return true;
-        }
-        let Some(waits) = tx.waits_of(owner) else { return false };
-        (row, waiting) = (waits, owner);
-    }
-    false
+        at = tx.waits_of(owner).map(|waits| (waits, owner));
+        Some(owner)
+    })
 }

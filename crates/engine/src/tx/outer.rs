@@ -9,9 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::Tx;
-use super::locks::CIRCLE_MAX;
+use super::locks::owners;
 use super::rows::RowRef;
-use super::shard::FREE;
 
 /// A transaction, and where its store's transactions are.
 type Outer = (usize, u64);
@@ -76,22 +75,11 @@ impl<F: Future> Future for Awaited<F> {
 
 /// Whether a row that `waiting_id` is to wait for is had by another transaction in whose closure the thread is that waits for this, or by
 /// one that waits for such a one's row. What leads back to itself is a circle of transactions, and no more than that.
-pub(super) fn is_own(tx: &Tx, waiting_id: u64, mut row: RowRef) -> bool {
+pub(super) fn is_own(tx: &Tx, waiting_id: u64, row: RowRef) -> bool {
     WAITING.with_borrow(|waiting| {
-        if waiting.is_empty() {
-            return false;
-        }
-        for _ in 0..CIRCLE_MAX {
-            let owner = tx.rows.owner(row);
-            if owner == FREE || owner == waiting_id {
-                return false;
-            }
-            if waiting.contains(&(store_of(tx), owner)) {
-                return true;
-            }
-            let Some(waits) = tx.waits_of(owner) else { return false };
-            row = waits;
-        }
-        false
+        !waiting.is_empty()
+            && owners(tx, waiting_id, row)
+                .take_while(|owner| *owner != waiting_id)
+                .any(|owner| waiting.contains(&(store_of(tx), owner)))
     })
 }
