@@ -1,6 +1,7 @@
 //! Reading a node: optimistic, so every value may be torn until the latch was validated.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 use qpair_memory::RacyBytes;
 
@@ -193,7 +194,11 @@ impl<'a> Node<'a> {
         }
         while size > 1 {
             let half = size / 2;
-            base = if slots.head(base + half - 1) < probe.head { base + half } else { base };
+            base = select_unpredictable(
+                slots.head(base + half - 1) < probe.head,
+                base + half,
+                base,
+            );
             size -= half;
         }
         base += usize::from(slots.head(base) < probe.head);
@@ -203,7 +208,11 @@ impl<'a> Node<'a> {
             let mut size = count - base;
             while size > 1 {
                 let half = size / 2;
-                base = if slots.is_below(base + half - 1, probe) { base + half } else { base };
+                base = select_unpredictable(
+                    slots.is_below(base + half - 1, probe),
+                    base + half,
+                    base,
+                );
                 size -= half;
             }
             base += usize::from(slots.is_below(base, probe));
