@@ -20,8 +20,9 @@
 //!    machine is never alive while the `Buffer` is out of the frame.
 //! 3. *Many racing readers.* Readers that hold no latch go through [`RacyBytes`], which reads with
 //!    relaxed atomic loads, and writers that such readers can race with store with relaxed atomic
-//!    stores; no `&mut [u8]` to block memory is ever formed. What a device or the kernel
-//!    writes is outside the abstract machine and arrives like the stores of another process. Loads of
+//!    stores; no `&mut [u8]` to block memory is ever formed. Copies, and loads of unaligned words, are the processor's own
+//!    instructions where those are known (`racing.rs`). They, and what a device or the kernel
+//!    writes, are outside the abstract machine and arrive like the accesses of another process. Loads of
 //!    different width may overlap racing stores; the language does not define the value then, the
 //!    machines qpair runs on do (some mix of old and new bytes), and every such value is thrown
 //!    away when the latch's version has moved.
@@ -43,6 +44,7 @@ mod dma;
 mod frame;
 mod latch;
 mod mapping;
+mod racing;
 mod racy;
 mod shared;
 mod sync;

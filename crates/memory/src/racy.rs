@@ -8,6 +8,8 @@ use std::cmp::Ordering as Cmp;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::racing;
+
 /// Bytes that others may be writing; every value read may be torn.
 ///
 /// Offsets are in bytes. Loads must be naturally aligned and in bounds; others read as 0.
@@ -63,7 +65,7 @@ macro_rules! store {
 impl<'a> RacyBytes<'a> {
     /// # Safety
     /// `base` is aligned to 8 and points to `len` bytes, a multiple of 8, that stay mapped for `'a` and that, during
-    /// `'a`, are written only by atomic stores or from outside the program.
+    /// `'a`, are written only by atomic stores, by copies of `racing.rs`, or from outside the program.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *const u8, len: usize) -> Self {
         debug_assert!((base as usize | len).is_multiple_of(8));
@@ -94,16 +96,15 @@ impl<'a> RacyBytes<'a> {
         }
     }
 
-    /// Loads eight bytes at any alignment as a little-endian integer.
+    /// Loads eight bytes at any alignment as a little-endian integer; 0 if they are out of bounds.
     #[inline(always)]
     fn load_u64_unaligned(self, offset: usize) -> u64 {
-        let shift = offset % 8;
-        let low = self.load_u64(offset - shift);
-        if shift == 0 {
-            return low;
+        if offset > self.len.wrapping_sub(8) || self.len < 8 {
+            return 0;
         }
-        let high = self.load_u64(offset - shift + 8);
-        (low >> (8 * shift)) | (high << (64 - 8 * shift))
+        // SAFETY: eight bytes in bounds by the check above, of which base and length are multiples; live for 'a, and racing
+        // stores are those that `new` asks for (point 3).
+        unsafe { racing::load_u64(self.base.add(offset)) }
     }
 
     /// The first eight of `len` bytes at `offset` as a big-endian number, shorter ones with zeroes behind: such numbers sort as
@@ -128,48 +129,9 @@ impl<'a> RacyBytes<'a> {
             target.fill(0);
             return;
         }
-        // SAFETY: in bounds by the check above; the target is a slice of that length.
-        unsafe { self.copy_out(offset, target.as_mut_ptr(), target.len()) }
-    }
-
-    /// Copies `len` bytes from `offset` on to `target`.
-    ///
-    /// # Safety
-    /// They lie in bounds, and `target` is writable for as many and belongs to the caller alone.
-    #[inline]
-    unsafe fn copy_out(self, offset: usize, target: *mut u8, len: usize) {
-        let shift = offset % 8;
-        // SAFETY: `at` is a multiple of 8 below the length, so the word is aligned and in bounds, as in `load_u64`.
-        // Racing stores are atomic (point 3).
-        let word = |at: usize| unsafe {
-            u64::from_le((*self.base.add(at).cast::<AtomicU64>()).load(Relaxed))
-        };
-        let mut at = 0;
-        if shift == 0 {
-            while at + 8 <= len {
-                let value = word(offset + at).to_le_bytes();
-                // SAFETY: eight bytes from `at` on are within the target's `len`.
-                unsafe { target.add(at).cast::<[u8; 8]>().write(value) };
-                at += 8;
-            }
-        } else if len >= 8 {
-            // One load a word: the high half of one is the low half of the next.
-            let mut low = word(offset - shift);
-            while at + 8 <= len {
-                let high = word(offset - shift + at + 8);
-                let value = (low >> (8 * shift)) | (high << (64 - 8 * shift));
-                // SAFETY: as above.
-                unsafe { target.add(at).cast::<[u8; 8]>().write(value.to_le_bytes()) };
-                low = high;
-                at += 8;
-            }
-        }
-        while at < len {
-            let byte = self.load_u8(offset + at);
-            // SAFETY: `at` is within the target's `len`.
-            unsafe { target.add(at).write(byte) };
-            at += 1;
-        }
+        // SAFETY: in bounds by the check above, live for 'a, and racing stores are those that `new` asks for (point 3); the target
+        // is a slice of that length.
+        unsafe { racing::copy_out(self.base.add(offset), target.as_mut_ptr(), target.len()) }
     }
 
     /// Appends `len` bytes from `offset` on to `target`; bytes out of bounds read as 0. Never more than there are bytes.
@@ -185,7 +147,7 @@ impl<'a> RacyBytes<'a> {
         // SAFETY: in bounds by the check above; `len` bytes behind `start` are reserved, and all are written before they
         // count.
         unsafe {
-            self.copy_out(offset, target.as_mut_ptr().add(start), len);
+            racing::copy_out(self.base.add(offset), target.as_mut_ptr().add(start), len);
             target.set_len(start + len);
         }
     }
@@ -197,7 +159,7 @@ impl<'a> RacyBytes<'a> {
         let len = len.min(self.len.saturating_sub(offset));
         let common = len.min(other.len());
         let mut at = 0;
-        while at + 8 <= common && offset + at + 16 <= self.len {
+        while at + 8 <= common {
             let ours = self.load_u64_unaligned(offset + at).swap_bytes();
             let mut word = [0; 8];
             word.copy_from_slice(&other[at..at + 8]);
@@ -277,25 +239,9 @@ impl<'a> RacyBytesMut<'a> {
         if !fits {
             return;
         }
-        let head = (offset.wrapping_neg() % 8).min(source.len());
-        for (i, byte) in source[..head].iter().enumerate() {
-            self.store_u8(offset + i, *byte);
-        }
-        let mut at = offset + head;
-        let mut words = source[head..].chunks_exact(8);
-        for chunk in &mut words {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            let value = u64::from_le_bytes(word).to_le();
-            // SAFETY: `at` is a multiple of 8 behind `head`, and eight bytes of the source fit there; otherwise as for the
-            // store of one integer.
-            unsafe { (*self.base.add(at).cast::<AtomicU64>()).store(value, Relaxed) };
-            at += 8;
-        }
-        for byte in words.remainder() {
-            self.store_u8(at, *byte);
-            at += 1;
-        }
+        // SAFETY: in bounds by the check above; `&mut self` is the only writer (point 2), and readers that race are those that
+        // `RacyBytes::new` allows.
+        unsafe { racing::copy_in(source.as_ptr(), self.base.add(offset), source.len()) }
     }
 
     /// Fills `len` bytes from `offset` on with zeroes.

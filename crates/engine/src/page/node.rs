@@ -194,11 +194,8 @@ impl<'a> Node<'a> {
         }
         while size > 1 {
             let half = size / 2;
-            base = select_unpredictable(
-                slots.head(base + half - 1) < probe.head,
-                base + half,
-                base,
-            );
+            base =
+                select_unpredictable(slots.head(base + half - 1) < probe.head, base + half, base);
             size -= half;
         }
         base += usize::from(slots.head(base) < probe.head);
@@ -208,11 +205,8 @@ impl<'a> Node<'a> {
             let mut size = count - base;
             while size > 1 {
                 let half = size / 2;
-                base = select_unpredictable(
-                    slots.is_below(base + half - 1, probe),
-                    base + half,
-                    base,
-                );
+                base =
+                    select_unpredictable(slots.is_below(base + half - 1, probe), base + half, base);
                 size -= half;
             }
             base += usize::from(slots.is_below(base, probe));
