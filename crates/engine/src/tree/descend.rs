@@ -30,6 +30,9 @@ impl Route<'_> {
     }
 }
 
+/// Cache lines of a leaf that are asked for before it is searched: its header, and the slots of thirty records or more.
+const LEAF_LINES: usize = 8;
+
 /// Begins an optimistic read of a frame that a page refers to.
 #[inline(always)]
 fn read<'a>(context: Context<'a>, frame: FrameIndex) -> Result<OptimisticFrame<'a>, Need> {
@@ -101,8 +104,9 @@ impl Descent {
                             }));
                         }
                         Swip::Hot(child) => {
-                            if context.interleave && level <= 2 {
-                                frames.prefetch(child, if level == 1 { 5 } else { 2 });
+                            if level <= 2 {
+                                // The misses on latch, header and slots overlap, instead of following one another.
+                                frames.prefetch(child, if level == 1 { LEAF_LINES } else { 2 });
                                 if level == 2
                                     && let Route::To(key) = route
                                     && let Some(offset) = node.likely_offset(position, key)
@@ -111,8 +115,10 @@ impl Descent {
                                     frames.prefetch_at(child, offset);
                                     frames.prefetch_at(child, offset + 64);
                                 }
-                                self.next = Some(child);
-                                return Err(Need::Prefetch);
+                                if context.interleave {
+                                    self.next = Some(child);
+                                    return Err(Need::Prefetch);
+                                }
                             }
                             child
                         }
