@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use super::registry::Info;
+use super::row::FREE;
 use super::rows::{Locking, RowRef};
-use super::shard::FREE;
 use super::{Tx, outer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::task::{Worker, current};

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use super::core::{Core, read_large, written};
 use super::history::{Bounds, Part, Reader, is_within};
-use super::shard::Image;
+use super::row::Image;
 use crate::error::Result;
 use crate::overflow::Descriptor;
 use crate::shared::Shared;

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use super::shard::{Image, Row, Shard, Version};
+use super::row::{FREE, Image, Row, Version};
+use super::shard::Shard;
 use crate::page::LeafValue;
 
 /// Parts of the table; a power of two.
@@ -107,8 +108,7 @@ impl Rows {
         let hash = hash_of(tree, key);
         let index = hash as u32 & (SHARDS as u32 - 1);
         let mut shard = self.shard(index);
-        let at = shard.find_or_add(hash, tree, key);
-        let row = shard.row(at);
+        let (at, row) = shard.find_or_add(hash, tree, key);
         let place = RowRef { shard: index, at };
         if row.owner == owner {
             Locking::Had(place)
@@ -130,8 +130,8 @@ impl Rows {
         let hash = hash_of(tree, key);
         let index = hash as u32 & (SHARDS as u32 - 1);
         let mut shard = self.shard(index);
-        let at = shard.find_or_add(hash, tree, key);
-        shard.row(at).take_or_wait(owner, waker).then_some(RowRef { shard: index, at })
+        let (at, row) = shard.find_or_add(hash, tree, key);
+        row.take_or_wait(owner, waker).then_some(RowRef { shard: index, at })
     }
 
     /// The place of a row that is there.
@@ -144,12 +144,12 @@ impl Rows {
 
     /// Who has a row's lock; 0 if nobody.
     pub(crate) fn owner(&self, row: RowRef) -> u64 {
-        self.shard(row.shard).row(row.at).owner
+        self.shard(row.shard).row(row.at).map_or(FREE, |row| row.owner)
     }
 
     /// The newest commit known to have changed a row.
     pub(crate) fn newest(&self, row: RowRef) -> u64 {
-        self.shard(row.shard).row(row.at).newest()
+        self.shard(row.shard).row(row.at).map_or(0, |row| row.newest())
     }
 
     /// Leaves a row's queue; whether the lock had been handed over already, and is the caller's.
@@ -158,7 +158,7 @@ impl Rows {
         let index = hash as u32 & (SHARDS as u32 - 1);
         let mut shard = self.shard(index);
         let at = shard.find(hash, tree, key)?;
-        let row = shard.row(at);
+        let row = shard.row(at)?;
         if row.owner == owner {
             return Some(RowRef { shard: index, at });
         }
@@ -172,10 +172,7 @@ impl Rows {
     /// Gives a row's lock back, and wakes who has waited longest.
     pub(crate) fn unlock(&self, row: RowRef, owner: u64) {
         let mut shard = self.shard(row.shard);
-        let entry = shard.row(row.at);
-        if entry.owner != owner {
-            return;
-        }
+        let Some(entry) = shard.row(row.at).filter(|entry| entry.owner == owner) else { return };
         let next = entry.release();
         shard.remove_if_idle(row.at);
         drop(shard);
@@ -207,7 +204,7 @@ impl Rows {
             Image::Large(descriptor) => descriptor.len(),
         };
         let mut shard = self.shard(row.shard);
-        let entry = shard.row(row.at);
+        let entry = shard.row(row.at).expect("the row is locked, so it is there");
         let bytes = VERSION_BYTES + image_bytes + entry.key().len();
         debug_assert!(entry.newest() < stamp, "changes of a row come in the order of their stamps");
         entry.versions.push(Version { stamp, image });
@@ -237,16 +234,15 @@ impl Rows {
         let hash = hash_of(tree, key);
         let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
         let at = shard.find(hash, tree, key)?;
-        shard.row_ref(at).at(snapshot).map(take)
+        shard.row_ref(at)?.at(snapshot).map(take)
     }
 
     /// Whether a commit above `after` and below `before` changed a row.
     pub(crate) fn changed(&self, tree: u32, key: &[u8], after: u64, before: u64) -> bool {
         let hash = hash_of(tree, key);
         let shard = self.shard(hash as u32 & (SHARDS as u32 - 1));
-        shard.find(hash, tree, key).is_some_and(|at| {
-            shard.row_ref(at).versions.next(after).is_some_and(|version| version.stamp < before)
-        })
+        let row = shard.find(hash, tree, key).and_then(|at| shard.row_ref(at));
+        row.and_then(|row| row.versions.next(after)).is_some_and(|version| version.stamp < before)
     }
 
     /// Keys of a range that a leaf may no longer have, in order.
@@ -281,7 +277,7 @@ impl Rows {
         mut visit: impl FnMut(u32, &[u8], &Version),
     ) {
         let shard = self.shard(row.shard);
-        let entry = shard.row_ref(row.at);
+        let Some(entry) = shard.row_ref(row.at) else { return };
         let older = entry.versions.iter().take_while(|version| version.stamp <= upto);
         older.for_each(|version| visit(entry.tree, entry.key(), version));
     }
@@ -290,7 +286,7 @@ impl Rows {
     /// put into `large`.
     pub(crate) fn collect(&self, row: RowRef, oldest: u64, large: &mut Vec<Box<[u8]>>) {
         let mut shard = self.shard(row.shard);
-        let entry = shard.row(row.at);
+        let Some(entry) = shard.row(row.at) else { return };
         let forgot = entry.versions.forget(oldest, |image| {
             if let Image::Large(descriptor) = image {
                 large.push(descriptor);

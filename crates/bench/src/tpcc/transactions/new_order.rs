@@ -32,9 +32,6 @@ impl<S: KvSession> Terminal<S> {
             pair.copy_from_slice(&[(ITEM, item), (STOCK, stock)]);
         }
         let count = 1 + 2 * input.lines().len();
-        if !self.session.fetches() {
-            return self.session.expect(&reads[..count]);
-        }
         // The order's entry goes to wherever the customer's others are.
         reads[count] = (ORDERS_BY_CUSTOMER, &by_customer);
         self.session.fetch(&reads[..=count]).await

@@ -1,6 +1,6 @@
 //! Images in the pages of a run.
 
-use super::super::shard::{Image, Version};
+use super::super::row::{Image, Version};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes of an image before its key.

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::store::yield_now;
 use crate::task::current;
-use crate::tx::shard::Version;
+use crate::tx::row::Version;
 
 /// Runs of about the same size that are merged into one.
 const FAN_IN: usize = 4;

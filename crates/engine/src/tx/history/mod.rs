@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use run::Run;
 
-use super::shard::Version;
+use super::row::Version;
 use crate::error::Result;
 use crate::shared::Shared;
 

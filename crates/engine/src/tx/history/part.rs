@@ -9,7 +9,7 @@ use super::{History, pages};
 use crate::error::Result;
 use crate::shared::Shared;
 use crate::tree::Direction;
-use crate::tx::shard::Version;
+use crate::tx::row::Version;
 
 /// Pages that are read for a part, unless there are more runs.
 const PAGES_MAX: usize = 64;

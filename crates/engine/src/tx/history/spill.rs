@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::store::yield_now;
 use crate::tx::collect::Old;
-use crate::tx::shard::Image;
+use crate::tx::row::Image;
 
 /// Rows that are looked at before others may run.
 const ROWS_AT_ONCE: usize = 256;

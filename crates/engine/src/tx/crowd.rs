@@ -1,0 +1,139 @@
+//! Rows of a part of the row table beyond the few that have a place near its lock: a hash table.
+//!
+//! What always holds: a row's place stays the same as long as it is there. Places are used again.
+
+use super::row::Row;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// A hash table with chains through its rows.
+pub(super) struct Crowd {
+    buckets: Vec<u32>,
+    rows: Vec<Row>,
+    vacant: u32,
+    used: usize,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self { buckets: vec![NONE; 16], rows: Vec::new(), vacant: NONE, used: 0 }
+    }
+}
+
+impl Crowd {
+    fn bucket(&self, hash: u64) -> usize {
+        // The low bits chose the shard.
+        (hash >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    /// The place of a row.
+    pub(super) fn find(&self, hash: u64, tree: u32, key: &[u8]) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(hash)];
+        while at != NONE {
+            let row = &self.rows[at as usize];
+            if row.is(hash, tree, key) {
+                return Some(at);
+            }
+            at = row.next;
+        }
+        None
+    }
+
+    /// The place of a row that is made; it was not there.
+    pub(super) fn add(&mut self, hash: u64, tree: u32, key: &[u8]) -> u32 {
+        if self.used >= self.buckets.len() {
+            self.grow();
+        }
+        let at = match self.vacant {
+            NONE => {
+                self.rows.push(Row::default());
+                self.rows.len() as u32 - 1
+            }
+            at => {
+                self.vacant = self.rows[at as usize].next;
+                at
+            }
+        };
+        let bucket = self.bucket(hash);
+        let row = &mut self.rows[at as usize];
+        row.become_of(hash, tree, key);
+        row.next = self.buckets[bucket];
+        self.buckets[bucket] = at;
+        self.used += 1;
+        at
+    }
+
+    fn grow(&mut self) {
+        let mut buckets = std::mem::take(&mut self.buckets);
+        self.buckets = vec![NONE; buckets.len() * 2];
+        for first in buckets.drain(..) {
+            let mut at = first;
+            while at != NONE {
+                let next = self.rows[at as usize].next;
+                let bucket = self.bucket(self.rows[at as usize].hash);
+                self.rows[at as usize].next = self.buckets[bucket];
+                self.buckets[bucket] = at;
+                at = next;
+            }
+        }
+    }
+
+    /// A row at a place that [`Crowd::find`] or [`Crowd::add`] gave.
+    pub(super) fn row(&mut self, at: u32) -> &mut Row {
+        &mut self.rows[at as usize]
+    }
+
+    pub(super) fn row_ref(&self, at: u32) -> &Row {
+        &self.rows[at as usize]
+    }
+
+    /// Forgets a row that nobody needs any more.
+    pub(super) fn remove_if_idle(&mut self, at: u32) {
+        let row = &self.rows[at as usize];
+        if !row.is_idle() {
+            return;
+        }
+        let bucket = self.bucket(row.hash);
+        let mut before = self.buckets[bucket];
+        if before == at {
+            self.buckets[bucket] = self.rows[at as usize].next;
+        } else {
+            loop {
+                // A place that is vacant already is in no chain.
+                if before == NONE {
+                    return;
+                }
+                let next = self.rows[before as usize].next;
+                if next == at {
+                    break;
+                }
+                before = next;
+            }
+            self.rows[before as usize].next = self.rows[at as usize].next;
+        }
+        let vacant = self.vacant;
+        let row = &mut self.rows[at as usize];
+        row.next = vacant;
+        row.shrink();
+        self.vacant = at;
+        self.used -= 1;
+    }
+
+    /// Calls `visit` with every row that is there.
+    pub(super) fn for_each(&mut self, mut visit: impl FnMut(&mut Row)) {
+        for bucket in 0..self.buckets.len() {
+            let mut at = self.buckets[bucket];
+            while at != NONE {
+                let row = &mut self.rows[at as usize];
+                at = row.next;
+                visit(row);
+            }
+        }
+    }
+
+    /// How many rows there are.
+    pub(super) fn len(&self) -> usize {
+        self.used
+    }
+}

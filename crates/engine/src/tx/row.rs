@@ -1,0 +1,360 @@
+//! A row that is locked, or has older values.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::old_bytes::OldBytes;
+
+/// Nobody holds the lock.
+pub(crate) const FREE: u64 = 0;
+/// Older values beside the first for which a row that is used again keeps room.
+const VERSIONS_KEPT: usize = 8;
+/// Longest key that lies in its row.
+const INLINE_KEY_BYTES: usize = 30;
+
+/// What a row held before a commit changed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Image {
+    /// Nothing: there was no such key.
+    Absent,
+    /// A value in the leaf.
+    Inline(OldBytes),
+    /// The descriptor of a large value; its pages go with this image.
+    Large(Box<[u8]>),
+}
+
+/// An older value of a row.
+#[derive(Debug)]
+pub(crate) struct Version {
+    /// The commit that replaced it.
+    pub(crate) stamp: u64,
+    pub(crate) image: Image,
+}
+
+/// Takings of a free lock past who waits longest, after which he is handed it.
+const PASSED_MAX: u32 = 64;
+
+/// Who waits for a row's lock.
+struct Waiter {
+    owner: u64,
+    /// None: he was woken, and has not come yet.
+    waker: Option<Waker>,
+}
+
+/// Who waits for a row's lock, in the order in which they came.
+#[derive(Default)]
+struct Queue {
+    waiters: VecDeque<Waiter>,
+    /// How often others took the lock while the first was there.
+    passed: u32,
+}
+
+/// A row's key; short ones lie in the row.
+enum Key {
+    Inline { len: u8, bytes: [u8; INLINE_KEY_BYTES] },
+    Heap(Box<[u8]>),
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self::Inline { len: 0, bytes: [0; INLINE_KEY_BYTES] }
+    }
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; INLINE_KEY_BYTES];
+        match bytes.get_mut(..key.len()) {
+            Some(target) => {
+                target.copy_from_slice(key);
+                Self::Inline { len: key.len() as u8, bytes }
+            }
+            None => Self::Heap(key.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+/// Older values of a row, in the order of their stamps. Most rows have one at most, which lies in the row.
+#[derive(Default)]
+pub(crate) struct Versions {
+    /// The oldest.
+    first: Option<Version>,
+    /// Those after it; empty if there is no first.
+    more: Vec<Version>,
+}
+
+impl Versions {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn last(&self) -> Option<&Version> {
+        self.more.last().or(self.first.as_ref())
+    }
+
+    /// All of them, in the order of their stamps.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Version> {
+        self.first.iter().chain(&self.more)
+    }
+
+    /// The oldest of a commit above `after`.
+    pub(crate) fn next(&self, after: u64) -> Option<&Version> {
+        match &self.first {
+            Some(first) if first.stamp <= after => {
+                self.more.get(self.more.partition_point(|version| version.stamp <= after))
+            }
+            first => first.as_ref(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, version: Version) {
+        match self.first {
+            None => self.first = Some(version),
+            Some(_) => self.more.push(version),
+        }
+    }
+
+    /// Takes out those of commits up to `oldest`; whether there were any.
+    pub(crate) fn forget(&mut self, oldest: u64, mut take: impl FnMut(Image)) -> bool {
+        if self.first.as_ref().is_none_or(|first| first.stamp > oldest) {
+            return false;
+        }
+        self.first.take().into_iter().for_each(|version| take(version.image));
+        if !self.more.is_empty() {
+            let count = self.more.partition_point(|version| version.stamp <= oldest);
+            self.more.drain(..count).for_each(|version| take(version.image));
+            if !self.more.is_empty() {
+                self.first = Some(self.more.remove(0));
+            }
+        }
+        true
+    }
+}
+
+/// A row that is locked, or has older values. What finding and locking touch is one cache line, the older values another.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub(crate) struct Row {
+    pub(super) hash: u64,
+    /// The next in its chain, where it is in one.
+    pub(super) next: u32,
+    pub(crate) tree: u32,
+    key: Key,
+    /// The transaction that has the lock; [`FREE`] if none.
+    pub(crate) owner: u64,
+    /// Who waits for the lock; none if nobody does.
+    queue: Option<Box<Queue>>,
+    pub(crate) versions: Versions,
+    /// The key is in the list of those that a leaf may no longer have.
+    pub(crate) listed: bool,
+}
+
+const _: () = assert!(size_of::<Row>() == 128);
+
+impl Row {
+    /// Whether it is this key's.
+    pub(super) fn is(&self, hash: u64, tree: u32, key: &[u8]) -> bool {
+        self.hash == hash && self.tree == tree && self.key() == key
+    }
+
+    /// Makes an idle row this key's.
+    pub(super) fn become_of(&mut self, hash: u64, tree: u32, key: &[u8]) {
+        (self.hash, self.tree, self.key) = (hash, tree, Key::new(key));
+    }
+
+    /// An idle row keeps little memory.
+    pub(super) fn shrink(&mut self) {
+        if self.versions.more.capacity() > VERSIONS_KEPT {
+            self.versions.more = Vec::new();
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.key.bytes()
+    }
+
+    /// The newest commit that is known to have changed the row; 0 if none is.
+    pub(crate) fn newest(&self) -> u64 {
+        self.versions.last().map_or(0, |version| version.stamp)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.owner == FREE && self.queue.is_none() && self.versions.is_empty()
+    }
+
+    /// What the row held at a snapshot, if that is not what its leaf has.
+    pub(crate) fn at(&self, snapshot: u64) -> Option<&Version> {
+        self.versions.next(snapshot)
+    }
+
+    /// Takes the lock if it is free, past those who wait; whether `owner` has it now.
+    pub(crate) fn take(&mut self, owner: u64) -> bool {
+        if self.owner == FREE {
+            self.owner = owner;
+            if let Some(queue) = &mut self.queue {
+                queue.passed += 1;
+            }
+        }
+        self.owner == owner
+    }
+
+    /// Takes the lock if it is free, or waits for it: at the end of the queue, or with another waker where he is. Whether
+    /// `owner` has it now.
+    pub(crate) fn take_or_wait(&mut self, owner: u64, waker: &Waker) -> bool {
+        if self.take(owner) {
+            self.forget(owner);
+            return true;
+        }
+        let waiters = &mut self.queue.get_or_insert_default().waiters;
+        match waiters.iter_mut().find(|waiter| waiter.owner == owner) {
+            Some(waiter) => waiter.waker = Some(waker.clone()),
+            None => waiters.push_back(Waiter { owner, waker: Some(waker.clone()) }),
+        }
+        false
+    }
+
+    /// Takes someone who does not have the lock out of the queue; whoever is to be woken in his stead.
+    pub(crate) fn leave(&mut self, owner: u64) -> Option<Waker> {
+        self.forget(owner);
+        match self.owner {
+            FREE => self.queue.as_mut()?.waiters.front_mut()?.waker.take(),
+            _ => None,
+        }
+    }
+
+    fn forget(&mut self, owner: u64) {
+        let Some(queue) = &mut self.queue else { return };
+        if queue.waiters.front().is_some_and(|first| first.owner == owner) {
+            queue.waiters.pop_front();
+            queue.passed = 0;
+        } else {
+            queue.waiters.retain(|waiter| waiter.owner != owner);
+        }
+        if queue.waiters.is_empty() {
+            self.queue = None;
+        }
+    }
+
+    /// Gives the lock back; who is to be woken. He finds the lock free if nobody was quicker; when too many were, it is his
+    /// already.
+    pub(crate) fn release(&mut self) -> Option<Waker> {
+        self.owner = FREE;
+        let queue = self.queue.as_mut()?;
+        let first = queue.waiters.front_mut()?;
+        let waker = first.waker.take();
+        if queue.passed >= PASSED_MAX {
+            let owner = first.owner;
+            self.forget(owner);
+            self.owner = owner;
+        }
+        waker
+    }
+
+    /// Wakers of those who wait.
+    pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
+        self.queue
+            .iter()
+            .flat_map(|queue| &queue.waiters)
+            .filter_map(|waiter| waiter.waker.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_sees_what_the_next_commit_replaced() {
+        let mut row = Row::default();
+        assert!(row.at(5).is_none());
+        for stamp in [10, 20] {
+            row.versions.push(Version { stamp, image: Image::Inline([stamp as u8][..].into()) });
+        }
+        let at = |snapshot| row.at(snapshot).map(|version| version.image.clone());
+        assert_eq!(at(9), Some(Image::Inline([10][..].into())));
+        assert_eq!(at(10), Some(Image::Inline([20][..].into())));
+        assert_eq!(at(19), Some(Image::Inline([20][..].into())));
+        assert_eq!(at(20), None);
+        assert_eq!(row.newest(), 20);
+    }
+
+    /// A waker that counts its wakes.
+    #[derive(Default)]
+    struct Count(std::sync::atomic::AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    impl Count {
+        fn of(count: &std::sync::Arc<Self>) -> usize {
+            count.0.load(std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn who_waits_is_passed_so_often_and_then_handed_the_lock() {
+        let count = std::sync::Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut row = Row::default();
+        assert!(row.take(1) && !row.take_or_wait(2, &waker));
+        for passed in 0..PASSED_MAX {
+            row.release().expect("the first is woken").wake();
+            assert_eq!((row.owner, Count::of(&count)), (FREE, passed as usize + 1));
+            assert!(row.take(3), "a free lock is anybody's");
+            assert!(!row.take_or_wait(2, &waker), "and he who comes late waits on");
+        }
+        row.release().expect("the first is woken").wake();
+        assert!(row.owner == 2 && !row.take(3), "he was passed too often");
+        assert!(row.take_or_wait(2, &waker) && row.release().is_none() && row.is_idle());
+    }
+
+    #[test]
+    fn a_wake_that_nobody_comes_for_goes_on_to_the_next() {
+        let (first, second) = (std::sync::Arc::new(Count::default()), std::sync::Arc::default());
+        let mut row = Row::default();
+        assert!(row.take(1));
+        assert!(!row.take_or_wait(2, &Waker::from(first.clone())));
+        assert!(!row.take_or_wait(3, &Waker::from(std::sync::Arc::clone(&second))));
+        row.release().expect("the first is woken").wake();
+        assert!(row.take(4) && row.release().is_none(), "he is awake already");
+        row.leave(2).expect("the second is woken in his stead").wake();
+        assert_eq!((Count::of(&first), Count::of(&second)), (1, 1));
+        // Somebody who leaves while the lock is another's wakes nobody: its release does.
+        assert!(row.take(5) && row.leave(3).is_none());
+        assert!(row.release().is_none() && row.is_idle());
+    }
+
+    /// Versions that come and go, against a list.
+    #[test]
+    fn versions_are_an_ordered_list() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut versions, mut model) = (Versions::default(), Vec::new());
+        for stamp in 1..5000u64 {
+            if random.bool() {
+                versions.push(Version { stamp, image: Image::Absent });
+                model.push(stamp);
+            } else {
+                let oldest = stamp - random.u64(0..12).min(stamp);
+                let (before, mut taken) = (model.len(), 0);
+                model.retain(|stamp| *stamp > oldest);
+                assert_eq!(versions.forget(oldest, |_| taken += 1), before > model.len());
+                assert_eq!(taken, before - model.len());
+            }
+            let after = stamp - random.u64(0..12).min(stamp);
+            let next = model.iter().copied().find(|stamp| *stamp > after);
+            assert_eq!(versions.next(after).map(|version| version.stamp), next);
+            assert_eq!(versions.last().map(|version| version.stamp), model.last().copied());
+            assert_eq!(versions.is_empty(), model.is_empty());
+        }
+    }
+}
