@@ -17,7 +17,7 @@ use super::shard::Shard;
 use crate::page::LeafValue;
 
 /// Parts of the table; a power of two.
-const SHARDS: usize = 256;
+const SHARDS: usize = 1024;
 /// Parts of the lists of deleted keys, by tree; a power of two.
 const LISTS: usize = 16;
 
@@ -77,10 +77,19 @@ pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     for word in words {
         hash = mix(hash, u64::from_le_bytes(*word));
     }
-    if !rest.is_empty() {
-        let mut word = [0; 8];
-        word[..rest.len()].copy_from_slice(rest);
-        hash = mix(hash, u64::from_le_bytes(word));
+    // What is left, by loads that may overlap: its length is in the hash already.
+    let tail = match (rest, key.last_chunk::<8>()) {
+        ([], _) => None,
+        (_, Some(last)) => Some(u64::from_le_bytes(*last)),
+        _ => match (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
+            (Some(first), Some(last)) => Some(
+                u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last)),
+            ),
+            _ => Some(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))),
+        },
+    };
+    if let Some(word) = tail {
+        hash = mix(hash, word);
     }
     (hash ^ hash >> 32).wrapping_mul(MULTIPLIER) ^ hash >> 29
 }
