@@ -31,7 +31,7 @@ impl Route<'_> {
 }
 
 /// Cache lines of a leaf that are asked for before it is searched: its header, and the slots of thirty records or more.
-const LEAF_LINES: usize = 8;
+const LEAF_LINES: usize = 12;
 
 /// Begins an optimistic read of a frame that a page refers to.
 #[inline(always)]
