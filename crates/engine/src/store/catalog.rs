@@ -222,7 +222,7 @@ impl StoreInner {
                 }
             }
         };
-        let mut reach = Reach::new();
+        let mut reach = Reach::default();
         reach.add(&shared.pool, catalog, leaf, id.is_none());
         shared.space.promise(inside, reach.pages())?;
         let bytes_max = 256 + name.len();

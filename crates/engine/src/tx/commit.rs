@@ -4,13 +4,12 @@
 //! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
 
 use std::cell::Cell;
-use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
-use super::reach::Reach;
+use super::prepare::{Preparing, step};
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, Relief, flush};
@@ -20,14 +19,9 @@ use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::{make_room, merge_sparse};
-use crate::task::{
-    AloneGuard, Context, Need, Operation, Worker, check_here, current, run_at_once, run_inline,
-    spawn_here,
-};
-use crate::tree::{Change, Leaf, Prepare, Put, PutOutcome, Remove, Removed, Spot};
+use crate::task::{AloneGuard, Context, Worker, check_here, current, run_at_once, spawn_here};
+use crate::tree::{Change, Leaf, Put, PutOutcome, Remove, Removed, Spot};
 
-/// Tries of a latch that is held before a change lets others run.
-const SPINS: u32 = 64;
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
 
@@ -73,23 +67,6 @@ pub(super) struct Work {
     inside: Option<GateGuard>,
     /// No other commit of this worker comes between this one's stamp and its record.
     stamping: Option<AloneGuard>,
-}
-
-/// The leaf that a commit has prepared last.
-#[derive(Default)]
-struct Last(Option<(u32, Leaf, usize)>);
-
-impl Last {
-    /// The leaf, if it is of this tree, and bytes that the writes before will need of it.
-    fn beside(&self, tree: crate::tree::Tree) -> Option<(Leaf, usize)> {
-        self.0.filter(|(of, ..)| *of == tree.id).map(|(_, leaf, bytes)| (leaf, bytes))
-    }
-
-    /// A write was prepared that makes this leaf fuller by so many bytes.
-    fn prepared(&mut self, tree: crate::tree::Tree, leaf: Leaf, bytes: usize) {
-        let before = self.beside(tree).filter(|(of, _)| of.0 == leaf.0).map_or(0, |(_, of)| of);
-        self.0 = Some((tree.id, leaf, before + bytes));
-    }
 }
 
 /// Bytes that the record of a commit has at most.
@@ -290,28 +267,14 @@ impl Work {
             Some(entered) => self.inside = Some(entered?),
             None => return Ok(false),
         }
-        let mut cursor = (0, 0);
-        let (mut last, mut reach) = (Last::default(), Reach::new());
-        while let Some(item) = core.writes.nth(&mut cursor) {
-            cursor.1 += 1;
-            let value_len = written(&item).map(|(value, _)| value.len());
-            let mut prepare = Prepare::new(item.tree, item.key, value_len)
-                .at(item.spot)
-                .beside(last.beside(item.tree));
-            match run_inline(&shared, &mut prepare) {
-                Some(Ok((spot, bytes))) => {
-                    self.spots.push(spot);
-                    reach.add(&shared.pool, item.tree, spot.leaf, value_len.is_none());
-                    last.prepared(item.tree, spot.leaf, bytes);
-                }
-                _ => {
-                    self.spots.clear();
-                    return Ok(false);
-                }
-            }
+        let context = Context { shared: &shared, worker: None, interleave: false };
+        let mut preparing = Preparing::default();
+        if shared.has_ended() || !preparing.go_on(core, &mut self.spots, context) {
+            self.spots.clear();
+            return Ok(false);
         }
         if let Some(inside) = &mut self.inside
-            && shared.space.promise(inside, reach.pages()).is_err()
+            && shared.space.promise(inside, preparing.pages()).is_err()
         {
             self.spots.clear();
             return Ok(false);
@@ -336,32 +299,29 @@ impl Work {
     async fn prepare(&mut self, shared: &Shared) -> Result<u64> {
         let Some(core) = &self.core else { return Ok(0) };
         self.spots.clear();
-        let mut cursor = (0, 0);
-        let (mut last, mut reach) = (Last::default(), Reach::new());
-        while let Some(item) = core.writes.nth(&mut cursor) {
-            cursor.1 += 1;
-            let value_len = written(&item).map(|(value, _)| value.len());
-            let mut beside = last.beside(item.tree);
+        let mut preparing = Preparing::default();
+        loop {
+            current(|worker| preparing.go_on(core, &mut self.spots, worker.context()));
+            let mut alone = false;
             loop {
-                let prepare =
-                    Prepare::new(item.tree, item.key, value_len).at(item.spot).beside(beside);
+                let Some((item, prepare)) = preparing.next(core, alone) else {
+                    return Ok(preparing.pages());
+                };
                 match run_at_once(shared, prepare).await? {
                     Ok((spot, bytes)) => {
                         self.spots.push(spot);
-                        reach.add(&shared.pool, item.tree, spot.leaf, value_len.is_none());
-                        last.prepared(item.tree, spot.leaf, bytes);
+                        preparing.prepared(shared, &item, spot, bytes);
                         break;
                     }
                     Err(needed_bytes) => {
                         make_room(&core.inner, item.tree, item.key, needed_bytes, Purpose::New)
                             .await?;
                         // Which of the writes before are in which half, nobody looks.
-                        beside = None;
+                        alone = true;
                     }
                 }
             }
         }
-        Ok(reach.pages())
     }
 
     fn isolation(&self) -> Isolation {
@@ -574,18 +534,6 @@ fn note_removed(
     if removed.sparse {
         sparse.push((item.tree, item.key.to_vec()));
     }
-}
-
-/// Runs an operation as far as it goes without waiting for more than a latch.
-fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Option<O::Output> {
-    for _ in 0..SPINS {
-        match operation.step(context) {
-            Ok(output) => return Some(output),
-            Err(Need::Retry | Need::Prefetch) => spin_loop(),
-            Err(_) => return None,
-        }
-    }
-    None
 }
 
 impl Drop for Work {

@@ -18,6 +18,7 @@ mod names;
 mod old_bytes;
 mod options;
 mod outer;
+mod prepare;
 mod range;
 mod reach;
 mod registry;

@@ -18,11 +18,13 @@ pub(crate) struct Reach {
     pages: u64,
 }
 
-impl Reach {
-    pub(crate) fn new() -> Self {
+impl Default for Reach {
+    fn default() -> Self {
         Self { leaf: None, removes: false, above: [(FrameIndex(u32::MAX), 0); LEVELS], pages: 0 }
     }
+}
 
+impl Reach {
     /// The pages counted so far.
     pub(crate) fn pages(&self) -> u64 {
         self.pages
