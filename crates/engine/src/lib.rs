@@ -18,6 +18,7 @@ mod checkpoint;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod head;
 mod log;
 mod metrics;
 mod overflow;

@@ -13,6 +13,8 @@ pub(crate) use build::{separator_len, shared_prefix_len};
 pub(crate) use node::{LeafValue, Node};
 pub(crate) use node_mut::{NodeInit, NodeMut};
 use qpair_block::Buffer;
+
+use crate::head::head_u32;
 pub(crate) use staged::Staged;
 
 /// Bytes of every page's header.
@@ -164,10 +166,5 @@ pub(crate) fn damage(page: &[u8], page_id: u64) -> Option<String> {
 /// The first four bytes of a key suffix as an integer that sorts as the bytes do.
 #[inline(always)]
 pub(crate) fn head_of(suffix: &[u8]) -> u32 {
-    if let Some(head) = suffix.first_chunk::<HEAD_BYTES>() {
-        return u32::from_be_bytes(*head);
-    }
-    let mut head = [0; HEAD_BYTES];
-    head[..suffix.len()].copy_from_slice(suffix);
-    u32::from_be_bytes(head)
+    head_u32(suffix)
 }

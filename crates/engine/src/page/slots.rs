@@ -8,6 +8,7 @@ use qpair_memory::RacyBytes;
 use super::{
     HEAD_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, RECORD_HEAD_BYTES, head_of, slots_offset,
 };
+use crate::head::head_u64;
 
 /// Bytes of a suffix that a head and a second head have.
 const BOTH_HEADS_BYTES: usize = HEAD_BYTES + 8;
@@ -25,10 +26,7 @@ impl<'k> Probe<'k> {
     #[inline(always)]
     pub(super) fn new(suffix: &'k [u8]) -> Self {
         let tail = suffix.get(HEAD_BYTES..).unwrap_or_default();
-        let second = match tail.first_chunk::<8>() {
-            Some(whole) => u64::from_be_bytes(*whole),
-            None => tail.iter().rev().fold(0, |word, byte| word >> 8 | u64::from(*byte) << 56),
-        };
+        let second = head_u64(tail);
         Self { suffix, head: head_of(suffix), second }
     }
 }

@@ -14,6 +14,7 @@ use std::task::Waker;
 
 use super::row::{FREE, Image, Row, Version};
 use super::shard::Shard;
+use crate::head::head_u64;
 use crate::page::LeafValue;
 
 /// Parts of the table; a power of two.
@@ -77,19 +78,8 @@ pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     for word in words {
         hash = mix(hash, u64::from_le_bytes(*word));
     }
-    // What is left, by loads that may overlap: its length is in the hash already.
-    let tail = match (rest, key.last_chunk::<8>()) {
-        ([], _) => None,
-        (_, Some(last)) => Some(u64::from_le_bytes(*last)),
-        _ => match (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
-            (Some(first), Some(last)) => Some(
-                u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last)),
-            ),
-            _ => Some(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))),
-        },
-    };
-    if let Some(word) = tail {
-        hash = mix(hash, word);
+    if !rest.is_empty() {
+        hash = mix(hash, head_u64(rest));
     }
     (hash ^ hash >> 32).wrapping_mul(MULTIPLIER) ^ hash >> 29
 }

@@ -11,6 +11,7 @@ use qpair_memory::FrameIndex;
 
 use super::rows::RowRef;
 use crate::error::{Error, ErrorKind, Result};
+use crate::head::head_u64;
 use crate::tree::{Spot, Tree};
 
 /// Entries of one piece of the order at most.
@@ -61,14 +62,6 @@ struct Place {
     index: u32,
     /// The key's first bytes as a number that sorts as they do.
     head: u64,
-}
-
-/// The first eight bytes of a key as a number; zeroes behind a shorter one.
-fn head_of(key: &[u8]) -> u64 {
-    let mut head = [0; 8];
-    let len = key.len().min(8);
-    head[..len].copy_from_slice(&key[..len]);
-    u64::from_be_bytes(head)
 }
 
 /// A point to which the writes can be rolled back.
@@ -149,7 +142,7 @@ impl WriteSet {
 
     /// The piece and the place in it where a key is, or would be.
     fn place(&self, tree: u32, key: &[u8]) -> (usize, usize, bool) {
-        let head = (tree, head_of(key));
+        let head = (tree, head_u64(key));
         let piece = match self.order.len() {
             0 => return (0, 0, false),
             1 => 0,
@@ -268,7 +261,7 @@ impl WriteSet {
             value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
         });
         self.trees |= 1 << (tree.id % 64);
-        self.enter(place.0, place.1, Place { tree: tree.id, index, head: head_of(key) });
+        self.enter(place.0, place.1, Place { tree: tree.id, index, head: head_u64(key) });
         Ok(())
     }
 
