@@ -104,7 +104,7 @@ impl Descent {
                             }));
                         }
                         Swip::Hot(child) => {
-                            if level <= 2 {
+                            if level <= 2 && frames.contains(child) {
                                 // The misses on latch, header and slots overlap, instead of following one another.
                                 frames.prefetch(child, if level == 1 { LEAF_LINES } else { 2 });
                                 if level == 2

@@ -74,6 +74,10 @@ impl Preparing {
         context: Context<'_>,
     ) -> bool {
         while let Some((item, mut prepare)) = self.next(core, false) {
+            // A commit of very many writes must still let others run; who goes on for it here does.
+            if context.worker.is_some_and(|worker| worker.charge(false)) {
+                return false;
+            }
             let Some(Ok((spot, bytes))) = step(&mut prepare, context) else { return false };
             spots.push(spot);
             self.prepared(context.shared, &item, spot, bytes);

@@ -171,6 +171,9 @@ impl Row {
 
     /// An idle row keeps little memory.
     pub(super) fn shrink(&mut self) {
+        if matches!(self.key, Key::Heap(_)) {
+            self.key = Key::default();
+        }
         if self.versions.more.capacity() > VERSIONS_KEPT {
             self.versions.more = Vec::new();
         }

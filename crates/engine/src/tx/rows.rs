@@ -72,7 +72,12 @@ pub(crate) struct Rows {
 /// A hash that is the same in every run.
 pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
+    // What tells keys apart may be in the upper bits alone, and a product's lower half carries upwards only: with the upper half
+    // folded in, any bit reaches the lowest ones, which tell the part.
+    let mix = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * u128::from(MULTIPLIER);
+        product as u64 ^ (product >> 64) as u64
+    };
     let mut hash = mix(u64::from(tree) + 1, key.len() as u64);
     let (words, rest) = key.as_chunks::<8>();
     for word in words {
@@ -81,7 +86,7 @@ pub(super) fn hash_of(tree: u32, key: &[u8]) -> u64 {
     if !rest.is_empty() {
         hash = mix(hash, head_u64(rest));
     }
-    (hash ^ hash >> 32).wrapping_mul(MULTIPLIER) ^ hash >> 29
+    mix(hash, 0)
 }
 
 /// Bytes that an older value counts for.
@@ -312,5 +317,39 @@ impl Rows {
             self.shard(index).for_each(|row| wakers.extend(row.wakers().cloned()));
         }
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Keys that count lie in many parts, whatever their length and wherever in them they count. Once all of the short ones were in one.
+    #[test]
+    fn keys_that_count_are_spread_over_the_parts() {
+        let parts_of = |keys: &mut dyn Iterator<Item = Vec<u8>>| {
+            keys.map(|key| hash_of(7, &key) as u32 & (SHARDS as u32 - 1))
+                .collect::<BTreeSet<_>>()
+                .len()
+        };
+        for len in 2..40 {
+            for end in 2..=len {
+                let key = |number: u16| {
+                    let mut key = vec![b'k'; len];
+                    key[end - 2..end].copy_from_slice(&number.to_be_bytes());
+                    key
+                };
+                let parts = parts_of(&mut (0..4096).map(key));
+                assert!(
+                    parts > SHARDS * 9 / 10,
+                    "{parts} parts: {len} bytes, counting up to {end}"
+                );
+            }
+        }
+        let parts =
+            parts_of(&mut (0..10_000).map(|number| format!("user{number:06}").into_bytes()));
+        assert!(parts > SHARDS * 9 / 10, "{parts} parts of digits");
     }
 }

@@ -15,7 +15,7 @@ use super::row::Row;
 /// Places beside the lock.
 const NEAR: usize = 8;
 /// Rows that a thread keeps for those it will make.
-const SPARE_MAX: usize = 4096;
+const SPARE_MAX: usize = 1024;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "a row goes from here to its part by its address")]
