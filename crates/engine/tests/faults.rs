@@ -167,6 +167,47 @@ fn a_failed_write_makes_the_store_read_only() {
     assert_sound(&[device], PAGE);
 }
 
+/// A recovery that changes more pages than memory has, of a device that takes no more: each of its tasks waited two seconds for a frame, one
+/// after the other, so that a store that was opened with little memory seemed to hang (this one for half a minute).
+#[test]
+fn a_recovery_whose_pages_cannot_be_written() {
+    const RECORDS: u32 = 20_000;
+    let (device, below, control) = faulty();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 4 * FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    // In no order, so that each part of the log has changes everywhere.
+    let keys = || (0..RECORDS).map(|i| i * 7919 % RECORDS);
+    let tasks: Vec<_> = (0..64)
+        .map(|task| {
+            let table = table.task();
+            store.spawn(move || async move {
+                for i in keys().skip(task).step_by(64) {
+                    table.put(&key(i), &value(i)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    let crashed = common::copy_of(below.as_ref(), below.size_bytes());
+    control.fail_writes(true);
+    drop((table, store));
+    // The log's end is written once more, and then pages, of which those behind here cannot be.
+    let device = FaultDevice::new(crashed.clone(), FaultOptions::default()).unwrap();
+    device.control().fail_range(Op::Write, crashed.size_bytes() / 8 * 7..u64::MAX);
+    let error = Store::open(vec![Arc::new(device)], &existing(PAGE, 8 * FRAMES)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("writing page"), "{error}");
+    // Nothing was lost by the attempt.
+    let store = Store::open(vec![crashed.clone()], &existing(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in (0..RECORDS).step_by(97) {
+        assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+    }
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[crashed], PAGE);
+}
+
 #[test]
 fn a_failed_write_of_a_large_value() {
     let (device, _, control) = faulty();

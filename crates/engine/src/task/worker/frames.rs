@@ -8,6 +8,11 @@ use super::{Tag, Worker, tag};
 use crate::error::{Error, ErrorKind};
 use crate::shared::Shared;
 
+/// Turns of a millisecond without any frame coming free, after which who waits for one is told so.
+const STARVED_MAX: u32 = 2000;
+/// The same where no page is written any more: frames come free by reads that end, and by tasks that let go of pages.
+const STARVED_READ_ONLY_MAX: u32 = 100;
+
 impl Worker {
     /// Takes a free frame from the worker's own store of them.
     pub(crate) fn take_frame(&self) -> Option<FrameIndex> {
@@ -29,13 +34,15 @@ impl Worker {
 
     /// Parks the running task until a frame may be free; an error if that is hopeless.
     pub(crate) fn wait_for_frame(&self) -> Poll<Error> {
-        /// Turns of a millisecond without any frame coming free.
-        const STARVED_MAX: u32 = 2000;
-        if self.starved.get() > STARVED_MAX {
-            self.starved.set(0);
+        if self.is_hopeless() {
             return Poll::Ready(match self.shared.failure() {
+                // No page will be written any more: it is so for all who wait, and they are told at once.
                 Some(_) => self.shared.check_writable().err().unwrap_or_else(no_memory),
-                None => no_memory(),
+                None => {
+                    // What this one gives back may do for the others.
+                    self.starved.set(0);
+                    no_memory()
+                }
             });
         }
         let (task, mut waiters) = (self.running.get(), self.frame_waiters.borrow_mut());
@@ -46,12 +53,22 @@ impl Worker {
         Poll::Pending
     }
 
+    /// Whether no frame has come free for so long that none will.
+    fn is_hopeless(&self) -> bool {
+        let turns_max = match self.shared.failure() {
+            Some(_) => STARVED_READ_ONLY_MAX,
+            None => STARVED_MAX,
+        };
+        self.starved.get() > turns_max
+    }
+
     /// Evicts when frames run low, and wakes those who wait for one.
     pub(super) fn make_frames_free(&self) {
         let pool = &self.shared.pool;
         let waiting = self.frame_waiters.borrow().len();
         let at_hand = self.free.borrow().len();
         if waiting == 0 && at_hand + pool.free_count() >= pool.free_low {
+            self.starved.set(0);
             return;
         }
         let pending = self.write_backs.get() as usize;
@@ -98,7 +115,7 @@ impl Worker {
             pool.give_free(&mut self.free.borrow_mut(), pool.local_max);
         }
         self.starved.set(if progress || waiting == 0 { 0 } else { self.starved.get() + 1 });
-        let hopeless = self.starved.get() > 2000;
+        let hopeless = self.is_hopeless();
         let available = self.free.borrow().len() + pool.free_count();
         let wake = if hopeless { waiting } else { waiting.min(available) };
         for _ in 0..wake {
