@@ -42,7 +42,8 @@ pub use store::{
     BackupReport, BulkLoader, CheckReport, KeyRange, LogDeviceReport, LogDump, LogEntry,
     LogFileEnd, LogOperation, LogPlace, Range, RecoveryProgress, RepairReport, RepairStep,
     RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics, Table,
-    TableCheck, TaskRange, TaskTable, WeakStore, dump_log, find_content, repair, yield_now,
+    TableCheck, TaskRange, TaskTable, WeakStore, dump_log, find_content, is_unfinished, repair,
+    yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

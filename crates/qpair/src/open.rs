@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
-use qpair_engine::{Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content};
+use qpair_engine::{
+    Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content, is_unfinished,
+};
 use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 
 use crate::interfaces::Interfaces;
@@ -61,7 +63,20 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         }
     };
     let make = open(attempt.store.clone());
-    let outcome = attempt.run(&mut interfaces, &mut new_files, &make);
+    let mut outcome = attempt.run(&mut interfaces, &mut new_files, &make);
+    let mut made = attempt.store.format;
+    if let Err(error) = &outcome
+        && may_be_made_anew(options, members, &attempt, error)
+    {
+        let store = StoreOptions { format: true, ..attempt.store.clone() };
+        let make = open(store.clone());
+        let mut again = Interfaces::new(options.io);
+        let anew = Attempt { remade: true, ..Attempt::new(options, members, store) };
+        // If it is anything else, the first error is the one to tell.
+        if let Ok(opened) = anew.run(&mut again, &mut new_files, &make) {
+            (outcome, interfaces, made) = (Ok(opened), again, true);
+        }
+    }
     let (opened, not_writable) = match outcome {
         // Not where the store was to be made: that cannot be done read-only.
         Err(error) if missing.is_empty() && !attempt.store.format && is_not_writable(&error) => {
@@ -91,7 +106,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         interface: joined(infos.iter().map(|info| info.interface.as_str()), "+"),
         mode: joined(infos.iter().map(|info| info.mode.as_str()), "; "),
         passed_over: interfaces.into_passed_over(),
-        created: options.store.format || all_missing,
+        created: made,
         not_writable,
         not_published: None,
     };
@@ -105,6 +120,24 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         report.not_published = publish(&store, &publish_path(member)).err();
     }
     Ok((store, report))
+}
+
+/// Whether a store may be made where there is none: in files that whoever made a store there has left, as far as the error tells. The attempt
+/// finds out, when it has locked them.
+fn may_be_made_anew(
+    options: &Options,
+    members: &Members,
+    attempt: &Attempt<'_>,
+    error: &Error,
+) -> bool {
+    let is_file = |path: &&Path| path.metadata().is_ok_and(|metadata| metadata.is_file());
+    error.kind() == ErrorKind::NotAStore
+        && options.create
+        && !attempt.store.format
+        && !attempt.store.read_only
+        && members.log_paths().is_empty()
+        && !members.paths().is_empty()
+        && members.paths().iter().all(is_file)
 }
 
 /// The devices of a store.
@@ -262,6 +295,8 @@ struct Attempt<'a> {
     new_log: Option<PathBuf>,
     /// Whether what is there was not looked at yet. After that, what is there may be ours.
     must_be_blank: Cell<bool>,
+    /// Nobody asked for a format: it takes what the making of a store has left, and no other file, be it as blank.
+    remade: bool,
     buffered: bool,
 }
 
@@ -272,8 +307,25 @@ impl<'a> Attempt<'a> {
             must_be_blank: Cell::new(store.format && !options.force),
             new_log: members.missing_log(),
             members,
+            remade: false,
             buffered: options.buffered,
             store,
+        }
+    }
+
+    /// Refuses a device with something on it that may be of use to somebody.
+    fn check_blank(&self, device: &dyn BlockDevice) -> Result<()> {
+        let at_bytes = match find_content(device)? {
+            Some(at_bytes) => at_bytes,
+            // Of a file of the size that it was made with all was looked at but a little in the middle.
+            None if !self.remade || [0, self.new_file_bytes].contains(&device.size_bytes()) => {
+                return Ok(());
+            }
+            None => 0,
+        };
+        match is_unfinished(device)? {
+            true => Ok(()),
+            false => Err(not_blank(&device.info().name, at_bytes)),
         }
     }
 
@@ -342,10 +394,7 @@ impl<'a> Attempt<'a> {
         }
         if self.must_be_blank.get() {
             let devices = members.iter().chain(log_device);
-            devices.into_iter().try_for_each(|device| match find_content(device.as_ref())? {
-                Some(at_bytes) => Err(not_blank(&device.info().name, at_bytes)),
-                None => Ok(()),
-            })?;
+            devices.into_iter().try_for_each(|device| self.check_blank(device.as_ref()))?;
             self.must_be_blank.set(false);
         }
         let infos = members.iter().chain(log_device).map(|device| device.info().clone()).collect();

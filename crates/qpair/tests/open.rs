@@ -152,3 +152,53 @@ fn stores_without_a_file() {
     assert_eq!(kind(Options::striped::<&str>([]).open()), ErrorKind::Invalid);
     assert!(Options::new("s").memory("12 parsecs").is_err());
 }
+
+/// Whoever was stopped in the first milliseconds of a store left a file that nobody could open, nor make one in.
+#[test]
+fn what_the_making_of_a_store_left_is_made_one() {
+    let directory = directory();
+    let whole = directory.path().join("whole");
+    let store = small(Options::new(&whole)).open().unwrap();
+    let new_bytes = whole.metadata().unwrap().len();
+    store.close().unwrap();
+    let path = directory.path().join("s");
+    let open = || small(Options::new(&path)).open_with_report();
+
+    // Before there was a size, and before there was a label.
+    for size_bytes in [0, new_bytes] {
+        std::fs::File::create(&path).unwrap().set_len(size_bytes).unwrap();
+        assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotAStore);
+        assert_eq!(kind(small(Options::new(&path)).read_only(true).open()), ErrorKind::NotAStore);
+        let (store, report) = open().unwrap();
+        assert!(report.created, "{size_bytes}");
+        store.table("t").unwrap().put(b"k", b"v").unwrap();
+        store.close().unwrap();
+        let (store, report) = open().unwrap();
+        assert!(!report.created);
+        assert_eq!(store.table("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
+        store.close().unwrap();
+    }
+    // Before the first checkpoint: with a label that says that it is unfinished.
+    let device = qpair_kernel::open(&qpair_kernel::FileOptions::new(&path), Interface::Posix);
+    let making = qpair::StoreOptions {
+        format: true,
+        whole_when_closed: true,
+        memory_bytes: 4 << 20,
+        workers: 1,
+        ..Default::default()
+    };
+    let store = Store::open(vec![std::sync::Arc::new(device.unwrap())], &making).unwrap();
+    let killed = directory.path().join("killed");
+    std::fs::copy(&path, &killed).unwrap();
+    store.close().unwrap();
+    std::fs::rename(killed, &path).unwrap();
+    assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotAStore);
+    assert!(open().unwrap().1.created);
+
+    // What may be somebody's is nobody else's: zeroes of another size, and anything else.
+    for content in [vec![0; new_bytes as usize + 4096], vec![7; new_bytes as usize]] {
+        std::fs::write(&path, &content).unwrap();
+        assert_eq!(kind(open().map(|(store, _)| store)), ErrorKind::NotAStore);
+        assert!(std::fs::read(&path).unwrap() == content);
+    }
+}

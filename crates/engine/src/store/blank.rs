@@ -5,11 +5,28 @@
 
 use qpair_block::{BlockDevice, Request};
 
+use super::labels::read_slots;
 use super::offline::{open_channel, transfer_arena, wait};
+use super::superblock::{LABEL_BYTES, Superblock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes at the beginning that are looked at, and as many at the end.
 const EDGE_BYTES: u64 = 1 << 20;
+
+/// Whether a device has the label of a store that never became one: what was making it, or a repair that was filling it, did not come to
+/// its end. Nobody can open it, and nothing that was acknowledged is in it.
+///
+/// # Errors
+/// What the device says, and `Version` for the label of a later version.
+pub fn is_unfinished(device: &dyn BlockDevice) -> Result<bool> {
+    if device.size_bytes() < LABEL_BYTES {
+        return Ok(false);
+    }
+    let (slots, unread) = read_slots(device)?;
+    let newest = Superblock::newest(&slots, &device.info().name)?;
+    // The one that cannot be read may be newer.
+    Ok(unread.is_none() && newest.is_some_and(|newest| newest.unfinished))
+}
 
 /// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.
 ///

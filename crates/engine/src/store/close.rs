@@ -154,7 +154,7 @@ impl StoreInner {
         self.mark_clean()
     }
 
-    fn mark_clean(&self) -> Result<()> {
+    pub(super) fn mark_clean(&self) -> Result<()> {
         let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Superblock {
             state: StoreState::Clean,

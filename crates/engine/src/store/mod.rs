@@ -20,7 +20,7 @@ mod superblock;
 mod table;
 
 pub use backup::BackupReport;
-pub use blank::find_content;
+pub use blank::{find_content, is_unfinished};
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;

@@ -261,7 +261,7 @@ impl Store {
         inner.labels_in_doubt = labels_in_doubt;
         let inner = Arc::new(inner);
         if options.format {
-            inner.begin_new()?;
+            inner.begin_new(options.whole_when_closed)?;
         } else {
             inner.take_up(options, &generations, room)?;
         }
@@ -289,7 +289,8 @@ fn format(
     }
     make_room_for_labels(members, unit)?;
     let mut label = new_label(members.len(), page_size, unit, created_s);
-    label.unfinished = options.whole_when_closed;
+    // Until its first checkpoint is there: what a crash leaves before that is no store.
+    label.unfinished = true;
     let log_device = options.log_place.make(&mut label)?;
     write_new_labels(members, &label)?;
     Ok((label, log_device))

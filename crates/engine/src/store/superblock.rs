@@ -224,8 +224,8 @@ impl Superblock {
         is_sealed(slot, &MAGIC)
     }
 
-    /// The newer good slot of a member.
-    pub(crate) fn choose(slots: &[Vec<u8>], name: &str) -> Result<Self> {
+    /// The newer good slot of a member, if one is good.
+    pub(super) fn newest(slots: &[Vec<u8>], name: &str) -> Result<Option<Self>> {
         let mut newest: Option<Self> = None;
         for slot in slots {
             if let Some(found) = Self::decode(slot, name)?
@@ -234,7 +234,12 @@ impl Superblock {
                 newest = Some(found);
             }
         }
-        match newest {
+        Ok(newest)
+    }
+
+    /// The newer good slot of a member.
+    pub(crate) fn choose(slots: &[Vec<u8>], name: &str) -> Result<Self> {
+        match Self::newest(slots, name)? {
             Some(newest) if newest.unfinished => {
                 return Err(Error::with_hint(
                     ErrorKind::NotAStore,

@@ -29,12 +29,15 @@ use scan::{Logs, Wish};
 pub(super) use stages::Room;
 
 impl StoreInner {
-    /// Makes the first checkpoint of a new store.
-    pub(super) fn begin_new(self: &Arc<Self>) -> Result<()> {
+    /// Makes the first checkpoint of a new store, which is one from then on, unless it is of use as a whole only.
+    pub(super) fn begin_new(self: &Arc<Self>, whole_when_closed: bool) -> Result<()> {
         let catalog = self.make_tree(0)?;
         let _ = self.catalog.set(Ok(catalog));
         let shared = self.shared.clone();
         self.block_on(move || async move { checkpoint(&shared, true).await })?;
+        if !whole_when_closed {
+            self.mark_clean()?;
+        }
         self.shared.gate.open();
         Ok(())
     }
