@@ -107,8 +107,15 @@ impl Repair {
                 out.line("  commits behind that were durable, or may have been, and are lost")?;
             }
         }
-        let what = if report.is_complete() { "all of it" } else { "what can be read" };
-        out.line(format!("saved {what} to {}", self.target.display()))
+        let target = self.target.display();
+        let is_empty = report.tables.iter().all(|table| table.records == 0);
+        out.line(match report.is_complete() {
+            true => format!("saved all of it to {target}"),
+            false if is_empty => {
+                format!("no record can be read; {target} is a store without records")
+            }
+            false => format!("saved what can be read to {target}"),
+        })
     }
 }
 

@@ -84,6 +84,12 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
     damage(&directory.path("s"), 1, b"\0");
     assert!(directory.run("repair s saved").done().contains("saved all of it"));
     assert_eq!(directory.run("scan saved --count").done(), "3000\n");
+    // Where there are no pages any more it does not say that it saved something.
+    patch(&directory.path("s"), |bytes| bytes[64 << 10..].fill(0x5a));
+    let run = directory.run("repair s saved --force");
+    assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
+    assert!(run.out.contains("no record can be read") && !run.out.contains("saved what"));
+    assert!(directory.run("check saved").done().contains("no damage found"));
 }
 
 #[test]
