@@ -244,10 +244,26 @@ fn records_of_checkpoints_and_labels() {
             assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
         }
     }
-    let copy = copy_of(device.as_ref(), device.size_bytes());
-    LABELS.iter().for_each(|slot| write_bytes(copy.as_ref(), *slot, &[7; 512]));
+    // With no label at all its pages tell what it was; also without records.
+    for content in [0, 7] {
+        let copy = copy_of(device.as_ref(), device.size_bytes());
+        write_bytes(copy.as_ref(), 0, &vec![content; LABEL_BYTES as usize]);
+        for damaged in 0..3 {
+            let (report, tables) = salvage(&copy);
+            assert!(!report.healthy);
+            assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
+            assert!(report.remarks.iter().any(|remark| remark.contains("by what its pages")));
+            damage(&copy, damaged % 2);
+        }
+    }
+    // Of what never was a store nothing is made.
     let mut make = |_| Err(Error::new(ErrorKind::Invalid, "nothing to be made"));
-    assert!(repair(&[copy], &existing(PAGE, 256), &mut make, &go_on).is_err());
+    for content in [0, 7] {
+        let none = ram();
+        write_bytes(none.as_ref(), 0, &vec![content; 1 << 20]);
+        let error = repair(&[none], &existing(PAGE, 256), &mut make, &go_on).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAStore);
+    }
 }
 
 /// Commits behind the last checkpoint come back from the log, as far as it can be read.

@@ -4,7 +4,7 @@
 //! Two slots, written in turn by generation, so that a torn write leaves the other. Member 0 speaks for the
 //! store: it is marked open first and clean last.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 
 /// Bytes at the start of each member that hold labels; pages follow.
@@ -260,17 +260,17 @@ impl Superblock {
                 format!(
                     "{name} is not a qpair store: where its label should be there are only zeroes"
                 ),
-                "if it was one, restore it from a backup; to make a new store there, remove it first",
+                "if it was one, restore it from a backup, or salvage it with `qpair repair`; to make a new store there, remove it first",
             ),
             (_, true) => Error::with_hint(
                 ErrorKind::Corrupt,
                 format!("both labels of {name} are damaged"),
-                "restore the store from a backup",
+                SALVAGE,
             ),
             _ => Error::with_hint(
                 ErrorKind::NotAStore,
                 format!("{name} is not a qpair store"),
-                "check the path; qpair never overwrites what is there",
+                "check the path; of a store that something was written over, `qpair repair` salvages what can be read",
             ),
         })
     }

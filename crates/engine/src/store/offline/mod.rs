@@ -1,11 +1,12 @@
 //! A store as it lies on its members, looked at without opening it: its labels, its newest checkpoint, its trees, its logs.
 //!
-//! What always holds: nothing is written. Of the labels one good slot is enough; everything else may be damaged, and what is
-//! damaged is told.
+//! What always holds: nothing is written. Of the labels one good slot is enough, and of a store with one member none is needed; everything
+//! else may be damaged, and what is damaged is told.
 
 mod leaves;
 mod logs;
 mod pages;
+mod unlabelled;
 
 use std::sync::Arc;
 
@@ -37,10 +38,19 @@ impl Offline {
     /// Looks at the store on these members, given in the order in which it was made, with its log in this place.
     ///
     /// # Errors
-    /// `Corrupt` if no member has a label that can be read; `Member` if they are not one store's, in order; `Version`.
+    /// `Corrupt` or `NotAStore` if no member has a label that can be read, nor a page that tells what it said; `Member` if they are not one store's, in order; `Version`.
     pub(crate) fn open(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Self> {
         let mut remarks = Vec::new();
-        let label = read_labels(members, &mut remarks)?;
+        let label = match read_labels(members, &mut remarks) {
+            Ok(label) => label,
+            Err(error) if error.kind() == ErrorKind::Version => return Err(error),
+            Err(error) => {
+                let label = unlabelled::label_by_pages(members)?.ok_or(error)?;
+                remarks
+                    .push(format!("it is read by what its pages of {} bytes say", label.page_size));
+                label
+            }
+        };
         let device = labels::join(members, label.stripe_unit_bytes)?;
         let name = &members[0].info().name;
         let (log, mut log_fault) = match log_place.look(name, &label) {

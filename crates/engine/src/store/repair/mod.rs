@@ -39,7 +39,7 @@ type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 /// Memory is needed for each leaf of the key ranges that cannot be reached from a tree's root.
 ///
 /// # Errors
-/// `Corrupt` if no label can be read; `Member`; `Interrupted` if `progress` broke it off; what the devices say, and what
+/// `Corrupt` or `NotAStore` if no label can be read, nor, of a store with one member, a page in its stead; `Member`; `Interrupted` if `progress` broke it off; what the devices say, and what
 /// `make_target` does. What is in the target then is not to be used.
 pub fn repair(
     members: &[Arc<dyn BlockDevice>],
