@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use qpair::{ErrorKind, block};
 
 /// The advice where only zeroes are.
-const RESTORE: &str = "if it was one, restore it from a backup";
+const RESTORE: &str = "if it was one, restore it from a backup, or salvage it with `qpair repair`";
 
 /// What the command says to its caller at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

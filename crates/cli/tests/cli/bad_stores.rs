@@ -39,7 +39,7 @@ fn not_a_store() {
     }
     directory
         .run("put zero k v")
-        .failed(3, &["restore it from a backup; to make a new one", "--init"]);
+        .failed(3, &["restore it from a backup", "qpair repair`; to make a new one", "--init"]);
     let looked = directory.run("check zero");
     assert!(!looked.err.contains("--init"), "{}", looked.err);
     looked.failed(3, &["only zeroes", "restore it from a backup"]);
