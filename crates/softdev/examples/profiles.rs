@@ -7,7 +7,7 @@
 )]
 
 #[allow(dead_code, reason = "the tests use all of it")]
-#[path = "../tests/shapes/mod.rs"]
+#[path = "../tests/softdev/shapes/mod.rs"]
 mod shapes;
 
 use std::time::Instant;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "seeds are reported")]
 
+#[path = "vfio-user/common/mod.rs"]
 mod common;
 
 use std::io::Write;

@@ -1,0 +1,230 @@
+//! Every device of this crate passes the one suite.
+
+use std::sync::Arc;
+
+use qpair_block::sim::{SimClock, SimDevice, SimOptions};
+use qpair_block::{
+    BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, IoError, Member, NullDevice,
+    NullOptions, Op, RamDevice, RamOptions, StripeDevice,
+};
+use qpair_conformance::{Options, Report, run};
+
+fn ram(options: RamOptions) -> Arc<dyn BlockDevice> {
+    Arc::new(RamDevice::new(options).unwrap())
+}
+
+fn pass(make: impl Fn() -> Arc<dyn BlockDevice>, options: Options, skips: &[&str]) {
+    let report = run(make, options);
+    println!("{report}");
+    report.assert_passed();
+    assert_eq!(skipped(&report), skips, "{report}");
+}
+
+fn skipped(report: &Report) -> Vec<&str> {
+    report.skipped().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn ram_device() {
+    let make = || ram(RamOptions::default());
+    pass(make, Options::default(), &["read_only_refuses_writes", "completion_fd"]);
+}
+
+#[test]
+fn ram_device_of_large_blocks() {
+    let options =
+        RamOptions { logical_block_bytes: 4096, size_bytes: 300 << 10, ..RamOptions::default() };
+    pass(|| ram(options), Options::default(), &["read_only_refuses_writes", "completion_fd"]);
+}
+
+#[test]
+fn ram_device_of_fixed_size() {
+    let options = RamOptions { growable: false, ..RamOptions::default() };
+    pass(
+        || ram(options),
+        Options::default(),
+        &["grow", "read_only_refuses_writes", "completion_fd"],
+    );
+}
+
+#[test]
+fn ram_device_read_only() {
+    let report =
+        run(|| ram(RamOptions { read_only: true, ..RamOptions::default() }), Options::default());
+    println!("{report}");
+    report.assert_passed();
+    assert!(report.passed().any(|name| name == "read_only_refuses_writes"));
+    assert!(skipped(&report).contains(&"read_back_random"));
+}
+
+#[test]
+fn null_device() {
+    let report = run(
+        || Arc::new(NullDevice::new(NullOptions::default()).unwrap()),
+        Options { keeps_content: false, ..Options::default() },
+    );
+    println!("{report}");
+    report.assert_passed();
+    assert!(report.passed().any(|name| name == "every_tag_once"));
+}
+
+fn sim(options: impl Fn(SimOptions) -> SimOptions) -> impl Fn() -> Arc<dyn BlockDevice> {
+    move || {
+        let fresh = SimOptions { free_running: true, ..SimOptions::new(1, &SimClock::new()) };
+        Arc::new(SimDevice::new(options(fresh)).unwrap())
+    }
+}
+
+#[test]
+fn sim_device() {
+    let skips = &["read_only_refuses_writes", "completion_fd"];
+    pass(sim(|options| options), Options::default(), skips);
+    pass(
+        sim(|options| SimOptions { logical_block_bytes: 4096, ..options }),
+        Options::default(),
+        skips,
+    );
+}
+
+#[test]
+fn sim_device_without_a_cache() {
+    let make = sim(|options| SimOptions { volatile_write_cache: false, ..options });
+    pass(make, Options::default(), &["read_only_refuses_writes", "completion_fd"]);
+}
+
+fn delay(inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    let options = DelayOptions { read_us: 30, write_us: 20, flush_us: 50 };
+    Arc::new(DelayDevice::new(inner, options).unwrap())
+}
+
+#[test]
+fn delay_device() {
+    let make = || delay(ram(RamOptions::default()));
+    pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+/// The story: a request that was due by the time the doorbell rang went to the RAM device and completed there, and as
+/// nothing was held any more the timer was disarmed: whoever slept on the descriptor slept on.
+#[test]
+fn delay_of_nothing() {
+    let make = || {
+        let inner = ram(RamOptions::default());
+        Arc::new(DelayDevice::new(inner, DelayOptions::default()).unwrap()) as Arc<dyn BlockDevice>
+    };
+    pass(make, Options::default(), &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn delay_of_a_delay_device() {
+    let make = || delay(delay(ram(RamOptions::default())));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+fn stripe(
+    unit_bytes: u64,
+    members: u64,
+    make: impl Fn(RamOptions) -> Arc<dyn BlockDevice>,
+) -> Arc<dyn BlockDevice> {
+    let members = (0..members)
+        .map(|number| {
+            let size_bytes = (2 << 20) + number * 4096;
+            let device = make(RamOptions { size_bytes, ..RamOptions::default() });
+            Member { device, start_bytes: number * 512 }
+        })
+        .collect();
+    Arc::new(StripeDevice::new(unit_bytes, members).unwrap())
+}
+
+#[test]
+fn stripe_of_one() {
+    pass(
+        || stripe(4096, 1, ram),
+        Options::default(),
+        &["read_only_refuses_writes", "completion_fd"],
+    );
+}
+
+#[test]
+fn stripe_of_one_delayed() {
+    let make = || stripe(4096, 1, |options| delay(ram(options)));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn stripe_of_odd_units() {
+    pass(
+        || stripe(1536, 3, ram),
+        Options::default(),
+        &["read_only_refuses_writes", "completion_fd"],
+    );
+}
+
+#[test]
+fn stripe_of_delayed_members() {
+    let make = || stripe(16384, 2, |options| delay(ram(options)));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+/// The story: the RAM member has no descriptor, as its completions need no waiting for; the stripe has one because of
+/// the other member, and it did not tell of the first one's completions.
+#[test]
+fn stripe_of_unlike_members() {
+    let make = || {
+        let members = vec![
+            Member { device: delay(ram(RamOptions::default())), start_bytes: 0 },
+            Member { device: ram(RamOptions::default()), start_bytes: 0 },
+        ];
+        Arc::new(StripeDevice::new(65536, members).unwrap()) as Arc<dyn BlockDevice>
+    };
+    pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn stripe_of_stripes() {
+    let make = || {
+        let members = vec![
+            Member { device: stripe(4096, 2, |options| delay(ram(options))), start_bytes: 4096 },
+            Member { device: stripe(65536, 2, ram), start_bytes: 0 },
+        ];
+        Arc::new(StripeDevice::new(8192, members).unwrap()) as Arc<dyn BlockDevice>
+    };
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn fault_device_without_faults() {
+    for delayed in [false, true] {
+        let make = || {
+            let inner = ram(RamOptions::default());
+            let inner = if delayed { delay(inner) } else { inner };
+            Arc::new(FaultDevice::new(inner, FaultOptions::default()).unwrap())
+                as Arc<dyn BlockDevice>
+        };
+        let report = run(make, Options { rounds: 40, ..Options::default() });
+        println!("{report}");
+        report.assert_passed();
+    }
+}
+
+/// The canary: a suite that sees no fault in a faulty device proves nothing.
+#[test]
+fn the_suite_sees_faults() {
+    let failures = |breakage: fn(&FaultDevice)| {
+        let make = || {
+            let device =
+                FaultDevice::new(ram(RamOptions::default()), FaultOptions::default()).unwrap();
+            breakage(&device);
+            Arc::new(device) as Arc<dyn BlockDevice>
+        };
+        let report = run(make, Options { rounds: 40, ..Options::default() });
+        report.failed().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert!(failures(|d| d.control().fail_flushes(true)).contains(&"flush"));
+    assert!(failures(|d| d.control().corrupt_nth_read(1)).contains(&"last_block"));
+    assert!(failures(|d| d.control().fail_grow(true)).contains(&"grow"));
+    let wrong_answer = failures(|d| {
+        d.control().set_error(IoError::IO);
+        d.control().set_error_rate(Op::Read, 1.0);
+    });
+    assert!(wrong_answer.contains(&"invalid_requests"));
+}

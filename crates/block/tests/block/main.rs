@@ -1,0 +1,9 @@
+//! Devices made of software, and their names.
+
+#![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod conformance;
+mod fault;
+mod sim;
+mod spec;

@@ -1,0 +1,153 @@
+//! Stores that are closed beside whatever else goes on.
+
+use crate::common;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::common::{Device, assert_sound, existing, key, options, ram};
+use qpair_block::{DelayDevice, DelayOptions};
+use qpair_engine::{ErrorKind, Isolation, Store, TransactionOptions};
+
+const PAGE: usize = 512;
+
+/// The second to close a store was told that it is closed while the first had everything still to write.
+#[test]
+fn all_who_close_a_store_find_it_closed() {
+    for _ in 0..10 {
+        let device = ram();
+        let delay = DelayOptions { write_us: 500, flush_us: 500, ..DelayOptions::default() };
+        let slow: Device = Arc::new(DelayDevice::new(device.clone(), delay).unwrap());
+        let store = Store::open(vec![slow], &options(PAGE, 256)).unwrap();
+        let table = store.table("t").unwrap();
+        for n in 0..500 {
+            store.transact(|tx| tx.put(&table, &key(n), &[1; 100])).unwrap();
+        }
+        drop(table);
+        let closing: Vec<_> = (0..3)
+            .map(|_| {
+                let (store, device) = (store.clone(), device.clone());
+                std::thread::spawn(move || {
+                    store.close().unwrap();
+                    // It is marked clean, and all of it is on the device.
+                    let copy = common::copy_of(device.as_ref(), device.size_bytes());
+                    let reading = common::reading(PAGE, 256);
+                    let store = Store::open(vec![copy], &reading).unwrap();
+                    let table = store.table("t").unwrap();
+                    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 500);
+                })
+            })
+            .collect();
+        drop(store);
+        closing.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// A table that was dropped and not emptied when its store ended is emptied from the next life's first change on. A close without a
+/// change waited for that.
+#[test]
+fn a_drop_that_did_not_go_on() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let (table, kept) = (store.table("t").unwrap(), store.table("kept").unwrap());
+    for part in 0..20 {
+        let keys = part * 500..part * 500 + 500;
+        store
+            .transact(|tx| keys.clone().try_for_each(|n| tx.put(&table, &key(n), &[1; 100])))
+            .unwrap();
+    }
+    drop((table, kept));
+    store.drop_table("t").unwrap();
+    let crashed = common::copy_of(device.as_ref(), device.size_bytes());
+    store.close().unwrap();
+    for device in [device, crashed] {
+        // Once to recover, and once to find what recovery left.
+        for _ in 0..2 {
+            let store = Store::open(vec![device.clone()], &existing(PAGE, 256)).unwrap();
+            store.close().unwrap();
+        }
+        let store = Store::open(vec![device.clone()], &existing(PAGE, 256)).unwrap();
+        store.table("kept").unwrap().put(b"k", b"v").unwrap();
+        while store.tables_being_dropped() > 0 {
+            std::thread::yield_now();
+        }
+        store.close().unwrap();
+        assert_eq!(assert_sound(&[device], PAGE).leaked_pages, 0);
+    }
+}
+
+/// Whoever observes a store is told of its end, also if it could not be closed well.
+#[test]
+fn a_store_that_failed_and_was_closed() {
+    let (device, _, control) = common::faulty();
+    let store = Store::open(vec![device], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(&key(1), b"x").unwrap();
+    control.fail_writes(true);
+    table.put(&key(1), b"y").unwrap_err();
+    let other = store.clone();
+    let failed = store.close().unwrap_err();
+    assert!(!other.observer().is_open());
+    assert_eq!(table.get(&key(1)).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(other.close().unwrap_err().to_string(), failed.to_string());
+}
+
+/// A serializable commit that is refused its stamp since the store is being closed left its worker waiting for the commit's record.
+#[test]
+fn serializable_commits_beside_a_close() {
+    for round in 0..200u64 {
+        let store = Store::open(vec![ram()], &options(PAGE, 256)).unwrap();
+        let table = store.table("t").unwrap();
+        let commits = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..8u32)
+            .map(|task| {
+                let (of, table, commits) = (store.task(), table.clone(), commits.clone());
+                let isolation = Isolation::Serializable;
+                let options = TransactionOptions { isolation, ..TransactionOptions::default() };
+                store.spawn(move || async move {
+                    loop {
+                        let mut tx = of.begin_with(&options);
+                        let done = async {
+                            tx.get(&table, &key(task)).await?;
+                            tx.put(&table, &key(1000 + task), &[1; 30]).await?;
+                            tx.commit().await
+                        };
+                        match done.await {
+                            Ok(_) => commits.fetch_add(1, Ordering::Relaxed),
+                            Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                            Err(error) => return error.kind(),
+                        };
+                    }
+                })
+            })
+            .collect();
+        while commits.load(Ordering::Relaxed) < 8 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_micros(round * 10));
+        drop(table);
+        store.close().unwrap();
+        for task in tasks {
+            assert_eq!(task.join().unwrap(), ErrorKind::Closed);
+        }
+    }
+}
+
+/// The last handle's drop is the end of the store, also while a table that was dropped is being emptied: the store was closed by another
+/// thread then, some time later, and a program that ended after the drop left it as a crash does.
+#[test]
+fn the_last_handle_goes_beside_a_drop() {
+    for round in 0..20 {
+        let device = ram();
+        let store = Store::open(vec![device.clone()], &options(PAGE, 512)).unwrap();
+        let table = store.table("t").unwrap();
+        table.bulk_load((0..20_000).map(|n| Ok((key(n), vec![1; 50])))).unwrap();
+        drop(table);
+        store.drop_table("t").unwrap();
+        std::thread::sleep(Duration::from_micros(round * 100));
+        drop(store);
+        let copy = common::copy_of(device.as_ref(), device.size_bytes());
+        let store = Store::open(vec![copy], &common::reading(PAGE, 512)).unwrap();
+        assert!(store.report().recovered.is_none(), "round {round}");
+    }
+}

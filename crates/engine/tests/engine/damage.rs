@@ -1,0 +1,658 @@
+//! Damaged stores: what is damaged is named, what is not is still read, and nothing is read as what it is not.
+
+use crate::common;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::{
+    LABEL_BYTES, LABELS, checkpoint_of, copy_of, crc32c, existing, options, ram, ram_of,
+    read_bytes, reading, write_bytes,
+};
+use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel};
+use qpair_engine::{CheckReport, ErrorKind, Store, StoreOptions};
+
+const PAGE: usize = 512;
+const FRAMES: u64 = 256;
+
+type Device = Arc<dyn BlockDevice>;
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A small store of every kind of page, closed; its records.
+fn small_store() -> (Device, Model) {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    let mut model = BTreeMap::new();
+    for i in 0..400u32 {
+        let len = if i % 100 == 50 { 1200 } else { 24 };
+        model.insert(format!("key {i:04}").into_bytes(), vec![i as u8; len]);
+    }
+    for (key, value) in &model {
+        table.put(key, value).unwrap();
+    }
+    // Free pages with something in them, too.
+    table.put(b"gone", &[3; 2000]).unwrap();
+    table.delete(b"gone").unwrap();
+    drop(table);
+    store.close().unwrap();
+    (device, model)
+}
+
+fn check(device: &Device) -> CheckReport {
+    let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
+    store.check(&|_, _| ()).unwrap()
+}
+
+fn read_page(device: &Device, page: u64) -> Vec<u8> {
+    common::read_page(device.as_ref(), PAGE, page)
+}
+
+fn write_page(device: &Device, page: u64, bytes: &[u8]) {
+    write_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, bytes);
+}
+
+/// Pages of trees: inner pages, leaves, and those of large values.
+fn tree_pages(device: &Device) -> Vec<u64> {
+    let checkpoint = checkpoint_of(device.as_ref(), PAGE);
+    assert!(checkpoint.closed);
+    let own = checkpoint.own;
+    let used = checkpoint.used.into_iter();
+    used.filter(|page| *page > 1 && !own.contains(page)).collect()
+}
+
+/// Whatever can be read is right, and what cannot names one of `damaged`; how many keys could not.
+fn read_all(device: &Device, model: &Model, damaged: &[u64], what: &str) -> usize {
+    let names_one = |error: &qpair_engine::Error| {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+        let text = error.to_string();
+        let named = damaged.iter().any(|page| {
+            let offset = page * PAGE as u64;
+            text.contains(&format!("page {page}, at byte {offset} of the store's pages"))
+        });
+        assert!(named, "{what}: {text}");
+    };
+    let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
+    let table = match store.table("t") {
+        Ok(table) => table,
+        Err(error) => {
+            names_one(&error);
+            return model.len();
+        }
+    };
+    let mut lost = 0;
+    for (key, value) in model {
+        match table.get(key) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value), "{what}"),
+            Err(error) => {
+                names_one(&error);
+                lost += 1;
+            }
+        }
+    }
+    lost
+}
+
+/// Every page in use of a small store damaged in turn: the check names it, lookups below it fail and name it, all others
+/// go on. Pages that are not in use may hold anything.
+#[test]
+fn each_page_in_turn() {
+    let (device, model) = small_store();
+    let sound = check(&device);
+    assert!(sound.is_sound(), "{:#?}", sound.faults);
+    assert_eq!(sound.leaked_pages, 0);
+    let used = tree_pages(&device);
+    assert_eq!(used.len() as u64, sound.pages_checked);
+    let mut kinds = [0; 4];
+    for page in used {
+        let whole = read_page(&device, page);
+        kinds[whole[4] as usize] += 1;
+        for (how, bytes) in damages(&whole, page) {
+            let what = format!("{how} in page {page} of kind {}", whole[4]);
+            write_page(&device, page, &bytes);
+            let report = check(&device);
+            let lost = read_all(&device, &model, &[page], &what);
+            assert!(lost > 0, "{what}: not seen");
+            let name = format!("page {page}, at byte {} of the store's pages", page * PAGE as u64);
+            assert!(report.faults.iter().any(|f| f.contains(&name)), "{what}: {report:#?}");
+            assert_eq!(report.leaked_pages, 0, "{what}");
+        }
+        write_page(&device, page, &whole);
+    }
+    assert!(kinds[1] > 0 && kinds[2] > 10 && kinds[3] > 10, "{kinds:?}");
+    let free: Vec<u64> = {
+        let used = checkpoint_of(device.as_ref(), PAGE).used;
+        let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
+        (0..store.report().pages).filter(|page| used.binary_search(page).is_err()).collect()
+    };
+    for page in &free {
+        write_page(&device, *page, &noise(*page));
+    }
+    assert!(free.len() > 100);
+    assert_eq!(read_all(&device, &model, &[], "noise in all free pages"), 0);
+    common::assert_sound(&[device], PAGE);
+}
+
+/// Ways in which a page may come to be another.
+fn damages(whole: &[u8], page: u64) -> Vec<(&'static str, Vec<u8>)> {
+    let mut damages = vec![
+        ("a flipped bit", flipped(whole, (page as usize * 131) % (PAGE * 8))),
+        ("zeroes", vec![0; PAGE]),
+        ("half a page", [&whole[..PAGE / 2], &[0; PAGE / 2]].concat()),
+        ("noise", noise(page)),
+    ];
+    damages.retain(|(_, bytes)| bytes != whole);
+    damages
+}
+
+/// The two checkpoint records: either of them is enough.
+#[test]
+fn the_checkpoint_record() {
+    let (device, model) = small_store();
+    let records = [0, 1].map(|page| read_page(&device, page));
+    for page in 0..2 {
+        let mut cases = damages(&records[page as usize], page);
+        cases.extend((0..PAGE * 8).step_by(97).map(|bit| ("a bit", flipped(&records[0], bit))));
+        for (how, bytes) in cases {
+            let what = format!("{how} in record {page}");
+            write_page(&device, page, &bytes);
+            assert_eq!(read_all(&device, &model, &[], &what), 0);
+            let report = check(&device);
+            assert!(report.is_sound(), "{what}");
+            assert_eq!(report.harmless.len(), 1, "{what}: {report:#?}");
+            assert!(report.harmless[0].contains(&format!("record in page {page},")), "{what}");
+        }
+        write_page(&device, page, &records[page as usize]);
+    }
+    assert_eq!(check(&device).harmless, Vec::<String>::new());
+    // One damaged, and the store is used on: the next checkpoint writes both.
+    write_page(&device, 1, &noise(1));
+    let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
+    store.table("t").unwrap().put(b"key 0001", &model[b"key 0001".as_slice()]).unwrap();
+    store.close().unwrap();
+    write_page(&device, 0, &noise(0));
+    assert_eq!(read_all(&device, &model, &[], "the second record alone"), 0);
+    write_page(&device, 1, &noise(1));
+    let error = open_error(std::slice::from_ref(&device));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("checkpoint record") && error.way_out().is_some());
+    let report = check(&device);
+    assert!(report.faults[0].contains("checkpoint record"), "{report:#?}");
+}
+
+/// What the record leads to: which pages are in use, and where the trees begin.
+#[test]
+fn the_description_of_the_image() {
+    let (device, model) = small_store();
+    let checkpoint = checkpoint_of(device.as_ref(), PAGE);
+    for page in checkpoint.description {
+        let whole = read_page(&device, page);
+        for (how, bytes) in damages(&whole, page) {
+            let what = format!("{how} in page {page} of the image's description");
+            write_page(&device, page, &bytes);
+            let error = open_error(std::slice::from_ref(&device));
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+            assert!(error.to_string().contains(&format!("page {page},")), "{what}: {error}");
+            assert!(error.way_out().is_some(), "{what}");
+            let report = check(&device);
+            assert!(!report.is_sound() && report.leaked_pages == 0, "{what}: {report:#?}");
+            assert!(report.faults[0].contains(&format!("page {page},")), "{what}: {report:#?}");
+            let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
+            let error = store.existing_table("t").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+            assert!(error.to_string().contains(&format!("page {page},")), "{what}: {error}");
+        }
+        write_page(&device, page, &whole);
+    }
+    assert_eq!(read_all(&device, &model, &[], "mended"), 0);
+}
+
+/// Bits of a crashed store's log flipped: what was acknowledged is there, or opening says that it is not. Only of the write
+/// that was last nothing tells.
+#[test]
+fn the_log_of_a_crashed_store() {
+    const BLOCK: u64 = 512;
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    let mut model = Model::new();
+    for i in 0..24u32 {
+        let (key, value) = (i.to_be_bytes().to_vec(), vec![i as u8; 40]);
+        table.put(&key, &value).unwrap();
+        model.insert(key, value);
+    }
+    let crashed = copy_of(device.as_ref(), device.size_bytes());
+    drop(table);
+    store.close().unwrap();
+    let before_last: Model = {
+        let last = model.keys().next_back().unwrap().clone();
+        model.iter().filter(|(key, _)| **key != last).map(|(k, v)| (k.clone(), v.clone())).collect()
+    };
+    let (mut refused, mut shorter, mut whole, mut blocks) = (0, 0, 0, 0);
+    for block in 0..crashed.size_bytes() / BLOCK {
+        let bytes = read_bytes(crashed.as_ref(), block * BLOCK, BLOCK as usize);
+        if !matches!(&bytes[..4], b"qlgc" | b"qlgs") {
+            continue;
+        }
+        blocks += 1;
+        // In the magic number, in the header, in the payload or the rest of the header.
+        for bit in [3, 40 * 8 + 1, 90 * 8 + 5] {
+            let what = format!("bit {bit} of block {block}");
+            let copy = copy_of(crashed.as_ref(), crashed.size_bytes());
+            write_bytes(copy.as_ref(), block * BLOCK, &flipped(&bytes, bit));
+            match Store::open(vec![copy.clone()], &existing(PAGE, FRAMES)) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+                    assert!(error.way_out().is_some(), "{what}: {error}");
+                    refused += 1;
+                }
+                Ok(store) => {
+                    let table = store.table("t").unwrap();
+                    let found: Model =
+                        table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+                    assert!(found == model || found == before_last, "{what}: {}", found.len());
+                    if found == model {
+                        whole += 1
+                    } else {
+                        shorter += 1
+                    }
+                    drop(table);
+                    store.close().unwrap();
+                    common::assert_sound(&[copy], PAGE);
+                }
+            }
+        }
+    }
+    assert!(blocks > 24 && refused > 3 * 20, "{blocks} blocks: {refused}, {shorter}, {whole}");
+    assert!(shorter <= 3, "{shorter} times without the last commit");
+}
+
+fn flipped(bytes: &[u8], bit: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    bytes
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..PAGE).map(|_| random.u8(..)).collect()
+}
+
+/// Two pages, each whole, in each other's place: a misdirected write.
+#[test]
+fn swapped_pages() {
+    let (device, model) = small_store();
+    let mut random = fastrand::Rng::with_seed(5);
+    let pages = tree_pages(&device);
+    for _ in 0..40 {
+        let (a, b) = (pages[random.usize(..pages.len())], pages[random.usize(..pages.len())]);
+        if a == b {
+            continue;
+        }
+        let (page_a, page_b) = (read_page(&device, a), read_page(&device, b));
+        write_page(&device, a, &page_b);
+        write_page(&device, b, &page_a);
+        let what = format!("pages {a} and {b} swapped");
+        let report = check(&device);
+        assert!(read_all(&device, &model, &[a, b], &what) > 0, "{what}");
+        assert!(
+            report.faults.iter().any(|fault| fault.contains("says it is page")),
+            "{what}: {report:#?}"
+        );
+        write_page(&device, a, &page_a);
+        write_page(&device, b, &page_b);
+    }
+}
+
+/// A page that was not written, though the device said so: what was at its place before is whole, may be a page of the same
+/// tree, and only its neighbours can tell.
+#[test]
+fn a_page_that_was_not_written() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..200u32 {
+        table.put(format!("key {i:04}").as_bytes(), &[1; 24]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    let mut before = vec![copy_of(device.as_ref(), device.size_bytes())];
+    // Pages move with each change: it takes a few lives until their places are used again.
+    for life in 0..40u8 {
+        let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
+        let table = store.table("t").unwrap();
+        for i in (u32::from(life) % 8..200).step_by(8) {
+            table.put(format!("key {i:04}/{life}").as_bytes(), &[2; 24]).unwrap();
+        }
+        drop(table);
+        store.close().unwrap();
+        before.push(copy_of(device.as_ref(), device.size_bytes()));
+    }
+    let (mut unwritten, mut stale, mut seen) = (0, 0, 0);
+    for page in tree_pages(&device) {
+        let new = read_page(&device, page);
+        // What was there last.
+        let olds = before.iter().rev();
+        let mut olds = olds.map(|before| common::read_page(before.as_ref(), PAGE, page));
+        let Some(old) = olds.find(|old| *old != new) else { continue };
+        unwritten += 1;
+        write_page(&device, page, &old);
+        let is_sound = check(&device).is_sound();
+        if matches!(old[4], 1 | 2) && old[8..16] == page.to_le_bytes() {
+            stale += 1;
+            seen += usize::from(!is_sound);
+        } else {
+            assert!(!is_sound, "page {page}, which had no page of a tree before");
+        }
+        write_page(&device, page, &new);
+    }
+    assert!(unwritten > 20 && stale > 3, "{unwritten} pages, {stale} with older ones below");
+    assert!(seen * 2 > stale, "of {stale} stale pages {seen} were noticed");
+    assert!(check(&device).is_sound());
+}
+
+#[test]
+fn damage_in_the_catalog() {
+    let (device, model) = small_store();
+    let is_catalog = |page: &u64| {
+        let bytes = read_page(&device, *page);
+        bytes[4] == 2 && bytes[24..28] == [0; 4]
+    };
+    let catalog = tree_pages(&device).into_iter().find(is_catalog).unwrap();
+    let whole = read_page(&device, catalog);
+    for bytes in [flipped(&whole, 3000), vec![0; PAGE]] {
+        write_page(&device, catalog, &bytes);
+        let error = open_error(std::slice::from_ref(&device));
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(&format!("page {catalog},")), "{error}");
+        let report = check(&device);
+        assert_eq!(report.faults.len(), 1, "{report:#?}");
+        assert!(
+            report.faults[0].contains("(catalog)")
+                && report.faults[0].contains(&format!("page {catalog},")),
+            "{report:#?}"
+        );
+        // The tables are looked at all the same.
+        assert_eq!((report.leaked_pages, report.unreached_pages), (0, 0));
+        assert_eq!(report.tables[1].records, model.len() as u64);
+        // A catalog that cannot be read says so, rather than that there is no such table.
+        let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
+        assert_eq!(store.existing_table("t").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(store.table_names().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    write_page(&device, catalog, &whole);
+    assert!(check(&device).is_sound());
+}
+
+/// Faults past the first thousand are counted, and damage everywhere ends the check all the same.
+#[test]
+fn damage_everywhere() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..30_000u32 {
+        table.put(&i.to_be_bytes(), &[1; 24]).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    let mut leaves = 0;
+    for page in tree_pages(&device) {
+        let bytes = read_page(&device, page);
+        if bytes[4] == 2 && bytes[24..28] != [0; 4] {
+            write_page(&device, page, &flipped(&bytes, 999));
+            leaves += 1;
+        }
+    }
+    let report = check(&device);
+    assert_eq!(report.faults.len(), 1001);
+    assert_eq!(report.faults[1000], format!("and {} more", leaves - 1000));
+    assert_eq!((report.tables[1].leaf_pages, report.leaked_pages), (0, 0));
+}
+
+fn open_error(members: &[Device]) -> qpair_engine::Error {
+    Store::open(members.to_vec(), &existing(PAGE, FRAMES)).unwrap_err()
+}
+
+#[test]
+fn a_truncated_member() {
+    let (device, model) = small_store();
+    for (size, kind) in [
+        (LABEL_BYTES + (64 << 10) - 512, ErrorKind::Corrupt),
+        (LABEL_BYTES, ErrorKind::Corrupt),
+        (LABEL_BYTES - 512, ErrorKind::NotAStore),
+        (512, ErrorKind::NotAStore),
+    ] {
+        let error = open_error(&[copy_of(device.as_ref(), size)]);
+        assert_eq!(error.kind(), kind, "{size}: {error}");
+        assert!(error.to_string().contains("ram:"), "{size}: {error}");
+        assert!(error.way_out().is_some(), "{size}: {error}");
+    }
+    let members = striped_store(2);
+    let cut = copy_of(members[1].as_ref(), LABEL_BYTES + (4 << 10));
+    let error = open_error(&[members[0].clone(), cut.clone()]);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains(&cut.info().name), "{error}");
+    assert!(error.way_out().is_some(), "{error}");
+    let whole = copy_of(device.as_ref(), device.size_bytes());
+    assert_eq!(read_all(&whole, &model, &[], "a copy"), 0);
+}
+
+#[test]
+fn damaged_labels() {
+    let (device, model) = small_store();
+    // One slot lost: the other one may be older, and says so.
+    let [first, second] = LABELS.map(|offset| read_bytes(device.as_ref(), offset, 4096));
+    let generation = |label: &[u8]| u64::from_le_bytes(label[72..80].try_into().unwrap());
+    let (newer, older) = if generation(&first) > generation(&second) { (0, 1) } else { (1, 0) };
+    let labels = [first, second];
+    write_bytes(device.as_ref(), LABELS[older], &flipped(&labels[older], 4000));
+    assert_eq!(read_all(&device, &model, &[], "the older label damaged"), 0);
+    let names = |slot: usize| format!("the label at byte {} of", LABELS[slot]);
+    let report = check(&device);
+    assert!(report.is_sound() && report.harmless.len() == 1, "{report:#?}");
+    assert!(report.harmless[0].contains(&names(older)), "{report:#?}");
+    write_bytes(device.as_ref(), LABELS[newer], &flipped(&labels[newer], 4000));
+    let error = open_error(std::slice::from_ref(&device));
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.way_out().is_some());
+    // With the newer label lost, the older one says that the store is open. The checkpoint knows better.
+    write_bytes(device.as_ref(), LABELS[older], &labels[older]);
+    assert_eq!(read_all(&device, &model, &[], "the newer label damaged"), 0);
+    let report = check(&device);
+    assert!(report.is_sound() && report.harmless.len() == 1, "{report:#?}");
+    assert!(report.harmless[0].contains(&names(newer)), "{report:#?}");
+    for label in LABELS {
+        write_bytes(device.as_ref(), label, &[0; 4096]);
+    }
+    assert_eq!(open_error(std::slice::from_ref(&device)).kind(), ErrorKind::NotAStore);
+    for (label, bytes) in LABELS.iter().zip(&labels) {
+        write_bytes(device.as_ref(), *label, bytes);
+    }
+    assert_eq!(read_all(&device, &model, &[], "mended"), 0);
+}
+
+#[test]
+fn another_version() {
+    let (device, _) = small_store();
+    for offset in LABELS {
+        let mut label = read_bytes(device.as_ref(), offset, 4096);
+        label[8..12].copy_from_slice(&7u32.to_le_bytes());
+        label[12..16].fill(0);
+        let sum = crc32c(&label);
+        label[12..16].copy_from_slice(&sum.to_le_bytes());
+        write_bytes(device.as_ref(), offset, &label);
+    }
+    let error = open_error(&[device]);
+    assert_eq!(error.kind(), ErrorKind::Version);
+    assert!(error.to_string().contains("version 7"), "{error}");
+}
+
+#[test]
+fn what_is_no_store() {
+    assert_eq!(open_error(&[ram()]).kind(), ErrorKind::NotAStore);
+    assert_eq!(open_error(&[ram_of(512)]).kind(), ErrorKind::NotAStore);
+    let text = ram();
+    write_bytes(text.as_ref(), 0, &[b'x'; 4096]);
+    assert_eq!(open_error(&[text]).kind(), ErrorKind::NotAStore);
+    assert_eq!(open_error(&[]).kind(), ErrorKind::Invalid);
+}
+
+fn striped_store(members: usize) -> Vec<Device> {
+    let devices: Vec<_> = (0..members).map(|_| ram()).collect();
+    let options = StoreOptions { stripe_unit_bytes: 4096, ..options(PAGE, FRAMES) };
+    let store = Store::open(devices.clone(), &options).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..2000u32 {
+        table.put(&i.to_be_bytes(), b"value").unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    devices
+}
+
+#[test]
+fn members_missing_swapped_or_foreign() {
+    let members = striped_store(3);
+    let others = striped_store(3);
+    let [a, b, c] = [0, 1, 2].map(|i| members[i].clone());
+    for (given, what) in [
+        (vec![a.clone(), b.clone()], "one missing"),
+        (vec![a.clone()], "two missing"),
+        (vec![a.clone(), c.clone(), b.clone()], "two swapped"),
+        (vec![b.clone(), a.clone(), c.clone()], "the first swapped"),
+        (vec![a.clone(), b.clone(), others[2].clone()], "one of another store"),
+        (vec![others[0].clone(), b.clone(), c.clone()], "the first of another store"),
+        (vec![a.clone(), b.clone(), b.clone()], "one twice"),
+        (vec![a.clone(), b.clone(), c.clone(), others[2].clone()], "one too many"),
+    ] {
+        let error = open_error(&given);
+        assert_eq!(error.kind(), ErrorKind::Member, "{what}: {error}");
+        assert!(error.way_out().is_some(), "{what}");
+    }
+    let error = open_error(&[a.clone(), b.clone(), ram()]);
+    assert_eq!(error.kind(), ErrorKind::NotAStore, "{error}");
+    common::assert_sound(&[a, b, c], PAGE);
+}
+
+/// A member restored alone from a copy made earlier, whatever that was and whatever the others are.
+#[test]
+fn members_of_different_generations() {
+    let copies = |members: &[Device]| -> Vec<Device> {
+        members.iter().map(|member| copy_of(member.as_ref(), member.size_bytes())).collect()
+    };
+    let members = striped_store(2);
+    let mut states = vec![("closed", copies(&members))];
+    for (open, closed) in [("open", "closed again"), ("open again", "closed at last")] {
+        let store = Store::open(members.clone(), &existing(PAGE, FRAMES)).unwrap();
+        let table = store.table("t").unwrap();
+        for i in 0..500u32 {
+            table.put(&i.to_be_bytes(), open.as_bytes()).unwrap();
+        }
+        states.push((open, copies(&members)));
+        drop(table);
+        store.close().unwrap();
+        states.push((closed, copies(&members)));
+    }
+    for (first, [a, _]) in states.iter().map(|(what, members)| (what, [&members[0], &members[1]])) {
+        for (second, [_, b]) in
+            states.iter().map(|(what, members)| (what, [&members[0], &members[1]]))
+        {
+            let mixed = copies(&[a.clone(), b.clone()]);
+            let opened = Store::open(mixed.clone(), &existing(PAGE, FRAMES));
+            if first == second {
+                opened.unwrap().close().unwrap();
+                common::assert_sound(&mixed, PAGE);
+                continue;
+            }
+            let error = opened.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Member, "{first}, {second}: {error}");
+            assert!(error.way_out().is_some());
+        }
+    }
+}
+
+/// The power fails between the labels of members, several times in a row: the first says that the store is open, or the last
+/// that it is closed, and the others are behind. Nothing is lost by that.
+#[test]
+fn a_crash_between_the_labels() {
+    let [a, b] = [0, 1].map(|_| ram());
+    let new = StoreOptions { stripe_unit_bytes: 4096, ..options(PAGE, FRAMES) };
+    Store::open(vec![a.clone(), b.clone()], &new).unwrap().close().unwrap();
+    for round in 0..6u8 {
+        for sectors in [0, 3] {
+            let faulty = FaultDevice::new(b.clone(), FaultOptions::default()).unwrap();
+            let control = faulty.control();
+            let members = vec![a.clone(), Arc::new(faulty) as Device];
+            let store = Store::open(members, &existing(PAGE, FRAMES)).unwrap();
+            control.crash_at_write(1, sectors);
+            assert!(store.checkpoint().is_err());
+            assert!(store.close().is_err());
+        }
+        if round % 2 == 0 {
+            let members = vec![a.clone(), b.clone()];
+            let store = Store::open(members.clone(), &existing(PAGE, FRAMES)).unwrap();
+            let table = store.table("t").unwrap();
+            table.put(&[round], b"v").unwrap();
+            assert_eq!(table.range::<[u8], _>(..).unwrap().count(), usize::from(round) / 2 + 1);
+            drop(table);
+            store.close().unwrap();
+            common::assert_sound(&members, PAGE);
+        }
+    }
+}
+
+/// A device that cannot be written.
+#[derive(Debug)]
+struct ReadOnly {
+    copy: Device,
+    info: DeviceInfo,
+}
+
+impl BlockDevice for ReadOnly {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.copy.size_bytes()
+    }
+
+    fn grow(&self, _size_bytes: u64) -> qpair_block::Result<()> {
+        panic!("nobody should ask")
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
+        self.copy.open_channel(options)
+    }
+}
+
+/// The process is gone in the middle: who only reads is told what to do, unless the last checkpoint is all there is.
+#[test]
+fn a_store_that_was_not_closed() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"a", b"1").unwrap();
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    let error = Store::open(vec![copy.clone()], &reading(PAGE, FRAMES)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unclean);
+    assert!(error.way_out().is_some());
+    // The same on a device that cannot be written.
+    let info = DeviceInfo { read_only: true, ..copy.info().clone() };
+    let fixed: Device = Arc::new(ReadOnly { copy: copy.clone(), info });
+    let error = Store::open(vec![fixed], &existing(PAGE, FRAMES)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unclean, "{error}");
+    drop(table);
+    store.close().unwrap();
+    let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
+    // Opened, but unchanged: whatever happens, it is as it was closed.
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    assert_eq!(store.table("t").unwrap().get(b"a").unwrap().unwrap(), b"1");
+    common::assert_sound(&[copy], PAGE);
+    store.table("t").unwrap().put(b"b", b"2").unwrap();
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    let error = Store::open(vec![copy], &reading(PAGE, FRAMES)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unclean);
+    // A store that is dropped without close closes itself.
+    drop(store);
+    common::assert_sound(&[device], PAGE);
+}

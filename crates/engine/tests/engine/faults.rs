@@ -1,0 +1,566 @@
+//! Devices that fail: what fails, what goes on, and what is kept.
+
+use crate::common;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::filled::{FRAMES, PAGE, filled, value};
+use crate::common::{Device, assert_sound, existing, faulty, key, options};
+use qpair_block::{FaultDevice, FaultOptions, Op};
+use qpair_engine::{ErrorKind, Store, StoreOptions, Table, yield_now};
+
+#[test]
+fn a_failed_read_fails_its_operation_only() {
+    let (device, _, control) = faulty();
+    let store = filled(&device, 3000);
+    let table = store.table("t").unwrap();
+    assert_eq!(table.get(&key(1)).unwrap(), Some(value(1)));
+    control.fail_reads(true);
+    let error = table.get(&key(2900)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("reading page"), "{error}");
+    // What is in memory is still served.
+    assert_eq!(table.get(&key(1)).unwrap(), Some(value(1)));
+    assert_eq!(table.put(&key(2900), b"new").unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(table.delete(&key(2900)).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(
+        table.range(key(2900).as_slice()..).unwrap().next().unwrap().unwrap_err().kind(),
+        ErrorKind::Io
+    );
+    control.heal();
+    for i in 0..3000 {
+        assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+    }
+    assert!(!store.is_read_only());
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+/// Many tasks after the same pages, of which some reads fail: each is answered, right or with the error.
+#[test]
+fn tasks_that_wait_for_the_same_failing_page() {
+    let (device, _, control) = faulty();
+    let store = filled(&device, 3000);
+    let table = store.table("t").unwrap();
+    for round in 0..20 {
+        control.set_error_rate(Op::Read, 0.5);
+        let tasks: Vec<_> = (0..200u32)
+            .map(|task| {
+                let table = table.task();
+                store.spawn(move || async move {
+                    let i = (round * 131 + task / 50) % 3000;
+                    (i, table.get(&key(i)).await)
+                })
+            })
+            .collect();
+        for task in tasks {
+            match task.join().unwrap() {
+                (i, Ok(found)) => assert_eq!(found, Some(value(i))),
+                (_, Err(error)) => assert_eq!(error.kind(), ErrorKind::Io),
+            }
+        }
+        control.heal();
+        for task in 0..4 {
+            let i = (round * 131 + task) % 3000;
+            assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+        }
+    }
+}
+
+/// With a bad spot under its newer label a member looks older than the others: what is told is the bad spot.
+#[test]
+fn a_bad_spot_under_a_label() {
+    let (second, _, control) = faulty();
+    let members = vec![common::ram(), second];
+    let store = Store::open(members.clone(), &options(PAGE, FRAMES)).unwrap();
+    store.table("t").unwrap().put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let mut refused = 0;
+    for label in common::LABELS {
+        control.heal();
+        control.fail_range(Op::Read, label..label + 4096);
+        match Store::open(members.clone(), &existing(PAGE, FRAMES)) {
+            Ok(store) => drop(store),
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                assert!(error.context().contains("two labels"), "{error}");
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+}
+
+/// A bad spot under one leaf: its keys are lost, a scan stops there, all others are read.
+#[test]
+fn a_bad_spot() {
+    let (device, below, control) = faulty();
+    let store = filled(&device, 3000);
+    let table = store.table("t").unwrap();
+    let is_leaf = |page: &&u64| {
+        let bytes = common::read_page(below.as_ref(), PAGE, **page);
+        bytes[4] == 2 && bytes[24..28] != [0; 4]
+    };
+    let used = common::checkpoint_of(below.as_ref(), PAGE).used;
+    let page = *used.iter().filter(is_leaf).nth(20).unwrap();
+    let spot = common::LABEL_BYTES + page * PAGE as u64;
+    control.fail_range(Op::Read, spot..spot + PAGE as u64);
+    let lost: Vec<_> = (0..3000).filter(|i| table.get(&key(*i)).is_err()).collect();
+    assert!(!lost.is_empty() && lost.len() < 100, "{lost:?}");
+    let mut scan = table.range::<[u8], _>(..).unwrap();
+    let before = scan.by_ref().take_while(Result::is_ok).count();
+    assert_eq!(before, lost[0] as usize);
+    let after = table.range(key(lost[lost.len() - 1] + 1).as_slice()..).unwrap();
+    assert_eq!(after.count(), 2999 - lost[lost.len() - 1] as usize);
+    let report = store.check(&|_, _| ()).unwrap();
+    assert!(
+        report.faults.iter().any(|fault| fault.contains(&format!("page {page},"))),
+        "{report:#?}"
+    );
+    assert_eq!(report.leaked_pages, 0);
+}
+
+/// A failed write of the log: what was acknowledged is there, and nothing more is taken.
+#[test]
+fn a_failed_write_makes_the_store_read_only() {
+    let (device, _, control) = faulty();
+    let store = filled(&device, 10);
+    let table = store.table("t").unwrap();
+    for i in 10..50 {
+        table.put(&key(i), &value(i)).unwrap();
+    }
+    control.fail_writes(true);
+    let error = table.put(&key(50), &value(50)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    control.heal();
+    assert!(store.is_read_only());
+    // Final: a device that is well again does not bring back what it forgot.
+    for error in [
+        table.put(b"b", b"1").unwrap_err(),
+        table.delete(&key(1)).unwrap_err(),
+        store.table("another").unwrap_err(),
+        store.drop_table("t").unwrap_err(),
+        store.checkpoint().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        assert!(error.to_string().contains("writing the log"), "{error}");
+        assert!(error.way_out().is_some());
+    }
+    for i in 0..50 {
+        assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+    }
+    drop(table);
+    let error = store.close().unwrap_err();
+    assert!(error.to_string().contains("writing the log"), "{error}");
+    let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..50 {
+        assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+    }
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+/// A recovery that changes more pages than memory has, of a device that takes no more: each of its tasks waited two seconds for a frame, one
+/// after the other, so that a store that was opened with little memory seemed to hang (this one for half a minute).
+#[test]
+fn a_recovery_whose_pages_cannot_be_written() {
+    const RECORDS: u32 = 20_000;
+    let (device, below, control) = faulty();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 4 * FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    // In no order, so that each part of the log has changes everywhere.
+    let keys = || (0..RECORDS).map(|i| i * 7919 % RECORDS);
+    let tasks: Vec<_> = (0..64)
+        .map(|task| {
+            let table = table.task();
+            store.spawn(move || async move {
+                for i in keys().skip(task).step_by(64) {
+                    table.put(&key(i), &value(i)).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    let crashed = common::copy_of(below.as_ref(), below.size_bytes());
+    control.fail_writes(true);
+    drop((table, store));
+    // The log's end is written once more, and then pages, of which those behind here cannot be.
+    let device = FaultDevice::new(crashed.clone(), FaultOptions::default()).unwrap();
+    device.control().fail_range(Op::Write, crashed.size_bytes() / 8 * 7..u64::MAX);
+    let error = Store::open(vec![Arc::new(device)], &existing(PAGE, 8 * FRAMES)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("writing page"), "{error}");
+    // Nothing was lost by the attempt.
+    let store = Store::open(vec![crashed.clone()], &existing(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in (0..RECORDS).step_by(97) {
+        assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+    }
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[crashed], PAGE);
+}
+
+#[test]
+fn a_failed_write_of_a_large_value() {
+    let (device, _, control) = faulty();
+    let store = filled(&device, 10);
+    let table = store.table("t").unwrap();
+    table.put(b"a", b"marks the store open").unwrap();
+    control.fail_nth(Op::Write, 3);
+    let error = table.put(b"large", &[1; 5000]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert_eq!(table.get(b"large").unwrap(), None);
+    assert_eq!(table.put(b"b", b"1").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert!(store.close().is_err());
+    drop(table);
+    let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    assert_eq!(table.get(b"large").unwrap(), None);
+    assert_eq!(table.get(b"a").unwrap().unwrap(), b"marks the store open");
+}
+
+/// A load says so when the store has failed beside it, not when all of it was read; and it takes no pages that a checkpoint which
+/// failed, and may count, has in its image.
+#[test]
+fn a_load_beside_a_checkpoint_that_fails() {
+    for value_bytes in [30, 1500] {
+        let (device, _, control) = faulty();
+        let store = filled(&device, 10);
+        let table = store.table("loaded").unwrap();
+        let (failed, task) = (Arc::new(AtomicBool::new(false)), table.task());
+        let (begun, watched) = (Arc::new(AtomicBool::new(false)), failed.clone());
+        let tells = begun.clone();
+        let load = store.spawn(move || async move {
+            let mut loader = task.bulk_loader().await?;
+            for i in 0..100_000 {
+                loader.push(&key(i), &vec![7; value_bytes]).await?;
+                tells.store(i == 1000, Ordering::Relaxed);
+                while i == 1000 && !watched.load(Ordering::Relaxed) {
+                    yield_now().await;
+                }
+                assert!(i < 2000, "the load goes on");
+            }
+            loader.finish().await
+        });
+        while !begun.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        control.fail_nth(Op::Flush, 2);
+        assert_eq!(store.checkpoint().unwrap_err().kind(), ErrorKind::Io);
+        failed.store(true, Ordering::Relaxed);
+        let error = load.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        assert!(store.close().is_err());
+        drop(table);
+        let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
+        assert_eq!(store.table("loaded").unwrap().get(&key(0)).unwrap(), None);
+        assert_eq!(store.table("t").unwrap().get(&key(1)).unwrap(), Some(value(1)));
+    }
+}
+
+/// What a life of a store acknowledged: by key, the value, and what may have become of the change that was answered with an
+/// error.
+#[derive(Default)]
+struct Life {
+    acknowledged: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    doubtful: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    failed: bool,
+}
+
+impl Life {
+    fn change(&mut self, table: &Table, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let outcome = match &value {
+            Some(value) => table.put(&key, value).map(|_| ()),
+            None => table.delete(&key).map(|_| ()),
+        };
+        match outcome {
+            Ok(()) => {
+                assert!(!self.failed, "a change after a failure was taken");
+                self.acknowledged.insert(key, value);
+            }
+            Err(_) => {
+                self.failed = true;
+                self.doubtful.push((key, value));
+            }
+        }
+    }
+
+    /// Opens the store, changes this and that, makes checkpoints, and closes it.
+    fn live(&mut self, device: &Device) {
+        let options = StoreOptions { checkpoint_bytes: 8 << 10, ..existing(PAGE, FRAMES) };
+        let Ok(store) = Store::open(vec![device.clone()], &options) else { return };
+        let Ok(table) = store.table("t") else { return };
+        for i in 0..120u32 {
+            let at = i * 37 % 400;
+            match i % 8 {
+                7 => self.change(&table, key(at), None),
+                5 => self.change(&table, key(at), Some(vec![i as u8; 1500])),
+                _ => self.change(&table, key(at), Some(value(at + i))),
+            }
+            if i == 60 {
+                self.failed |= store.checkpoint().is_err();
+            }
+        }
+        // Reads go on, whatever failed.
+        if self.failed {
+            assert!(store.is_read_only());
+        }
+        for (key, value) in &self.acknowledged {
+            if self.doubtful.iter().any(|(other, _)| other == key) {
+                continue;
+            }
+            match table.get(key) {
+                Ok(found) => assert_eq!(found, *value),
+                // The power is off.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
+            }
+        }
+        drop(table);
+        // A change that was refused, or a checkpoint, is why a close may fail.
+        if store.close().is_ok() {
+            assert!(!self.failed);
+        }
+    }
+
+    /// On the device as it is now: everything acknowledged is there, nothing else has changed.
+    fn assert_kept(&self, device: &Device, records: u32, what: &str) {
+        let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES))
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let table = store.table("t").unwrap();
+        let mut expected: BTreeMap<_, _> = (0..records).map(|i| (key(i), value(i))).collect();
+        for (key, value) in &self.acknowledged {
+            match value {
+                Some(value) => expected.insert(key.clone(), value.clone()),
+                None => expected.remove(key),
+            };
+        }
+        let mut found: BTreeMap<_, _> =
+            table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        for (key, value) in &self.doubtful {
+            if found.get(key) == value.as_ref() {
+                match expected.get(key) {
+                    Some(value) => found.insert(key.clone(), value.clone()),
+                    None => found.remove(key),
+                };
+            }
+        }
+        assert!(found == expected, "{what}");
+        drop(table);
+        store.close().unwrap();
+        assert_sound(std::slice::from_ref(device), PAGE);
+    }
+}
+
+/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a checkpoint's, of labels.
+#[test]
+fn each_write_or_flush_fails() {
+    for (op, step) in [(Op::Write, 3), (Op::Flush, 1)] {
+        let mut failures = 0;
+        for nth in (1..).step_by(step) {
+            let (device, below, control) = faulty();
+            filled(&device, 300).close().unwrap();
+            control.fail_nth(op, nth);
+            let before = control.counts().errors;
+            let mut life = Life::default();
+            life.live(&device);
+            let struck = control.counts().errors > before;
+            control.heal();
+            life.assert_kept(&below, 300, &format!("{op:?} {nth} failed"));
+            if !struck {
+                break;
+            }
+            failures += 1;
+        }
+        assert!(failures > 20, "{failures} of {op:?}");
+    }
+}
+
+/// The power fails at every third write of a life, which may be torn: whenever that is, the store opens and has everything
+/// that was acknowledged.
+#[test]
+fn a_crash_at_each_write_of_a_life() {
+    let mut crashes = 0;
+    for nth in (1..).step_by(3) {
+        let (device, below, control) = faulty();
+        filled(&device, 300).close().unwrap();
+        let before = control.seen(Op::Write);
+        control.crash_at_write(nth, nth % 4);
+        let mut life = Life::default();
+        life.live(&device);
+        life.assert_kept(&below, 300, &format!("crash at write {nth}"));
+        if control.seen(Op::Write) - before < nth {
+            break;
+        }
+        crashes += 1;
+    }
+    assert!(crashes > 50, "{crashes}");
+}
+
+/// The same for each write of a close.
+#[test]
+fn a_crash_at_each_write_of_a_close() {
+    let mut crashes = 0;
+    for nth in 1.. {
+        let (device, below, control) = faulty();
+        let store = filled(&device, 60);
+        let table = store.table("t").unwrap();
+        for i in 0..60 {
+            table.put(&key(i), &value(i + 1)).unwrap();
+        }
+        drop(table);
+        let before = control.seen(Op::Write);
+        control.crash_at_write(nth, 0);
+        let closed = store.close();
+        let reached = control.seen(Op::Write) - before >= nth;
+        // Once the checkpoint is durable, only the labels are missing.
+        assert_eq!(closed.is_err(), reached, "write {nth}");
+        let store = Store::open(vec![below.clone()], &existing(PAGE, FRAMES)).unwrap();
+        let table = store.table("t").unwrap();
+        for i in 0..60 {
+            assert_eq!(table.get(&key(i)).unwrap(), Some(value(i + 1)), "write {nth}");
+        }
+        drop(table);
+        store.close().unwrap();
+        assert_sound(&[below], PAGE);
+        if !reached {
+            break;
+        }
+        crashes = nth;
+    }
+    assert!(crashes > 5);
+}
+
+/// The label that marks the store open cannot be written: no change was made, and none is.
+#[test]
+fn a_failed_label() {
+    let (device, below, control) = faulty();
+    let store = filled(&device, 100);
+    let table = store.table("t").unwrap();
+    control.fail_nth(Op::Write, 1);
+    assert_eq!(table.put(b"a", b"1").unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(table.put(b"a", b"1").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(table.get(&key(7)).unwrap(), Some(value(7)));
+    drop(table);
+    assert!(store.close().is_err());
+    // The label was not written, so the store is as it was closed.
+    assert_sound(&[below], PAGE);
+}
+
+#[test]
+fn no_space_left() {
+    let (device, _, control) = faulty();
+    let store = filled(&device, 2000);
+    let table = store.table("t").unwrap();
+    control.fail_grow(true);
+    let mut next = 2000;
+    let error = loop {
+        match table.put(&key(next), &value(next)) {
+            Ok(_) => next += 1,
+            Err(error) => break error,
+        }
+        assert!(next < 100_000);
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(!store.is_read_only());
+    assert_eq!(table.put(b"large", &[1; 500_000]).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(table.get(b"large").unwrap(), None);
+    assert_eq!(table.get(&key(next)).unwrap(), None);
+    // What fits goes on, and what is freed is used again.
+    assert!(table.put(&key(5), &value(5)).unwrap());
+    for i in 0..1500 {
+        assert!(table.delete(&key(i)).unwrap());
+    }
+    for i in 0..500 {
+        assert!(!table.put(&key(i), &value(i)).unwrap(), "{i}");
+    }
+    control.heal();
+    for i in next..next + 2000 {
+        table.put(&key(i), &value(i)).unwrap();
+    }
+    drop(table);
+    store.close().unwrap();
+    let report = assert_sound(std::slice::from_ref(&device), PAGE);
+    assert_eq!(report.tables[1].records, u64::from(next) + 2000 - 1000);
+    let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..next + 2000 {
+        let expected = (!(500..1500).contains(&i)).then(|| value(i));
+        assert_eq!(table.get(&key(i)).unwrap(), expected, "{i}");
+    }
+}
+
+/// A device that grows no more from some moment on: changes are refused for want of space, and nothing else goes wrong. The
+/// store closes, and it recovers, with all it acknowledged.
+#[test]
+fn no_space_from_any_moment_on() {
+    for (moment, crash) in
+        [0, 1, 200, 900, 1700, 3000].into_iter().flat_map(|m| [(m, false), (m, true)])
+    {
+        let what = format!("after {moment}, crash {crash}");
+        let (device, _, control) = faulty();
+        let store = filled(&device, 1000);
+        let table = store.table("t").unwrap();
+        let mut model: BTreeMap<_, _> = (0..1000).map(|i| (key(i), value(i))).collect();
+        let mut refused = 0;
+        let mut done = 0;
+        for i in 0.. {
+            if done == moment {
+                control.fail_grow(true);
+            }
+            let key = key(i * 7919 % 20_000);
+            let outcome = match i % 40 {
+                39 => table.put(&key, &[i as u8; 3000]).map(|_| vec![i as u8; 3000]),
+                _ => table.put(&key, &value(i)).map(|_| value(i)),
+            };
+            match outcome {
+                Ok(value) => {
+                    model.insert(key, value);
+                    done += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
+                    assert!(error.way_out().is_some(), "{what}: {error}");
+                    refused += 1;
+                    if refused == 20 {
+                        break;
+                    }
+                }
+            }
+            assert!(i < 100_000);
+        }
+        // Full: reads and deletes go on, and so does dropping and closing.
+        for (index, key) in model.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
+            if index % 3 == 0 {
+                assert!(table.delete(&key).unwrap(), "{what}");
+                model.remove(&key);
+            }
+        }
+        let all: BTreeMap<_, _> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        assert!(all == model, "{what}");
+        assert!(!store.is_read_only());
+        let copy = common::copy_of(device.as_ref(), device.size_bytes());
+        drop(table);
+        store.close().unwrap();
+        // What recovers has no more space than there was.
+        let device: Device = if crash { copy } else { device };
+        let device = FaultDevice::new(device, FaultOptions::default()).unwrap();
+        device.control().fail_grow(true);
+        let device: Device = Arc::new(device);
+        let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES))
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let table = store.table("t").unwrap();
+        let all: BTreeMap<_, _> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        assert!(all == model, "{what}, opened again");
+        let first = model.keys().next().unwrap();
+        assert!(table.delete(first).unwrap(), "{what}");
+        drop(table);
+        store.drop_table("t").unwrap();
+        store.close().unwrap();
+        assert_sound(&[device], PAGE);
+    }
+}

@@ -1,0 +1,166 @@
+//! Changes that a full device of fixed size has no room for.
+
+use std::sync::Arc;
+
+use crate::common::{assert_sound, options};
+use qpair_block::{BlockDevice, RamDevice, RamOptions};
+use qpair_engine::{ErrorKind, Store, StoreOptions};
+
+const PAGE: usize = 512;
+
+/// A device that cannot grow.
+fn fixed(size_bytes: u64) -> Arc<dyn BlockDevice> {
+    let options = RamOptions { size_bytes, growable: false, ..RamOptions::default() };
+    Arc::new(RamDevice::new(options).unwrap())
+}
+
+/// Its record is larger than the log can get. Each checkpoint moves some inner pages, which is no reason to make another.
+#[test]
+fn a_transaction_without_room_for_its_record_is_refused() {
+    let device = fixed(2 << 20);
+    let small = StoreOptions { checkpoint_bytes: 100 << 10, ..options(PAGE, 98) };
+    let store = Store::open(vec![device], &small).unwrap();
+    let table = store.table("t").unwrap();
+    let put = |keys: &mut dyn Iterator<Item = u32>, value: u8| {
+        let keys: Vec<u32> = keys.collect();
+        let put = store.transact(|tx| {
+            keys.iter().try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[value; 40]))
+        });
+        put.map(drop).map_err(|error| error.kind())
+    };
+    let mut rows = 0;
+    while put(&mut (rows..rows + 100), 7).is_ok() {
+        rows += 100;
+    }
+    assert!(rows > 5000);
+    assert_eq!(put(&mut (0..rows).step_by(7), 8), Err(ErrorKind::NoSpace));
+    assert!(!store.is_read_only());
+    assert_eq!(table.get(&0u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 40][..]));
+    drop(table);
+    store.close().unwrap();
+}
+
+/// Its record has room in the log, and its leaves have none: fewer pages are free than it would move. To be told after the stamp would be
+/// too late, since then it can be neither completed nor undone.
+#[test]
+fn a_transaction_without_room_for_its_leaves_is_refused_before_its_stamp() {
+    let device = fixed(4 << 20);
+    let small = StoreOptions {
+        checkpoint_bytes: 100 << 10,
+        log_segment_bytes: 256 << 10,
+        ..options(PAGE, 98)
+    };
+    let store = Store::open(vec![device], &small).unwrap();
+    let table = store.table("t").unwrap();
+    let mut rows = 0u32;
+    loop {
+        let put = store.transact(|tx| {
+            (rows..rows + 100).try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[7; 40]))
+        });
+        if put.is_err() {
+            break;
+        }
+        rows += 100;
+        if rows.is_multiple_of(1000) {
+            store.checkpoint().unwrap();
+        }
+    }
+    assert!(rows > 30_000, "{rows}");
+    let delete = |keys: &mut dyn Iterator<Item = u32>| {
+        let keys: Vec<u32> = keys.collect();
+        let deleted = store.transact(|tx| {
+            keys.iter().try_for_each(|key| tx.delete(&table, &key.to_be_bytes()).map(drop))
+        });
+        deleted.map(drop)
+    };
+    let refused = delete(&mut (0..rows).step_by(17)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace);
+    assert!(refused.to_string().contains("new places"), "{refused}");
+    assert!(!store.is_read_only());
+    assert!(table.get(&17u32.to_be_bytes()).unwrap().is_some());
+    // Some at a time they go.
+    for first in (0..rows).step_by(100) {
+        delete(&mut (first..rows.min(first + 100))).unwrap();
+    }
+    assert!(!store.is_read_only());
+    assert_eq!(table.get(&17u32.to_be_bytes()).unwrap(), None);
+    drop(table);
+    store.close().unwrap();
+}
+
+/// However much room there is: what is refused has changed nothing, what is not refused comes to its end, also beside others.
+#[test]
+fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
+    let device = fixed(2 << 20);
+    let small = StoreOptions { checkpoint_bytes: 100 << 10, ..options(PAGE, 98) };
+    let store = Store::open(vec![device], &small).unwrap();
+    let table = store.table("t").unwrap();
+    let mut rows = 0u32;
+    let fill = |first: u32| {
+        store
+            .transact(|tx| {
+                let keys = first..first + 100;
+                keys.into_iter().try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[7; 40]))
+            })
+            .is_ok()
+    };
+    while fill(rows) {
+        rows += 100;
+    }
+    store.checkpoint().unwrap();
+    let outcomes = std::thread::scope(|scope| {
+        let tasks: Vec<_> = (0..4u32)
+            .map(|task| {
+                let (store, table) = (&store, &table);
+                scope.spawn(move || {
+                    let (mut made, mut refused) = (0, 0);
+                    for turn in 0..40u32 {
+                        let count = [3, 10, 40, 150, 600][(turn % 5) as usize];
+                        let step = (rows / count) as usize;
+                        // Each task has keys of its own, and all are in the same leaves.
+                        let keys = ((turn % 7) * 4 + task..rows).step_by(step / 4 * 4);
+                        let changed = store.transact(|tx| {
+                            keys.clone().try_for_each(|key| match turn % 2 {
+                                0 => tx.put(table, &key.to_be_bytes(), &[turn as u8; 40]),
+                                _ => tx.delete(table, &key.to_be_bytes()).map(drop),
+                            })
+                        });
+                        match changed {
+                            Ok(_) => made += 1,
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                                refused += 1;
+                            }
+                        }
+                    }
+                    (made, refused)
+                })
+            })
+            .collect();
+        tasks.into_iter().map(|task| task.join().unwrap()).collect::<Vec<(u32, u32)>>()
+    });
+    assert!(!store.is_read_only());
+    assert!(outcomes.iter().all(|(made, _)| *made > 0), "{outcomes:?}");
+    drop(table);
+    store.close().unwrap();
+}
+
+/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are pages again.
+#[test]
+fn segments_that_logs_have_behind_them_are_room_for_records() {
+    let device = fixed(8 << 20);
+    let size_pages = (8 << 20) / PAGE as u64;
+    let store = Store::open(vec![device.clone()], &options(PAGE, 98)).unwrap();
+    let table = store.table("t").unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    let error = loop {
+        if let Err(error) = table.put(&random.u64(..).to_be_bytes(), &[7; 40]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    drop(table);
+    store.close().unwrap();
+    let report = assert_sound(&[device], PAGE);
+    assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
+}

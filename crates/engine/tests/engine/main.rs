@@ -1,0 +1,33 @@
+//! What a store promises, one module a subject; in one program, since each is a link of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod backup;
+mod check;
+mod closing;
+mod common;
+mod concurrency;
+mod damage;
+mod delete_range;
+mod dropped_futures;
+mod dropped_tables;
+mod faults;
+mod full_device;
+mod history;
+mod isolation;
+mod log_device;
+mod log_device_faults;
+mod metrics;
+mod misuse;
+mod model;
+mod read_ahead;
+mod recovery;
+mod repair;
+mod repair_after_crash;
+mod sorted_load;
+mod stepped;
+mod stripes;
+mod transactions;
+mod transactions_concurrent;
+mod transactions_model;
+mod unflushed_log;

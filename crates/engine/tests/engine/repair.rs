@@ -1,0 +1,369 @@
+//! Repair: each kind of page damaged in turn, and what comes back.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::common::{
+    LABEL_BYTES, LABELS, assert_sound, copy_of, crc32c, existing, options, ram, read_bytes,
+    write_bytes,
+};
+use qpair_block::BlockDevice;
+use qpair_engine::{
+    Error, ErrorKind, LogPlace, RepairReport, RepairStep, Store, StoreOptions, dump_log, repair,
+};
+
+const PAGE: usize = 512;
+
+type Device = Arc<dyn BlockDevice>;
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn go_on(_: RepairStep, _: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key {i:05}").into_bytes()
+}
+
+/// Two tables with values of all sizes, large ones too.
+fn fill(store: &Store) -> [Model; 2] {
+    let mut models = [Model::new(), Model::new()];
+    for (name, model) in ["first", "second"].into_iter().zip(&mut models) {
+        let table = store.table(name).unwrap();
+        for i in 0..1500u32 {
+            let len = if i % 300 == 50 { 1500 } else { 20 + i as usize % 20 };
+            let value = vec![(i % 251) as u8; len];
+            table.put(&key(i), &value).unwrap();
+            model.insert(key(i), value);
+        }
+    }
+    models
+}
+
+fn closed() -> (Device, [Model; 2]) {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let models = fill(&store);
+    store.close().unwrap();
+    (device, models)
+}
+
+fn page(device: &Device, page: u64) -> Vec<u8> {
+    read_bytes(device.as_ref(), LABEL_BYTES + page * PAGE as u64, PAGE)
+}
+
+fn damage(device: &Device, page_id: u64) {
+    let mut bytes = page(device, page_id);
+    bytes[200] ^= 0x55;
+    write_bytes(device.as_ref(), LABEL_BYTES + page_id * PAGE as u64, &bytes);
+}
+
+/// What became of the damaged store: the report, and the new store's tables. The damaged one is as it was.
+fn salvage(device: &Device) -> (RepairReport, BTreeMap<String, Model>) {
+    let before = read_bytes(device.as_ref(), 0, device.size_bytes() as usize);
+    let target = ram();
+    let mut made = false;
+    let mut make = |page_size| {
+        made = true;
+        let options = StoreOptions { log: false, ..options(page_size, 256) };
+        Store::open(vec![target.clone()], &options)
+    };
+    let report =
+        repair(std::slice::from_ref(device), &existing(PAGE, 256), &mut make, &go_on).unwrap();
+    assert!(before == read_bytes(device.as_ref(), 0, before.len()), "the source was written to");
+    assert_eq!(made, !report.healthy);
+    if report.healthy {
+        return (report, BTreeMap::new());
+    }
+    assert_sound(std::slice::from_ref(&target), PAGE);
+    let store = Store::open(vec![target], &existing(PAGE, 256)).unwrap();
+    let tables = store.table_names().unwrap().into_iter().map(|name| {
+        let table = store.existing_table(&name).unwrap().unwrap();
+        let model: Model = table.range::<[u8], _>(..).unwrap().map(|e| e.unwrap()).collect();
+        let told = report.tables.iter().find(|table| table.name == name).unwrap();
+        assert_eq!(told.records, model.len() as u64, "{name}");
+        (name, model)
+    });
+    let tables = tables.collect();
+    store.close().unwrap();
+    (report, tables)
+}
+
+/// All that is there is right, and all that is not is in a range that is told as lost or stale, or a large value told as lost.
+fn assert_told(report: &RepairReport, tables: &BTreeMap<String, Model>, models: &[Model; 2]) {
+    for (name, model) in ["first", "second"].iter().zip(models) {
+        let found = &tables[*name];
+        let told = report.tables.iter().find(|table| table.name == *name).unwrap();
+        let within = |key: &Vec<u8>| {
+            told.lost
+                .iter()
+                .chain(&told.stale)
+                .any(|range| range.from <= *key && range.to.as_ref().is_none_or(|to| key < to))
+                || told.large_keys_lost.contains(key)
+        };
+        for (key, value) in model {
+            if found.get(key) != Some(value) {
+                assert!(within(key), "{}: {report:#?}", key.escape_ascii());
+            }
+        }
+        assert!(found.keys().all(|key| model.contains_key(key)));
+    }
+}
+
+#[test]
+fn a_healthy_store_is_left_alone() {
+    let (device, _) = closed();
+    let (report, _) = salvage(&device);
+    assert!(report.healthy && report.is_complete());
+    // One that only needs its recovery is healthy too.
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    fill(&store);
+    let crashed = copy_of(device.as_ref(), device.size_bytes());
+    store.close().unwrap();
+    assert!(salvage(&crashed).0.healthy);
+}
+
+/// Pages that the newest checkpoint has in use, by kind and level.
+fn used(device: &Device) -> BTreeMap<(u8, u8), Vec<u64>> {
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let half = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let record = [0, 1].map(|id| page(device, id)).into_iter().max_by_key(|r| word(r, 88)).unwrap();
+    let (first, len) = (word(&record, 104), word(&record, 120) as usize);
+    let image: Vec<u8> = (first..)
+        .take(len.div_ceil(PAGE - 64))
+        .flat_map(|id| page(device, id)[64..].to_vec())
+        .collect();
+    let (roots, logs) = (half(&image, 0) as usize, half(&image, 4));
+    let mut at = 8 + roots * 12;
+    for _ in 0..logs {
+        at += 4 + half(&image, at) as usize;
+    }
+    let bitmap = &image[at + 8..at + 8 + word(&image, at) as usize * 8];
+    let mut kinds: BTreeMap<(u8, u8), Vec<u64>> = BTreeMap::new();
+    for id in
+        (2..bitmap.len() as u64 * 8).filter(|id| bitmap[*id as usize / 8] >> (id % 8) & 1 == 1)
+    {
+        let bytes = page(device, id);
+        // The image's run may be longer than what is in it.
+        if bytes[4] != 5 || (first..first + len.div_ceil(PAGE - 64) as u64).contains(&id) {
+            let level = if bytes[4] <= 2 { bytes[5] } else { 0 };
+            kinds.entry((bytes[4], level)).or_default().push(id);
+        }
+    }
+    kinds
+}
+
+#[test]
+fn every_kind_of_page() {
+    let (device, models) = closed();
+    let kinds = used(&device);
+    let top = kinds.keys().filter(|(kind, _)| *kind == 1).map(|(_, level)| *level).max().unwrap();
+    assert!(top >= 2 && kinds.contains_key(&(3, 0)) && kinds.contains_key(&(5, 0)), "{kinds:?}");
+    for ((kind, level), ids) in kinds.iter().filter(|((kind, _), _)| *kind != 0) {
+        for id in ids.iter().step_by(ids.len().div_ceil(4)) {
+            let copy = copy_of(device.as_ref(), device.size_bytes());
+            damage(&copy, *id);
+            let (report, tables) = salvage(&copy);
+            let what = format!("kind {kind}, level {level}, page {id}: {report:#?}");
+            assert!(!report.healthy, "{what}");
+            match kind {
+                // What leads to leaves is not needed to find them.
+                1 => {
+                    assert!(report.is_complete(), "{what}");
+                    assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{what}");
+                }
+                // The pages' own stamps tell which are the newest.
+                5 => assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{what}"),
+                2 => {
+                    if tables.contains_key("first") && tables.contains_key("second") {
+                        assert_told(&report, &tables, &models);
+                    } else {
+                        // The catalog's only leaf.
+                        assert!(report.remarks.iter().any(|r| r.contains("names")), "{what}");
+                        assert!(report.names_uncertain && !report.is_complete(), "{what}");
+                        assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models);
+                    }
+                }
+                3 => {
+                    let lost: u64 = report.tables.iter().map(|t| t.large_values_lost).sum();
+                    assert_eq!(lost, 1, "{what}");
+                    assert_told(&report, &tables, &models);
+                }
+                _ => panic!("{what}"),
+            }
+        }
+    }
+}
+
+/// The run that the next checkpoint is described in has what was there before: a leaf among that is an older copy, whatever its stamp.
+#[test]
+fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
+    let (device, models) = closed();
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let record =
+        [0, 1].map(|id| page(&device, id)).into_iter().max_by_key(|r| word(r, 88)).unwrap();
+    let (spare, id) = (word(&record, 144), used(&device)[&(2, 0)][30]);
+    let mut leaf = page(&device, id);
+    damage(&device, id);
+    leaf[8..16].copy_from_slice(&spare.to_le_bytes());
+    // A value's bytes are all the same.
+    let value = leaf.windows(20).rposition(|some| some.iter().all(|byte| *byte == some[0]));
+    leaf[value.unwrap()] ^= 0xFF;
+    let sum = crc32c(&leaf[4..]);
+    leaf[..4].copy_from_slice(&sum.to_le_bytes());
+    write_bytes(device.as_ref(), LABEL_BYTES + spare * PAGE as u64, &leaf);
+    let (report, tables) = salvage(&device);
+    assert!(report.tables.iter().any(|table| !table.stale.is_empty()), "{report:#?}");
+    assert_ne!(tables.values().cloned().collect::<Vec<_>>(), models);
+    assert_told(&report, &tables, &models);
+}
+
+#[test]
+fn records_of_checkpoints_and_labels() {
+    let (device, models) = closed();
+    let copy = copy_of(device.as_ref(), device.size_bytes());
+    damage(&copy, 0);
+    // Its twin serves.
+    assert!(salvage(&copy).0.healthy);
+    damage(&copy, 1);
+    let (report, tables) = salvage(&copy);
+    assert!(!report.healthy);
+    assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
+    assert!(report.remarks.iter().any(|remark| remark.contains("no checkpoint")), "{report:#?}");
+    for slot in LABELS {
+        let copy = copy_of(device.as_ref(), device.size_bytes());
+        write_bytes(copy.as_ref(), slot, &[7; 512]);
+        let (report, tables) = salvage(&copy);
+        if !report.healthy {
+            assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
+        }
+    }
+    // With no label at all its pages tell what it was; also without records.
+    for content in [0, 7] {
+        let copy = copy_of(device.as_ref(), device.size_bytes());
+        write_bytes(copy.as_ref(), 0, &vec![content; LABEL_BYTES as usize]);
+        for damaged in 0..3 {
+            let (report, tables) = salvage(&copy);
+            assert!(!report.healthy);
+            assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
+            assert!(report.remarks.iter().any(|remark| remark.contains("by what its pages")));
+            damage(&copy, damaged % 2);
+        }
+    }
+    // Of what never was a store nothing is made.
+    let mut make = |_| Err(Error::new(ErrorKind::Invalid, "nothing to be made"));
+    for content in [0, 7] {
+        let none = ram();
+        write_bytes(none.as_ref(), 0, &vec![content; 1 << 20]);
+        let error = repair(&[none], &existing(PAGE, 256), &mut make, &go_on).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAStore);
+    }
+}
+
+/// Commits behind the last checkpoint come back from the log, as far as it can be read.
+#[test]
+fn what_is_in_the_log() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let mut models = fill(&store);
+    store.checkpoint().unwrap();
+    let table = store.table("first").unwrap();
+    for i in 0..300u32 {
+        let len = if i % 40 == 3 { 2000 } else { 30 };
+        table.put(&key(i * 7), &vec![9; len]).unwrap();
+        models[0].insert(key(i * 7), vec![9; len]);
+        table.delete(&key(i * 3 + 1)).unwrap();
+        models[0].remove(&key(i * 3 + 1));
+    }
+    let crashed = copy_of(device.as_ref(), device.size_bytes());
+    drop(table);
+    store.close().unwrap();
+    let dump = dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!((dump.commits, dump.damaged), (600, false), "{dump:#?}");
+    // A leaf of the other table: all but its keys comes back, with the log.
+    let leaf = used(&crashed)[&(2, 0)]
+        .iter()
+        .copied()
+        .find(|id| {
+            let bytes = page(&crashed, *id);
+            u32::from_le_bytes(bytes[24..28].try_into().unwrap()) == 2
+        })
+        .unwrap();
+    let copy = copy_of(crashed.as_ref(), crashed.size_bytes());
+    damage(&copy, leaf);
+    let (report, tables) = salvage(&copy);
+    assert_eq!(tables["first"], models[0]);
+    assert_told(&report, &tables, &models);
+    assert_eq!(report.log.unwrap().commits, 600);
+    // A block of the log: what is before it comes back.
+    let mut entries = Vec::new();
+    dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |entry| {
+        entries.push((entry.stamp, entry.operations[0].text.clone()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(entries[0].1.contains("table \"first\""), "{entries:?}");
+    let needle = key(100 * 7);
+    let all = read_bytes(crashed.as_ref(), 0, crashed.size_bytes() as usize);
+    let mut hit = 0;
+    for (at, window) in all.windows(needle.len()).enumerate() {
+        if window != needle {
+            continue;
+        }
+        let copy = copy_of(crashed.as_ref(), crashed.size_bytes());
+        let block = at as u64 / 512 * 512;
+        let mut bytes = read_bytes(copy.as_ref(), block, 512);
+        bytes[at % 512] ^= 1;
+        write_bytes(copy.as_ref(), block, &bytes);
+        let dump = dump_log(std::slice::from_ref(&copy), &LogPlace::Unsaid, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        if dump.commits == 600 {
+            continue;
+        }
+        hit += 1;
+        assert!(dump.damaged && dump.commits > 0, "{dump:#?}");
+        let (report, tables) = salvage(&copy);
+        let log = report.log.unwrap();
+        assert!(log.damaged && log.commits == dump.commits, "{report:#?}");
+        assert!(!report.is_complete());
+        assert_eq!(tables["second"], models[1]);
+        assert!(tables["first"].len() > 1000);
+    }
+    assert!(hit > 0);
+}
+
+/// A repair that was killed left a store that looked whole, with the tables that it had come to.
+#[test]
+fn what_is_of_use_as_a_whole_is_no_store_before() {
+    let device = ram();
+    let making = StoreOptions { whole_when_closed: true, log: false, ..options(PAGE, 256) };
+    let store = Store::open(vec![device.clone()], &making).unwrap();
+    let [model, _] = fill(&store);
+    store.checkpoint().unwrap();
+    let killed = copy_of(device.as_ref(), device.size_bytes());
+    store.close().unwrap();
+    for read_only in [false, true] {
+        for at_checkpoint in [false, read_only] {
+            let looking = StoreOptions { read_only, at_checkpoint, ..existing(PAGE, 256) };
+            let error = Store::open(vec![killed.clone()], &looking).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAStore);
+            assert!(error.to_string().contains("did not come to its end"), "{error}");
+        }
+    }
+    let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
+    let table = store.existing_table("first").unwrap().unwrap();
+    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), model.len());
+    drop(table);
+    store.close().unwrap();
+    // Nothing was ever put into it.
+    let empty = ram();
+    Store::open(vec![empty.clone()], &making).unwrap().close().unwrap();
+    Store::open(vec![empty], &existing(PAGE, 256)).unwrap().close().unwrap();
+}

@@ -1,0 +1,12 @@
+//! The driver over the soft controller, against a model of what the drive holds.
+
+#![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod conformance;
+mod fault_matrix;
+mod faults;
+mod hostile;
+mod model;
+mod rig;
+mod script;

@@ -1,0 +1,115 @@
+//! I/O commands: what they do, and what they refuse.
+
+use crate::host::{DATA, Host, transfer};
+use qpair_nvme_wire::command::{DEALLOCATE, io};
+use qpair_nvme_wire::registers::CSTS;
+use qpair_nvme_wire::{Command, NSID_ALL, Range, Status};
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(|| rng.u8(..)).take(len).collect()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for (options, block) in
+        [("size=1MiB", 512), ("size=1MiB,block=4096", 4096), ("size=1MiB,cache=on", 512)]
+    {
+        let mut host = Host::new(options);
+        let mut queue = host.queue(1, 8, None);
+        let bytes = pattern(4096, 1);
+        host.put(DATA, &bytes);
+        let blocks = 4096 / block;
+        let last = (1 << 20) / u64::from(block) - u64::from(blocks);
+        for first in [0, 8 / u64::from(block / 512), last] {
+            let write = transfer(io::WRITE, first, blocks, DATA);
+            assert_eq!(host.status(&mut queue, write), Status::SUCCESS);
+            let read = transfer(io::READ, first, blocks, DATA + 0x10000);
+            assert_eq!(host.status(&mut queue, read), Status::SUCCESS);
+            assert_eq!(host.get(DATA + 0x10000, 4096), bytes);
+            host.bytes().zero(1 << 20 | 0x10000, 4096);
+        }
+        // Unaligned in memory, over two pages.
+        let read = transfer(io::READ, 0, blocks, DATA + 0x10E04);
+        assert_eq!(host.status(&mut queue, read), Status::SUCCESS);
+        assert_eq!(host.get(DATA + 0x10E04, 4096), bytes);
+    }
+}
+
+#[test]
+fn zeroes_deallocation_compare_and_flush() {
+    let mut host = Host::new("size=1MiB");
+    let mut queue = host.queue(1, 8, None);
+    let bytes = pattern(4096, 2);
+    host.put(DATA, &bytes);
+    let mut run = |command| host.status(&mut queue, command);
+    assert_eq!(run(transfer(io::WRITE, 0, 8, DATA)), Status::SUCCESS);
+    assert_eq!(run(transfer(io::COMPARE, 0, 8, DATA)), Status::SUCCESS);
+    assert_eq!(run(transfer(io::COMPARE, 1, 7, DATA)), Status::COMPARE_FAILURE);
+    assert_eq!(run(Command::blocks_of(io::WRITE_ZEROES, 1, 1, 2)), Status::SUCCESS);
+    assert_eq!(run(Command::new(io::FLUSH, 1)), Status::SUCCESS);
+    assert_eq!(run(Command::new(io::FLUSH, NSID_ALL)), Status::SUCCESS);
+    assert_eq!(run(Command::new(io::FLUSH, 2)), Status::INVALID_NAMESPACE);
+    let ranges = [(4, 1), (0, 0), (6, 2)];
+    for (number, (first_block, blocks)) in ranges.into_iter().enumerate() {
+        let range = Range { attributes: 0, blocks, first_block };
+        host.put(DATA + 0x2000 + 16 * number as u64, &range.encode());
+    }
+    let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 1);
+    deallocate.set_prps(DATA + 0x2000, 0);
+    deallocate.0[10] = 2;
+    deallocate.0[11] = DEALLOCATE;
+    let mut run = |command| host.status(&mut queue, command);
+    assert_eq!(run(deallocate), Status::SUCCESS);
+    assert_eq!(run(transfer(io::READ, 0, 8, DATA + 0x1000)), Status::SUCCESS);
+    let mut expected = bytes;
+    for block in [1, 2, 4, 6, 7] {
+        expected[block * 512..][..512].fill(0);
+    }
+    assert_eq!(host.get(DATA + 0x1000, 4096), expected);
+}
+
+#[test]
+fn what_was_not_flushed_is_lost_with_the_power() {
+    let lost: Vec<u32> = (0..20).map(sectors_lost).collect();
+    assert!(lost.contains(&0) && lost.contains(&90), "{lost:?}");
+    assert!(lost.iter().any(|lost| (20..70).contains(lost)), "{lost:?}");
+}
+
+/// How many of 90 sectors that were not flushed a power cut takes.
+fn sectors_lost(seed: u64) -> u32 {
+    let mut host = Host::new("size=1MiB,cache=on,serial=POWER");
+    let block_of = |value: u8| vec![value; 512];
+    let mut queue = host.queue(1, 64, None);
+    let write = |host: &Host, queue: &mut _, block: u64, value: u8, fua: bool| {
+        host.put(DATA, &block_of(value));
+        let mut write = transfer(io::WRITE, block, 1, DATA);
+        write.0[12] |= u32::from(fua) << 30;
+        assert_eq!(host.status(queue, write), Status::SUCCESS);
+    };
+    for block in 0..100 {
+        write(&host, &mut queue, block, 1, false);
+    }
+    assert_eq!(host.status(&mut queue, Command::new(io::FLUSH, 1)), Status::SUCCESS);
+    for block in 0..100 {
+        write(&host, &mut queue, block, 2, block % 10 == 0);
+    }
+    host.device.power_cut(seed);
+    assert_eq!(host.read32(CSTS), u32::MAX, "gone");
+    host.device.insert();
+    host.enable();
+    let mut queue = host.queue(1, 64, None);
+    let mut lost = 0;
+    for block in 0..100 {
+        let read = transfer(io::READ, block, 1, DATA);
+        assert_eq!(host.status(&mut queue, read), Status::SUCCESS);
+        let got = host.get(DATA, 512);
+        if got == block_of(1) {
+            assert_ne!(block % 10, 0, "was forced to stable storage");
+            lost += 1;
+        } else {
+            assert_eq!(got, block_of(2));
+        }
+    }
+    lost
+}

@@ -1,0 +1,238 @@
+//! The client against the server: what a driver does with a function.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Served, TestDevice, count_of, event, folder, wait_for};
+use qpair_block::{Error, ErrorKind};
+use qpair_memory::{Arena, ArenaOptions};
+use qpair_pci::PciFunction;
+use qpair_vfio_user::codec::{Command, Header};
+use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
+
+fn connect(path: &Path) -> Client {
+    Client::connect(path, &ClientOptions::default()).unwrap()
+}
+
+fn shared_arena() -> std::sync::Arc<Arena> {
+    let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
+    Arena::new(4096, 16, options).unwrap()
+}
+
+#[test]
+fn registers_and_configuration() {
+    let served = Served::new();
+    let client = connect(&served.path);
+    assert_eq!(client.transport(), "vfio-user");
+    assert!(client.name().starts_with("vfio-user:/"), "{}", client.name());
+    assert_eq!((client.bar_bytes(0), client.bar_bytes(1), client.bar_bytes(9)), (0x2000, 0, 0));
+    let mut id = [0; 4];
+    client.read_config(0, &mut id).unwrap();
+    assert_eq!(id, [0x36, 0x1B, 0x10, 0x00]);
+    client.write_config(4, &[6, 4]).unwrap();
+    let mut command = [0; 2];
+    client.read_config(4, &mut command).unwrap();
+    assert_eq!(command, [6, 4]);
+
+    let mut register = [0; 8];
+    client.read_bar(0, 0x10, &mut register).unwrap();
+    assert_eq!(register, [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17]);
+    client.write_bar(0, 0x14, &[1, 2, 3, 4]).unwrap();
+    assert_eq!(served.device.register(0x16), 3);
+
+    let kind = |result: Result<(), Error>| result.unwrap_err().kind();
+    assert_eq!(kind(client.read_bar(0, 0x1FFC, &mut register)), ErrorKind::Invalid);
+    assert_eq!(kind(client.read_bar(0, u64::MAX, &mut register)), ErrorKind::Invalid);
+    assert_eq!(kind(client.read_bar(1, 0, &mut register)), ErrorKind::Invalid);
+    assert_eq!(kind(client.read_config(256, &mut id)), ErrorKind::Invalid);
+    client.reset().unwrap();
+    assert_eq!(served.device.register(0x16), 0);
+}
+
+#[test]
+fn doorbells_memory_and_interrupts() {
+    let served = Served::new();
+    let client = connect(&served.path);
+    let arena = shared_arena();
+    let iova = client.map_dma(&arena).unwrap();
+    assert_eq!(client.map_dma(&arena).unwrap_err().kind(), ErrorKind::Exists);
+    let mut buffer = arena.lease().unwrap();
+    buffer.shared().store_u64(8, 1000);
+    let at = buffer.as_ptr() as u64 - arena.region().0 as u64 + 8;
+    client.write_bar(0, TestDevice::TARGET, &(iova + at).to_le_bytes()).unwrap();
+
+    assert_eq!(client.irq_count(), TestDevice::VECTORS);
+    let interrupt = event();
+    client.set_irq(0, Some(interrupt.as_fd())).unwrap();
+    assert!(client.set_irq(TestDevice::VECTORS, None).is_err());
+
+    assert!(client.map_bar(0, 0, 0x1000).unwrap().is_none(), "registers are not shared");
+    assert!(client.map_bar(0, 0x1800, 0x1000).unwrap().is_none(), "past the end");
+    let doorbells = client.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
+    doorbells.bytes().store_u32(0, 7);
+    wait_for("the device's store", || buffer.shared().load_u64(8) == 1007);
+    let mut interrupts = 0;
+    wait_for("the interrupt", || {
+        interrupts += count_of(&interrupt);
+        interrupts > 0
+    });
+    assert_eq!(interrupts, 1);
+    assert_eq!(served.counters().trapped_writes, 0);
+
+    client.set_irq(0, None).unwrap();
+    client.write_bar(0, 0x1000, &9u32.to_le_bytes()).unwrap();
+    wait_for("the device's store", || buffer.shared().load_u64(8) == 1016);
+    assert_eq!(count_of(&interrupt), 0);
+    assert_eq!(served.counters().trapped_writes, 1, "that one went over the socket");
+
+    assert_eq!(served.counters().dma_maps, 1);
+    client.unmap_dma(&arena).unwrap();
+    assert!(served.device.dma.lock().unwrap().is_empty());
+    assert_eq!(client.unmap_dma(&arena).unwrap_err().kind(), ErrorKind::NotFound);
+    let alone = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+    let error = client.map_dma(&alone).unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.way_out().is_some());
+}
+
+#[test]
+fn doorbells_that_are_not_mapped() {
+    let served = Served::with(ServerOptions { mapped: false, ..ServerOptions::default() });
+    let client = connect(&served.path);
+    assert!(client.map_bar(0, 0x1000, 0x1000).unwrap().is_none());
+    client.write_bar(0, 0x1000, &[1, 0, 0, 0]).unwrap();
+    assert_eq!(served.counters().trapped_writes, 1);
+}
+
+#[test]
+fn what_the_device_refuses() {
+    let served = Served::new();
+    let client = connect(&served.path);
+    let arenas: Vec<_> = (0..9).map(|_| shared_arena()).collect();
+    for arena in &arenas[..8] {
+        client.map_dma(arena).unwrap();
+    }
+    let error = client.map_dma(&arenas[8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    client.unmap_dma(&arenas[0]).unwrap();
+    client.map_dma(&arenas[8]).unwrap();
+}
+
+#[test]
+fn one_driver_at_a_time_and_the_device_keeps_its_state() {
+    let served = Served::new();
+    let first = connect(&served.path);
+    let arena = shared_arena();
+    first.map_dma(&arena).unwrap();
+    let interrupt = event();
+    first.set_irq(1, Some(interrupt.as_fd())).unwrap();
+    first.write_bar(0, 0, &[0xAA; 4]).unwrap();
+    for _ in 0..20 {
+        let error = Client::connect(&served.path, &ClientOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(error.way_out().is_some());
+    }
+    drop(first);
+    served.wait_until_alone();
+    assert!(served.device.dma.lock().unwrap().is_empty());
+    assert!(served.device.irqs.lock().unwrap().iter().all(Option::is_none));
+    let second = connect(&served.path);
+    let mut kept = [0; 4];
+    second.read_bar(0, 0, &mut kept).unwrap();
+    assert_eq!(kept, [0xAA; 4]);
+    assert_eq!(served.counters().clients, 2);
+    assert_eq!(served.counters().refused, 20);
+}
+
+#[test]
+fn a_device_that_goes() {
+    let served = Served::new();
+    let client = connect(&served.path);
+    let arena = shared_arena();
+    client.map_dma(&arena).unwrap();
+    let path = served.path.clone();
+    drop(served);
+    let error = client.read_bar(0, 0, &mut [0; 4]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    let error = client.write_bar(0, 0, &[0; 4]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    assert_eq!(client.unmap_dma(&arena).unwrap_err().kind(), ErrorKind::Gone);
+    assert_eq!(std::sync::Arc::strong_count(&arena), 1, "kept no longer");
+    assert!(!path.exists(), "the socket went with its server");
+}
+
+#[test]
+fn places_where_no_device_is() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let fails = |path: &Path| {
+        let options = ClientOptions { timeout: Duration::from_millis(300) };
+        let error = Client::connect(path, &options).unwrap_err();
+        assert!(error.way_out().is_some(), "no way out: {error}");
+        error
+    };
+    assert_eq!(fails(&at("nothing")).kind(), ErrorKind::NotFound);
+    assert_eq!(fails(folder.path()).kind(), ErrorKind::NotFound, "a folder without cntrl");
+    std::fs::write(at("file"), "text").unwrap();
+    assert_eq!(fails(&at("file")).kind(), ErrorKind::Gone);
+    drop(UnixListener::bind(at("left")).unwrap());
+    assert_eq!(fails(&at("left")).kind(), ErrorKind::Gone);
+    assert_eq!(fails(&at(&"x".repeat(150))).kind(), ErrorKind::Invalid);
+    std::os::unix::net::UnixDatagram::bind(at("datagram")).unwrap();
+    fails(&at("datagram"));
+}
+
+/// A server that answers the first message by `answer`, and goes when `stay` is over.
+fn odd_server(path: &Path, answer: impl FnOnce(Header) -> Vec<u8> + Send + 'static, stay: bool) {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut message = [0; 4096];
+        let _ = stream.read(&mut message).unwrap();
+        let _ = stream.write_all(&answer(Header::parse(&message).unwrap()));
+        if stay {
+            let _ = stream.read(&mut message);
+        }
+    });
+}
+
+#[test]
+fn servers_that_are_something_else() {
+    let folder = folder();
+    let mut count = 0;
+    let mut fails = |answer: fn(Header) -> Vec<u8>, stay: bool| {
+        count += 1;
+        let path = folder.path().join(format!("odd{count}"));
+        odd_server(&path, answer, stay);
+        let options = ClientOptions { timeout: Duration::from_millis(500) };
+        let error = Client::connect(&path, &options).unwrap_err();
+        assert!(error.way_out().is_some(), "no way out: {error}");
+        (error.kind(), error.to_string())
+    };
+    let (kind, text) = fails(|_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), true);
+    assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+    let (kind, text) = fails(|_| Vec::new(), false);
+    assert!(kind == ErrorKind::Unsupported && text.contains("vfio-user"), "{text}");
+    let (kind, text) = fails(|_| b"220 hello".to_vec(), false);
+    assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+    let (kind, text) = fails(|_| Vec::new(), true);
+    assert!(kind == ErrorKind::Gone && text.contains("no answer"), "{text}");
+    let (kind, text) = fails(|asked| asked.reply(4).message(&[1, 0, 0, 0]), true);
+    assert!(kind == ErrorKind::Unsupported && text.contains("1.0"), "{text}");
+    let (kind, text) = fails(|asked| asked.reply(3).message(&[0; 3]), true);
+    assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+    // Agrees, and is gone.
+    let (kind, text) = fails(|asked| asked.reply(4).message(&[0; 4]), false);
+    assert!(kind == ErrorKind::Gone && text.contains("GetDeviceInfo"), "{text}");
+    // Asks for something itself first, as a device may that reaches memory by messages.
+    let (kind, text) = fails(
+        |asked| {
+            let ask = Header::command(9, Command::DmaRead, 16).message(&[0; 16]);
+            [ask, asked.reply(4).message(&[0; 4])].concat()
+        },
+        true,
+    );
+    assert!(kind == ErrorKind::Gone, "{text}");
+}

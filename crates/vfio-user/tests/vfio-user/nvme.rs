@@ -1,0 +1,152 @@
+//! The NVMe driver over the socket, on the soft controller: every block device's suite, and a controller that goes.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use qpair_block::{BlockDevice, ErrorKind};
+use qpair_conformance::{Options, run};
+use qpair_nvme::{Controller, ControllerOptions, WaitMode};
+use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
+use qpair_vfio_user::{Client, ClientOptions, Counters, Host, Idle, Server, ServerOptions};
+
+/// Drives on a thread of their own; ends when dropped.
+struct Served {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    counters: Arc<Mutex<Counters>>,
+    thread: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn new(soft: &SoftNvmeOptions, server: &ServerOptions) -> Self {
+        let folder =
+            tempfile::Builder::new().prefix("vn").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = folder.path().join("cntrl");
+        let drive = SoftNvme::new(soft.clone()).unwrap();
+        let server = Server::bind(&path, drive.clone(), server.clone()).unwrap();
+        let mut host = Host::new(vec![(drive, server)], Idle::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let counters = Arc::new(Mutex::new(Counters::default()));
+        let thread = std::thread::spawn({
+            let (stop, counters) = (stop.clone(), counters.clone());
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    host.run_for(Duration::from_millis(1));
+                    *counters.lock().unwrap() = host.drives()[0].1.counters();
+                }
+            }
+        });
+        Self { path, stop, counters, thread: Some(thread), _folder: folder }
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn open(path: &Path, wait: WaitMode) -> Arc<Controller> {
+    let client = Client::connect(path, &ClientOptions::default()).unwrap();
+    let options = ControllerOptions { wait, ..ControllerOptions::default() };
+    Controller::open(Arc::new(client), options).unwrap()
+}
+
+fn soft(block: u32) -> SoftNvmeOptions {
+    let namespace = NamespaceOptions {
+        size_bytes: 8 << 20,
+        logical_block_bytes: block,
+        ..NamespaceOptions::default()
+    };
+    SoftNvmeOptions { namespaces: vec![namespace], ..SoftNvmeOptions::default() }
+}
+
+/// The suite; what the servers counted.
+fn pass(soft: &SoftNvmeOptions, server: &ServerOptions, wait: WaitMode) -> Counters {
+    // The suite opens a device for each check, and may keep the one before: each is a drive of its own.
+    let all = Mutex::new(Vec::new());
+    let make = || {
+        let served = Served::new(soft, server);
+        // A folder with the socket in it will do.
+        let device = open(served.path.parent().unwrap(), wait).open_default_namespace(None);
+        all.lock().unwrap().push(served);
+        Arc::new(device.unwrap()) as Arc<dyn BlockDevice>
+    };
+    let report = run(make, Options::default());
+    println!("{report}");
+    report.assert_passed();
+    let skipped: Vec<_> = report.skipped().map(|(name, _)| name).collect();
+    assert_eq!(skipped, ["grow", "read_only_refuses_writes"], "{report}");
+    let mut sum = Counters::default();
+    for served in all.into_inner().unwrap() {
+        let counters = *served.counters.lock().unwrap();
+        sum.region_writes += counters.region_writes;
+        sum.trapped_writes += counters.trapped_writes;
+        assert_eq!(counters.errors, 0);
+    }
+    sum
+}
+
+#[test]
+fn polled() {
+    for block in [512, 4096] {
+        let counters = pass(&soft(block), &ServerOptions::default(), WaitMode::Poll);
+        assert!(counters.region_writes > 0);
+        assert_eq!(counters.trapped_writes, 0, "doorbells are mapped");
+    }
+}
+
+#[test]
+fn asleep() {
+    pass(&soft(512), &ServerOptions::default(), WaitMode::Sleep);
+}
+
+#[test]
+fn doorbells_that_are_messages() {
+    let server = ServerOptions { mapped: false, ..ServerOptions::default() };
+    assert!(pass(&soft(4096), &server, WaitMode::Poll).trapped_writes > 1000);
+}
+
+#[test]
+fn a_controller_is_for_one_driver_and_outlives_it() {
+    let served = Served::new(&soft(512), &ServerOptions::default());
+    let controller = open(&served.path, WaitMode::Poll);
+    let device = controller.open_default_namespace(None).unwrap();
+    let second = Client::connect(&served.path, &ClientOptions::default());
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::Busy);
+    let bytes = device.size_bytes();
+    assert_eq!(bytes, 8 << 20);
+    drop((device, controller));
+    // The server may not have seen yet that the first has gone.
+    for _ in 0..5000 {
+        if served.counters.lock().unwrap().dma_maps == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let controller = open(&served.path, WaitMode::Poll);
+    assert_eq!(controller.open_default_namespace(None).unwrap().size_bytes(), bytes);
+}
+
+#[test]
+fn a_controller_whose_process_ends() {
+    let mut served = Served::new(&soft(512), &ServerOptions::default());
+    let controller = open(&served.path, WaitMode::Poll);
+    let device = controller.open_default_namespace(None).unwrap();
+    served.end();
+    let again = Client::connect(&served.path, &ClientOptions::default()).unwrap_err();
+    assert!(again.way_out().is_some(), "{again}");
+    // Nothing hangs, and nothing panics.
+    drop((device, controller));
+}
