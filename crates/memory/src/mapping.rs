@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::arena::{HUGE_PAGE, map_aligned};
@@ -20,8 +20,18 @@ pub struct Mapping {
     skip_bytes: usize,
     len: usize,
     writable: bool,
+    kind: Kind,
+}
+
+/// What is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
     /// Memory of this program alone, and of no file.
-    anonymous: bool,
+    Anonymous,
+    /// A whole file in memory that this program made.
+    Own,
+    /// A part of any file.
+    File,
 }
 
 // SAFETY: `base` points to a mapping that this value alone unmaps, and its bytes are reached by atomics and string copies
@@ -65,18 +75,66 @@ impl Mapping {
             skip_bytes: skip as usize,
             len,
             writable,
-            anonymous: false,
+            kind: Kind::File,
         }))
     }
 
-    /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on.
+    /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Those who have the file can
+    /// neither shrink nor grow it, nor seal it further.
     ///
     /// # Errors
-    /// What memfd_create, ftruncate or mmap said.
+    /// `InvalidInput` for no bytes, or more than there are addresses; otherwise what memfd_create, ftruncate or mmap said.
     pub fn new_file(len: usize) -> io::Result<(Arc<Self>, OwnedFd)> {
+        let mapped_bytes = len
+            .checked_next_multiple_of(rustix::param::page_size())
+            .filter(|bytes| *bytes > 0 && *bytes <= isize::MAX as usize)
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let file = memory_file(len as u64, MemfdFlags::empty())?;
-        let mapping = Self::of_file(file.as_fd(), 0, len, true)?;
-        Ok((mapping, file))
+        let base = map_file(file.as_fd(), 0, mapped_bytes, true)?;
+        let kind = Kind::Own;
+        let mapping = Self { base, mapped_bytes, skip_bytes: 0, len, writable: true, kind };
+        Ok((Arc::new(mapping), file))
+    }
+
+    /// Puts another new file, zeroed, in the place of that of [`Mapping::new_file`]: those who have the old one share nothing with this
+    /// mapping any more. What threads of this process store meanwhile is in one or the other.
+    ///
+    /// # Errors
+    /// What memfd_create, ftruncate or mmap said. The old file is cut off then too: the mapping is zeroed memory of this program alone.
+    /// `InvalidInput` for a mapping of another kind, which stays as it is.
+    pub fn renew(&self) -> io::Result<OwnedFd> {
+        if self.kind != Kind::Own {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let renewed = memory_file(self.len as u64, MemfdFlags::empty())
+            .and_then(|file| self.replace(Some(file.as_fd())).map(|()| file));
+        if renewed.is_err() && self.replace(None).is_err() {
+            // The kernel has no memory for as much as a note of a mapping, and may have taken the old one away. Going on would be a
+            // crash at the next access, or letting somebody share what they should not.
+            std::process::abort();
+        }
+        renewed
+    }
+
+    /// Maps a file, or memory of no file, in the place of what is mapped.
+    fn replace(&self, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let (at, len) = (self.base.as_ptr().cast(), self.mapped_bytes);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the whole of what this value has mapped (`base`, `mapped_bytes`) is mapped anew, as readable and writable as before
+        // (`kind` is `Own`). Its bytes are reached by atomics and string copies alone, which find other values then (point 5).
+        unsafe {
+            match file {
+                Some(file) => {
+                    let flags = MapFlags::SHARED | MapFlags::FIXED;
+                    rustix::mm::mmap(at, len, protection, flags, file, 0)?
+                }
+                None => {
+                    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+                    rustix::mm::mmap_anonymous(at, len, protection, flags)?
+                }
+            }
+        };
+        Ok(())
     }
 
     /// Memory of `len` bytes for this program alone, zeroed, touched only on use, of huge pages where the kernel has them: for a model of
@@ -96,7 +154,7 @@ impl Mapping {
             skip_bytes: 0,
             len,
             writable: true,
-            anonymous: true,
+            kind: Kind::Anonymous,
         }))
     }
 
@@ -108,7 +166,7 @@ impl Mapping {
         let page = rustix::param::page_size();
         let inside = offset <= self.len && len <= self.len - offset;
         let whole = offset.is_multiple_of(page) && len.is_multiple_of(page);
-        if !self.anonymous || !inside || !whole {
+        if self.kind != Kind::Anonymous || !inside || !whole {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: inside the mapping, which is private to this value; its bytes are reached by atomics and string copies alone, which
@@ -150,13 +208,15 @@ impl Drop for Mapping {
     }
 }
 
-/// A file in memory; gone with its last descriptor and mapping. It cannot shrink.
+/// A file in memory; gone with its last descriptor and mapping. Its size cannot change.
 pub(crate) fn memory_file(len_bytes: u64, kind: MemfdFlags) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
     let file = rustix::fs::memfd_create("qpair", flags)?;
     rustix::fs::ftruncate(&file, len_bytes)?;
-    // Those that map it as well need not be afraid of its end.
-    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK)?;
+    // Whoever it is handed to can neither take pages away from those who map it, nor make it hold memory that nobody knows of; nor
+    // seal it against being mapped again.
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file)
 }
 
@@ -231,7 +291,43 @@ mod tests {
         let mut out = [0; 5];
         one.bytes().copy_to(8204, &mut out);
         assert_eq!(&out, b"seven");
-        assert!(rustix::fs::ftruncate(&file, 0).is_err(), "sealed");
+    }
+
+    #[test]
+    fn a_file_that_is_handed_out_keeps_its_size() {
+        let (_mapping, file) = Mapping::new_file(8192).unwrap();
+        let options = crate::ArenaOptions { shared: true, ..crate::ArenaOptions::ordinary_pages() };
+        let arena = crate::Arena::new(4096, 4, options).unwrap();
+        for (file, len) in
+            [(file.as_fd(), 8192), (arena.file().unwrap(), arena.mapped_bytes() as u64)]
+        {
+            use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+            assert!(ftruncate(file, 0).is_err() && ftruncate(file, len << 10).is_err());
+            // Memory beyond the end, which the size does not tell of.
+            for flags in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
+                assert!(fallocate(file, flags, len, 1 << 20).is_err(), "{flags:?}");
+            }
+            assert!(rustix::fs::fcntl_add_seals(file, SealFlags::WRITE).is_err());
+            assert_eq!(rustix::fs::fstat(file).unwrap().st_size as u64, len);
+        }
+    }
+
+    #[test]
+    fn a_renewed_mapping_has_nothing_of_the_old_file() {
+        for len in [8192, 3 << 20] {
+            let (mapping, old) = Mapping::new_file(len).unwrap();
+            let stranger = Mapping::of_file(old.as_fd(), 0, len, true).unwrap();
+            stranger.bytes().store_u32(4096, 7);
+            assert_eq!(mapping.bytes().load_u32(4096), 7);
+            let new = mapping.renew().unwrap();
+            assert_eq!(mapping.bytes().load_u32(4096), 0);
+            stranger.bytes().store_u32(4096, 8);
+            assert_eq!(mapping.bytes().load_u32(4096), 0);
+            let guest = Mapping::of_file(new.as_fd(), 4096, 4096, true).unwrap();
+            guest.bytes().store_u32(0, 9);
+            assert_eq!((mapping.bytes().load_u32(4096), mapping.bytes().len()), (9, len));
+            assert!(stranger.renew().is_err());
+        }
     }
 
     #[test]

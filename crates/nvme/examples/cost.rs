@@ -10,7 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "an example that fails should panic")]
 #![allow(clippy::print_stdout, reason = "an example speaks")]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -141,8 +141,12 @@ impl PciDevice for Stub {
         self.soft.write_bar(bar, offset, bytes)
     }
 
-    fn shared_area(&self, bar: u8) -> Option<SharedArea<'_>> {
+    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
         self.soft.shared_area(bar)
+    }
+
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
+        self.soft.shared_file(bar)
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
@@ -168,6 +172,10 @@ impl PciDevice for Stub {
 
     fn reset(&self) {
         self.soft.reset();
+    }
+
+    fn end_session(&self) {
+        self.soft.end_session();
     }
 
     #[inline(never)]
@@ -196,7 +204,8 @@ fn main() {
     let soft = SoftNvme::new(SoftNvmeOptions::parse("size=512MiB,medium=null").unwrap()).unwrap();
     let doorbells = {
         let area = soft.shared_area(0).unwrap();
-        Mapping::of_file(area.file, area.file_offset_bytes, area.len as usize, true).unwrap()
+        let file = soft.shared_file(0).unwrap();
+        Mapping::of_file(file.as_fd(), area.file_offset_bytes, area.len as usize, true).unwrap()
     };
     let stub =
         Arc::new(Stub { soft, doorbells, known: Mutex::default(), spent_ns: AtomicU64::new(0) });

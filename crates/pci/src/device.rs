@@ -1,6 +1,6 @@
 //! A PCI function as whoever serves it sees it: the device side.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use qpair_block::Result;
 use qpair_memory::DmaMemory;
@@ -8,15 +8,13 @@ use qpair_memory::DmaMemory;
 use crate::function::Stepped;
 
 /// A part of a BAR that drivers map, and which the device watches.
-#[derive(Clone, Copy, Debug)]
-pub struct SharedArea<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedArea {
     /// First byte in the BAR; a multiple of 4096.
     pub offset_bytes: u64,
     /// Bytes; a multiple of 4096.
     pub len: u64,
-    /// The file in memory that is behind it. Its first byte is the area's.
-    pub file: BorrowedFd<'a>,
-    /// Where the area's first byte is in the file.
+    /// Where the area's first byte is in the file behind it ([`PciDevice::shared_file`]).
     pub file_offset_bytes: u64,
 }
 
@@ -47,7 +45,14 @@ pub trait PciDevice: Send + Sync {
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool;
 
     /// The part of a BAR that drivers may map, if there is one.
-    fn shared_area(&self, bar: u8) -> Option<SharedArea<'_>>;
+    fn shared_area(&self, bar: u8) -> Option<SharedArea>;
+
+    /// The file in memory behind that part, for one driver. It is that driver's for one session: [`PciDevice::end_session`] puts another
+    /// one in its place.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such part; otherwise what the kernel says (`Limit` for too many open files).
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd>;
 
     /// A driver opens memory of `memory.bytes().len()` bytes at `iova` to the device.
     ///
@@ -73,6 +78,10 @@ pub trait PciDevice: Send + Sync {
 
     /// Resets the function. On return it does not access memory until it is set up again.
     fn reset(&self);
+
+    /// A driver of another process has gone, or was sent away. On return nothing of its session is left: its memory and its events are
+    /// closed, the function is reset, and memory that it may still have mapped ([`PciDevice::shared_file`]) is watched no more.
+    fn end_session(&self);
 
     /// Does what there is to do for one queue.
     fn step(&self, queue: u16) -> Stepped;

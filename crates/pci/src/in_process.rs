@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -94,8 +94,9 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
         if offset < area.offset_bytes || end > area.offset_bytes + area.len {
             return Ok(None);
         }
+        let file = self.device.shared_file(bar)?;
         let in_file = area.file_offset_bytes + (offset - area.offset_bytes);
-        Mapping::of_file(area.file, in_file, len, true)
+        Mapping::of_file(file.as_fd(), in_file, len, true)
             .map(Some)
             .map_err(|cause| Error::os(cause, format!("{}: mapping its registers", self.name)))
     }

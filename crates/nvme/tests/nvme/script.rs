@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use qpair_block::Result;
+use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::DmaMemory;
 use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::registers::{ACQ, ASQ, CAP, CC, CSTS, Capabilities, DOORBELLS};
@@ -235,8 +235,12 @@ impl PciDevice for Script {
         true
     }
 
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea<'_>> {
+    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
         None
+    }
+
+    fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
+        Err(Error::new(ErrorKind::Invalid, "nothing is shared"))
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
@@ -264,6 +268,11 @@ impl PciDevice for Script {
     fn reset(&self) {
         let mut inner = self.inner();
         (inner.cc, inner.queues) = (0, Vec::new());
+    }
+
+    fn end_session(&self) {
+        self.unmap_all();
+        self.reset();
     }
 
     fn step(&self, queue: u16) -> Stepped {

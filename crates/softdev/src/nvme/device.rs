@@ -1,12 +1,12 @@
 //! The controller as a PCI function.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Error, Result};
+use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme_wire::registers::{DOORBELLS, GONE};
 use qpair_pci::{PciDevice, SharedArea, Stepped};
@@ -46,7 +46,10 @@ pub struct SoftNvme {
     /// One more than the highest number of a queue that was made.
     slots_in_use: AtomicU32,
     doorbells: Arc<Mapping>,
-    doorbell_file: OwnedFd,
+    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when somebody asks for it.
+    doorbell_file: Mutex<Option<OwnedFd>>,
+    /// Whether somebody was given the file, and may have it mapped.
+    is_doorbell_file_out: AtomicBool,
     control: Mutex<Control>,
     /// CSTS.
     status: AtomicU32,
@@ -107,7 +110,8 @@ impl SoftNvme {
             slots: (0..pairs).map(|_| Slot::default()).collect(),
             slots_in_use: AtomicU32::new(1),
             doorbells,
-            doorbell_file,
+            doorbell_file: Mutex::new(Some(doorbell_file)),
+            is_doorbell_file_out: AtomicBool::new(false),
             control: Mutex::default(),
             status: AtomicU32::new(0),
             gone: AtomicBool::new(false),
@@ -411,14 +415,28 @@ impl PciDevice for SoftNvme {
         true
     }
 
-    fn shared_area(&self, bar: u8) -> Option<SharedArea<'_>> {
+    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
         let maps = bar == REGISTERS && !self.options.trap_doorbells;
         maps.then(|| SharedArea {
             offset_bytes: DOORBELLS,
             len: DOORBELL_BYTES,
-            file: self.doorbell_file.as_fd(),
             file_offset_bytes: 0,
         })
+    }
+
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
+        if self.shared_area(bar).is_none() {
+            let context = format!("a soft drive shares nothing of BAR {bar}");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let failed = |cause| Error::os(cause, "sharing the doorbells of a soft drive");
+        let mut held = locked(&self.doorbell_file);
+        let file = match held.take() {
+            Some(file) => file,
+            None => self.doorbells.renew().map_err(failed)?,
+        };
+        self.is_doorbell_file_out.store(true, Ordering::Relaxed);
+        held.insert(file).try_clone().map_err(failed)
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
@@ -466,6 +484,19 @@ impl PciDevice for SoftNvme {
         self.reset_controller();
         *locked(&self.config) = Config::new(self.options.queues_max + 1);
         locked(&self.vector_table).fill(0);
+    }
+
+    fn end_session(&self) {
+        self.unmap_all();
+        for event in &self.events {
+            *locked(event) = None;
+        }
+        self.reset();
+        // After the reset: what the driver rings until now is in memory that is looked at no more.
+        let mut file = locked(&self.doorbell_file);
+        if self.is_doorbell_file_out.swap(false, Ordering::Relaxed) {
+            *file = self.doorbells.renew().ok();
+        }
     }
 
     #[inline]

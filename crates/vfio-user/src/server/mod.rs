@@ -1,7 +1,7 @@
 //! The device's side: a socket on which one client at a time drives a device.
 //!
 //! Always: nothing blocks; a client reaches the device by [`PciDevice`]'s calls alone; what a client opened, its memory and its events, is
-//! closed when it goes, and the device's state stays; a client costs a bounded amount of memory, descriptors and work for each poll.
+//! closed when it goes, the function is reset, and what it shared is shared no more; a client costs a bounded amount of memory, descriptors and work for each poll.
 
 mod answer;
 mod counters;

@@ -10,7 +10,7 @@ use qpair_pci::PciDevice;
 use rustix::io::Errno;
 
 use super::ServerOptions;
-use super::answer::{Answer, Reply};
+use super::answer::{Answer, Reply, errno_of};
 use super::counters::Counters;
 use super::maps::Maps;
 use crate::codec::{
@@ -71,7 +71,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// A connected client. When it is dropped, all that the client opened is closed.
+/// A connected client. When it is dropped, nothing of its session is left at the device ([`PciDevice::end_session`]).
 pub struct Session {
     stream: UnixStream,
     device: Arc<dyn PciDevice>,
@@ -296,16 +296,18 @@ impl Session {
         let mut info =
             RegionInfo { index, len: self.region_bytes(index)?, ..RegionInfo::default() };
         let area = u8::try_from(index).ok().and_then(|bar| self.device.shared_area(bar));
-        let mut fd = None;
-        if let Some(area) = area.filter(|_| self.options.mapped && index < region_index::CONFIG) {
+        let area = area.filter(|_| self.options.mapped && index < region_index::CONFIG);
+        if let Some(area) = area {
             // Clients add the area's offset to the region's.
             info.file_offset_bytes = area.file_offset_bytes.wrapping_sub(area.offset_bytes);
             info.areas = vec![Area { offset_bytes: area.offset_bytes, len: area.len }];
-            fd = Some(area.file);
         }
         let (payload, whole) = info.payload(argsz);
-        let fd = match fd.filter(|_| whole) {
-            Some(fd) => Some(fd.try_clone_to_owned().map_err(|_| Errno::MFILE)?),
+        let fd = match area.filter(|_| whole) {
+            Some(_) => {
+                let file = self.device.shared_file(index as u8);
+                Some(file.map_err(|error| errno_of(&error))?)
+            }
             None => None,
         };
         Ok(Reply { payload, fd })
@@ -424,8 +426,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.maps.unmap_all(&*self.device);
-        self.close_irqs();
+        // A client that never agreed has had nothing; the device forgets the memory before its mappings go.
+        if self.is_agreed {
+            self.device.end_session();
+        }
     }
 }
 

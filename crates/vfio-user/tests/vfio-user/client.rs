@@ -121,7 +121,7 @@ fn what_the_device_refuses() {
 }
 
 #[test]
-fn one_driver_at_a_time_and_the_device_keeps_its_state() {
+fn one_driver_at_a_time_and_nothing_of_it_stays() {
     let served = Served::new();
     let first = connect(&served.path);
     let arena = shared_arena();
@@ -129,6 +129,7 @@ fn one_driver_at_a_time_and_the_device_keeps_its_state() {
     let interrupt = event();
     first.set_irq(1, Some(interrupt.as_fd())).unwrap();
     first.write_bar(0, 0, &[0xAA; 4]).unwrap();
+    let doorbells = first.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
     for _ in 0..20 {
         let error = Client::connect(&served.path, &ClientOptions::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
@@ -139,9 +140,15 @@ fn one_driver_at_a_time_and_the_device_keeps_its_state() {
     assert!(served.device.dma.lock().unwrap().is_empty());
     assert!(served.device.irqs.lock().unwrap().iter().all(Option::is_none));
     let second = connect(&served.path);
-    let mut kept = [0; 4];
-    second.read_bar(0, 0, &mut kept).unwrap();
-    assert_eq!(kept, [0xAA; 4]);
+    let mut register = [0xBB; 4];
+    second.read_bar(0, 0, &mut register).unwrap();
+    assert_eq!(register, [0; 4], "the device was reset");
+    // What the first one still has mapped is nobody's doorbell.
+    let theirs = second.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
+    doorbells.bytes().store_u32(0x10, 7);
+    assert_eq!(theirs.bytes().load_u32(0x10), 0);
+    second.read_bar(0, 0x1010, &mut register).unwrap();
+    assert_eq!(register, [0; 4]);
     assert_eq!(served.counters().clients, 2);
     assert_eq!(served.counters().refused, 20);
 }

@@ -7,3 +7,4 @@ mod client;
 mod common;
 mod nvme;
 mod peers;
+mod sessions;

@@ -13,16 +13,16 @@ use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Client, ClientOptions, Counters, Host, Idle, Server, ServerOptions};
 
 /// Drives on a thread of their own; ends when dropped.
-struct Served {
-    path: PathBuf,
+pub(crate) struct Served {
+    pub(crate) path: PathBuf,
     stop: Arc<AtomicBool>,
-    counters: Arc<Mutex<Counters>>,
+    pub(crate) counters: Arc<Mutex<Counters>>,
     thread: Option<JoinHandle<()>>,
     _folder: tempfile::TempDir,
 }
 
 impl Served {
-    fn new(soft: &SoftNvmeOptions, server: &ServerOptions) -> Self {
+    pub(crate) fn new(soft: &SoftNvmeOptions, server: &ServerOptions) -> Self {
         let folder =
             tempfile::Builder::new().prefix("vn").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = folder.path().join("cntrl");
@@ -57,13 +57,13 @@ impl Drop for Served {
     }
 }
 
-fn open(path: &Path, wait: WaitMode) -> Arc<Controller> {
+pub(crate) fn open(path: &Path, wait: WaitMode) -> Arc<Controller> {
     let client = Client::connect(path, &ClientOptions::default()).unwrap();
     let options = ControllerOptions { wait, ..ControllerOptions::default() };
     Controller::open(Arc::new(client), options).unwrap()
 }
 
-fn soft(block: u32) -> SoftNvmeOptions {
+pub(crate) fn soft(block: u32) -> SoftNvmeOptions {
     let namespace = NamespaceOptions {
         size_bytes: 8 << 20,
         logical_block_bytes: block,

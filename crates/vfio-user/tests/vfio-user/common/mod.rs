@@ -4,7 +4,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub struct TestDevice {
     registers: Mutex<Vec<u8>>,
     config: Mutex<Vec<u8>>,
     doorbells: Arc<Mapping>,
-    file: OwnedFd,
+    file: Mutex<OwnedFd>,
     seen: AtomicU64,
     pub dma: Mutex<Vec<(u64, DmaMemory)>>,
     pub irqs: Mutex<Vec<Option<OwnedFd>>>,
@@ -47,7 +47,7 @@ impl TestDevice {
             registers: Mutex::new((0..0x1000).map(|at| at as u8).collect()),
             config: Mutex::new(config),
             doorbells,
-            file,
+            file: Mutex::new(file),
             seen: AtomicU64::new(0),
             dma: Mutex::default(),
             irqs: Mutex::new((0..Self::VECTORS).map(|_| None).collect()),
@@ -110,13 +110,16 @@ impl PciDevice for TestDevice {
         range.map(|range| registers[range].copy_from_slice(bytes)).is_some()
     }
 
-    fn shared_area(&self, bar: u8) -> Option<SharedArea<'_>> {
+    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
         (bar == 0).then(|| SharedArea {
             offset_bytes: 0x1000,
             len: 0x1000,
-            file: self.file.as_fd(),
             file_offset_bytes: 0x1000,
         })
+    }
+
+    fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
+        Ok(self.file.lock().unwrap().try_clone().unwrap())
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
@@ -148,6 +151,14 @@ impl PciDevice for TestDevice {
 
     fn reset(&self) {
         self.resets.fetch_add(1, Ordering::Relaxed);
+        self.registers.lock().unwrap().fill(0);
+    }
+
+    fn end_session(&self) {
+        self.unmap_all();
+        self.irqs.lock().unwrap().fill_with(|| None);
+        *self.file.lock().unwrap() = self.doorbells.renew().unwrap();
+        self.seen.store(0, Ordering::Relaxed);
         self.registers.lock().unwrap().fill(0);
     }
 

@@ -1,0 +1,121 @@
+//! What one driver leaves behind for the next: nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use qpair_block::{
+    Arena, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel, IoError, Request,
+    WaitOptions,
+};
+use qpair_memory::Mapping;
+use qpair_nvme::{Controller, ControllerOptions, NvmeDevice};
+use qpair_pci::PciFunction;
+use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
+
+use crate::common::wait_for;
+use crate::nvme::{Served, soft};
+
+const BLOCK: u32 = 512;
+const BLOCKS: u64 = 256;
+
+/// A driver that writes blocks and reads them again.
+struct Driver {
+    channel: Box<dyn IoChannel>,
+    buffer: Option<Buffer>,
+    // After the channel.
+    _device: NvmeDevice,
+}
+
+impl Driver {
+    /// Also what of the doorbells it has mapped.
+    fn connect(path: &Path) -> (Self, Arc<Mapping>) {
+        let client = Client::connect(path, &ClientOptions::default()).unwrap();
+        let doorbells = client.map_bar(0, 0x1000, 0x2000).unwrap().unwrap();
+        let controller = Controller::open(Arc::new(client), ControllerOptions::default()).unwrap();
+        let device = controller.open_default_namespace(None).unwrap();
+        let arena = Arena::new(4096, 1, device.info().arena_options()).unwrap();
+        let buffer = arena.lease();
+        let options = ChannelOptions { depth: 4, arenas: vec![arena], wake: None };
+        let channel = device.open_channel(&options).unwrap();
+        (Self { channel, buffer, _device: device }, doorbells)
+    }
+
+    fn run(&mut self, request: Request) -> Result<(), IoError> {
+        self.channel.submit(request).map_err(|_| "full").unwrap();
+        self.channel.kick();
+        let mut done: Vec<Completion> = Vec::new();
+        while done.is_empty() {
+            let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+            self.channel.wait(&mut done, one);
+        }
+        let done = done.remove(0);
+        self.buffer = done.buffer;
+        done.result.map(|_| ())
+    }
+
+    fn write(&mut self, block: u64, stamp: u64) -> Result<(), IoError> {
+        let mut buffer = self.buffer.take().unwrap();
+        let bytes = stamp.to_le_bytes().repeat(BLOCK as usize / 8);
+        buffer.part_mut(0, BLOCK as usize).copy_from(0, &bytes);
+        self.run(Request::write(block * u64::from(BLOCK), BLOCK, buffer, 0))
+    }
+
+    fn read(&mut self, block: u64) -> Result<u64, IoError> {
+        let buffer = self.buffer.take().unwrap();
+        self.run(Request::read(block * u64::from(BLOCK), BLOCK, buffer, 0))?;
+        let bytes = self.buffer.as_ref().unwrap().as_slice();
+        Ok(u64::from_le_bytes(bytes[..8].try_into().unwrap()))
+    }
+}
+
+#[test]
+fn a_driver_that_has_left_rings_no_bells() {
+    let served = Served::new(&soft(BLOCK), &ServerOptions::default());
+    let (mut old, doorbells) = Driver::connect(&served.path);
+    for block in 0..BLOCKS {
+        old.write(block, 1000 + block).unwrap();
+    }
+    drop(old);
+    wait_for("its session to end", || served.counters.lock().unwrap().dma_maps == 0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let attack = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            // Tails set back: what lies in the queues would run again.
+            for value in (0..8u32).cycle() {
+                for at in (0..64).step_by(4) {
+                    doorbells.bytes().store_u32_release(at, value);
+                }
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+    });
+    let (mut new, _) = Driver::connect(&served.path);
+    let mut wrong = Vec::new();
+    for round in 0..8 {
+        for block in 0..BLOCKS {
+            if let Err(error) = new.write(block, round * BLOCKS + block) {
+                wrong.push((round, block, error.to_string()));
+            }
+        }
+        for block in 0..BLOCKS {
+            match new.read(block) {
+                Ok(stamp) if stamp == round * BLOCKS + block => {}
+                other => wrong.push((round, block, format!("{other:?}"))),
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    attack.join().unwrap();
+    assert!(
+        wrong.is_empty(),
+        "{} of {}: {:?}",
+        wrong.len(),
+        16 * BLOCKS,
+        &wrong[..wrong.len().min(4)]
+    );
+}
