@@ -1,0 +1,192 @@
+//! Events: what a controller says without being asked.
+
+use crate::bytes::{put, u8_at, u16_at, u32_at};
+use crate::function;
+use crate::message::{reply, request};
+
+/// Events.
+pub mod kind {
+    /// Discovery of devices begins or ends.
+    pub const SAS_DISCOVERY: u16 = 0x16;
+    /// Devices came or went.
+    pub const SAS_TOPOLOGY_CHANGE_LIST: u16 = 0x1C;
+    /// Something happened to a device.
+    pub const SAS_DEVICE_STATUS_CHANGE: u16 = 0x0F;
+}
+
+/// Bytes of the request that says which events are wanted.
+pub const NOTIFICATION_BYTES: usize = 0x28;
+/// Where an event's data is in its message.
+pub const DATA_AT: usize = 0x1C;
+
+/// Why an entry is in a list of changes.
+pub mod change {
+    /// A device came.
+    pub const ADDED: u8 = 1;
+    /// A device answers no more.
+    pub const NOT_RESPONDING: u8 = 2;
+    /// The link is another one.
+    pub const PHY_CHANGED: u8 = 3;
+}
+
+/// The request for events; a bit of `masked` that is set masks that one.
+#[must_use]
+pub fn notification(masked: [u32; 4]) -> [u8; NOTIFICATION_BYTES] {
+    let mut data = request::<NOTIFICATION_BYTES>(function::EVENT_NOTIFICATION);
+    for (at, word) in (0x14..).step_by(4).zip(masked) {
+        put(&mut data, at, &word.to_le_bytes());
+    }
+    data
+}
+
+/// Masks that let these events through.
+#[must_use]
+pub fn masks_for(kinds: &[u16]) -> [u32; 4] {
+    let mut masks = [u32::MAX; 4];
+    for kind in kinds.iter().filter(|kind| **kind < 128) {
+        masks[usize::from(kind / 32)] &= !(1 << (kind % 32));
+    }
+    masks
+}
+
+/// The masks of the request.
+#[must_use]
+pub fn decode_masks(data: &[u8]) -> [u32; 4] {
+    [0x14, 0x18, 0x1C, 0x20].map(|at| u32_at(data, at))
+}
+
+/// Whether masks let an event through.
+#[must_use]
+pub fn is_wanted(masks: [u32; 4], kind: u16) -> bool {
+    masks.get(usize::from(kind / 32)).is_some_and(|mask| mask >> (kind % 32) & 1 == 0)
+}
+
+/// An event, without its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// Which.
+    pub kind: u16,
+    /// Whether it is to be acknowledged.
+    pub needs_ack: bool,
+    /// What an acknowledgement names.
+    pub context: u32,
+}
+
+impl Event {
+    /// Reads an event, and finds its data.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> (Self, &[u8]) {
+        let len = usize::from(u16_at(data, 0)) * 4;
+        let body = data.get(DATA_AT..).unwrap_or(&[]);
+        let event = Self {
+            kind: u16_at(data, 0x14),
+            needs_ack: u8_at(data, 6) & 1 != 0,
+            context: u32_at(data, 0x18),
+        };
+        (event, &body[..len.min(body.len())])
+    }
+
+    /// The message, with data of a multiple of 4 bytes.
+    #[must_use]
+    pub fn encode(&self, body: &[u8]) -> Vec<u8> {
+        let mut data = reply(
+            &request::<12>(function::EVENT_NOTIFICATION),
+            DATA_AT + body.len().next_multiple_of(4),
+            0,
+        );
+        put(&mut data, 0, &(body.len().div_ceil(4) as u16).to_le_bytes());
+        data[6] = self.needs_ack.into();
+        put(&mut data, 0x14, &self.kind.to_le_bytes());
+        put(&mut data, 0x18, &self.context.to_le_bytes());
+        put(&mut data, DATA_AT, body);
+        data
+    }
+}
+
+/// The acknowledgement of an event.
+#[must_use]
+pub fn acknowledgement(event: &Event) -> [u8; 0x14] {
+    let mut data = request::<0x14>(function::EVENT_ACK);
+    put(&mut data, 0x0C, &event.kind.to_le_bytes());
+    put(&mut data, 0x10, &event.context.to_le_bytes());
+    data
+}
+
+/// The data of a discovery event.
+#[must_use]
+pub fn encode_discovery(is_over: bool) -> [u8; 8] {
+    [0, if is_over { 2 } else { 1 }, 0, 0, 0, 0, 0, 0]
+}
+
+/// Whether the data of a discovery event says that it is over.
+#[must_use]
+pub fn is_discovery_over(data: &[u8]) -> bool {
+    u8_at(data, 1) == 2
+}
+
+/// An entry of a list of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Handle of the device.
+    pub handle: u16,
+    /// Speed of the link, now in the upper four bits, before in the lower ones.
+    pub link_rate: u8,
+    /// [`change`].
+    pub reason: u8,
+}
+
+/// The data of a list of changes of the controller's own phys, with one entry.
+#[must_use]
+pub fn encode_topology(phys: u8, phy: u8, change: Change) -> [u8; 16] {
+    let mut data = [0; 16];
+    data[4] = phys;
+    data[8] = 1;
+    data[9] = phy;
+    // Responding.
+    data[0xA] = 3;
+    data[0xB] = phy;
+    put(&mut data, 0xC, &change.handle.to_le_bytes());
+    data[0xE] = change.link_rate;
+    data[0xF] = change.reason;
+    data
+}
+
+/// The entries of a list of changes; those of phys that nothing is at are left out.
+pub fn decode_topology(data: &[u8]) -> impl Iterator<Item = Change> {
+    let entries = data.get(0xC..).unwrap_or(&[]).as_chunks::<4>().0;
+    entries.iter().take(usize::from(u8_at(data, 8))).filter(|entry| entry[3] & 0x80 == 0).map(
+        |entry| Change { handle: u16_at(entry, 0), link_rate: entry[2], reason: entry[3] & 0x0F },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_survive_their_bytes() {
+        let change = Change { handle: 40, link_rate: 0xB0, reason: change::ADDED };
+        let event =
+            Event { kind: kind::SAS_TOPOLOGY_CHANGE_LIST, needs_ack: true, context: 0x1234 };
+        let message = event.encode(&encode_topology(32, 7, change));
+        let (read, data) = Event::decode(&message);
+        assert_eq!(read, event);
+        assert_eq!(decode_topology(data).collect::<Vec<_>>(), [change]);
+        assert!(is_discovery_over(&encode_discovery(true)));
+        // A count over what came.
+        let mut data = encode_topology(32, 7, change);
+        data[8] = 255;
+        assert_eq!(decode_topology(&data).count(), 1);
+        assert_eq!(Event::decode(&[0xFF; 20]).1, []);
+    }
+
+    #[test]
+    fn masks() {
+        let masks = masks_for(&[kind::SAS_DISCOVERY, kind::SAS_TOPOLOGY_CHANGE_LIST]);
+        let read = decode_masks(&notification(masks));
+        assert_eq!(read, masks);
+        assert!(is_wanted(read, kind::SAS_DISCOVERY));
+        assert!(!is_wanted(read, kind::SAS_DEVICE_STATUS_CHANGE));
+        assert!(!is_wanted(read, 200));
+    }
+}

@@ -1,0 +1,184 @@
+//! SCSI commands as messages, and their replies.
+
+use crate::bytes::{put, u8_at, u16_at, u32_at};
+use crate::message::reply as new_reply;
+
+/// Where the list of elements begins in a request, bytes.
+pub const SGL_AT: usize = 0x60;
+/// Bytes of the reply.
+pub const REPLY_BYTES: usize = 0x34;
+/// Control: data goes to the device.
+pub const CONTROL_WRITE: u32 = 0x0100_0000;
+/// Control: data comes from the device.
+pub const CONTROL_READ: u32 = 0x0200_0000;
+
+/// State: there is sense data.
+pub const STATE_AUTOSENSE: u8 = 1;
+/// State: there is no SCSI status.
+pub const STATE_NO_STATUS: u8 = 4;
+/// State: the command was ended.
+pub const STATE_TERMINATED: u8 = 8;
+
+/// Offsets in the request of what a driver stores word by word.
+pub mod at {
+    /// Handle (u16), chain offset (u8), function (u8).
+    pub const HEAD: usize = 0x00;
+    /// Low half of the sense buffer's address.
+    pub const SENSE: usize = 0x0C;
+    /// DMA flags (u16), sense bytes (u8), offset of the list in dwords (u8).
+    pub const FLAGS: usize = 0x10;
+    /// Bytes of data.
+    pub const DATA_BYTES: usize = 0x1C;
+    /// Flags (u16): the bytes of the CDB; behind it the protection's flags.
+    pub const IO_FLAGS: usize = 0x24;
+    /// Logical unit, 8 bytes.
+    pub const LUN: usize = 0x34;
+    /// Direction and task attribute.
+    pub const CONTROL: usize = 0x3C;
+    /// CDB, 32 bytes.
+    pub const CDB: usize = 0x40;
+}
+
+/// A SCSI command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScsiIo {
+    /// Handle of the device.
+    pub handle: u16,
+    /// Where a chain element is in the frame, in units of 16 bytes; 0: there is none.
+    pub chain_offset: u8,
+    /// Low half of the sense buffer's address.
+    pub sense_low: u32,
+    /// Bytes of it.
+    pub sense_bytes: u8,
+    /// Where the list begins, dwords.
+    pub sgl_offset: u8,
+    /// Bytes of data.
+    pub data_bytes: u32,
+    /// Flags, with the CDB's bytes in the lower 9.
+    pub io_flags: u16,
+    /// Flags of protection.
+    pub protection_flags: u16,
+    /// Logical unit.
+    pub lun: [u8; 8],
+    /// Direction and attribute.
+    pub control: u32,
+    /// The CDB.
+    pub cdb: [u8; 32],
+}
+
+impl ScsiIo {
+    /// Reads the request.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> Self {
+        let (mut lun, mut cdb) = ([0; 8], [0; 32]);
+        lun.copy_from_slice(data.get(at::LUN..at::LUN + 8).unwrap_or(&[0; 8]));
+        cdb.copy_from_slice(data.get(at::CDB..at::CDB + 32).unwrap_or(&[0; 32]));
+        Self {
+            handle: u16_at(data, 0),
+            chain_offset: u8_at(data, 2),
+            sense_low: u32_at(data, at::SENSE),
+            sense_bytes: u8_at(data, 0x12),
+            sgl_offset: u8_at(data, 0x14),
+            data_bytes: u32_at(data, at::DATA_BYTES),
+            io_flags: u16_at(data, at::IO_FLAGS),
+            protection_flags: u16_at(data, 0x26),
+            lun,
+            control: u32_at(data, at::CONTROL),
+            cdb,
+        }
+    }
+
+    /// The request, up to the list.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SGL_AT] {
+        let mut data = [0; SGL_AT];
+        put(&mut data, 0, &self.handle.to_le_bytes());
+        data[2] = self.chain_offset;
+        put(&mut data, at::SENSE, &self.sense_low.to_le_bytes());
+        data[0x12] = self.sense_bytes;
+        data[0x14] = self.sgl_offset;
+        put(&mut data, at::DATA_BYTES, &self.data_bytes.to_le_bytes());
+        put(&mut data, at::IO_FLAGS, &self.io_flags.to_le_bytes());
+        put(&mut data, 0x26, &self.protection_flags.to_le_bytes());
+        put(&mut data, at::LUN, &self.lun);
+        put(&mut data, at::CONTROL, &self.control.to_le_bytes());
+        put(&mut data, at::CDB, &self.cdb);
+        data
+    }
+}
+
+/// The reply to a SCSI command that did not do all that it was to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScsiIoReply {
+    /// Handle of the device.
+    pub handle: u16,
+    /// SCSI status.
+    pub scsi_status: u8,
+    /// What there is.
+    pub state: u8,
+    /// IOC status.
+    pub ioc_status: u16,
+    /// Bytes moved.
+    pub transferred: u32,
+    /// Bytes of sense data.
+    pub sense_bytes: u32,
+}
+
+impl ScsiIoReply {
+    /// Reads the reply.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> Self {
+        Self {
+            handle: u16_at(data, 0),
+            scsi_status: u8_at(data, 0x0C),
+            state: u8_at(data, 0x0D),
+            ioc_status: u16_at(data, 0x0E) & crate::ioc_status::MASK,
+            transferred: u32_at(data, 0x14),
+            sense_bytes: u32_at(data, 0x18),
+        }
+    }
+
+    /// The reply to `request`.
+    #[must_use]
+    pub fn encode(&self, request: &[u8]) -> Vec<u8> {
+        let mut data = new_reply(request, REPLY_BYTES, self.ioc_status);
+        put(&mut data, 0, &self.handle.to_le_bytes());
+        data[0x0C] = self.scsi_status;
+        data[0x0D] = self.state;
+        put(&mut data, 0x14, &self.transferred.to_le_bytes());
+        put(&mut data, 0x18, &self.sense_bytes.to_le_bytes());
+        data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_their_bytes() {
+        let io = ScsiIo {
+            handle: 9,
+            chain_offset: 7,
+            sense_low: 0xDEAD_0000,
+            sense_bytes: 96,
+            sgl_offset: 0x18,
+            data_bytes: 1 << 20,
+            io_flags: 16,
+            protection_flags: 0,
+            lun: [1, 2, 3, 4, 5, 6, 7, 8],
+            control: CONTROL_READ,
+            cdb: [0x5A; 32],
+        };
+        assert_eq!(ScsiIo::decode(&io.encode()), io);
+        let reply = ScsiIoReply {
+            handle: 9,
+            scsi_status: 2,
+            state: 1,
+            ioc_status: 0x45,
+            transferred: 5,
+            sense_bytes: 18,
+        };
+        assert_eq!(ScsiIoReply::decode(&reply.encode(&io.encode())), reply);
+    }
+}

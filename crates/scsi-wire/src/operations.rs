@@ -1,0 +1,66 @@
+//! REPORT SUPPORTED OPERATION CODES: which commands a unit knows.
+
+use crate::bytes::{put, u8_at, u16_at};
+
+/// An operation code with its service action, if it has those.
+pub type Operation = (u8, Option<u16>);
+
+/// Whether the answer for one command says that it is supported, as the standard has it. `None`: it does not say.
+#[must_use]
+pub fn decode_one(data: &[u8]) -> Option<bool> {
+    match u8_at(data, 1) & 7 {
+        3 | 5 => Some(true),
+        1 => Some(false),
+        _ => None,
+    }
+}
+
+/// The answer for one command: whether it is supported, and which bits of its descriptor block count.
+#[must_use]
+pub fn encode_one(usage: Option<&[u8]>) -> Vec<u8> {
+    match usage {
+        None => vec![0, 1, 0, 0],
+        Some(usage) => {
+            let mut data = vec![0, 3];
+            data.extend((usage.len() as u16).to_be_bytes());
+            data.extend(usage);
+            data
+        }
+    }
+}
+
+/// The answer for all commands: each with the bytes of its descriptor block.
+#[must_use]
+pub fn encode_all(operations: &[(Operation, u16)]) -> Vec<u8> {
+    let mut data = (8 * operations.len() as u32).to_be_bytes().to_vec();
+    for ((opcode, action), len) in operations {
+        let mut one = [0; 8];
+        one[0] = *opcode;
+        put(&mut one, 2, &action.unwrap_or(0).to_be_bytes());
+        one[5] = action.is_some().into();
+        put(&mut one, 6, &len.to_be_bytes());
+        data.extend(one);
+    }
+    data
+}
+
+/// The commands of an answer for all.
+pub fn decode_all(data: &[u8]) -> impl Iterator<Item = Operation> {
+    let (all, _) = data.get(4..).unwrap_or(&[]).as_chunks::<8>();
+    all.iter().map(|one| (one[0], (one[5] & 1 != 0).then(|| u16_at(one, 2))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_its_bytes() {
+        assert_eq!(decode_one(&encode_one(Some(&[0x42; 10]))), Some(true));
+        assert_eq!(decode_one(&encode_one(None)), Some(false));
+        assert_eq!(decode_one(&[]), None);
+        let all = [((0x42, None), 10), ((0x9E, Some(0x10)), 16)];
+        let read: Vec<_> = decode_all(&encode_all(&all)).collect();
+        assert_eq!(read, [(0x42, None), (0x9E, Some(0x10))]);
+    }
+}
