@@ -6,6 +6,7 @@
 mod cache;
 mod file;
 mod ram;
+mod volume;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use crate::dma::DmaSpan;
 pub(crate) use self::cache::{RANGE_BYTES_MAX, WriteCache};
 pub(crate) use self::file::FileMedium;
 pub(crate) use self::ram::RamMedium;
+pub(crate) use self::volume::{Extents, Volume};
 
 /// Which medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,140 @@
+//! Blocks on a medium, and perhaps a volatile write cache before it: what a namespace or a logical unit is made of.
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use super::{Medium, MediumOptions, MediumResult, RANGE_BYTES_MAX, Scratch, WriteCache, of_len};
+use crate::dma::DmaSpan;
+
+/// Blocks.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) blocks: u64,
+    pub(crate) block_shift: u32,
+    medium: Medium,
+    /// None: what is written is on stable storage, as far as the medium has any, once it is flushed.
+    cache: Option<WriteCache>,
+}
+
+/// Where a command reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub(crate) at_bytes: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl Volume {
+    /// Opens one; `cache_bytes`: of a volatile write cache, or 0.
+    pub(crate) fn open(
+        options: &MediumOptions,
+        size_bytes: u64,
+        block_bytes: u32,
+        cache_bytes: u64,
+    ) -> Result<Self> {
+        let (medium, size_bytes) = Medium::open(options, size_bytes)?;
+        let block = u64::from(block_bytes);
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block) {
+            let context = format!("{options:?} of {size_bytes} bytes as a soft drive");
+            return Err(Error::new(ErrorKind::Invalid, context).hint(format!(
+                "its size is a positive multiple of its logical block, {block} bytes: give size="
+            )));
+        }
+        Ok(Self {
+            blocks: size_bytes / block,
+            block_shift: block.trailing_zeros(),
+            cache: (cache_bytes > 0 && !matches!(medium, Medium::Null))
+                .then(|| WriteCache::new(cache_bytes, block.trailing_zeros())),
+            medium,
+        })
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.blocks << self.block_shift
+    }
+
+    /// The range of `blocks` blocks from `first` on, if it lies inside.
+    #[inline(always)]
+    pub(crate) fn range(&self, first: u64, blocks: u64) -> Option<Extents> {
+        if first >= self.blocks || blocks > self.blocks - first {
+            return None;
+        }
+        let (at_bytes, len_bytes) = (first << self.block_shift, blocks << self.block_shift);
+        Some(Extents { at_bytes, len_bytes })
+    }
+
+    /// A block is read soon; there may be none such.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, block: u64) {
+        if let Medium::Ram(ram) = &self.medium {
+            ram.prefetch(block << self.block_shift);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, at: u64, into: DmaSpan<'_>, scratch: &mut Scratch) -> MediumResult {
+        self.medium.read(at, into, scratch)
+    }
+
+    /// Writes; `durable`: it is on stable storage on return.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        at: u64,
+        from: DmaSpan<'_>,
+        durable: bool,
+        scratch: &mut Scratch,
+    ) -> MediumResult {
+        let Some(cache) = &self.cache else {
+            self.medium.write(at, from, scratch)?;
+            return if durable { self.medium.flush() } else { Ok(()) };
+        };
+        let len = from.len() as u64;
+        if !durable {
+            cache.keep(&self.medium, at, len)?;
+            return self.medium.write(at, from, scratch);
+        }
+        self.medium.write(at, from, scratch)?;
+        cache.forget(at, len);
+        self.medium.flush()
+    }
+
+    pub(crate) fn zero(&self, range: Extents, durable: bool) -> MediumResult {
+        let Extents { at_bytes: at, len_bytes: len } = range;
+        let kept = self.cache.as_ref().filter(|_| !durable && len <= RANGE_BYTES_MAX);
+        if let Some(cache) = kept {
+            cache.keep(&self.medium, at, len)?;
+            return self.medium.zero(at, len);
+        }
+        self.medium.zero(at, len)?;
+        if let Some(cache) = &self.cache {
+            cache.forget(at, len);
+        }
+        if durable { self.medium.flush() } else { Ok(()) }
+    }
+
+    /// Whether the medium has what `with` has, from `at` on.
+    pub(crate) fn compare(
+        &self,
+        at: u64,
+        with: DmaSpan<'_>,
+        scratch: &mut Scratch,
+    ) -> std::io::Result<bool> {
+        let len = with.len();
+        let (ours, theirs) = of_len(scratch, 2 * len).split_at_mut(len);
+        self.medium.read_bytes(at, ours)?;
+        with.copy_to(theirs);
+        Ok(ours == theirs)
+    }
+
+    pub(crate) fn flush(&self) -> MediumResult {
+        self.medium.flush()?;
+        if let Some(cache) = &self.cache {
+            cache.forget_all();
+        }
+        Ok(())
+    }
+
+    /// The power fails: see [`WriteCache::lose`].
+    pub(crate) fn lose_cache(&self, seed: u64) -> MediumResult {
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.lose(&self.medium, seed))
+    }
+}
