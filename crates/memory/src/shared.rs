@@ -130,6 +130,17 @@ impl<'a> SharedBytes<'a> {
         "Stores four bytes; whoever sees them sees what was written before."
     );
 
+    access!(
+        load_u64_acquire,
+        store_u64_release,
+        u64,
+        AtomicU64,
+        Acquire,
+        Release,
+        "Loads eight bytes; what was written before them is seen after.",
+        "Stores eight bytes; whoever sees them sees what was written before."
+    );
+
     /// Fetches the cache line at `offset`.
     #[inline(always)]
     pub fn prefetch(self, offset: usize) {

@@ -134,6 +134,16 @@ impl DmaTable {
         Some((region.memory.clone(), extent.offset as usize))
     }
 
+    /// Cuts a list to its first `len` bytes.
+    pub(crate) fn truncate(list: &mut Vec<Extent>, len: usize) {
+        let mut rest = len;
+        list.retain_mut(|extent| {
+            extent.len = extent.len.min(u32::try_from(rest).unwrap_or(u32::MAX));
+            rest -= extent.len();
+            extent.len > 0
+        });
+    }
+
     /// Appends an extent to a list, or lengthens the last one by it.
     #[inline]
     pub(crate) fn append(list: &mut Vec<Extent>, next: Extent) {

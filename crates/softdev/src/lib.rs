@@ -1,6 +1,7 @@
 //! Soft devices: models of drives in software, for this process or served over vfio-user.
 //!
 //! - [`nvme`]: an NVMe controller, as a `qpair_pci::PciDevice`.
+//! - [`hba`]: a SAS host bus adapter with disks, as a `qpair_pci::PciDevice`.
 //! - [`medium`]: where its namespaces keep their blocks.
 //! - [`flash`]: how long a real drive would take, in virtual time.
 //! - [`faults`]: what goes wrong, by seed.
@@ -8,12 +9,17 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod config;
+mod digest;
 mod dma;
 pub mod faults;
 pub mod flash;
+pub mod hba;
 pub mod medium;
 pub mod nvme;
 mod pairs;
+mod scsi;
 
+pub use hba::{SoftHba, SoftHbaOptions};
 pub use medium::MediumOptions;
 pub use nvme::{NamespaceOptions, SoftNvme, SoftNvmeOptions};

@@ -97,6 +97,20 @@ impl Volume {
         self.medium.flush()
     }
 
+    /// Writes from memory of this program.
+    pub(crate) fn write_bytes(&self, at: u64, from: &[u8], durable: bool) -> MediumResult {
+        let len = from.len() as u64;
+        if let Some(cache) = &self.cache {
+            if durable {
+                cache.forget(at, len);
+            } else {
+                cache.keep(&self.medium, at, len)?;
+            }
+        }
+        self.medium.write_bytes(at, from)?;
+        if durable { self.medium.flush() } else { Ok(()) }
+    }
+
     pub(crate) fn zero(&self, range: Extents, durable: bool) -> MediumResult {
         let Extents { at_bytes: at, len_bytes: len } = range;
         let kept = self.cache.as_ref().filter(|_| !durable && len <= RANGE_BYTES_MAX);
@@ -131,6 +145,11 @@ impl Volume {
             cache.forget_all();
         }
         Ok(())
+    }
+
+    /// Whether there is a volatile write cache.
+    pub(crate) fn has_cache(&self) -> bool {
+        self.cache.is_some()
     }
 
     /// The power fails: see [`WriteCache::lose`].

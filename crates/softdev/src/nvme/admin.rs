@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use qpair_nvme_wire::command::{admin, cns, feature};
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, IdentifyController, NSID_ALL, PAGE_BYTES, Status};
 
-use super::config::VENDOR;
+use super::device::IDENTITY;
 use super::device::{FIRMWARE, SoftNvme, VERSION};
 use super::events::{Events, REQUESTS_MAX};
 use super::features::Features;
@@ -82,8 +82,8 @@ impl SoftNvme {
     fn identify_controller(&self) -> IdentifyController {
         let options = self.options();
         IdentifyController {
-            vendor: VENDOR,
-            subsystem_vendor: VENDOR,
+            vendor: IDENTITY.vendor,
+            subsystem_vendor: IDENTITY.vendor,
             serial: options.serial.clone(),
             model: "qpair soft NVMe drive".into(),
             firmware: FIRMWARE.into(),

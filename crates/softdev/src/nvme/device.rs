@@ -12,7 +12,6 @@ use qpair_nvme_wire::registers::{DOORBELLS, GONE};
 use qpair_pci::{PciDevice, SharedArea, Stepped};
 
 use super::admin::Admin;
-use super::config::{BAR0_BYTES, BAR4_BYTES, CONFIG_BYTES, Config};
 use super::control::Control;
 use super::events::Events;
 use super::features::Features;
@@ -21,6 +20,7 @@ use super::namespace::Namespace;
 use super::options::SoftNvmeOptions;
 use super::queue::Pair;
 use super::step::Slot;
+use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::dma::{DmaTable, SharedTable};
 use crate::faults::{Faults, Plan};
 use crate::flash::Flash;
@@ -33,6 +33,14 @@ pub(crate) const FIRMWARE: &str = "1.0";
 const DOORBELL_BYTES: u64 = 0x2000;
 /// Size of a volatile write cache if the profile does not say, bytes.
 const CACHE_BYTES: u64 = 64 << 20;
+/// An id that is not assigned to anybody; mass storage, non-volatile memory, NVM Express; registers and doorbells.
+pub(crate) const IDENTITY: Identity = Identity {
+    vendor: 0x1234,
+    device: 0x5150,
+    revision: 1,
+    class: [0x02, 0x08, 0x01],
+    bar0_bytes: 0x4000,
+};
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
@@ -119,7 +127,7 @@ impl SoftNvme {
             admin: Mutex::new(first_admin(&options)),
             write_through: AtomicBool::new(!options.volatile_write_cache),
             entry_sizes: AtomicU32::new(0),
-            config: Mutex::new(Config::new(vectors)),
+            config: Mutex::new(Config::new(&IDENTITY, vectors)),
             vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
             events: (0..pairs).map(|_| Mutex::default()).collect(),
             flash,
@@ -367,7 +375,7 @@ impl PciDevice for SoftNvme {
 
     fn bar_bytes(&self, bar: u8) -> u64 {
         match bar {
-            REGISTERS => BAR0_BYTES,
+            REGISTERS => IDENTITY.bar0_bytes,
             VECTORS => BAR4_BYTES,
             _ => 0,
         }
@@ -482,7 +490,7 @@ impl PciDevice for SoftNvme {
 
     fn reset(&self) {
         self.reset_controller();
-        *locked(&self.config) = Config::new(self.options.queues_max + 1);
+        *locked(&self.config) = Config::new(&IDENTITY, self.options.queues_max + 1);
         locked(&self.vector_table).fill(0);
     }
 

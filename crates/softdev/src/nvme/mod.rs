@@ -5,7 +5,6 @@
 //! threads that step different queues do not wait for each other; locks are taken in the order of the queues' numbers.
 
 mod admin;
-mod config;
 mod control;
 mod device;
 mod events;

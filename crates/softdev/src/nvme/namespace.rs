@@ -6,6 +6,7 @@ use qpair_block::Result;
 use qpair_nvme_wire::{Command, IdentifyNamespace, LbaFormat, Status};
 
 use super::options::NamespaceOptions;
+use crate::digest::digest;
 use crate::medium::{Extents, Volume};
 
 /// A namespace.
@@ -79,14 +80,4 @@ impl Namespace {
             ..IdentifyNamespace::default()
         }
     }
-}
-
-/// FNV-1a over what names a namespace, and a last mix so that all bits depend on all.
-pub(crate) fn digest(serial: &str, nsid: u32, salt: u8) -> u64 {
-    let mut hash = 0xCBF2_9CE4_8422_2325_u64;
-    for byte in serial.bytes().chain(nsid.to_le_bytes()).chain([salt]) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-    }
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    hash ^ (hash >> 33)
 }

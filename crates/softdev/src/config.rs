@@ -1,21 +1,25 @@
-//! The PCI configuration space: an NVMe controller (class 01 08 02) with power management, MSI-X and PCI Express capabilities.
+//! The PCI configuration space of a function with power management, MSI-X and PCI Express capabilities.
 //!
 //! What can be written is a mask beside the bytes; everything else keeps its value whatever is written.
 
 /// Bytes: with the extended space, which is empty.
 pub(crate) const CONFIG_BYTES: usize = 4096;
-/// BAR 0: registers and doorbells.
-pub(crate) const BAR0_BYTES: u64 = 0x4000;
 /// BAR 4: the MSI-X table, and the pending bits behind it.
 pub(crate) const BAR4_BYTES: u64 = 0x4000;
 /// Where the pending bits are in BAR 4.
 pub(crate) const PENDING_BYTES_AT: u32 = 0x2000;
 
-/// Not assigned to anybody.
-pub(crate) const VENDOR: u16 = 0x1234;
-const DEVICE: u16 = 0x5150;
-/// Mass storage, non-volatile memory, NVM Express.
-const CLASS: [u8; 3] = [0x02, 0x08, 0x01];
+/// What tells one kind of function from another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) vendor: u16,
+    pub(crate) device: u16,
+    pub(crate) revision: u8,
+    /// Class code, the programming interface first.
+    pub(crate) class: [u8; 3],
+    /// Bytes of BAR 0, a power of two.
+    pub(crate) bar0_bytes: u64,
+}
 
 const POWER_AT: usize = 0x40;
 const MSIX_AT: usize = 0x50;
@@ -33,24 +37,24 @@ pub(crate) struct Config {
 
 impl Config {
     /// As it is after a reset, for `vectors` MSI-X vectors.
-    pub(crate) fn new(vectors: u16) -> Self {
+    pub(crate) fn new(identity: &Identity, vectors: u16) -> Self {
         let mut config =
             Self { bytes: Box::new([0; CONFIG_BYTES]), writable: Box::new([0; CONFIG_BYTES]) };
-        config.put(0x00, &VENDOR.to_le_bytes(), &[]);
-        config.put(0x02, &DEVICE.to_le_bytes(), &[]);
+        config.put(0x00, &identity.vendor.to_le_bytes(), &[]);
+        config.put(0x02, &identity.device.to_le_bytes(), &[]);
         // Command: memory, bus master, parity and system errors, no INTx.
         config.put(0x04, &[0, 0], &0x0546u16.to_le_bytes());
         // Status: there is a list of capabilities.
         config.put(STATUS_AT, &0x0010u16.to_le_bytes(), &[]);
-        config.put(0x08, &[1], &[]);
-        config.put(0x09, &CLASS, &[]);
+        config.put(0x08, &[identity.revision], &[]);
+        config.put(0x09, &identity.class, &[]);
         config.put(0x0C, &[0], &[0xFF]);
         // BAR 0: memory, 64 bits; BAR 4: memory, 32 bits. Bits below the size read as zero, so that a driver finds the size.
-        config.put(0x10, &[4, 0, 0, 0], &size_mask(BAR0_BYTES));
+        config.put(0x10, &[4, 0, 0, 0], &size_mask(identity.bar0_bytes));
         config.put(0x14, &[0; 4], &[0xFF; 4]);
         config.put(0x20, &[0; 4], &size_mask(BAR4_BYTES));
-        config.put(0x2C, &VENDOR.to_le_bytes(), &[]);
-        config.put(0x2E, &DEVICE.to_le_bytes(), &[]);
+        config.put(0x2C, &identity.vendor.to_le_bytes(), &[]);
+        config.put(0x2E, &identity.device.to_le_bytes(), &[]);
         config.put(0x34, &[POWER_AT as u8], &[]);
         config.put(0x3C, &[0], &[0xFF]);
         config.put_power();
@@ -124,6 +128,14 @@ fn size_mask(bytes: u64) -> [u8; 4] {
 mod tests {
     use super::*;
 
+    const IDENTITY: Identity = Identity {
+        vendor: 0x1234,
+        device: 0x5678,
+        revision: 1,
+        class: [0x02, 0x08, 0x01],
+        bar0_bytes: 0x4000,
+    };
+
     fn u32_at(config: &Config, at: u32) -> u32 {
         let mut bytes = [0; 4];
         assert!(config.read(at, &mut bytes));
@@ -132,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_driver_finds_class_sizes_and_capabilities() {
-        let mut config = Config::new(33);
+        let mut config = Config::new(&IDENTITY, 33);
         assert_eq!(u32_at(&config, 8) >> 8, 0x01_08_02);
-        for (bar, size, kind) in [(0x10, BAR0_BYTES, 4), (0x20, BAR4_BYTES, 0)] {
+        for (bar, size, kind) in [(0x10, IDENTITY.bar0_bytes, 4), (0x20, BAR4_BYTES, 0)] {
             assert_eq!(config.write(bar, &[0xFF; 4]), Some(false));
             assert_eq!(u64::from(!(u32_at(&config, bar) & !0xF)) + 1, size);
             assert_eq!(u32_at(&config, bar) & 0xF, kind);
@@ -155,7 +167,7 @@ mod tests {
 
     #[test]
     fn only_what_can_be_written_is() {
-        let mut config = Config::new(1);
+        let mut config = Config::new(&IDENTITY, 1);
         let before: Vec<u32> =
             [0, 8, 0x18, 0x2C, 0x34, 0x40, 0x54].map(|at| u32_at(&config, at)).into();
         assert_eq!(config.write(0, &[0xFF; CONFIG_BYTES]), Some(true), "bit 15 of device control");

@@ -1,0 +1,597 @@
+//! The controller as a PCI function.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_memory::DmaMemory;
+use qpair_mpi_wire::init::Init;
+use qpair_mpi_wire::ioc_status;
+use qpair_mpi_wire::registers::{
+    GONE, MASK_ALL, MASK_REPLY, REQUEST_DESCRIPTOR_POST_HIGH, REQUEST_DESCRIPTOR_POST_LOW,
+};
+use qpair_pci::{PciDevice, SharedArea, Stepped};
+use qpair_scsi_wire::sense::Code;
+
+use super::control::Control;
+use super::events::Events;
+use super::faults::{Faults, Rule};
+use super::lane::{FAULT_CREDIT, Slot};
+use super::options::SoftHbaOptions;
+use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use crate::digest::digest;
+use crate::dma::{DmaTable, LastHit, SharedTable};
+use crate::scsi::{Unit, UnitOptions};
+
+/// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers. Mass storage, SAS.
+const IDENTITY: Identity = Identity {
+    vendor: 0x1000,
+    device: 0x0097,
+    revision: 1,
+    class: [0x00, 0x07, 0x01],
+    bar0_bytes: 0x1_0000,
+};
+/// The BARs that there are: registers, and the MSI-X table.
+const REGISTERS: u8 = 0;
+const VECTORS: u8 = 4;
+/// Phys at least: of a card.
+const PHYS_MIN: usize = 8;
+/// Bytes of a disk's volatile write cache.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Local assignment, as the upper four bits of names and SAS addresses have it.
+const NAA_LOCAL: u64 = 3 << 60;
+
+/// Where a disk is or could be.
+#[derive(Debug)]
+pub(crate) struct Phy {
+    pub(crate) unit: Arc<Unit>,
+    number: u16,
+    phys: u16,
+    /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each time it has another handle.
+    plugged: AtomicU32,
+    times: AtomicU32,
+    is_empty: bool,
+}
+
+impl Phy {
+    /// The handle of what is there.
+    pub(crate) fn handle(&self) -> Option<u16> {
+        let plugged = self.plugged.load(Ordering::Acquire);
+        (plugged > 0).then(|| self.phys + 1 + self.number + self.phys * (plugged as u16 & 1))
+    }
+}
+
+/// A soft HBA. See the module.
+pub struct SoftHba {
+    options: SoftHbaOptions,
+    address: u64,
+    phys: Vec<Phy>,
+    slots: Box<[Slot]>,
+    control: Mutex<Control>,
+    /// 0, or 1 in the upper half and a fault code in the lower one.
+    fault: AtomicU32,
+    mask: AtomicU32,
+    /// The lower word of a request whose upper one is to come.
+    half: AtomicU32,
+    reply_free: Mutex<ReplyFree>,
+    reply_free_host: AtomicU32,
+    /// What is open now. The slots have copies, changed while this lock is held.
+    table: Mutex<SharedTable>,
+    config: Mutex<Config>,
+    vector_table: Mutex<Box<[u8]>>,
+    interrupts: Box<[Mutex<Option<OwnedFd>>]>,
+    gone: AtomicBool,
+    pub(crate) events: Events,
+    faults: Faults,
+    /// Disks to be pulled, a bit each.
+    pulls: AtomicU32,
+}
+
+/// The queue of reply frames that the driver gives.
+#[derive(Debug, Default)]
+struct ReplyFree {
+    at: u64,
+    entries: u32,
+    index: u32,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SoftHba {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
+    pub fn new(mut options: SoftHbaOptions) -> Result<Arc<Self>> {
+        options.check()?;
+        if options.serial.is_empty() {
+            options.serial = format!("QH{:012X}", fastrand::u64(..1 << 48));
+        }
+        let count = options.disks.len().max(PHYS_MIN);
+        let name = |number: u32, salt: u8| {
+            NAA_LOCAL | digest(&options.serial, number, salt) & (!0 >> 4) & !3
+        };
+        let mut phys = Vec::new();
+        for (disk, number) in options.disks.iter().zip(0u16..) {
+            let naa = name(number.into(), 4);
+            let unit = Unit::open(UnitOptions {
+                medium: disk.medium.clone(),
+                size_bytes: disk.size_bytes,
+                block_bytes: disk.logical_block_bytes,
+                cache_bytes: if options.volatile_write_cache { CACHE_BYTES } else { 0 },
+                serial: format!("{}{number:02}", options.serial),
+                naa,
+                port: naa + 1,
+                rotation: 1,
+            })?;
+            phys.push(Phy {
+                unit: Arc::new(unit),
+                number,
+                phys: count as u16,
+                plugged: AtomicU32::new(1),
+                times: AtomicU32::new(1),
+                is_empty: false,
+            });
+        }
+        // Phys that nothing is at have the first disk's unit, which nobody reaches by them.
+        if let Some(unit) = phys.first().map(|phy| phy.unit.clone()) {
+            for number in phys.len()..count {
+                phys.push(Phy {
+                    unit: unit.clone(),
+                    number: number as u16,
+                    phys: count as u16,
+                    plugged: AtomicU32::new(0),
+                    times: AtomicU32::new(0),
+                    is_empty: true,
+                });
+            }
+        }
+        let queues = usize::from(options.queues);
+        Ok(Arc::new(Self {
+            address: name(u32::MAX, 5),
+            phys,
+            slots: (0..queues).map(|_| Slot::default()).collect(),
+            control: Mutex::default(),
+            fault: AtomicU32::new(0),
+            mask: AtomicU32::new(MASK_ALL),
+            half: AtomicU32::new(0),
+            reply_free: Mutex::default(),
+            reply_free_host: AtomicU32::new(0),
+            table: Mutex::default(),
+            config: Mutex::new(Config::new(&IDENTITY, options.queues.into())),
+            vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
+            interrupts: (0..queues).map(|_| Mutex::default()).collect(),
+            gone: AtomicBool::new(false),
+            events: Events::default(),
+            faults: Faults::default(),
+            pulls: AtomicU32::new(0),
+            options,
+        }))
+    }
+
+    /// What it was made of; the serial number filled in.
+    #[must_use]
+    pub fn options(&self) -> &SoftHbaOptions {
+        &self.options
+    }
+
+    /// Other things go wrong from the next command on that reads or writes blocks.
+    pub fn set_faults(&self, rules: Vec<Rule>) {
+        self.faults.set(rules);
+    }
+
+    /// Whether tasks are taken and never answered.
+    pub fn ignore_tasks(&self, ignore: bool) {
+        self.faults.ignore_tasks(ignore);
+    }
+
+    /// The next so many diagnostic resets do not come to an end.
+    pub fn hang_resets(&self, count: u64) {
+        self.faults.hang_resets(count);
+    }
+
+    /// Disk `number` is pulled out. False: it was not there.
+    pub fn pull(&self, number: usize) -> bool {
+        let Some(phy) = self.phys.get(number) else { return false };
+        let Some(handle) = phy.handle() else { return false };
+        phy.plugged.store(0, Ordering::Release);
+        self.end_parked(|it| it.handle == handle, ioc_status::SCSI_DEVICE_NOT_THERE);
+        self.tell_change(number, handle, false);
+        true
+    }
+
+    /// Disk `number` is plugged in again after [`Self::pull`], as after power on. False: it is there, or there is no such disk.
+    pub fn plug(&self, number: usize) -> bool {
+        let Some(phy) = self.phys.get(number) else { return false };
+        if phy.is_empty || phy.handle().is_some() {
+            return false;
+        }
+        phy.unit.power_cut(0);
+        phy.plugged.store(phy.times.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
+        if let Some(handle) = phy.handle() {
+            self.tell_change(number, handle, true);
+        }
+        true
+    }
+
+    /// The power of all disks fails, and comes back: what their volatile caches held is lost, each sector or not as `seed` decides.
+    pub fn power_cut(&self, seed: u64) {
+        for (phy, number) in self.phys.iter().zip(0u64..) {
+            if !phy.is_empty {
+                phy.unit.power_cut(seed.wrapping_add(number));
+            }
+        }
+    }
+
+    /// The function is pulled out: every register reads as ones, and memory is not accessed any more.
+    pub fn remove(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.forget_driver();
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn phys(&self) -> &[Phy] {
+        &self.phys
+    }
+
+    #[inline]
+    pub(crate) fn phy_of(&self, handle: u16) -> Option<(usize, &Phy)> {
+        let count = self.phys.len() as u16;
+        let number = usize::from(handle.checked_sub(count + 1)? % count);
+        let phy = self.phys.get(number)?;
+        (phy.handle() == Some(handle)).then_some((number, phy))
+    }
+
+    /// Whether a handle is one that a disk has had or could have.
+    pub(crate) fn is_old_handle(&self, handle: u16) -> bool {
+        (self.phys.len() as u16 + 1..=self.handle_max()).contains(&handle)
+    }
+
+    pub(crate) fn handle_max(&self) -> u16 {
+        self.phys.len() as u16 * 3
+    }
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        locked(&self.control)
+    }
+
+    pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
+        locked(&self.table)
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    pub(crate) fn queues(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, queue: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(queue))
+    }
+
+    pub(crate) fn call_attention(&self, queue: u16) {
+        if let Some(slot) = self.slot(queue) {
+            slot.call_attention();
+        }
+    }
+
+    /// The controller has failed, and does nothing more until it is reset.
+    #[cold]
+    pub(crate) fn stop(&self, code: u16) {
+        self.fault.store(1 << 16 | u32::from(code), Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.fault.load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn fault_code(&self) -> Option<u16> {
+        let fault = self.fault.load(Ordering::Acquire);
+        (fault != 0).then_some(fault as u16)
+    }
+
+    pub(crate) fn forget_fault(&self) {
+        self.fault.store(0, Ordering::Release);
+    }
+
+    /// Forgets all that a driver has set up. On return nobody reaches its memory.
+    pub(crate) fn forget_driver(&self) {
+        self.slots.iter().for_each(Slot::forget);
+        *locked(&self.reply_free) = ReplyFree::default();
+        self.reply_free_host.store(0, Ordering::Relaxed);
+        self.mask.store(MASK_ALL, Ordering::Relaxed);
+        self.events.forget();
+    }
+
+    /// The links to all disks go down and come back.
+    pub(crate) fn reset_units(&self) {
+        for phy in self.phys.iter().filter(|phy| !phy.is_empty) {
+            phy.unit.reset(Code::NEXUS_LOSS);
+        }
+    }
+
+    pub(crate) fn interrupt_mask(&self) -> u32 {
+        self.mask.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_interrupt_mask(&self, mask: u32) {
+        self.mask.store(mask, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_event_masks(&self, masks: [u32; 4]) {
+        self.events.set_masks(masks);
+    }
+
+    pub(crate) fn next_event(&self) -> Option<Vec<u8>> {
+        self.events.next()
+    }
+
+    pub(crate) fn pull_later(&self, number: usize) {
+        self.pulls.fetch_or(1 << number, Ordering::AcqRel);
+    }
+
+    pub(crate) fn set_reply_index(&self, queue: u8, index: u32) {
+        if let Some(slot) = self.slot(queue.into()) {
+            slot.host_index.store(index, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn set_reply_free_index(&self, index: u32) {
+        self.reply_free_host.store(index, Ordering::Release);
+    }
+
+    /// Where the queue of reply frames is; `None`: it is not open.
+    pub(crate) fn set_reply_free(&self, init: &Init) -> Option<()> {
+        let entries = u32::from(init.reply_free_entries);
+        let table = self.table();
+        table.find(init.reply_free, entries * 4, &mut LastHit::default())?;
+        *locked(&self.reply_free) = ReplyFree { at: init.reply_free, entries, index: 0 };
+        self.reply_free_host.store(0, Ordering::Relaxed);
+        Some(())
+    }
+
+    /// The low half of the address of a reply frame.
+    pub(crate) fn take_reply_frame(&self, table: &DmaTable, _init: &Init) -> Option<u32> {
+        let mut free = locked(&self.reply_free);
+        if free.entries == 0 || free.index == self.reply_free_host.load(Ordering::Acquire) {
+            return None;
+        }
+        let found = table.find(free.at, free.entries * 4, &mut LastHit::default())?;
+        let (bytes, offset) = table.bytes(found)?;
+        let low = bytes.load_u32(offset + free.index as usize * 4);
+        free.index = if free.index + 1 >= free.entries { 0 } else { free.index + 1 };
+        Some(low)
+    }
+
+    /// Signals a reply queue's vector, if it is not masked.
+    pub(crate) fn interrupt(&self, queue: u8) {
+        if self.interrupt_mask() & MASK_REPLY != 0 {
+            return;
+        }
+        if let Some(event) = self.interrupts.get(usize::from(queue))
+            && let Some(event) = &*locked(event)
+        {
+            // It fails only if the count is full: then it is signalled.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A request.
+    #[inline]
+    fn post(&self, word: u64) {
+        // Queues that the driver does not use take nothing; what names no queue goes to the first.
+        let queue = (word >> 8) as u8;
+        let slot = self.slot(queue.into()).or_else(|| self.slot(0));
+        if let Some(slot) = slot
+            && !slot.post(word, self.options.credit.into())
+        {
+            self.stop(FAULT_CREDIT);
+        }
+    }
+
+    fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
+        *held = Arc::new(table);
+        for (slot, queue) in self.slots.iter().zip(0u8..) {
+            slot.lock().set_table(held, queue);
+        }
+    }
+
+    fn run_pulls(&self) {
+        let mut pulls = self.pulls.swap(0, Ordering::AcqRel);
+        while pulls != 0 {
+            self.pull(pulls.trailing_zeros() as usize);
+            pulls &= pulls - 1;
+        }
+    }
+}
+
+impl fmt::Debug for SoftHba {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SoftHba {} with {} disks", self.options.serial, self.options.disks.len())
+    }
+}
+
+fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
+    matches!(len, 4 | 8)
+        && offset.is_multiple_of(4)
+        && offset.checked_add(len as u64).is_some_and(|end| end <= bar_bytes)
+}
+
+impl PciDevice for SoftHba {
+    fn kind(&self) -> &'static str {
+        "hba"
+    }
+
+    fn config_bytes(&self) -> u32 {
+        CONFIG_BYTES as u32
+    }
+
+    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
+        let inside = locked(&self.config).read(offset, into);
+        if self.gone.load(Ordering::Acquire) {
+            into.fill(0xFF);
+        }
+        inside
+    }
+
+    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
+        if self.gone.load(Ordering::Acquire) {
+            return true;
+        }
+        let written = locked(&self.config).write(offset, bytes);
+        if written == Some(true) {
+            self.reset();
+        }
+        written.is_some()
+    }
+
+    fn bar_bytes(&self, bar: u8) -> u64 {
+        match bar {
+            REGISTERS => IDENTITY.bar0_bytes,
+            VECTORS => BAR4_BYTES,
+            _ => 0,
+        }
+    }
+
+    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
+        if !is_access(offset, into.len(), self.bar_bytes(bar)) {
+            return false;
+        }
+        if self.gone.load(Ordering::Acquire) {
+            into.fill(GONE as u8);
+            return true;
+        }
+        if bar == VECTORS {
+            let len = into.len();
+            into.copy_from_slice(&locked(&self.vector_table)[offset as usize..][..len]);
+            return true;
+        }
+        for (offset, word) in (offset..).step_by(4).zip(into.chunks_exact_mut(4)) {
+            word.copy_from_slice(&self.read_register(offset).to_le_bytes());
+        }
+        true
+    }
+
+    #[inline]
+    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
+        if !is_access(offset, bytes.len(), self.bar_bytes(bar)) {
+            return false;
+        }
+        if self.gone.load(Ordering::Acquire) {
+            return true;
+        }
+        if bar == VECTORS {
+            locked(&self.vector_table)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            return true;
+        }
+        if let (REQUEST_DESCRIPTOR_POST_LOW, Ok(word)) = (offset, bytes.try_into()) {
+            self.post(u64::from_le_bytes(word));
+            return true;
+        }
+        for (offset, word) in (offset..).step_by(4).zip(bytes.as_chunks::<4>().0) {
+            let value = u32::from_le_bytes(*word);
+            match offset {
+                REQUEST_DESCRIPTOR_POST_LOW => self.half.store(value, Ordering::Relaxed),
+                REQUEST_DESCRIPTOR_POST_HIGH => {
+                    let low = self.half.load(Ordering::Relaxed);
+                    self.post(u64::from(low) | u64::from(value) << 32);
+                }
+                _ => self.write_register(offset, value),
+            }
+        }
+        true
+    }
+
+    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
+        // Each store to the request post register is a request: a page of memory would lose all but the last.
+        None
+    }
+
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
+        Err(Error::new(ErrorKind::Invalid, format!("a soft HBA shares nothing of BAR {bar}")))
+    }
+
+    fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
+        let mut held = self.table();
+        let table = held.with(iova, memory)?;
+        self.set_table(&mut held, table);
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
+        let mut held = self.table();
+        let table = held.without(iova, len)?;
+        self.set_table(&mut held, table);
+        Ok(())
+    }
+
+    fn unmap_all(&self) {
+        self.set_table(&mut self.table(), DmaTable::default());
+    }
+
+    fn irq_count(&self) -> u32 {
+        self.interrupts.len() as u32
+    }
+
+    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool {
+        let Some(held) = self.interrupts.get(vector as usize) else { return false };
+        let is_set = event.is_some();
+        *locked(held) = event;
+        if is_set {
+            // What was posted while there was no event is told now.
+            self.interrupt(vector as u8);
+        }
+        true
+    }
+
+    fn reset(&self) {
+        let mut control = self.control();
+        self.forget_driver();
+        self.forget_fault();
+        self.reset_units();
+        *control = Control::default();
+        drop(control);
+        *locked(&self.config) = Config::new(&IDENTITY, self.options.queues.into());
+        locked(&self.vector_table).fill(0);
+    }
+
+    fn end_session(&self) {
+        self.unmap_all();
+        for event in &self.interrupts {
+            *locked(event) = None;
+        }
+        self.reset();
+    }
+
+    #[inline]
+    fn step(&self, queue: u16) -> Stepped {
+        if self.pulls.load(Ordering::Relaxed) != 0 {
+            self.run_pulls();
+        }
+        self.step_queue(queue)
+    }
+
+    fn step_all(&self) -> Stepped {
+        let mut all = Stepped::default();
+        for queue in 0..self.queues() {
+            let stepped = self.step(queue);
+            all.progress |= stepped.progress;
+            all.due = match (all.due, stepped.due) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        all
+    }
+}

@@ -1,0 +1,93 @@
+//! What goes wrong, on command: rules by the number of a command that reads or writes blocks.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use qpair_scsi_wire::sense::Sense;
+
+/// What happens to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is never done, and never answered.
+    LoseCommand,
+    /// It is done, and never answered.
+    LoseReply,
+    /// It is done, and answered this much later.
+    Late(Duration),
+    /// It is done, and answered twice.
+    DoubleReply,
+    /// It is done, and answered; before that comes an answer to a SMID that nobody used.
+    WrongId,
+    /// It is not done, and has this SCSI status.
+    Status(u8),
+    /// It is not done, and there is sense data.
+    Check(Sense),
+    /// It is not done: an IOC status.
+    IocStatus(u16),
+    /// It is not done, and the controller stops with this fault code.
+    IocFault(u16),
+    /// It is not done, and its drive is pulled.
+    Pull,
+}
+
+/// Which commands, and what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The first of them; commands are numbered from 0 on, from when the rules were set.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// What happens to them.
+    pub fault: Fault,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    is_any: AtomicBool,
+    rules: Mutex<Vec<Rule>>,
+    commands: AtomicU64,
+    /// Tasks are taken and never answered.
+    ignore_tasks: AtomicBool,
+    /// The controller does not come back from its next resets.
+    hang_resets: AtomicU64,
+}
+
+impl Faults {
+    pub(crate) fn set(&self, rules: Vec<Rule>) {
+        let mut held = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        self.commands.store(0, Ordering::Relaxed);
+        self.is_any.store(!rules.is_empty(), Ordering::Release);
+        *held = rules;
+    }
+
+    /// What happens to the next command.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Fault> {
+        if !self.is_any.load(Ordering::Acquire) {
+            return None;
+        }
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.commands.fetch_add(1, Ordering::Relaxed);
+        let is_hit = |rule: &&Rule| number.checked_sub(rule.first).is_some_and(|n| n < rule.count);
+        rules.iter().find(is_hit).map(|rule| rule.fault)
+    }
+
+    pub(crate) fn ignore_tasks(&self, ignore: bool) {
+        self.ignore_tasks.store(ignore, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ignores_tasks(&self) -> bool {
+        self.ignore_tasks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn hang_resets(&self, count: u64) {
+        self.hang_resets.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether the reset that begins now hangs.
+    pub(crate) fn takes_hang(&self) -> bool {
+        let less = |count: u64| count.checked_sub(1);
+        self.hang_resets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}

@@ -1,0 +1,290 @@
+//! A reply queue and what was posted for it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use qpair_mpi_wire::descriptor::{
+    DESCRIPTOR_BYTES, ReplyDescriptor, RequestDescriptor, request as request_kind,
+};
+use qpair_mpi_wire::init::Init;
+use qpair_pci::Stepped;
+
+use super::device::SoftHba;
+use crate::dma::{DmaTable, Extent, LastHit, SharedTable};
+use crate::medium::Scratch;
+
+/// Bytes of a request frame.
+pub(crate) const FRAME_BYTES: usize = 128;
+/// Bytes of a reply frame.
+pub(crate) const REPLY_BYTES: usize = 128;
+
+/// Fault codes of the controller's own: it could not reach what it was told to.
+pub(crate) const FAULT_QUEUE: u16 = 0x5851;
+/// More requests than it gave credit for.
+pub(crate) const FAULT_CREDIT: u16 = 0x5852;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Slot {
+    lane: Mutex<Lane>,
+    posted: Mutex<VecDeque<u64>>,
+    /// There may be something to do.
+    attention: AtomicBool,
+    /// Up to where the driver has taken descriptors.
+    pub(crate) host_index: AtomicU32,
+}
+
+impl Slot {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Lane> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn posted(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn call_attention(&self) {
+        self.attention.store(true, Ordering::Release);
+    }
+
+    /// Takes a request. False: there are as many as there may be.
+    #[inline]
+    pub(crate) fn post(&self, word: u64, credit: usize) -> bool {
+        let mut posted = self.posted();
+        if posted.len() >= credit {
+            return false;
+        }
+        posted.push_back(word);
+        drop(posted);
+        self.call_attention();
+        true
+    }
+
+    /// Forgets all that a driver has there.
+    pub(crate) fn forget(&self) {
+        let mut lane = self.lock();
+        self.posted().clear();
+        lane.setup = None;
+        lane.index = 0;
+        lane.outbox.clear();
+        lane.parked.clear();
+        lane.entries = None;
+        self.host_index.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A driver's initialisation, as far as a lane needs it.
+pub(crate) type Setup = Init;
+
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) table: SharedTable,
+    pub(crate) last: LastHit,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) scratch: Scratch,
+    pub(crate) setup: Option<Setup>,
+    /// The next entry to be written, and where all of them are.
+    index: u32,
+    entries: Option<Extent>,
+    /// Answers that there was no room for.
+    outbox: VecDeque<Answer>,
+    pub(crate) parked: Vec<Parked>,
+    /// An entry was written since the last interrupt.
+    has_posted: bool,
+}
+
+/// An answer: of a command that went well, or with a frame.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) smid: u16,
+    pub(crate) reply: Option<Vec<u8>>,
+}
+
+/// A command that waits.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) smid: u16,
+    pub(crate) handle: u16,
+    pub(crate) lun: [u8; 8],
+    /// Its request, for the reply.
+    pub(crate) frame: Vec<u8>,
+    /// When it is answered, and how; `None`: never.
+    pub(crate) due: Option<(Instant, Option<Vec<u8>>)>,
+}
+
+impl Lane {
+    /// The memory that is open is another one now.
+    pub(crate) fn set_table(&mut self, table: &SharedTable, queue: u8) {
+        self.table = table.clone();
+        self.last = LastHit::default();
+        self.extents.clear();
+        self.find_entries(queue);
+    }
+
+    fn find_entries(&mut self, queue: u8) {
+        self.entries = self.setup.and_then(|setup| {
+            let len = u32::from(setup.reply_queue_entries) * DESCRIPTOR_BYTES as u32;
+            let at = setup.reply_queues.checked_add(u64::from(queue) * u64::from(len))?;
+            let found = self.table.find(at, len, &mut LastHit::default())?;
+            (at.is_multiple_of(8) && self.table.is_writable(found)).then_some(found)
+        });
+    }
+
+    /// The driver is there. False: its reply queue is not.
+    pub(crate) fn begin(&mut self, setup: Setup, table: &SharedTable, queue: u8) -> bool {
+        self.setup = Some(setup);
+        self.index = 0;
+        self.set_table(table, queue);
+        self.entries.is_some()
+    }
+
+    /// A request frame.
+    pub(crate) fn frame(&mut self, smid: u16) -> Option<[u8; FRAME_BYTES]> {
+        let setup = self.setup?;
+        let at = setup.frames.checked_add(u64::from(smid) * u64::from(setup.frame_bytes))?;
+        let found = self.table.find(at, FRAME_BYTES as u32, &mut self.last)?;
+        let (bytes, offset) = self.table.bytes(found)?;
+        let mut frame = [0; FRAME_BYTES];
+        bytes.copy_to(offset, &mut frame);
+        Some(frame)
+    }
+
+    /// Copies bytes to the driver's memory. False: it is not open.
+    pub(crate) fn copy_out(&mut self, at: u64, bytes: &[u8]) -> bool {
+        let table: &DmaTable = &self.table;
+        let found = u32::try_from(bytes.len())
+            .ok()
+            .and_then(|len| table.find(at, len, &mut LastHit::default()))
+            .filter(|found| table.is_writable(*found));
+        let Some((memory, offset)) = found.and_then(|found| table.bytes(found)) else {
+            return false;
+        };
+        memory.copy_from(offset, bytes);
+        true
+    }
+
+    #[inline]
+    pub(crate) fn answer(&mut self, smid: u16, reply: Option<Vec<u8>>) {
+        self.outbox.push_back(Answer { smid, reply });
+    }
+}
+
+impl SoftHba {
+    /// Does what there is to do for one reply queue.
+    #[inline]
+    pub(crate) fn step_queue(&self, queue: u16) -> Stepped {
+        let Some(slot) = self.slot(queue) else { return Stepped::default() };
+        if !slot.attention.load(Ordering::Acquire) {
+            return Stepped::default();
+        }
+        slot.attention.store(false, Ordering::Relaxed);
+        let queue = queue as u8;
+        let mut lane = slot.lock();
+        if self.is_stopped() {
+            return Stepped::default();
+        }
+        let mut tasks = Vec::new();
+        let mut progress = false;
+        // What is posted meanwhile is for the next step.
+        let mut posted = std::mem::take(&mut *slot.posted());
+        while let Some(word) = posted.pop_front() {
+            progress = true;
+            let request = RequestDescriptor::decode(word);
+            match request.kind {
+                request_kind::SCSI_IO | request_kind::FAST_PATH => {
+                    self.run_scsi_io(&mut lane, queue, request);
+                }
+                request_kind::HIGH_PRIORITY => tasks.push(request.smid),
+                _ => self.run_message(&mut lane, queue, request.smid),
+            }
+            if self.is_stopped() {
+                return Stepped { progress: true, due: None };
+            }
+            self.flush(slot, &mut lane, queue);
+        }
+        let due = self.finish_parked(&mut lane);
+        if queue == 0 && lane.setup.is_some() {
+            while let Some(event) = self.next_event() {
+                lane.answer(0, Some(event));
+            }
+        }
+        self.flush(slot, &mut lane, queue);
+        if !lane.outbox.is_empty() || !lane.parked.is_empty() {
+            slot.call_attention();
+        }
+        if std::mem::take(&mut lane.has_posted) {
+            progress = true;
+            self.interrupt(queue);
+        }
+        drop(lane);
+        for smid in tasks {
+            self.run_task(queue, smid);
+        }
+        Stepped { progress, due }
+    }
+
+    /// Answers what waited long enough; when the next one is due.
+    fn finish_parked(&self, lane: &mut Lane) -> Option<Instant> {
+        if lane.parked.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut at = 0;
+        while at < lane.parked.len() {
+            match &lane.parked[at].due {
+                Some((due, _)) if *due <= now => {
+                    let Parked { smid, due, .. } = lane.parked.remove(at);
+                    lane.answer(smid, due.and_then(|(_, reply)| reply));
+                }
+                _ => at += 1,
+            }
+        }
+        lane.parked.iter().filter_map(|parked| parked.due.as_ref().map(|(due, _)| *due)).min()
+    }
+
+    /// Writes answers to the reply queue, as far as there is room.
+    #[inline]
+    pub(crate) fn flush(&self, slot: &Slot, lane: &mut Lane, queue: u8) {
+        while let Some(answer) = lane.outbox.front() {
+            let (Some(setup), Some(entries)) = (lane.setup, lane.entries) else {
+                lane.outbox.clear();
+                self.stop(FAULT_QUEUE);
+                return;
+            };
+            let depth = u32::from(setup.reply_queue_entries);
+            let next = if lane.index + 1 == depth { 0 } else { lane.index + 1 };
+            if next == slot.host_index.load(Ordering::Acquire) {
+                return;
+            }
+            let word = match &answer.reply {
+                None => ReplyDescriptor::success(queue, answer.smid),
+                Some(reply) => {
+                    let Some(low) = self.take_reply_frame(lane.table.as_ref(), &setup) else {
+                        return;
+                    };
+                    let at = u64::from(setup.reply_high) << 32 | u64::from(low);
+                    let bytes: &[u8] = &reply[..reply.len().min(REPLY_BYTES)];
+                    let (smid, table) = (answer.smid, &lane.table);
+                    let found = table
+                        .find(at, bytes.len() as u32, &mut LastHit::default())
+                        .filter(|found| table.is_writable(*found));
+                    let Some((memory, offset)) = found.and_then(|found| table.bytes(found)) else {
+                        self.stop(FAULT_QUEUE);
+                        return;
+                    };
+                    memory.copy_from(offset, bytes);
+                    ReplyDescriptor::address(queue, smid, low)
+                }
+            };
+            if let Some((memory, offset)) = lane.table.bytes(entries) {
+                // Release: data, sense and frame are seen by whoever sees the descriptor.
+                memory.store_u64_release(offset + lane.index as usize * DESCRIPTOR_BYTES, word);
+            }
+            lane.index = next;
+            lane.has_posted = true;
+            lane.outbox.pop_front();
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Messages that are no SCSI commands: those by handshake, and those that are posted.
+
+use qpair_mpi_wire::config::{ConfigRequest, action};
+use qpair_mpi_wire::event::decode_masks;
+use qpair_mpi_wire::init::{
+    CAPABILITY_EVENT_REPLAY, CAPABILITY_MSI_X_INDEX, FLAG_RDPQ, Facts, Init, PROTOCOL_INITIATOR,
+    VERSION, port_facts,
+};
+use qpair_mpi_wire::message::{self, DEFAULT_REPLY_BYTES, decode_control};
+use qpair_mpi_wire::{function, ioc_status};
+
+use super::control::Control;
+use super::device::SoftHba;
+use super::lane::{FAULT_QUEUE, FRAME_BYTES, Lane, REPLY_BYTES};
+
+/// Entries of a reply queue, at most.
+const REPLY_QUEUE_ENTRIES_MAX: u16 = 16384;
+/// Requests of high priority at a time.
+const HIGH_PRIORITY_CREDIT: u16 = 8;
+
+impl SoftHba {
+    fn facts(&self, who: u8) -> Facts {
+        let options = self.options();
+        let many = if options.queues > 1 { CAPABILITY_MSI_X_INDEX } else { 0 };
+        Facts {
+            version: VERSION,
+            chain_depth_max: 128,
+            who,
+            ports: 1,
+            vectors: options.queues,
+            credit: options.credit,
+            product: 0x2221,
+            capabilities: CAPABILITY_EVENT_REPLAY | many,
+            firmware: 0x1000_0000,
+            frame_bytes: FRAME_BYTES as u32,
+            chain_elements: 8,
+            protocols: PROTOCOL_INITIATOR,
+            high_priority_credit: HIGH_PRIORITY_CREDIT,
+            reply_queue_entries_max: REPLY_QUEUE_ENTRIES_MAX,
+            reply_bytes: REPLY_BYTES as u32,
+            handle_max: self.handle_max(),
+            handle_min: self.phys().len() as u16 + 1,
+        }
+    }
+
+    /// A request by handshake: its reply.
+    pub(crate) fn handshaken(&self, request: &[u8], control: &mut Control) -> Vec<u8> {
+        match message::function_of(request) {
+            function::IOC_FACTS => self.facts(control.who()).encode(request),
+            function::PORT_FACTS => port_facts(request, self.options().credit),
+            function::IOC_INIT => {
+                let status = match control.is_ready() {
+                    true => self.begin(&Init::decode(request)),
+                    false => Err(ioc_status::INVALID_STATE),
+                };
+                if status.is_ok() {
+                    control.set_operational();
+                }
+                let status = status.err().unwrap_or(ioc_status::SUCCESS);
+                message::reply(request, DEFAULT_REPLY_BYTES, status)
+            }
+            _ => message::reply(request, DEFAULT_REPLY_BYTES, ioc_status::INVALID_FUNCTION),
+        }
+    }
+
+    /// A driver says where its queues are.
+    fn begin(&self, init: &Init) -> Result<(), u16> {
+        let entries = init.reply_queue_entries;
+        let is_sound = init.frame_bytes as usize >= FRAME_BYTES
+            && init.flags & FLAG_RDPQ == 0
+            && (16..=REPLY_QUEUE_ENTRIES_MAX).contains(&entries)
+            && entries.is_multiple_of(16)
+            && init.reply_free_entries >= 16
+            && init.vectors <= self.options().queues;
+        if !is_sound {
+            return Err(ioc_status::INVALID_FIELD);
+        }
+        self.set_reply_free(init).ok_or(ioc_status::INVALID_FIELD)?;
+        let queues = init.vectors.max(1);
+        let table = self.table();
+        for queue in 0..queues {
+            let Some(slot) = self.slot(queue.into()) else { continue };
+            if !slot.lock().begin(*init, &table, queue) {
+                drop(table);
+                self.forget_driver();
+                return Err(ioc_status::INVALID_FIELD);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn run_message(&self, lane: &mut Lane, queue: u8, smid: u16) {
+        match lane.frame(smid) {
+            Some(frame) => self.run_frame(lane, queue, smid, &frame),
+            None => self.stop(FAULT_QUEUE),
+        }
+    }
+
+    pub(crate) fn run_frame(&self, lane: &mut Lane, queue: u8, smid: u16, frame: &[u8]) {
+        let default = |status| message::reply(frame, DEFAULT_REPLY_BYTES, status);
+        let reply = match message::function_of(frame) {
+            function::CONFIG => self.configure(lane, frame),
+            function::PORT_ENABLE => {
+                self.tell_all();
+                if queue == 0 {
+                    // The events of the discovery come before the answer.
+                    while let Some(event) = self.next_event() {
+                        lane.answer(0, Some(event));
+                    }
+                } else {
+                    self.call_attention(0);
+                }
+                default(ioc_status::SUCCESS)
+            }
+            function::EVENT_NOTIFICATION => {
+                self.set_event_masks(decode_masks(frame));
+                default(ioc_status::SUCCESS)
+            }
+            function::EVENT_ACK => default(ioc_status::SUCCESS),
+            function::SAS_IO_UNIT_CONTROL => match decode_control(frame).0 {
+                message::OPERATION_REMOVE_DEVICE => default(ioc_status::SUCCESS),
+                _ => default(ioc_status::INVALID_FIELD),
+            },
+            _ => default(ioc_status::INVALID_FUNCTION),
+        };
+        lane.answer(smid, Some(reply));
+    }
+
+    fn configure(&self, lane: &mut Lane, frame: &[u8]) -> Vec<u8> {
+        let asked = ConfigRequest::decode(frame);
+        let page = match self.page(&asked) {
+            Ok(page) => page,
+            Err(status) => return asked.reply(frame, asked.dwords, asked.version, status),
+        };
+        let (len, at) = asked.data;
+        let (dwords, version) = ((page.len() / 4) as u16, page[0]);
+        let bytes = &page[..page.len().min(len as usize)];
+        if asked.action != action::HEADER && !bytes.is_empty() && !lane.copy_out(at, bytes) {
+            return asked.reply(frame, dwords, version, ioc_status::INVALID_SGL);
+        }
+        asked.reply(frame, dwords, version, ioc_status::SUCCESS)
+    }
+}

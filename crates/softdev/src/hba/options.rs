@@ -1,0 +1,173 @@
+//! How to make a soft HBA.
+
+use qpair_block::{Error, ErrorKind, Result, parse_bytes};
+
+use crate::medium::MediumOptions;
+
+/// Disks at most: each has a phy of its own. More would need expanders, which there are none of.
+pub(crate) const DISKS_MAX: usize = 32;
+/// Reply queues at most: what the index register names.
+const QUEUES_MAX: u8 = 128;
+/// Requests under way: what Linux needs at least, and what SMIDs can name with room to spare.
+const CREDIT: std::ops::RangeInclusive<u16> = 64..=16384;
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Size, bytes: a positive multiple of the logical block. 0 for a file: its size.
+    pub size_bytes: u64,
+    /// Logical block, bytes: 512 or 4096.
+    pub logical_block_bytes: u32,
+    /// Where its blocks are kept.
+    pub medium: MediumOptions,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self { size_bytes: 1 << 30, logical_block_bytes: 512, medium: MediumOptions::Ram }
+    }
+}
+
+/// A controller to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SoftHbaOptions {
+    /// Its disks, at phys 0 and up.
+    pub disks: Vec<DiskOptions>,
+    /// Reply queues, 1 to 128, each with an MSI-X vector.
+    pub queues: u8,
+    /// Requests under way at most, 64 to 16384.
+    pub credit: u16,
+    /// Whether disks have a volatile write cache.
+    pub volatile_write_cache: bool,
+    /// What serial numbers and addresses are made from; empty: made up.
+    pub serial: String,
+}
+
+impl Default for SoftHbaOptions {
+    fn default() -> Self {
+        Self {
+            disks: vec![DiskOptions::default()],
+            queues: 32,
+            credit: 4096,
+            volatile_write_cache: false,
+            serial: String::new(),
+        }
+    }
+}
+
+fn invalid(context: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, context)
+}
+
+impl SoftHbaOptions {
+    /// Reads `disks=2,size=1GiB,block=4096,queues=8,credit=1024,cache=on,serial=TEXT`: disks are all alike.
+    ///
+    /// # Errors
+    /// `Invalid`, and names the option.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut options = Self::default();
+        let mut disk = DiskOptions::default();
+        let mut disks = 1usize;
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            let Some((key, value)) = option.split_once('=') else {
+                return Err(invalid(format!("option \"{option}\" of a soft HBA has no value")));
+            };
+            let wrong = |what: &str| {
+                invalid(format!("option {key}={value} of a soft HBA")).hint(format!("give {what}"))
+            };
+            match key {
+                "disks" => disks = value.parse().map_err(|_| wrong("a number of disks"))?,
+                "size" => disk.size_bytes = parse_bytes(value)?,
+                "block" => {
+                    disk.logical_block_bytes = parse_bytes(value)
+                        .ok()
+                        .and_then(|bytes| bytes.try_into().ok())
+                        .ok_or_else(|| wrong("512 or 4096"))?;
+                }
+                "medium" => {
+                    disk.medium = match value {
+                        "ram" => MediumOptions::Ram,
+                        "null" => MediumOptions::Null,
+                        _ => return Err(wrong("ram or null")),
+                    }
+                }
+                "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
+                "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
+                "cache" => {
+                    options.volatile_write_cache = match value {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err(wrong("on or off")),
+                    }
+                }
+                "serial" => options.serial = value.to_owned(),
+                _ => {
+                    return Err(invalid(format!("a soft HBA has no option {key}")).hint(
+                        "known are disks, size, block, medium, queues, credit, cache and serial",
+                    ));
+                }
+            }
+        }
+        if disks > DISKS_MAX {
+            return Err(too_many(disks));
+        }
+        options.disks = vec![disk; disks];
+        options.check()?;
+        Ok(options)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let disks = self.disks.len();
+        if disks > DISKS_MAX {
+            return Err(too_many(disks));
+        }
+        if disks == 0 {
+            return Err(invalid("a soft HBA without a disk").hint("give disks=1 or more"));
+        }
+        if !(1..=QUEUES_MAX).contains(&self.queues) || !CREDIT.contains(&self.credit) {
+            let context = format!(
+                "a soft HBA with {} reply queues and a credit of {}",
+                self.queues, self.credit
+            );
+            return Err(invalid(context).hint("it has 1 to 128 queues and a credit of 64 to 16384"));
+        }
+        for disk in &self.disks {
+            let block = disk.logical_block_bytes;
+            if !matches!(block, 512 | 4096) {
+                return Err(invalid(format!("a disk of a soft HBA with blocks of {block} bytes"))
+                    .hint("disks have blocks of 512 or 4096 bytes"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn too_many(disks: usize) -> Error {
+    invalid(format!("a soft HBA with {disks} disks"))
+        .hint(format!("it has {DISKS_MAX} phys and no expanders: at most that many disks"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_its_text() {
+        let options = SoftHbaOptions::parse("disks=2,size=64MiB,block=4096,cache=on").unwrap();
+        assert_eq!(options.disks.len(), 2);
+        assert_eq!(options.disks[1].size_bytes, 64 << 20);
+        assert_eq!(options.disks[0].logical_block_bytes, 4096);
+        assert!(options.volatile_write_cache);
+        for (text, said) in [
+            ("disks=33", "no expanders"),
+            ("block=520", "512 or 4096"),
+            ("sise=1", "sise"),
+            ("queues=0", "1 to 128"),
+            ("disks", "no value"),
+        ] {
+            let error = SoftHbaOptions::parse(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+            assert!(format!("{error:?} {error}").contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! SCSI commands: from a frame to a unit, and what went wrong into a reply.
+
+use std::time::Instant;
+
+use qpair_mpi_wire::descriptor::RequestDescriptor;
+use qpair_mpi_wire::ioc_status;
+use qpair_mpi_wire::message;
+use qpair_mpi_wire::scsi_io::{
+    CONTROL_READ, CONTROL_WRITE, STATE_AUTOSENSE, STATE_NO_STATUS, STATE_TERMINATED, ScsiIo,
+    ScsiIoReply,
+};
+use qpair_scsi_wire::luns::Lun;
+use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
+
+use super::device::SoftHba;
+use super::faults::Fault;
+use super::lane::{FRAME_BYTES, Lane, Parked};
+use super::sgl::Walk;
+use crate::scsi::{Answer, Data};
+
+/// Bytes of one command's data, at most.
+const DATA_BYTES_MAX: u32 = 16 << 20;
+
+impl SoftHba {
+    /// Runs a command; it is answered, or parked.
+    #[inline]
+    pub(crate) fn run_scsi_io(&self, lane: &mut Lane, queue: u8, request: RequestDescriptor) {
+        let Some(frame) = lane.frame(request.smid) else {
+            self.stop(super::lane::FAULT_QUEUE);
+            return;
+        };
+        if message::function_of(&frame) != qpair_mpi_wire::function::SCSI_IO {
+            return self.run_frame(lane, queue, request.smid, &frame);
+        }
+        let io = ScsiIo::decode(&frame);
+        if qpair_scsi_wire::Command::decode(&io.cdb).is_ok_and(|command| is_of_blocks(&command))
+            && let Some(fault) = self.faults().next()
+        {
+            return self.run_faulty(lane, request.smid, &frame, &io, fault);
+        }
+        let reply = self.execute(lane, &frame, &io);
+        lane.answer(request.smid, reply);
+    }
+
+    /// Executes a command: its reply, or none if there is nothing to say.
+    fn execute(&self, lane: &mut Lane, frame: &[u8; FRAME_BYTES], io: &ScsiIo) -> Option<Vec<u8>> {
+        let fail = |status: u16| {
+            let state = STATE_NO_STATUS;
+            let reply =
+                ScsiIoReply { handle: io.handle, ioc_status: status, state, ..Default::default() };
+            Some(reply.encode(frame))
+        };
+        let Some((_, phy)) = self.phy_of(io.handle) else {
+            return fail(match self.is_old_handle(io.handle) {
+                true => ioc_status::SCSI_DEVICE_NOT_THERE,
+                false => ioc_status::SCSI_INVALID_DEVHANDLE,
+            });
+        };
+        let cdb_bytes = usize::from(io.io_flags & 0x1FF).min(io.cdb.len());
+        let direction = io.control & (CONTROL_READ | CONTROL_WRITE);
+        let data_bytes = if direction == 0 { 0 } else { io.data_bytes };
+        let list_at = usize::from(io.sgl_offset) * 4;
+        if data_bytes > DATA_BYTES_MAX || direction == CONTROL_READ | CONTROL_WRITE {
+            return fail(ioc_status::INVALID_FIELD);
+        }
+        let is_out = direction == CONTROL_WRITE;
+        let Lane { table, last, extents, scratch, .. } = lane;
+        let mut walk = Walk { table, last, extents, is_written: !is_out };
+        if walk.list(frame.get(list_at..).unwrap_or(&[]), data_bytes).is_err() {
+            return fail(ioc_status::INVALID_SGL);
+        }
+        let data = Data { table, extents, is_out, scratch };
+        let answer = phy.unit.execute(Lun(io.lun), &io.cdb[..cdb_bytes], data);
+        self.reply_to(lane, frame, io, &answer, data_bytes)
+    }
+
+    /// The reply to a command that ended so; none, if it did all that it was to do. Sense data goes to its place.
+    fn reply_to(
+        &self,
+        lane: &mut Lane,
+        frame: &[u8],
+        io: &ScsiIo,
+        answer: &Answer,
+        data_bytes: u32,
+    ) -> Option<Vec<u8>> {
+        let moved = answer.moved as u32;
+        if answer.status == GOOD && moved == data_bytes && !answer.is_overrun {
+            return None;
+        }
+        let mut reply = ScsiIoReply {
+            handle: io.handle,
+            scsi_status: answer.status,
+            transferred: moved,
+            ioc_status: match answer.is_overrun {
+                true => ioc_status::SCSI_DATA_OVERRUN,
+                false if moved < data_bytes => ioc_status::SCSI_DATA_UNDERRUN,
+                false => ioc_status::SUCCESS,
+            },
+            ..ScsiIoReply::default()
+        };
+        if let (CHECK_CONDITION, Some(sense), Some(setup)) =
+            (answer.status, answer.sense, lane.setup)
+        {
+            let fixed = sense.encode_fixed();
+            let (long, len) = sense.encode_descriptors();
+            // Blocks beyond 32 bits need the longer form.
+            let is_wide = sense.information.is_some_and(|it| it > u64::from(u32::MAX));
+            let bytes = if is_wide { &long[..len] } else { &fixed[..] };
+            let bytes = &bytes[..bytes.len().min(io.sense_bytes.into())];
+            let at = u64::from(setup.sense_high) << 32 | u64::from(io.sense_low);
+            if lane.copy_out(at, bytes) {
+                reply.state |= STATE_AUTOSENSE;
+                reply.sense_bytes = bytes.len() as u32;
+            }
+        }
+        Some(reply.encode(frame))
+    }
+
+    #[cold]
+    fn run_faulty(
+        &self,
+        lane: &mut Lane,
+        smid: u16,
+        frame: &[u8; FRAME_BYTES],
+        io: &ScsiIo,
+        fault: Fault,
+    ) {
+        let parked =
+            |due| Parked { smid, handle: io.handle, lun: io.lun, frame: frame.to_vec(), due };
+        let not_done = |lane: &mut Lane, answer: Answer| {
+            let reply = self.reply_to(lane, frame, io, &answer, io.data_bytes);
+            lane.answer(smid, reply);
+        };
+        match fault {
+            Fault::LoseCommand => lane.parked.push(parked(None)),
+            Fault::LoseReply => {
+                let _ = self.execute(lane, frame, io);
+                lane.parked.push(parked(None));
+            }
+            Fault::Late(delay) => {
+                let reply = self.execute(lane, frame, io);
+                let due = Instant::now().checked_add(delay);
+                lane.parked.push(parked(due.map(|due| (due, reply))));
+            }
+            Fault::DoubleReply => {
+                let reply = self.execute(lane, frame, io);
+                lane.answer(smid, reply.clone());
+                lane.answer(smid, reply);
+            }
+            Fault::WrongId => {
+                let reply = self.execute(lane, frame, io);
+                lane.answer(u16::MAX, None);
+                lane.answer(smid, reply);
+            }
+            Fault::Status(status) => {
+                not_done(lane, Answer { status, ..Answer::good(0) });
+            }
+            Fault::Check(sense) => not_done(lane, Answer::check(sense)),
+            Fault::IocStatus(status) => {
+                let reply = ScsiIoReply {
+                    handle: io.handle,
+                    ioc_status: status,
+                    state: STATE_NO_STATUS,
+                    ..ScsiIoReply::default()
+                };
+                lane.answer(smid, Some(reply.encode(frame)));
+            }
+            Fault::IocFault(code) => self.stop(code),
+            Fault::Pull => {
+                lane.parked.push(parked(None));
+                if let Some((number, _)) = self.phy_of(io.handle) {
+                    // When the lock of this queue is free.
+                    self.pull_later(number);
+                }
+            }
+        }
+    }
+
+    /// The reply to a command that was ended.
+    pub(crate) fn terminated(frame: &[u8], handle: u16, status: u16) -> Vec<u8> {
+        ScsiIoReply {
+            handle,
+            ioc_status: status,
+            state: STATE_TERMINATED | STATE_NO_STATUS,
+            ..ScsiIoReply::default()
+        }
+        .encode(frame)
+    }
+}
+
+fn is_of_blocks(command: &qpair_scsi_wire::Command) -> bool {
+    use qpair_scsi_wire::Command as C;
+    matches!(
+        command,
+        C::Read { .. }
+            | C::Write { .. }
+            | C::SynchronizeCache { .. }
+            | C::Unmap { .. }
+            | C::WriteSame { .. }
+            | C::Verify { .. }
+    )
+}

@@ -1,0 +1,9 @@
+//! A SCSI target: logical units of disks, which answer commands.
+//!
+//! A unit knows no transport: who calls has the command descriptor block, and has found the memory that goes with it.
+
+mod blocks;
+mod parameters;
+mod unit;
+
+pub(crate) use unit::{Answer, Data, Unit, UnitOptions};
