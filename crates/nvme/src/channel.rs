@@ -16,12 +16,11 @@ use qpair_block::{
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::{Range, Status};
-use qpair_pci::Step;
+use qpair_pci::{QueueMemory, Step};
 
 use crate::controller::Controller;
 use crate::device::{Geometry, MEMORY_ALIGNMENT_BYTES};
 use crate::line::{self, Line, UNSEEN};
-use crate::memory::QueueMemory;
 use crate::rings::{Rings, Words};
 use crate::slots::{NO_BOUNCE, Slots, Stage};
 use crate::state::Word;

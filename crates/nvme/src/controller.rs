@@ -8,13 +8,12 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_wire::command::cns;
 use qpair_nvme_wire::registers::{CAP, Capabilities, DOORBELLS, VS};
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, IdentifyController, NSID_ALL, PAGE_BYTES};
-use qpair_pci::{PciFunction, Step};
+use qpair_pci::{Maps, PciFunction, Step};
 
 use crate::admin::Outcome;
 use crate::core::{Core, CoreOptions, Hub};
 use crate::device::NvmeDevice;
 use crate::identify::{Limits, NamespaceInfo};
-use crate::maps::Maps;
 use crate::options::{ControllerOptions, WaitMode};
 use crate::registers::{Doorbells, Registers};
 use crate::state::State;

@@ -16,11 +16,9 @@ use qpair_nvme_wire::registers::{
     CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK,
 };
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, NSID_ALL};
-use qpair_pci::{PciFunction, Step};
+use qpair_pci::{Maps, PciFunction, QueueMemory, Step};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
-use crate::maps::Maps;
-use crate::memory::QueueMemory;
 use crate::registers::{Doorbells, Registers, gone};
 use crate::rings::Rings;
 use crate::state::{Phase, State, Word};

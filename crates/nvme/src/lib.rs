@@ -15,8 +15,6 @@ mod core;
 mod device;
 mod identify;
 mod line;
-mod maps;
-mod memory;
 mod options;
 mod registers;
 mod rings;

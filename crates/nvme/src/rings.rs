@@ -7,7 +7,8 @@
 
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, PAGE_BYTES, SUBMISSION_BYTES, Status};
 
-use crate::memory::QueueMemory;
+use qpair_pci::QueueMemory;
+
 use crate::registers::DoorbellPair;
 
 /// The words of a command that differ from command to command; the others are zero.

@@ -37,6 +37,8 @@ mod bus_guard;
 mod device;
 mod function;
 mod in_process;
+mod maps;
+mod queue_memory;
 pub mod sysfs;
 pub mod vfio;
 
@@ -44,3 +46,5 @@ pub use bus_guard::{BusGuard, Covered};
 pub use device::{PciDevice, SharedArea};
 pub use function::{PciFunction, Step, Stepped};
 pub use in_process::InProcess;
+pub use maps::Maps;
+pub use queue_memory::QueueMemory;

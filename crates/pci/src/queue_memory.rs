@@ -1,7 +1,7 @@
 //! Memory of queues: one block that the controller reaches.
 //!
 //! Invariant: while this lives, the block is leased and its arena is open to the function. It is dropped only when the controller can no
-//! longer touch it (see `core.rs`).
+//! longer touch it (that is for its owner to see to).
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use qpair_memory::SharedBytes;
 use crate::maps::Maps;
 
 /// A zeroed block, contiguous for the device.
-pub(crate) struct QueueMemory {
+#[derive(Debug)]
+pub struct QueueMemory {
     buffer: Buffer,
     iova: u64,
     maps: Arc<Maps>,
@@ -19,7 +20,10 @@ pub(crate) struct QueueMemory {
 
 impl QueueMemory {
     /// At least `len` bytes.
-    pub(crate) fn new(maps: &Arc<Maps>, len: usize) -> Result<Self> {
+    ///
+    /// # Errors
+    /// `Limit` where memory is short; what [`Maps::open`] says.
+    pub fn new(maps: &Arc<Maps>, len: usize) -> Result<Self> {
         let shared = maps.needs_shared_memory();
         let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
         let context = || format!("{len} bytes of memory for queues");
@@ -32,12 +36,14 @@ impl QueueMemory {
 
     /// Where its first byte is for the device: a multiple of the page.
     #[inline]
-    pub(crate) fn iova(&self) -> u64 {
+    #[must_use]
+    pub fn iova(&self) -> u64 {
         self.iova
     }
 
+    /// Its bytes.
     #[inline(always)]
-    pub(crate) fn bytes(&mut self) -> SharedBytes<'_> {
+    pub fn bytes(&mut self) -> SharedBytes<'_> {
         self.buffer.shared()
     }
 }

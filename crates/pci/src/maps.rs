@@ -4,13 +4,18 @@
 //! never twice.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::{Arena, Error, ErrorKind, Result};
-use qpair_nvme_wire::PAGE_BYTES;
-use qpair_pci::PciFunction;
 
-pub(crate) struct Maps {
+use crate::function::PciFunction;
+
+/// Memory is opened in pages of this size.
+const PAGE_BYTES: usize = 4096;
+
+/// The arenas that a driver has opened to its function. Several of its parts may use one arena: it is opened once.
+pub struct Maps {
     function: Arc<dyn PciFunction>,
     opened: Mutex<Opened>,
 }
@@ -29,26 +34,40 @@ struct Entry {
     users: u32,
 }
 
+impl fmt::Debug for Maps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Maps of {}", self.function.name())
+    }
+}
+
 impl Maps {
-    pub(crate) fn new(function: Arc<dyn PciFunction>) -> Arc<Self> {
+    /// Nothing is open yet.
+    #[must_use]
+    pub fn new(function: Arc<dyn PciFunction>) -> Arc<Self> {
         Arc::new(Self { function, opened: Mutex::default() })
     }
 
-    pub(crate) fn needs_shared_memory(&self) -> bool {
+    /// Whether arenas must be made with `ArenaOptions::shared`.
+    #[must_use]
+    pub fn needs_shared_memory(&self) -> bool {
         self.function.needs_shared_memory()
     }
 
     /// Whether the device can reach an arena at all.
-    pub(crate) fn takes(&self, arena: &Arena) -> bool {
+    #[must_use]
+    pub fn takes(&self, arena: &Arena) -> bool {
         arena.file().is_some() || !self.function.needs_shared_memory()
     }
 
     /// Opens an arena for one more user: where its first byte is for the device.
-    pub(crate) fn open(&self, arena: &Arc<Arena>) -> Result<u64> {
+    ///
+    /// # Errors
+    /// `Gone` once all was closed ([`Maps::cut_off`]); what [`PciFunction::map_dma`] says.
+    pub fn open(&self, arena: &Arc<Arena>) -> Result<u64> {
         let name = self.function.name();
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if opened.is_cut_off {
-            return Err(crate::registers::gone(name));
+            return Err(Error::new(ErrorKind::Gone, format!("{name}: the device is gone")));
         }
         if let Some(entry) = opened.arenas.get_mut(&arena.id()) {
             entry.users += 1;
@@ -67,7 +86,7 @@ impl Maps {
     }
 
     /// Takes one user of an arena away.
-    pub(crate) fn close(&self, arena: &Arena) {
+    pub fn close(&self, arena: &Arena) {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = opened.arenas.get_mut(&arena.id()) else { return };
         entry.users -= 1;
@@ -79,7 +98,7 @@ impl Maps {
     }
 
     /// Closes all. False: some of it may still be reached.
-    pub(crate) fn cut_off(&self) -> bool {
+    pub fn cut_off(&self) -> bool {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.is_cut_off = true;
         let mut all_closed = true;
