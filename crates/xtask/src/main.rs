@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod drive;
+mod nightly;
 mod sim;
 
 use std::process::ExitCode;
@@ -18,11 +19,14 @@ enum Task {
     Sim(sim::Options),
     /// Serves a drive with a volatile cache to a virtual machine, over NBD
     Drive(drive::Options),
+    /// Runs what takes hours, and writes what came of it into the documents
+    Nightly(nightly::Options),
 }
 
 fn main() -> ExitCode {
     match Task::parse() {
         Task::Sim(options) => sim::run(&options),
         Task::Drive(options) => drive::run(&options),
+        Task::Nightly(options) => nightly::run(&options),
     }
 }

@@ -126,16 +126,16 @@ mod tests {
         assert!(failures.is_empty(), "{failures:#?}");
     }
 
+    /// `.ci/run sim` plants all of them; here one shows that failures are seen.
     #[test]
-    fn planted_bugs_are_caught() {
-        for canary in Canary::ALL {
-            let mut caught = None;
-            run_seeds(1, 10_000, 2, Some(canary), |report| {
-                caught = caught.or(report.outcome.is_err().then_some(report.seed));
-                caught.is_none()
-            });
-            assert!(caught.is_some(), "{}", canary.name());
-        }
+    fn a_planted_bug_is_caught() {
+        let canary = Canary::ALL[0];
+        let mut caught = None;
+        run_seeds(1, 10_000, 2, Some(canary), |report| {
+            caught = caught.or(report.outcome.is_err().then_some(report.seed));
+            caught.is_none()
+        });
+        assert!(caught.is_some(), "{}", canary.name());
     }
 
     #[test]

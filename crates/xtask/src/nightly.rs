@@ -1,0 +1,175 @@
+//! What takes hours: the parts of `.ci/run` that prove more the longer they run, one after the other. What came of them is a table in
+//! docs/measure/nightly.md, with date and commit; it replaces the one before.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Options of `cargo xtask nightly`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Seeds of the simulation
+    #[arg(long, default_value_t = 100_000)]
+    seeds: u64,
+    /// First seed; by default another one each day
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 900)]
+    fuzz_seconds: u64,
+    /// Seconds of hostile clients and servers
+    #[arg(long, default_value_t = 1200)]
+    hostile_seconds: u64,
+    /// This part only; may be repeated
+    #[arg(long = "only", value_name = "PART", value_parser = PARTS)]
+    only: Vec<String>,
+    /// Where the table goes
+    #[arg(long, value_name = "FILE", default_value = "docs/measure/nightly.md")]
+    out: PathBuf,
+}
+
+const PARTS: [&str; 5] = ["sim", "hostile", "asan", "guest", "fuzz"];
+
+/// What came of a part.
+struct Outcome {
+    part: &'static str,
+    extent: String,
+    passed: bool,
+    minutes: u64,
+    /// The lines of its output that say how much was done.
+    said: Vec<String>,
+}
+
+/// Runs the parts and writes the table; a part that fails does not keep the others from running.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command")]
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let mut outcomes = Vec::new();
+    for part in PARTS {
+        if !options.only.is_empty() && !options.only.iter().any(|only| only == part) {
+            continue;
+        }
+        println!("=== {part}");
+        match run_part(part, options) {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(error) => {
+                eprintln!("running .ci/run {part}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    if let Err(error) = std::fs::write(&options.out, table(&outcomes)) {
+        eprintln!("writing {}: {error}", options.out.display());
+        return ExitCode::FAILURE;
+    }
+    println!("written: {}", options.out.display());
+    if outcomes.iter().all(|outcome| outcome.passed) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
+    let seed = options.seed.unwrap_or_else(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        since.as_secs() / 86_400 * 1_000_000
+    });
+    let (variables, extent) = match part {
+        "sim" => (
+            vec![("SIM_SEEDS", options.seeds.to_string()), ("SIM_SEED", seed.to_string())],
+            format!("{} seeds from {seed}, every planted bug", options.seeds),
+        ),
+        "hostile" => (
+            vec![("HOSTILE_SECONDS", options.hostile_seconds.to_string())],
+            format!("{} s", options.hostile_seconds),
+        ),
+        "asan" => (vec![("ASAN", "all".to_owned())], "the whole workspace".to_owned()),
+        "guest" => (vec![("GUEST", "all".to_owned())], "every test on both kernels".to_owned()),
+        _ => (
+            vec![("FUZZ_SECONDS", options.fuzz_seconds.to_string())],
+            format!("{} s each target", options.fuzz_seconds),
+        ),
+    };
+    let start = Instant::now();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut child = Command::new(root.join(".ci/run"))
+        .arg(part)
+        .envs(variables)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            let line = line?;
+            echo(&line);
+            if tells(part, &line) {
+                said.push(line.trim().to_owned());
+            }
+        }
+    }
+    let passed = child.wait()?.success();
+    Ok(Outcome { part, extent, passed, minutes: start.elapsed().as_secs().div_ceil(60), said })
+}
+
+#[expect(clippy::print_stdout, reason = "the output of a part goes through")]
+fn echo(line: &str) {
+    println!("{line}");
+}
+
+/// Whether a line of a part's output says how much was done, or what failed.
+fn tells(part: &str, line: &str) -> bool {
+    if line.starts_with("failed:") || line.starts_with("wrong:") || line.starts_with("skipped:") {
+        return true;
+    }
+    match part {
+        "sim" => line.contains("runs, ") || line.contains("not caught"),
+        "fuzz" => line.ends_with(" inputs"),
+        "hostile" => !line.starts_with("===") && !line.is_empty(),
+        "guest" => line.starts_with("--- ") && line.contains("failed"),
+        _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),
+    }
+}
+
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = format!(
+        "# The last long run\n\nMade by `cargo xtask nightly` on {}, commit {}, {}.\n\n| part | how far | result | minutes |\n|---|---|---|---|\n",
+        said_by("date", &["-u", "+%Y-%m-%d"]),
+        said_by("git", &["rev-parse", "--short", "HEAD"]),
+        said_by("uname", &["-sr"]),
+    );
+    for Outcome { part, extent, passed, minutes, said } in outcomes {
+        let result = if *passed { "passed" } else { "**failed**" };
+        let said = said.iter().rev().take(12).rev().map(|line| line.replace('|', "/"));
+        let said = said.collect::<Vec<_>>().join("<br>");
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "| {part} | {extent} | {result}. {said} | {minutes} |");
+    }
+    text
+}
+
+/// What a command says, or "?" where it cannot be run.
+fn said_by(command: &str, arguments: &[&str]) -> String {
+    let output = Command::new(command).args(arguments).output();
+    let said = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    said.map_or_else(|| "?".to_owned(), |said| said.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, table};
+
+    #[test]
+    fn a_part_that_failed_is_told_in_the_table() {
+        let failed = Outcome {
+            part: "fuzz",
+            extent: "1 s each target".to_owned(),
+            passed: false,
+            minutes: 2,
+            said: vec!["wrong: a|b".to_owned()],
+        };
+        let text = table(&[failed]);
+        assert!(text.contains("| fuzz | 1 s each target | **failed**. wrong: a/b | 2 |"), "{text}");
+    }
+}
