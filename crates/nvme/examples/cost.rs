@@ -23,7 +23,7 @@ use qpair_nvme::{Controller, ControllerOptions};
 use qpair_nvme_wire::command::admin;
 use qpair_nvme_wire::registers::{ASQ, doorbell};
 use qpair_nvme_wire::{Command, SUBMISSION_BYTES};
-use qpair_pci::{InProcess, PciDevice, SharedArea, Stepped};
+use qpair_pci::{InProcess, IrqEvent, PciDevice, SharedArea, Stepped};
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 
 const DEPTH: u32 = 32;
@@ -166,7 +166,7 @@ impl PciDevice for Stub {
         self.soft.irq_count()
     }
 
-    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool {
+    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
         self.soft.set_irq(vector, event)
     }
 

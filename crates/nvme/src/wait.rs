@@ -1,10 +1,12 @@
 //! Waiting for completions: by looking, or asleep.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use qpair_block::{ChannelStatistics, Completion, Error, Result, WaitOptions};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::channel::NvmeChannel;
 use crate::controller::Controller;
@@ -82,6 +84,22 @@ impl Bell {
 fn new_event() -> Result<OwnedFd> {
     eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|cause| Error::os(cause.into(), "eventfd"))
+}
+
+/// Takes the signal of an event that whoever serves the device has as well: it may have taken it first, and have made reading wait.
+fn take(event: &OwnedFd) {
+    let mut count = [0; 8];
+    // No offset: an event has none.
+    let taken = rustix::io::preadv2(
+        event,
+        &mut [IoSliceMut::new(&mut count)],
+        u64::MAX,
+        ReadWriteFlags::NOWAIT,
+    );
+    // Kernels before 5.12, which only know the mark of the open file.
+    if taken == Err(Errno::OPNOTSUPP) {
+        set(event, false);
+    }
 }
 
 /// Signals an event, or takes its signal back. Neither can fail in a way that matters: it is set, or it is not.
@@ -240,7 +258,7 @@ impl NvmeChannel {
             }
         };
         if let (true, Some(interrupt)) = (interrupted, &self.bell.interrupt) {
-            set(interrupt, false);
+            take(interrupt);
         }
         if let (true, Some(wake)) = (woken, &self.wake) {
             wake.clear();

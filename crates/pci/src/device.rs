@@ -6,6 +6,7 @@ use qpair_block::Result;
 use qpair_memory::DmaMemory;
 
 use crate::function::Stepped;
+use crate::irq_event::IrqEvent;
 
 /// A part of a BAR that drivers map, and which the device watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub trait PciDevice: Send + Sync {
     fn irq_count(&self) -> u32;
 
     /// Sets or takes the event of one vector. False: no such vector.
-    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool;
+    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool;
 
     /// Resets the function. On return it does not access memory until it is set up again.
     fn reset(&self);

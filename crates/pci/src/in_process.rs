@@ -12,6 +12,7 @@ use qpair_memory::{Arena, DmaMemory, Mapping};
 
 use crate::device::PciDevice;
 use crate::function::{PciFunction, Step, Stepped};
+use crate::irq_event::IrqEvent;
 
 /// Where addresses for the device begin. Not 0, which no command should name by accident.
 const IOVA_START: u64 = 1 << 32;
@@ -136,9 +137,13 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
 
     fn set_irq(&self, vector: u32, event: Option<BorrowedFd<'_>>) -> Result<()> {
         let event = event
-            .map(|event| event.try_clone_to_owned())
-            .transpose()
-            .map_err(|cause| Error::os(cause, "taking an event for an interrupt"))?;
+            .map(|event| {
+                let event = event.try_clone_to_owned();
+                IrqEvent::new(
+                    event.map_err(|cause| Error::os(cause, "taking an event for an interrupt"))?,
+                )
+            })
+            .transpose()?;
         self.check(self.device.set_irq(vector, event), "interrupt vector", vector.into())
     }
 

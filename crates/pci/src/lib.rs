@@ -3,12 +3,14 @@
 //! - [`PciFunction`]: what a driver needs of a function: registers, memory that the device reaches, interrupts, reset.
 //! - [`vfio`]: functions of hardware; [`sysfs`]: which there are, and giving them to programs and back.
 //! - [`PciDevice`]: the other side, a model of a function; [`InProcess`] joins the two in one process.
+//! - [`IrqEvent`]: how a model interrupts its driver without ever waiting for it.
 //! - [`BusGuard`]: for whoever maps the memory of processes that it does not trust.
 //!
 //! # Safety argument
 //!
-//! There is `unsafe` in three places: in [`InProcess`], which lends an arena to a model; in `vfio/ioctl.rs`, which makes the system
-//! calls of VFIO; and in `bus_guard.rs`, which handles a signal.
+//! There is `unsafe` in four places: in [`InProcess`], which lends an arena to a model; in `vfio/ioctl.rs`, which makes the system
+//! calls of VFIO; in `irq_event.rs`, which makes those of asynchronous I/O, with requests and room that outlive the call; and in
+//! `bus_guard.rs`, which handles a signal.
 //!
 //! 1. *System calls.* A structure goes to the kernel as a vector of bytes whose first word is the vector's own length; the calls that
 //!    are made with it read and write no more than that, and, with the flags in use, hold no addresses. The two calls that do
@@ -37,6 +39,7 @@ mod bus_guard;
 mod device;
 mod function;
 mod in_process;
+mod irq_event;
 mod maps;
 mod queue_memory;
 pub mod sysfs;
@@ -46,5 +49,6 @@ pub use bus_guard::{BusGuard, Covered};
 pub use device::{PciDevice, SharedArea};
 pub use function::{PciFunction, Step, Stepped};
 pub use in_process::InProcess;
+pub use irq_event::IrqEvent;
 pub use maps::Maps;
 pub use queue_memory::QueueMemory;

@@ -102,3 +102,27 @@ fn several_drives() {
     assert!(directory.path("s.1").exists() && directory.path("s.2").exists());
     drives.end();
 }
+
+#[test]
+fn a_driver_s_full_interrupt_stops_no_drive_and_no_end() {
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use qpair_nvme::{Controller, ControllerOptions};
+    use qpair_pci::PciFunction;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    let directory = Directory::new();
+    let drive = Drive::start(&directory, "--socket s --size 1MiB");
+    let client = qpair_vfio_user::Client::connect(&directory.path("s"), &Default::default());
+    let client = Arc::new(client.unwrap());
+    // Writing to it would wait.
+    let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    client.set_irq(0, Some(full.as_fd())).unwrap();
+    // The admin queue signals vector 0 for each command.
+    let controller = Controller::open(client, ControllerOptions::default()).unwrap();
+    let last = drive.end();
+    assert!(last["undelivered_interrupts"].as_u64().unwrap() > 0, "{last}");
+    drop(controller);
+}

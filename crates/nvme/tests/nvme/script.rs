@@ -10,7 +10,7 @@ use qpair_nvme_wire::registers::{ACQ, ASQ, CAP, CC, CSTS, Capabilities, DOORBELL
 use qpair_nvme_wire::{
     Command, IdentifyController, IdentifyNamespace, LbaFormat, SUBMISSION_BYTES,
 };
-use qpair_pci::{PciDevice, SharedArea, Stepped};
+use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 
 /// What becomes of a command.
 #[derive(Clone, Debug, Default)]
@@ -261,7 +261,7 @@ impl PciDevice for Script {
         0
     }
 
-    fn set_irq(&self, _vector: u32, _event: Option<OwnedFd>) -> bool {
+    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
         false
     }
 

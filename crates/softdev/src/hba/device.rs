@@ -12,7 +12,7 @@ use qpair_mpi_wire::ioc_status;
 use qpair_mpi_wire::registers::{
     GONE, MASK_ALL, MASK_REPLY, REQUEST_DESCRIPTOR_POST_HIGH, REQUEST_DESCRIPTOR_POST_LOW,
 };
-use qpair_pci::{PciDevice, SharedArea, Stepped};
+use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 use qpair_scsi_wire::sense::Code;
 
 use super::control::Control;
@@ -81,7 +81,7 @@ pub struct SoftHba {
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
     vector_table: Mutex<Box<[u8]>>,
-    interrupts: Box<[Mutex<Option<OwnedFd>>]>,
+    interrupts: Box<[Mutex<Option<IrqEvent>>]>,
     gone: AtomicBool,
     pub(crate) events: Events,
     faults: Faults,
@@ -382,8 +382,8 @@ impl SoftHba {
         if let Some(event) = self.interrupts.get(usize::from(queue))
             && let Some(event) = &*locked(event)
         {
-            // It fails only if the count is full: then it is signalled.
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            // What cannot be delivered is counted with the event.
+            let _ = event.signal();
         }
     }
 
@@ -544,7 +544,7 @@ impl PciDevice for SoftHba {
         self.interrupts.len() as u32
     }
 
-    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool {
+    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
         let Some(held) = self.interrupts.get(vector as usize) else { return false };
         let is_set = event.is_some();
         *locked(held) = event;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme_wire::registers::{DOORBELLS, GONE};
-use qpair_pci::{PciDevice, SharedArea, Stepped};
+use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 
 use super::admin::Admin;
 use super::control::Control;
@@ -70,7 +70,7 @@ pub struct SoftNvme {
     config: Mutex<Config>,
     /// BAR 4: what a driver writes there it reads there; who signals is whoever was given the events.
     vector_table: Mutex<Box<[u8]>>,
-    events: Box<[Mutex<Option<OwnedFd>>]>,
+    events: Box<[Mutex<Option<IrqEvent>>]>,
     flash: Flash,
     faults: Mutex<Arc<Faults>>,
     /// Nothing takes time, and nothing goes wrong.
@@ -306,8 +306,8 @@ impl SoftNvme {
         if let Some(event) = self.events.get(usize::from(vector))
             && let Some(event) = &*locked(event)
         {
-            // It fails only if the count is full: then it is signalled.
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            // What cannot be delivered is counted with the event.
+            let _ = event.signal();
         }
     }
 
@@ -469,7 +469,7 @@ impl PciDevice for SoftNvme {
         self.vectors()
     }
 
-    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool {
+    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
         let Some(held) = self.events.get(vector as usize) else { return false };
         let is_set = event.is_some();
         *locked(held) = event;

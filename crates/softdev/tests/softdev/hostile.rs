@@ -10,7 +10,7 @@ use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme_wire::command::{DEALLOCATE, admin, io};
 use qpair_nvme_wire::registers::{CC, CC_RUN, CSTS, CSTS_FATAL, CSTS_READY, doorbell};
 use qpair_nvme_wire::{Command, Status};
-use qpair_pci::PciDevice;
+use qpair_pci::{IrqEvent, PciDevice};
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 
 /// Lays out PRP entries for `len` bytes over random pages of the data area; the addresses page by page, as a model reads them.
@@ -232,7 +232,7 @@ fn interrupts_come_once_for_what_is_new() {
     let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
     let (one, admin) = (event(), event());
     let set = |vector, event: &std::os::fd::OwnedFd| {
-        host.device.set_irq(vector, Some(event.as_fd().try_clone_to_owned().unwrap()))
+        host.device.set_irq(vector, Some(IrqEvent::new(event.try_clone().unwrap()).unwrap()))
     };
     assert!(set(1, &one) && set(0, &admin) && !set(3, &one));
     let count = |event: &std::os::fd::OwnedFd| {
@@ -261,7 +261,7 @@ fn interrupts_come_once_for_what_is_new() {
     assert_eq!(count(&one), 1);
     // An event that comes anew is told of what waits.
     let other = event();
-    assert!(host.device.set_irq(1, Some(other.as_fd().try_clone_to_owned().unwrap())));
+    assert!(host.device.set_irq(1, Some(IrqEvent::new(other.try_clone().unwrap()).unwrap())));
     host.device.step(1);
     assert_eq!((count(&one), count(&other)), (0, 1));
     assert!(host.device.set_irq(1, None));

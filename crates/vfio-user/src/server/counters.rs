@@ -23,6 +23,8 @@ pub struct Counters {
     pub dma_bytes: u64,
     /// Resets of the device.
     pub resets: u64,
+    /// Interrupts that could not be delivered: the client had filled their events.
+    pub undelivered_irqs: u64,
 }
 
 impl Counters {
@@ -38,5 +40,6 @@ impl Counters {
         self.dma_maps += other.dma_maps;
         self.dma_bytes += other.dma_bytes;
         self.resets += other.resets;
+        self.undelivered_irqs += other.undelivered_irqs;
     }
 }

@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_pci::PciDevice;
+use qpair_pci::{IrqEvent, PciDevice};
 use rustix::io::Errno;
 
 use super::ServerOptions;
@@ -82,6 +83,8 @@ pub struct Session {
     is_agreed: bool,
     maps: Maps,
     counters: Counters,
+    /// Interrupts that could not be delivered.
+    undelivered: Arc<AtomicU64>,
 }
 
 struct Outgoing {
@@ -106,6 +109,7 @@ impl Session {
             is_agreed: false,
             maps,
             counters: Counters::default(),
+            undelivered: Arc::default(),
         }
     }
 
@@ -119,7 +123,8 @@ impl Session {
     #[must_use]
     pub fn counters(&self) -> Counters {
         let (dma_maps, dma_bytes) = (self.maps.count() as u64, self.maps.bytes());
-        Counters { dma_maps, dma_bytes, ..self.counters }
+        let undelivered_irqs = self.undelivered.load(Ordering::Relaxed);
+        Counters { dma_maps, dma_bytes, undelivered_irqs, ..self.counters }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -358,7 +363,12 @@ impl Session {
                 if !fds.is_empty() && fds.len() != set.count as usize {
                     return Err(Errno::INVAL);
                 }
-                let mut events = fds.into_iter();
+                // All of them, before one is set.
+                let events: qpair_block::Result<Vec<IrqEvent>> = fds
+                    .into_iter()
+                    .map(|fd| Ok(IrqEvent::new(fd)?.counting(self.undelivered.clone())))
+                    .collect();
+                let mut events = events.map_err(|error| errno_of(&error))?.into_iter();
                 for vector in set.start..end {
                     if !self.device.set_irq(vector, events.next()) {
                         return Err(Errno::INVAL);

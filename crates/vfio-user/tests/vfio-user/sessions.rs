@@ -1,5 +1,6 @@
 //! What one driver leaves behind for the next: nothing.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,13 @@ use qpair_block::{
 use qpair_memory::Mapping;
 use qpair_nvme::{Controller, ControllerOptions, NvmeDevice};
 use qpair_pci::PciFunction;
+use qpair_vfio_user::codec::{Command, IrqAction, IrqData, RegionAccess, SetIrqs, irq_index};
 use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
 
-use crate::common::wait_for;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::common::{Raw, Served as TestServed, count_of, event, memory_file, wait_for};
 use crate::nvme::{Served, soft};
 
 const BLOCK: u32 = 512;
@@ -118,4 +123,64 @@ fn a_driver_that_has_left_rings_no_bells() {
         16 * BLOCKS,
         &wrong[..wrong.len().min(4)]
     );
+}
+
+/// A request to signal vectors from `start` on by events.
+fn events(start: u32, count: u32) -> Vec<u8> {
+    let (data, action) = (IrqData::Events, IrqAction::Trigger);
+    SetIrqs { data, action, index: irq_index::MSIX, start, count }.payload()
+}
+
+#[test]
+fn interrupts_that_are_no_eventfds_are_refused() {
+    let served = TestServed::new();
+    let mut raw = Raw::agreed(&served.path);
+    let good = event();
+    let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (_read, write) = std::io::pipe().unwrap();
+    let (path, folder) = (served.path.with_file_name("file"), served.path.parent().unwrap());
+    std::fs::write(&path, "text").unwrap();
+    let file: OwnedFd = std::fs::File::options().write(true).open(&path).unwrap().into();
+    let bad: [OwnedFd; 5] = [
+        file,
+        std::fs::File::open(folder).unwrap().into(),
+        write.into(),
+        stream.into(),
+        memory_file(4096),
+    ];
+    for fd in &bad {
+        let fds = [good.as_fd(), fd.as_fd()];
+        let answer = raw.ask(Command::SetIrqs, &events(0, 2), &fds);
+        assert_eq!(answer.errno(), Errno::INVAL.raw_os_error() as u32);
+        assert!(served.device.irqs.lock().unwrap().iter().all(Option::is_none), "not even one");
+    }
+    assert_eq!(raw.ask(Command::SetIrqs, &events(0, 1), &[good.as_fd()]).errno(), 0);
+    assert_eq!(std::fs::read(path).unwrap(), b"text");
+}
+
+#[test]
+fn an_interrupt_that_is_full_holds_up_nobody() {
+    let served = TestServed::new();
+    let mut raw = Raw::agreed(&served.path);
+    // It would wait: it is full, and not marked otherwise.
+    let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    assert_eq!(raw.ask(Command::SetIrqs, &events(0, 1), &[full.as_fd()]).errno(), 0);
+    let ring = |raw: &mut Raw, value: u32| {
+        let access = RegionAccess { offset_bytes: 0x1000, region: 0, len: 4 };
+        raw.ask(Command::RegionWrite, &access.payload(&value.to_le_bytes()), &[]).errno()
+    };
+    for value in 1..=3 {
+        assert_eq!(ring(&mut raw, value), 0);
+        let known = u64::from(value);
+        wait_for("the interrupt", || served.counters().undelivered_irqs == known);
+    }
+    // Room again: it is delivered again.
+    rustix::io::read(&full, &mut [0; 8]).unwrap();
+    rustix::fs::fcntl_setfl(&full, rustix::fs::OFlags::NONBLOCK).unwrap();
+    assert_eq!(ring(&mut raw, 4), 0);
+    wait_for("the interrupt", || count_of(&full) == 1);
+    drop(raw);
+    served.wait_until_alone();
+    assert_eq!(served.counters().undelivered_irqs, 3);
 }

@@ -155,8 +155,12 @@ fn say(line: String) -> Result<()> {
 }
 
 fn words(counters: &Counters) -> String {
+    let undelivered = match counters.undelivered_irqs {
+        0 => String::new(),
+        irqs => format!(", {} interrupts not delivered", count(irqs)),
+    };
     format!(
-        "{} drivers, {} messages, {} register writes of which {} doorbells, {} of memory open",
+        "{} drivers, {} messages, {} register writes of which {} doorbells, {} of memory open{undelivered}",
         count(counters.clients),
         count(counters.messages),
         count(counters.region_writes),
@@ -179,6 +183,7 @@ fn event(name: &str, number: usize, counters: &Counters, more: &Value) -> Value 
         "dma_maps": counters.dma_maps,
         "dma_bytes": counters.dma_bytes,
         "resets": counters.resets,
+        "undelivered_interrupts": counters.undelivered_irqs,
     });
     if let (Some(event), Some(more)) = (event.as_object_mut(), more.as_object()) {
         event.extend(more.clone());

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
-use qpair_pci::{PciDevice, SharedArea, Stepped};
+use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 use qpair_vfio_user::codec::{Command, HEADER_BYTES, Header, Version};
 use qpair_vfio_user::{Counters, Server, ServerOptions};
 use rustix::net::{
@@ -31,7 +31,7 @@ pub struct TestDevice {
     file: Mutex<OwnedFd>,
     seen: AtomicU64,
     pub dma: Mutex<Vec<(u64, DmaMemory)>>,
-    pub irqs: Mutex<Vec<Option<OwnedFd>>>,
+    pub irqs: Mutex<Vec<Option<IrqEvent>>>,
     pub resets: AtomicU64,
 }
 
@@ -144,7 +144,7 @@ impl PciDevice for TestDevice {
         Self::VECTORS
     }
 
-    fn set_irq(&self, vector: u32, event: Option<OwnedFd>) -> bool {
+    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
         let mut irqs = self.irqs.lock().unwrap();
         irqs.get_mut(vector as usize).map(|irq| *irq = event).is_some()
     }
@@ -178,7 +178,7 @@ impl PciDevice for TestDevice {
             }
         }
         if let Some(event) = &self.irqs.lock().unwrap()[0] {
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            event.signal();
         }
         Stepped { progress: true, due: None }
     }
