@@ -55,6 +55,7 @@ pub(crate) struct Arguments {
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
+    interrupt::tell_of_waits();
     match command.run() {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(),
