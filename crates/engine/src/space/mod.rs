@@ -20,6 +20,7 @@ use crate::checkpoint::Gate;
 use crate::error::{Error, ErrorKind, Result};
 pub(crate) use bitmap::Bitmap;
 use inner::Inner;
+pub(crate) use promise::Promised;
 
 /// As many bytes may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
@@ -47,6 +48,11 @@ pub(crate) enum Purpose {
 /// Pages that stay free when something new was given its place, by how many may have to be written out.
 fn left_by_new(written_out: u64) -> u64 {
     written_out + written_out * 3 / 4
+}
+
+/// What pages that leave memory leave free, before those that are promised.
+fn kept_for_eviction(written_out: u64) -> u64 {
+    written_out + written_out / 2
 }
 
 /// The allocator of pages.
@@ -168,13 +174,12 @@ impl Space {
 
     /// So many pages may have to be written out at most: a checkpoint must find a place for each. Logs are never among them.
     fn written_out(&self, inner: &Inner) -> u64 {
-        inner.used.saturating_sub(inner.log).min(self.frames) + 32
+        self.written_out_with(inner, 0)
     }
 
-    /// What pages that leave memory leave free, before those that are promised.
-    fn kept_for_eviction(&self, inner: &Inner) -> u64 {
-        let written_out = self.written_out(inner);
-        written_out + written_out / 2
+    /// The same with so many pages more in use.
+    fn written_out_with(&self, inner: &Inner, more: u64) -> u64 {
+        (inner.used.saturating_sub(inner.log) + more).min(self.frames) + 32
     }
 
     /// Pages that the device has room for.
@@ -304,7 +309,7 @@ impl Space {
                 false => written_out,
             },
             Purpose::Eviction | Purpose::FirstLog => {
-                self.kept_for_eviction(inner) + self.promised_more()
+                kept_for_eviction(written_out) + self.promised_more()
             }
             // What it takes it gives back at once; a sweep finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),

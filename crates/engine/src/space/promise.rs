@@ -3,9 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Purpose, Space};
+use super::inner::Inner;
+use super::{Purpose, Space, kept_for_eviction, left_by_new};
 use crate::checkpoint::{Gate, GateGuard};
 use crate::error::{Error, ErrorKind, Result};
+
+/// What a commit may have to find places for, pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Promised {
+    /// Pages that it changes.
+    pub(crate) changed: u64,
+    /// Pages that it makes after its stamp.
+    pub(crate) made: u64,
+}
 
 impl Space {
     /// The gate of those whose pages find places here.
@@ -23,14 +33,14 @@ impl Space {
         self.gate.promised().saturating_sub(self.promised_freely())
     }
 
-    /// Promises who is inside the gate, and has no stamp yet, places for so many pages that its commit may change: with them it comes to
-    /// its end, whichever pages have to leave memory meanwhile.
+    /// Promises who is inside the gate, and has no stamp yet, places for so many pages that its commit may change or make: with them it comes
+    /// to its end, whichever pages have to leave memory meanwhile.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
-    pub(crate) fn promise(&self, inside: &mut GateGuard, pages: u64) -> Result<()> {
-        let freely = self.promised_freely();
-        if self.gate.promised() + pages <= freely {
+    pub(crate) fn promise(&self, inside: &mut GateGuard, promised: Promised) -> Result<()> {
+        let (freely, pages) = (self.promised_freely(), promised.changed + promised.made);
+        if promised.made == 0 && self.gate.promised() + pages <= freely {
             if inside.promise(pages) <= freely {
                 return Ok(());
             }
@@ -39,8 +49,8 @@ impl Space {
         // Whoever asks for that much asks under the lock: of several that have no room beside each other one has it. Added before it
         // is looked at, so that nobody beside it is promised pages without a look.
         let mut inner = self.lock();
-        let more = inside.promise(pages).saturating_sub(freely);
-        let needed = self.kept_for_eviction(&inner) + more;
+        let all = inside.promise(pages);
+        let needed = self.needed_for(&inner, promised, all - pages);
         if inner.free(self.capacity()) < needed {
             // What the system says of a file is of no use to who can change less at once.
             let _ = self.grow(&mut inner, needed, Purpose::New);
@@ -61,11 +71,24 @@ impl Space {
         Ok(())
     }
 
-    /// Whether so many pages could be promised if nobody else had any, and nothing was kept for images.
-    pub(crate) fn could_promise(&self, pages: u64) -> bool {
+    /// Pages that have to be free for a promise beside what is promised to others.
+    fn needed_for(&self, inner: &Inner, Promised { changed, made }: Promised, others: u64) -> u64 {
+        let freely = self.promised_freely();
+        let then = self.written_out_with(inner, made);
+        let to_change = kept_for_eviction(then) + (others + changed + made).saturating_sub(freely);
+        // What is made stays: it leaves as much as if it was handed out now, to something new.
+        let to_make = match made {
+            0 => 0,
+            _ => left_by_new(then) + others.saturating_sub(freely) + made,
+        };
+        to_change.max(to_make)
+    }
+
+    /// Whether so much could be promised if nobody else had anything, and nothing was kept for images.
+    pub(crate) fn could_promise(&self, promised: Promised) -> bool {
         let inner = self.lock();
-        let more = pages.saturating_sub(self.promised_freely());
-        more == 0 || inner.used + self.kept_for_eviction(&inner) + more <= self.capacity()
+        promised.made == 0 && promised.changed <= self.promised_freely()
+            || inner.used + self.needed_for(&inner, promised, 0) <= self.capacity()
     }
 
     /// A commit that has its stamp found no frame: more of what is kept for the next checkpoint is there for it.

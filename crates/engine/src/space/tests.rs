@@ -41,18 +41,22 @@ fn what_a_checkpoint_has_is_not_handed_out_before_the_next() {
     assert!(all.contains(&page) && all.contains(&100));
 }
 
+fn changed(changed: u64) -> Promised {
+    Promised { changed, made: 0 }
+}
+
 #[test]
 fn what_is_promised_nobody_else_takes() {
     let space = fixed(1024);
     let enter = || space.gate().try_enter().unwrap().unwrap();
     let (mut first, mut second) = (enter(), enter());
-    assert!(!space.could_promise(2000));
-    assert_eq!(space.promise(&mut first, 2000).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(!space.could_promise(changed(2000)));
+    assert_eq!(space.promise(&mut first, changed(2000)).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(space.gate().promised(), 0);
-    space.promise(&mut first, 600).unwrap();
-    assert!(space.could_promise(600));
-    space.promise(&mut second, 600).unwrap_err();
-    space.promise(&mut second, 8).unwrap();
+    space.promise(&mut first, changed(600)).unwrap();
+    assert!(space.could_promise(changed(600)));
+    space.promise(&mut second, changed(600)).unwrap_err();
+    space.promise(&mut second, changed(8)).unwrap();
     let left = || space.counts().1;
     while space.allocate(1, Purpose::New).is_ok() {}
     assert!(left() > 600 + 96, "{}", left());

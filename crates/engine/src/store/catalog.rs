@@ -21,7 +21,7 @@ use crate::task::{
     refuse_on_worker, run, spawn_to, verify,
 };
 use crate::tree::{
-    Batch, Change, Direction, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
+    Batch, Change, Direction, Lack, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
 };
 use crate::tx::Reach;
 
@@ -216,15 +216,15 @@ impl StoreInner {
         let value_len = id.map(|_| size_of::<u32>());
         let leaf = loop {
             match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
-                Ok((spot, _)) => break spot.leaf,
-                Err(needed_bytes) => {
+                Ok(prepared) => break prepared.spot.leaf,
+                Err(Lack { needed_bytes, .. }) => {
                     make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
                 }
             }
         };
         let mut reach = Reach::default();
-        reach.add(&shared.pool, catalog, leaf, id.is_none());
-        shared.space.promise(inside, reach.pages())?;
+        reach.add(&shared.pool, catalog, leaf, id.is_none(), false);
+        shared.space.promise(inside, reach.promise())?;
         let bytes_max = 256 + name.len();
         // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
         let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];

@@ -34,7 +34,7 @@ pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};
 pub(crate) use table::{
-    bounds, check_sizes, make_room, make_room_at, merge_sparse, needs_overflow,
+    bounds, check_sizes, make_promised_room, make_room, make_room_at, merge_sparse, needs_overflow,
 };
 
 use std::collections::BTreeMap;

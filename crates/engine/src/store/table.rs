@@ -323,14 +323,25 @@ pub(crate) async fn make_room(
     needed_bytes: usize,
     purpose: Purpose,
 ) -> Result<()> {
-    make_room_at(inner, tree, key, 0, needed_bytes, purpose).await
+    make_room_at(inner, (tree, key, false), 0, needed_bytes, purpose).await
+}
+
+/// The same for a commit that has its stamp: the pages are those that it was promised. `sorted`: the writes that come before it are made,
+/// and it was counted on that the leaf is cut there.
+pub(crate) async fn make_promised_room(
+    inner: &StoreInner,
+    tree: Tree,
+    key: &[u8],
+    needed_bytes: usize,
+    sorted: bool,
+) -> Result<()> {
+    make_room_at(inner, (tree, key, sorted), 0, needed_bytes, Purpose::Checkpoint).await
 }
 
 /// Splits the page of this level that covers the key, unless it has so much room, and those above it where they need room for that.
 pub(crate) async fn make_room_at(
     inner: &StoreInner,
-    tree: Tree,
-    key: &[u8],
+    (tree, key, sorted): (Tree, &[u8], bool),
     level: u8,
     needed_bytes: usize,
     purpose: Purpose,
@@ -338,7 +349,7 @@ pub(crate) async fn make_room_at(
     let mut todo = vec![(level, needed_bytes)];
     while let Some(&(level, needed_bytes)) = todo.last() {
         let page = ReservedPage::new(inner, purpose)?;
-        let split = Split::new(tree, key, level, needed_bytes, &page.id);
+        let split = Split::new(tree, key, level, needed_bytes, &page.id).sorted(sorted);
         // A commit has its rows locked.
         match run_at_once(&inner.shared, split).await? {
             SplitOutcome::Done => {

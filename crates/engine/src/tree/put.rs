@@ -1,6 +1,6 @@
 //! Insert or replace a record.
 
-use qpair_memory::ExclusiveFrame;
+use qpair_memory::{ExclusiveFrame, OptimisticFrame};
 
 use super::descend::{Route, latch};
 use super::{Leaf, Spot, Tree};
@@ -116,7 +116,8 @@ impl Operation for Put<'_> {
         // Latched at the version that was seen: what was found there is right.
         let (position, found) = Spot::find_in(self.spot, seen, self.key);
         let node = Node::new(page.bytes());
-        if let Err(needed_bytes) = lacks(node, (position, found), self.key, self.value.len(), 0) {
+        let (needed_bytes, there) = needs(node, (position, found), self.key, self.value.len());
+        if node.free_bytes() + there < needed_bytes {
             return Ok(PutOutcome::Full { needed_bytes });
         }
         let record = (self.key, self.value, self.overflow);
@@ -155,23 +156,48 @@ pub(super) fn put_record(
     kept_bytes
 }
 
-/// The bytes that a record needs, if its leaf has fewer; else those by which it makes the leaf fuller. `beside_bytes` are wanted
-/// for others.
-fn lacks(
+/// Bytes that a record needs in its leaf, and those among them that the record has which it replaces.
+fn needs(
     node: Node<'_>,
     (position, found): (usize, bool),
     key: &[u8],
     value_len: usize,
-    beside_bytes: usize,
-) -> Result<usize, usize> {
+) -> (usize, usize) {
     let suffix_len = key.len().saturating_sub(node.prefix_len());
-    let needed_bytes = Node::entry_bytes(true, suffix_len, value_len);
     let there = if found { node.entry_bytes_at(position) } else { 0 };
-    match node.free_bytes() + there < needed_bytes + beside_bytes {
-        // An empty leaf has a quarter of the page at least: more than that, and what this record needs, no split must promise.
-        true => Err((needed_bytes + beside_bytes).min(node.bytes.len() / 4).max(needed_bytes)),
-        false => Ok(needed_bytes.saturating_sub(there)),
-    }
+    (Node::entry_bytes(true, suffix_len, value_len), there)
+}
+
+/// What the writes of a commit that come before another need of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside {
+    /// The leaf of the last of them.
+    pub(crate) leaf: Leaf,
+    /// Bytes by which they make the leaf fuller. Where it will have been cut before some of them: less what stays behind the cut.
+    pub(crate) bytes: isize,
+    /// Those of the last of them.
+    pub(crate) last_bytes: usize,
+    /// They count whichever leaf the write goes to: theirs was split.
+    pub(crate) was_split: bool,
+}
+
+/// Where a write goes, and what it needs there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) spot: Spot,
+    /// Bytes by which it makes its leaf fuller.
+    pub(crate) bytes: usize,
+    /// The leaf has no room for it beside the writes before, and a split could make none now: it will be cut before this write when that
+    /// is made. By so many bytes what it has by then is fuller than the part that this write goes to; less than none if that is emptier.
+    pub(crate) cut: Option<isize>,
+}
+
+/// A leaf must be split before a write is prepared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lack {
+    pub(crate) needed_bytes: usize,
+    /// Writes before it go to the same leaf.
+    pub(crate) beside: bool,
 }
 
 /// Brings the leaf of a key into memory, and looks whether there is room, before a commit must not fail any more.
@@ -180,8 +206,7 @@ pub(crate) struct Prepare<'a> {
     key: &'a [u8],
     /// Length of the value that will be put, if one will be.
     value_len: Option<usize>,
-    /// The leaf of the write before, and bytes that the writes before need of it.
-    beside: Option<(Leaf, usize)>,
+    beside: Option<Beside>,
     spot: Option<Spot>,
     descent: Descent,
 }
@@ -198,20 +223,48 @@ impl<'a> Prepare<'a> {
         self
     }
 
-    /// Looks first whether this leaf covers the key. Writes before this one will need so many bytes of it.
-    pub(crate) fn beside(mut self, leaf: Option<(Leaf, usize)>) -> Self {
-        self.beside = leaf;
+    /// Looks first whether the leaf of the writes before covers the key, and counts what they need of it.
+    pub(crate) fn beside(mut self, beside: Option<Beside>) -> Self {
+        self.beside = beside;
         self
+    }
+
+    /// What the write needs of its leaf, and whether the leaf has it.
+    fn room(&self, page: OptimisticFrame<'_>, found: (usize, bool)) -> Result<Prepared, Lack> {
+        let spot = Spot::new(page, found);
+        let Some(value_len) = self.value_len else {
+            return Ok(Prepared { spot, bytes: 0, cut: None });
+        };
+        let node = Node::new(page.bytes());
+        let (needed_bytes, there) = needs(node, found, self.key, value_len);
+        let bytes = needed_bytes.saturating_sub(there);
+        let beside = self.beside.filter(|beside| beside.was_split || beside.leaf.0 == page.index());
+        let left = (node.free_bytes() + there) as isize - beside.map_or(0, |beside| beside.bytes);
+        if left >= needed_bytes as isize {
+            return Ok(Prepared { spot, bytes, cut: None });
+        }
+        let lack = |needed_bytes| Lack { needed_bytes, beside: beside.is_some() };
+        let Some(beside) = beside else { return Err(lack(needed_bytes)) };
+        // An empty leaf has a quarter of the page at least: more than that, and what this record needs, no split must promise.
+        let quarter = needed_bytes.max(node.bytes.len() / 4);
+        if node.free_bytes() < quarter {
+            return Err(lack(quarter));
+        }
+        let behind: usize = (0..found.0).map(|position| node.entry_bytes_at(position)).sum();
+        // A separator is no longer than the key before it, and a byte: it is a fence of this part, and of the one before; where that has no
+        // room for it, its last record moves over.
+        let fence_bytes = self.key.len() + 1;
+        let moved = if left < fence_bytes as isize { beside.last_bytes } else { 0 };
+        Ok(Prepared { spot, bytes, cut: Some((fence_bytes + moved) as isize - behind as isize) })
     }
 }
 
 impl Operation for Prepare<'_> {
-    /// Where the key is, and the bytes by which the write makes its leaf fuller; or the bytes that it lacks room for.
-    type Output = Result<(Spot, usize), usize>;
+    type Output = Result<Prepared, Lack>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
-        if let Some((near, _)) = self.beside {
-            self.descent.begin_near(context, near, self.key);
+        if let Some(beside) = self.beside {
+            self.descent.begin_near(context, beside.leaf, self.key);
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         if context.is_unsaved(page.index()) {
@@ -222,20 +275,12 @@ impl Operation for Prepare<'_> {
             drop(latched);
             return Err(Need::Retry);
         }
-        let found = Spot::find_in(self.spot, page, self.key);
-        let room = match self.value_len {
-            Some(value_len) => {
-                let beside = self.beside.filter(|(near, _)| near.0 == page.index());
-                let beside_bytes = beside.map_or(0, |(_, bytes)| bytes);
-                lacks(Node::new(page.bytes()), found, self.key, value_len, beside_bytes)
-            }
-            None => Ok(0),
-        };
+        let room = self.room(page, Spot::find_in(self.spot, page, self.key));
         if !page.validate() {
             self.descent.restart();
             return Err(Need::Retry);
         }
-        Ok(room.map(|bytes| (Spot::new(page, found), bytes)))
+        Ok(room)
     }
 
     fn descent(&mut self) -> &mut Descent {

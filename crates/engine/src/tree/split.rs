@@ -26,6 +26,8 @@ pub(crate) struct Split<'a> {
     key: &'a [u8],
     level: u8,
     needed_bytes: usize,
+    /// Keys come in their order: what is before this one has all it will get.
+    sorted: bool,
     descent: Descent,
     /// A page id reserved for the new page; taken if it is used.
     page_id: &'a Cell<Option<u64>>,
@@ -45,7 +47,14 @@ impl<'a> Split<'a> {
         needed_bytes: usize,
         page_id: &'a Cell<Option<u64>>,
     ) -> Self {
-        Self { tree, key, level, needed_bytes, descent: Descent::default(), page_id }
+        let descent = Descent::default();
+        Self { tree, key, level, needed_bytes, sorted: false, descent, page_id }
+    }
+
+    /// Cuts a leaf right before the key, where there is something before it: keys come in their order.
+    pub(crate) fn sorted(mut self, sorted: bool) -> Self {
+        self.sorted = sorted;
+        self
     }
 
     /// Cuts `page` in two, the right part in `frame`.
@@ -141,7 +150,7 @@ impl Operation for Split<'_> {
                 // Both pages are latched as they were read: only a damaged tree leads here, and splits would go on for ever.
                 return Err(Need::Sound);
             }
-            let cut = choose_cut(node, self.key);
+            let cut = choose_cut(node, self.key, self.sorted);
             let above = Node::new(parent.bytes());
             let suffix_len = cut.separator.len().saturating_sub(above.prefix_len());
             let needed_bytes = Node::entry_bytes(false, suffix_len, 0);
@@ -250,8 +259,8 @@ fn continues(node: Node<'_>, last: &[u8], key: &[u8]) -> bool {
     shared_prefix_len(last, key) > shared_prefix_len(key, &upper)
 }
 
-/// Chooses where to split a page into which `key` did not fit.
-fn choose_cut(node: Node<'_>, key: &[u8]) -> Cut {
+/// Chooses where to split a page into which `key` did not fit. `sorted`: before it, if it is a leaf.
+fn choose_cut(node: Node<'_>, key: &[u8], sorted: bool) -> Cut {
     let count = node.count();
     let at = |position: usize| {
         let mut key = Vec::new();
@@ -266,11 +275,17 @@ fn choose_cut(node: Node<'_>, key: &[u8]) -> Cut {
         return Cut { position, separator: at(position) };
     }
     let between = |left: &[u8], right: &[u8]| right[..separator_len(left, right)].to_vec();
-    if appending {
-        let separator = between(&at(count - 1), key);
-        // The left page keeps every record and gets an upper fence on top.
-        if node.free_bytes() >= separator.len() {
-            return Cut { position: count, separator };
+    if appending || sorted && insert_at > 0 {
+        let separator = between(&at(insert_at - 1), key);
+        // The left page keeps every record before the key and gets an upper fence on top.
+        let gone: usize = (insert_at..count).map(|position| node.entry_bytes_at(position)).sum();
+        if node.free_bytes() + gone >= separator.len() {
+            return Cut { position: insert_at, separator };
+        }
+        // All but one, then; that takes more than its key.
+        if insert_at > 1 {
+            let separator = between(&at(insert_at - 2), &at(insert_at - 1));
+            return Cut { position: insert_at - 1, separator };
         }
     }
     if count == 1 {

@@ -17,10 +17,10 @@ use crate::error::{ErrorKind, Result};
 use crate::log;
 use crate::pool::Patience;
 use crate::shared::Shared;
-use crate::space::Purpose;
-use crate::store::{make_room, merge_sparse};
+use crate::space::{Promised, Purpose};
+use crate::store::{make_promised_room, make_room, merge_sparse};
 use crate::task::{AloneGuard, Context, Worker, check_here, current, run_at_once, spawn_here};
-use crate::tree::{Change, Leaf, Put, PutOutcome, Remove, Removed, Spot};
+use crate::tree::{Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
@@ -49,6 +49,8 @@ pub(super) struct Work {
     stamp: u64,
     /// Where each write goes, as it was prepared.
     spots: Vec<Spot>,
+    /// It was counted on that leaves are cut when the writes are made.
+    is_cut: bool,
     /// The place in the write set, and how many writes are before it.
     cursor: (usize, usize),
     done: usize,
@@ -139,6 +141,7 @@ impl Work {
             core: Some(core),
             phase: Phase::Prepare,
             stamp: 0,
+            is_cut: false,
             cursor: (0, 0),
             done: 0,
             kept_bytes: 0,
@@ -233,11 +236,12 @@ impl Work {
             // The record refers to their pages: those survive first.
             flush(shared).await?;
         }
-        let pages = self.prepare(shared).await?;
+        let promised = self.prepare(shared).await?;
+        self.is_cut = promised.made > 0;
         if let Some(inside) = &mut self.inside
-            && let Err(refused) = shared.space.promise(inside, pages)
+            && let Err(refused) = shared.space.promise(inside, promised)
         {
-            if !shared.space.could_promise(pages) {
+            if !shared.space.could_promise(promised) {
                 let completed = shared.checkpoints.completed.load(Ordering::Relaxed);
                 self.is_hopeless = *self.without_room.get_or_insert(completed) != completed;
             }
@@ -274,11 +278,12 @@ impl Work {
             return Ok(false);
         }
         if let Some(inside) = &mut self.inside
-            && shared.space.promise(inside, preparing.pages()).is_err()
+            && shared.space.promise(inside, preparing.promise()).is_err()
         {
             self.spots.clear();
             return Ok(false);
         }
+        self.is_cut = preparing.promise().made > 0;
         self.take_stamp()?;
         match self.apply_now(&shared, None) {
             Ok(true) if shared.tx.clock.stable() >= self.stamp => {
@@ -296,28 +301,27 @@ impl Work {
     }
 
     /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for.
-    async fn prepare(&mut self, shared: &Shared) -> Result<u64> {
-        let Some(core) = &self.core else { return Ok(0) };
+    async fn prepare(&mut self, shared: &Shared) -> Result<Promised> {
+        let Some(core) = &self.core else { return Ok(Promised::default()) };
         self.spots.clear();
         let mut preparing = Preparing::default();
         loop {
             current(|worker| preparing.go_on(core, &mut self.spots, worker.context()));
-            let mut alone = false;
+            let mut was_split = false;
             loop {
-                let Some((item, prepare)) = preparing.next(core, alone) else {
-                    return Ok(preparing.pages());
+                let Some((item, prepare)) = preparing.next(core, was_split) else {
+                    return Ok(preparing.promise());
                 };
                 match run_at_once(shared, prepare).await? {
-                    Ok((spot, bytes)) => {
-                        self.spots.push(spot);
-                        preparing.prepared(shared, &item, spot, bytes);
+                    Ok(prepared) => {
+                        self.spots.push(prepared.spot);
+                        preparing.prepared(shared, &item, prepared, was_split);
                         break;
                     }
-                    Err(needed_bytes) => {
+                    Err(Lack { needed_bytes, beside }) => {
                         make_room(&core.inner, item.tree, item.key, needed_bytes, Purpose::New)
                             .await?;
-                        // Which of the writes before are in which half, nobody looks.
-                        alone = true;
+                        was_split |= beside;
                     }
                 }
             }
@@ -452,10 +456,10 @@ impl Work {
                         break kept_bytes;
                     }
                     PutOutcome::Full { needed_bytes } => {
-                        // Others took the room that was made. The stamp is taken: this must not fail for want of space, and
-                        // the few pages it takes are of those that are kept.
-                        let purpose = Purpose::Checkpoint;
-                        make_room(&core.inner, item.tree, item.key, needed_bytes, purpose).await?;
+                        // That was counted on, or others took the room that was made. The stamp is taken: this must not fail for want of
+                        // space, and what it takes was promised, or is a few pages of those that are kept.
+                        let (inner, cut) = (&core.inner, self.is_cut);
+                        make_promised_room(inner, item.tree, item.key, needed_bytes, cut).await?;
                     }
                 }
             },

@@ -6,8 +6,9 @@ use super::core::{Core, written};
 use super::reach::Reach;
 use super::write_set::Item;
 use crate::shared::Shared;
+use crate::space::Promised;
 use crate::task::{Context, Need, Operation};
-use crate::tree::{Leaf, Prepare, Spot, Tree};
+use crate::tree::{Beside, Prepare, Prepared, Spot, Tree};
 
 /// Tries of a latch that is held before others may run.
 const SPINS: u32 = 64;
@@ -28,41 +29,56 @@ pub(super) fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Opt
 #[derive(Default)]
 pub(super) struct Preparing {
     cursor: (usize, usize),
-    /// The tree and the leaf that were prepared last, and bytes that the writes so far will need of it.
-    last: Option<(u32, Leaf, usize)>,
+    /// The tree and the leaf that were prepared last, and what the writes so far will need of it.
+    last: Option<(u32, Beside)>,
     reach: Reach,
 }
 
 impl Preparing {
     /// The pages that the writes so far may have to find places for.
-    pub(super) fn pages(&self) -> u64 {
-        self.reach.pages()
+    pub(super) fn promise(&self) -> Promised {
+        self.reach.promise()
     }
 
-    /// The write that is to be prepared next, and how. `alone`: nothing is known of what others before it need.
+    /// The write that is to be prepared next, and how. `was_split`: since its leaf was split, which is that of the writes before it.
     pub(super) fn next<'c>(
         &mut self,
         core: &'c Core,
-        alone: bool,
+        was_split: bool,
     ) -> Option<(Item<'c>, Prepare<'c>)> {
         let item = core.writes.nth(&mut self.cursor)?;
-        let beside = self.beside(item.tree).filter(|_| !alone);
+        let beside = self.beside(item.tree).map(|beside| Beside { was_split, ..beside });
         let value_len = written(&item).map(|(value, _)| value.len());
         let prepare = Prepare::new(item.tree, item.key, value_len).at(item.spot).beside(beside);
         Some((item, prepare))
     }
 
-    /// The leaf prepared last, if it is of this tree, and bytes that the writes so far will need of it.
-    fn beside(&self, tree: Tree) -> Option<(Leaf, usize)> {
-        self.last.filter(|(of, ..)| *of == tree.id).map(|(_, leaf, bytes)| (leaf, bytes))
+    /// The leaf prepared last, if it is of this tree.
+    fn beside(&self, tree: Tree) -> Option<Beside> {
+        self.last.filter(|(of, _)| *of == tree.id).map(|(_, beside)| beside)
     }
 
-    /// The write was prepared, and will make the leaf of its spot fuller by so many bytes.
-    pub(super) fn prepared(&mut self, shared: &Shared, item: &Item<'_>, spot: Spot, bytes: usize) {
-        let before = self.beside(item.tree).filter(|(of, _)| of.0 == spot.leaf.0);
-        let before_bytes = before.map_or(0, |(_, bytes)| bytes);
-        self.reach.add(&shared.pool, item.tree, spot.leaf, written(item).is_none());
-        self.last = Some((item.tree.id, spot.leaf, before_bytes + bytes));
+    /// The write was prepared.
+    pub(super) fn prepared(
+        &mut self,
+        shared: &Shared,
+        item: &Item<'_>,
+        Prepared { spot, bytes, cut }: Prepared,
+        was_split: bool,
+    ) {
+        let before = self.beside(item.tree);
+        // In which half of a leaf that was split the writes before are, nobody looks: they count for both.
+        let before = before.filter(|beside| was_split || beside.leaf.0 == spot.leaf.0);
+        let removes = written(item).is_none();
+        self.reach.add(&shared.pool, item.tree, spot.leaf, removes, was_split);
+        if cut.is_some() {
+            self.reach.add_new(shared.page_size, item.key.len());
+        }
+        let before = cut.unwrap_or_else(|| before.map_or(0, |beside| beside.bytes));
+        let bytes_all = before + bytes as isize;
+        let beside =
+            Beside { leaf: spot.leaf, bytes: bytes_all, last_bytes: bytes, was_split: false };
+        self.last = Some((item.tree.id, beside));
         self.cursor.1 += 1;
     }
 
@@ -78,9 +94,9 @@ impl Preparing {
             if context.worker.is_some_and(|worker| worker.charge(false)) {
                 return false;
             }
-            let Some(Ok((spot, bytes))) = step(&mut prepare, context) else { return false };
-            spots.push(spot);
-            self.prepared(context.shared, &item, spot, bytes);
+            let Some(Ok(prepared)) = step(&mut prepare, context) else { return false };
+            spots.push(prepared.spot);
+            self.prepared(context.shared, &item, prepared, false);
         }
         true
     }

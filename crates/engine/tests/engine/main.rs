@@ -13,6 +13,7 @@ mod dropped_futures;
 mod dropped_tables;
 mod faults;
 mod full_device;
+mod growth;
 mod history;
 mod isolation;
 mod log_device;

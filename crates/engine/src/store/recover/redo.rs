@@ -349,8 +349,8 @@ impl Maker<'_> {
             match run(shared, Fill::new(tree, records, &mut self.space)).await? {
                 Filled::Made(count) => records = &records[count..],
                 Filled::ParentFull { needed_bytes } => {
-                    make_room_at(self.inner, tree, first.key, 1, needed_bytes, Purpose::New)
-                        .await?;
+                    let at = (tree, first.key, false);
+                    make_room_at(self.inner, at, 1, needed_bytes, Purpose::New).await?;
                 }
                 Filled::Apart => {
                     put_one(self.inner, tree, first).await?;
