@@ -120,7 +120,7 @@ impl File {
             atomic_write_bytes: 0,
             // A file's is more than its drive's: extents that are not marked as written yet.
             volatile_write_cache: kind == Kind::Regular || has_volatile_cache(&handle),
-            read_only: options.read_only,
+            read_only: options.read_only || (kind != Kind::Regular && is_set_read_only(&handle)),
             growable: kind == Kind::Regular && !options.read_only,
             depth_max: DEPTH_MAX,
             shared_memory: false,
@@ -425,6 +425,14 @@ const BLKGETSIZE64: libc::Ioctl =
     (2 << 30 | (size_of::<usize>() as u64) << 16 | 0x12 << 8 | 114) as libc::Ioctl;
 
 /// Whether the device's completed writes can be lost; yes if it does not tell.
+/// Whether a block device was set to refuse writes (`blockdev --setro`), which opening it does not tell.
+fn is_set_read_only(file: &std::fs::File) -> bool {
+    let Ok(metadata) = file.metadata() else { return false };
+    let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro"))
+        .is_ok_and(|text| text.trim_ascii() == b"1")
+}
+
 fn has_volatile_cache(file: &std::fs::File) -> bool {
     let Ok(metadata) = file.metadata() else { return true };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
