@@ -54,8 +54,8 @@ pub(crate) struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    interrupt::tell_of_waits();
+    let Arguments { command } =
+        Arguments::parse_from(command::as_fio_takes_them(std::env::args_os()));
     match command.run() {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(),

@@ -41,7 +41,7 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
         .iter()
         .map(|device| {
             let spec = spec_for(&device.spec()?, &config.interface);
-            Ok(Target { spec, create_bytes: None })
+            Ok(Target { spec, create_bytes: None, sparse: false })
         })
         .collect::<Result<Vec<Target>>>()?;
     let mut job = Job::new(config.to_string(), targets[0].spec.clone(), mode);

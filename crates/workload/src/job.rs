@@ -61,7 +61,7 @@ pub enum Order {
 }
 
 /// How likely the blocks of a region are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// All alike.
     Uniform,
@@ -80,6 +80,72 @@ pub enum Distribution {
         /// Deviation, percent.
         deviation_percent: f64,
     },
+    /// By zones, one behind the other; within a zone all blocks are alike.
+    Zoned(Vec<Zone>),
+}
+
+/// A part of a region, and how many requests go there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Requests of 100.
+    pub access_percent: u8,
+    /// Its length.
+    pub size: Extent,
+}
+
+/// Where sequential requests go, if not right behind the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Bytes that are passed over after each sequential request; below zero: backwards, counted from its end.
+    pub skip_bytes: i64,
+    /// In random order: only the first of so many requests goes to a random place; 0 is as 1.
+    pub random_every: u32,
+    /// The others repeat the place of the one before instead of going on behind it.
+    pub repeat: bool,
+}
+
+/// A job stays in one part of a region until it has moved enough there, and goes on to a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stride {
+    /// Bytes that are moved before it goes on.
+    pub move_bytes: u64,
+    /// Length of a part.
+    pub part_bytes: u64,
+    /// Bytes that are passed over between two parts.
+    pub skip_bytes: u64,
+}
+
+/// Jobs that share their requests out by weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowShare {
+    /// Weight of the job among those of its flow.
+    pub weight: u32,
+    /// Which flow.
+    pub flow: u32,
+    /// Pause before it looks again whether it is its turn.
+    pub pause: Duration,
+}
+
+/// Which jobs end when one ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndsWith {
+    /// Those of its group.
+    Group,
+    /// All of its stage; the next stage begins.
+    Stage,
+    /// All, also those that have not begun.
+    All,
+}
+
+/// Errors that do not end a job, by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tolerance {
+    /// Of reads.
+    pub read: Vec<i32>,
+    /// Of writes, trims and flushes.
+    pub write: Vec<i32>,
+    /// A block that is wrong does not end the job, even where verification would.
+    pub wrong_blocks: bool,
 }
 
 /// Sizes of requests.
@@ -130,6 +196,8 @@ pub struct Target {
     /// If it is a file that is not there: make it, of this many bytes, filled where it will be read. `None`: it must be
     /// there.
     pub create_bytes: Option<u64>,
+    /// Make it without space of its own and without content: it gets both as it is written.
+    pub sparse: bool,
 }
 
 /// Which target the next request goes to.
@@ -186,6 +254,24 @@ pub enum VerifyMethod {
     Crc32,
     /// The same with CRC-64/NVME.
     Crc64,
+    /// The same with XXH64.
+    XxHash,
+    /// The same with MD5.
+    Md5,
+    /// The same with SHA-1.
+    Sha1,
+    /// The same with SHA-256.
+    Sha256,
+    /// The same with SHA-512.
+    Sha512,
+    /// The same with SHA3-224.
+    Sha3_224,
+    /// The same with SHA3-256.
+    Sha3_256,
+    /// The same with SHA3-384.
+    Sha3_384,
+    /// The same with SHA3-512.
+    Sha3_512,
     /// Header only.
     Meta,
     /// A repeated pattern.
@@ -207,6 +293,12 @@ pub struct Verify {
     pub only: bool,
     /// Stop at the first block that is wrong.
     pub fatal: bool,
+    /// While writing: after so many written requests, read them and check them; 0: not before the end.
+    pub backlog: u32,
+    /// How many of them are read at a time; 0: all.
+    pub backlog_batch: u32,
+    /// Write what a wrong block held, and what it should hold, to files in the working directory.
+    pub dump: bool,
 }
 
 /// What buffers that are written hold, where nothing is verified.
@@ -249,8 +341,10 @@ pub struct Job {
     pub name: String,
     /// What its author says of it.
     pub description: Option<String>,
-    /// The options as they were given, defaults left out: names as fio has them.
+    /// The options that were given to it, names as fio has them.
     pub options: Vec<(String, String)>,
+    /// Those that were given to all jobs before it.
+    pub options_of_all: Vec<(String, String)>,
     /// Jobs of a stage run together; a stage begins when the one before is over.
     pub stage: u32,
     /// Jobs of a group are reported together where [`Job::group_reporting`] says so.
@@ -289,6 +383,12 @@ pub struct Job {
     pub distribution: Distribution,
     /// Random order visits every block once before any again.
     pub random_map: bool,
+    /// Random offsets are multiples of so many bytes; 0: of the smallest block.
+    pub align_bytes: u32,
+    /// Where sequential requests go.
+    pub steps: Steps,
+    /// Parts of the region, one after the other.
+    pub stride: Option<Stride>,
     /// Seed of all that is random.
     pub seed: u64,
     /// First byte of each target that is used.
@@ -297,6 +397,10 @@ pub struct Job {
     pub size: Option<Extent>,
     /// Bytes to move in all; `None`: [`Job::size`] of every target, once.
     pub io_size: Option<u64>,
+    /// Requests to make in all; `None`: as many as there are bytes for.
+    pub number_ios: Option<u64>,
+    /// That there is no space left ends the job, and is no error.
+    pub until_full: bool,
     /// Times to do all of it.
     pub loops: u32,
 
@@ -308,8 +412,22 @@ pub struct Job {
     pub ramp: Duration,
     /// Wait so long before beginning.
     pub start_delay: Duration,
+    /// Wait for all jobs of this name before that.
+    pub wait_for: Option<String>,
+    /// Its end is the end of others.
+    pub ends: Option<EndsWith>,
+    /// An error that ends it ends all jobs.
+    pub error_ends_all: bool,
+    /// Errors that do not end it.
+    pub tolerance: Tolerance,
     /// Limits, by [`Direction`].
     pub rate: [Rate; 3],
+    /// The least of each, by [`Direction`]: a job that does less for [`Job::rate_cycle`] fails.
+    pub rate_min: [Rate; 3],
+    /// See [`Job::rate_min`].
+    pub rate_cycle: Duration,
+    /// Its share among other jobs.
+    pub flow: Option<FlowShare>,
     /// When requests of a limited rate start. Latency counts from there, however late they are sent.
     pub rate_process: RateProcess,
     /// Pause after [`Job::think_time_blocks`] requests.
@@ -363,11 +481,12 @@ impl Job {
             name: name.into(),
             description: None,
             options: Vec::new(),
+            options_of_all: Vec::new(),
             stage: 0,
             group: 0,
             group_reporting: false,
             clone: 0,
-            targets: vec![Target { spec, create_bytes: None }],
+            targets: vec![Target { spec, create_bytes: None, sparse: false }],
             target_order: TargetOrder::RoundRobin,
             mode,
             engine: mode.short_name(),
@@ -381,16 +500,28 @@ impl Job {
             vector_len: 0,
             distribution: Distribution::Uniform,
             random_map: true,
+            align_bytes: 0,
+            steps: Steps::default(),
+            stride: None,
             seed: 0x5eed,
             offset: Extent::Bytes(0),
             size: None,
             io_size: None,
+            number_ios: None,
+            until_full: false,
             loops: 1,
             runtime: None,
             time_based: false,
             ramp: Duration::ZERO,
             start_delay: Duration::ZERO,
+            wait_for: None,
+            ends: None,
+            error_ends_all: false,
+            tolerance: Tolerance::default(),
             rate: [Rate::default(); 3],
+            rate_min: [Rate::default(); 3],
+            rate_cycle: Duration::from_secs(1),
+            flow: None,
             rate_process: RateProcess::Linear,
             think_time: Duration::ZERO,
             think_time_blocks: 1,
@@ -412,6 +543,13 @@ impl Job {
             sample: None,
             logs: Vec::new(),
         }
+    }
+
+    /// The value of an option as it was given, to it or to all jobs before it.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        let mut given = self.options.iter().rev().chain(self.options_of_all.iter().rev());
+        given.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether it writes or trims.

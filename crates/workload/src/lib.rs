@@ -23,13 +23,14 @@ mod report;
 mod run;
 
 pub use job::{
-    BlockSizes, Content, CpuPolicy, Direction, Distribution, Extent, Form, Job, Measured, Order,
-    PERCENTILES, Rate, RateProcess, Target, TargetOrder, Verbs, Verify, VerifyMethod,
+    BlockSizes, Content, CpuPolicy, Direction, Distribution, EndsWith, Extent, FlowShare, Form,
+    Job, Measured, Order, PERCENTILES, Rate, RateProcess, Steps, Stride, Target, TargetOrder,
+    Tolerance, Verbs, Verify, VerifyMethod, Zone,
 };
 pub use observer::{Live, Observer, Unwatched};
 pub use peak::{PeakOptions, PeakReport, peak};
 pub use report::{
-    CpuReport, DirectionReport, JobError, JobReport, LATENCY_NS_MAX, Latencies, RunReport, Sample,
-    Spread, VerifyError, VerifyReport, latencies,
+    CpuReport, DirectionReport, DiskReport, JobError, JobReport, LATENCY_NS_MAX, Latencies, Passed,
+    RunReport, Sample, Spread, VerifyError, VerifyReport, latencies,
 };
 pub use run::run;

@@ -180,6 +180,15 @@ pub struct JobError {
     pub what: String,
 }
 
+/// Errors that did not end a job, because it bears them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub first: Option<JobError>,
+}
+
 /// What one job did.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -207,6 +216,8 @@ pub struct JobReport {
     pub complete_classes: [u64; 7],
     /// Verification.
     pub verify: VerifyReport,
+    /// Errors that were passed over.
+    pub passed: Passed,
     /// The time series, in samples of [`Job::sample`].
     pub series: Vec<Sample>,
     /// Blocks written or read late against the rate asked for: the most that one was late.
@@ -266,6 +277,29 @@ impl JobReport {
     }
 }
 
+/// What a disk did while a run went on, whoever asked it to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DiskReport {
+    /// The kernel's name of it.
+    pub name: String,
+    /// Reads.
+    pub read_ios: u64,
+    /// Writes.
+    pub write_ios: u64,
+    /// Reads that were joined to others.
+    pub read_merges: u64,
+    /// Writes that were joined to others.
+    pub write_merges: u64,
+    /// Milliseconds of all reads, added.
+    pub read_ms: u64,
+    /// Milliseconds of all writes, added.
+    pub write_ms: u64,
+    /// Milliseconds of all requests in flight, added.
+    pub queue_ms: u64,
+    /// Percent of the time in which it had something to do.
+    pub busy_percent: f64,
+}
+
 /// What a run found.
 #[derive(Clone, Debug)]
 pub struct RunReport {
@@ -277,6 +311,8 @@ pub struct RunReport {
     pub config_hash: String,
     /// The machine.
     pub machine: serde_json::Value,
+    /// The disks under its files and devices.
+    pub disks: Vec<DiskReport>,
     /// What people should know: a mode that `auto` chose, a file that was made.
     pub notes: Vec<String>,
     /// It was stopped by whoever watched.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use qpair_block::{DeviceSpec, ErrorKind};
 use qpair_kernel::Mode;
 use qpair_workload::{
-    BlockSizes, Direction, Extent, Form, Job, Order, Rate, RateProcess, Target, Unwatched, Verbs,
-    Verify, VerifyMethod, run,
+    BlockSizes, Direction, EndsWith, Extent, FlowShare, Form, Job, Order, Rate, RateProcess,
+    Target, Tolerance, Unwatched, Verbs, Verify, VerifyMethod, run,
 };
 
 /// A folder next to the build, where direct I/O is likelier to work than in /tmp.
@@ -21,7 +21,7 @@ fn folder() -> tempfile::TempDir {
 fn on_file(path: PathBuf, bytes: u64, mode: &str) -> Job {
     let spec = DeviceSpec::File(path);
     let mut job = Job::new("t", spec.clone(), mode.parse::<Mode>().unwrap());
-    job.targets = vec![Target { spec, create_bytes: Some(bytes) }];
+    job.targets = vec![Target { spec, create_bytes: Some(bytes), sparse: false }];
     job
 }
 
@@ -37,6 +37,9 @@ fn verify() -> Option<Verify> {
         after: true,
         only: false,
         fatal: false,
+        backlog: 0,
+        backlog_batch: 0,
+        dump: false,
     })
 }
 
@@ -188,6 +191,7 @@ fn stages_follow_each_other_and_several_devices_share_a_job() {
     first.targets.push(Target {
         spec: DeviceSpec::parse("delay:read_us=50:ram:size=2MiB").unwrap(),
         create_bytes: None,
+        sparse: false,
     });
     let second = Job { stage: 1, ..on("null:size=4MiB") };
     let report = run(&[first, second], &Unwatched).unwrap();
@@ -257,6 +261,7 @@ fn one_file_after_the_other() {
     job.targets.push(Target {
         spec: DeviceSpec::parse("fault:seed=1,read_error_rate=1:ram:size=1MiB").unwrap(),
         create_bytes: None,
+        sparse: false,
     });
     let report = run(&[job], &Unwatched).unwrap();
     // All of the first, and then the first block of the second, which cannot be read.
@@ -315,4 +320,136 @@ fn impossible_jobs_are_refused_before_anything_is_touched() {
     assert!(text.contains("--force"), "{text}");
     assert!(run(&[Job { force: true, ..write }], &Unwatched).is_ok());
     drop(held);
+}
+
+/// With a backlog, reads come between writes, each written block is read once, and a wrong one is found and dumped.
+#[test]
+fn a_backlog_is_read_back_while_writing() {
+    let job = Job {
+        verbs: Verbs::Write,
+        order: Order::Sequential,
+        verify: Some(Verify { backlog: 4, ..verify().unwrap() }),
+        ..on("ram:size=64KiB")
+    };
+    let report = run(&[job.clone()], &Unwatched).unwrap();
+    let done = &report.jobs[0];
+    // As fio counts them: 16 writes, 16 reads.
+    assert_eq!((done.directions[1].ios, done.directions[0].ios), (16, 16));
+    assert_eq!((done.verify.blocks, done.verify.wrong), (16, 0));
+    let rest = Job { verify: Some(Verify { backlog: 5, ..verify().unwrap() }), ..job.clone() };
+    let done = &run(&[rest], &Unwatched).unwrap().jobs[0];
+    // The last one is read at the end, which is not measured.
+    assert_eq!((done.directions[0].ios, done.verify.blocks), (15, 16));
+    let deep = Job {
+        order: Order::Random,
+        depth: 8,
+        random_map: false,
+        io_size: Some(1 << 20),
+        verify: Some(Verify { backlog: 16, backlog_batch: 3, ..verify().unwrap() }),
+        ..job
+    };
+    let done = &run(&[deep], &Unwatched).unwrap().jobs[0];
+    assert_eq!((done.error.clone(), done.verify.wrong), (None, 0));
+    assert!(done.directions[0].ios > 100, "{}", done.directions[0].ios);
+}
+
+#[test]
+fn as_many_requests_as_asked_for() {
+    let job = |loops| Job { number_ios: Some(5), loops, ..on("ram:size=1MiB") };
+    let report = run(&[job(1), job(2)], &Unwatched).unwrap();
+    assert_eq!((report.jobs[0].ios(), report.jobs[1].ios()), (5, 10));
+}
+
+/// Errors that are borne are counted, and the job goes on to its end.
+#[test]
+fn errors_can_be_passed_over() {
+    let failing = "fault:seed=3,read_error_rate=0.05:ram:size=1MiB";
+    let tolerance = Tolerance { read: vec![5], ..Tolerance::default() };
+    let bears = Job { tolerance, depth: 4, ..on(failing) };
+    let done = &run(&[bears.clone()], &Unwatched).unwrap().jobs[0];
+    assert_eq!(done.error, None);
+    assert!(done.passed.count > 0 && done.ios() + done.passed.count == 256, "{:?}", done.passed);
+    assert!(done.passed.first.as_ref().unwrap().what.contains("reading 4096 bytes at"));
+    // Another error is none of those.
+    let other = Job { tolerance: Tolerance { read: vec![28], ..Tolerance::default() }, ..bears };
+    assert!(run(&[other], &Unwatched).unwrap().jobs[0].error.is_some());
+}
+
+/// A job that others wait for, a job that ends others, and one that never begins.
+#[test]
+fn jobs_wait_for_others_and_end_with_others() {
+    let long = Duration::from_secs(600);
+    let first = Job { name: "first".into(), number_ios: Some(8), ..on("ram:size=1MiB") };
+    let second = Job { name: "second".into(), wait_for: Some("first".into()), ..first.clone() };
+    let report = run(&[first.clone(), second.clone()], &Unwatched).unwrap();
+    let [one, two] = &report.jobs[..] else { panic!() };
+    assert!(two.begin >= one.begin + one.elapsed, "{:?} {:?}", one.begin, two.begin);
+
+    let endless = Job {
+        name: "endless".into(),
+        time_based: true,
+        runtime: Some(long),
+        ..on("null:size=1MiB")
+    };
+    let ends = |ends| Job { ends: Some(ends), ..first.clone() };
+    let begun = std::time::Instant::now();
+    for which in [EndsWith::Group, EndsWith::Stage, EndsWith::All] {
+        let report = run(&[endless.clone(), ends(which)], &Unwatched).unwrap();
+        assert_eq!((report.jobs.len(), report.interrupted), (2, false), "{which:?}");
+        assert_eq!(report.jobs[0].error, None);
+    }
+    let later = Job { stage: 1, group: 1, ..first.clone() };
+    let jobs = [endless.clone(), ends(EndsWith::Stage), later.clone()];
+    assert_eq!(run(&jobs, &Unwatched).unwrap().jobs.len(), 3);
+    let report = run(&[endless.clone(), ends(EndsWith::All), later], &Unwatched).unwrap();
+    assert_eq!(report.jobs.len(), 2);
+    assert!(report.notes.iter().any(|note| note.contains("first did not run")), "{report:?}");
+    let waits = Job { wait_for: Some("endless".into()), ..second };
+    let report = run(&[endless, ends(EndsWith::All), waits], &Unwatched).unwrap();
+    assert_eq!(report.jobs[2].ios(), 0);
+    assert!(begun.elapsed() < long);
+}
+
+/// Requests of a flow are in the ratio of the weights, whatever the jobs could do alone.
+#[test]
+fn a_flow_shares_requests_out() {
+    let job = |name: &str, weight| Job {
+        name: name.into(),
+        time_based: true,
+        runtime: Some(Duration::from_millis(400)),
+        flow: Some(FlowShare { weight, flow: 0, pause: Duration::ZERO }),
+        ends: Some(EndsWith::All),
+        ..on("null:size=1MiB")
+    };
+    let report = run(&[job("one", 1), job("eight", 8)], &Unwatched).unwrap();
+    let ios: Vec<f64> = report.jobs.iter().map(|job| job.ios() as f64).collect();
+    assert!(ios[0] > 100.0 && (6.0..10.0).contains(&(ios[1] / ios[0])), "{ios:?}");
+}
+
+#[test]
+fn a_job_below_its_least_rate_fails() {
+    let job = Job {
+        rate: [Rate { ios_per_s: 20, bytes_per_s: 0 }; 3],
+        rate_min: [Rate { ios_per_s: 1000, bytes_per_s: 0 }; 3],
+        rate_cycle: Duration::from_millis(100),
+        time_based: true,
+        runtime: Some(Duration::from_secs(60)),
+        ..on("null:size=1MiB")
+    };
+    let report = run(&[job], &Unwatched).unwrap();
+    let error = report.jobs[0].error.as_ref().unwrap();
+    assert!(error.what.contains("less than the 1000 asked for"), "{error:?}");
+}
+
+#[test]
+fn a_sparse_file_has_its_size_and_no_blocks() {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = folder();
+    let path = folder.path().join("file");
+    let mut job = on_file(path.clone(), 4 << 20, "posix");
+    (job.verbs, job.number_ios, job.targets[0].sparse) = (Verbs::Write, Some(1), true);
+    assert_eq!(run(&[job], &Unwatched).unwrap().jobs[0].error, None);
+    let metadata = std::fs::metadata(path).unwrap();
+    assert_eq!(metadata.len(), 4 << 20);
+    assert!(metadata.blocks() * 512 < 1 << 20, "{}", metadata.blocks());
 }

@@ -34,6 +34,7 @@ use clap::{CommandFactory as _, Subcommand};
 use crate::failure::{Exit, Result};
 
 pub(crate) use bench::{WORKERS_MAX, parse_count};
+pub(crate) use bench_io::as_fio_takes_them;
 pub(crate) use bench_peak::parse_spec;
 
 /// A subcommand with its arguments.

@@ -20,6 +20,72 @@ fn a_job_of_options_runs() {
     assert!(table.contains("256") && table.contains("read"), "{table}");
 }
 
+/// People paste fio's command lines, where one dash does.
+#[test]
+fn one_dash_does_as_well_as_two() {
+    let directory = Directory::new();
+    let run = directory.run("bench io -name=x -filename=ram:size=1m -rw=write -bs 64k --json");
+    let json = run.done();
+    assert_eq!(number(&json, "/jobs/0/write/total_ios"), 16);
+    directory.run("bench io -iodpeth=4").failed(2, &["iodepth"]);
+}
+
+/// Jobs of a group that do different things are told apart in every format.
+#[test]
+fn jobs_of_a_group_are_named() {
+    let directory = Directory::new();
+    directory.file(
+        "g.fio",
+        "[global]\nfilename=ram:size=4m\ngroup_reporting\n[small]\nrw=randread\nbs=4k\n\
+         [large]\nrw=write\nbs=1m\nnumjobs=2\niodepth=4\n",
+    );
+    let table = directory.run("bench io g.fio").done();
+    for words in [
+        "small, large: ",
+        "1 job small: random reads of 4 KiB",
+        "2 jobs large: sequential writes of 1",
+    ] {
+        assert!(table.contains(words), "no \"{words}\" in:\n{table}");
+    }
+    let csv = directory.run("bench io g.fio --output-format=csv").done();
+    for words in ["small large,0,0,3,read,randread write,4096,4096,1 4,", "write,1048576,1048576,"]
+    {
+        assert!(csv.contains(words), "no \"{words}\" in:\n{csv}");
+    }
+    let json = directory.run("bench io g.fio --json").done();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let members = json.pointer("/jobs/0/qpair/members").unwrap();
+    assert_eq!(members[0]["jobnames"][0], "small");
+    assert_eq!((&members[1]["jobnames"][0], &members[1]["jobs"]), (&"large".into(), &2.into()));
+    assert_eq!(json["global options"]["filename"], "ram:size=4m");
+    assert_eq!(json["jobs"][0]["job options"].get("filename"), None);
+}
+
+/// Blocks that were not read are not called right.
+#[test]
+fn what_was_not_verified_is_not_praised() {
+    let directory = Directory::new();
+    let run = "bench io --filename=ram:size=1m --rw=write --verify=md5";
+    assert!(directory.run(run).done().contains("256 blocks read and checked, none wrong"));
+    let table = directory.run(&format!("{run} --do_verify=0")).done();
+    assert!(table.contains("none was read (do_verify=0)"), "{table}");
+    assert!(!table.contains("buffered") && !table.contains("direct"), "{table}");
+}
+
+/// All that is not supported is named at once.
+#[test]
+fn everything_refused_is_named_at_once() {
+    let directory = Directory::new();
+    directory.file("bad.fio", "[a]\nlockmem=1\nrw=read\n[b]\nprio=2\niodpeth=4\n");
+    directory.run("bench io bad.fio").failed(
+        2,
+        &["bad.fio:2: fio's option lockmem", "bad.fio:5: fio's option prio", "bad.fio:6: unknown"],
+    );
+    directory
+        .run("bench io --filename=ram:size=1m --cpus_allowed=0,4000")
+        .failed(2, &["there is no processor 4000"]);
+}
+
 #[test]
 fn a_job_file_runs_with_options_for_all() {
     let directory = Directory::new();

@@ -7,6 +7,8 @@ pub(super) enum Line<'a> {
     Section(&'a str),
     /// A section's name without its end.
     Open,
+    /// `[]`.
+    Nameless,
     /// What stands behind a section's name, and is no comment.
     Rest(&'a str),
     /// `include name`.
@@ -52,7 +54,7 @@ fn read(line: &str) -> Option<Line<'_>> {
         let Some((name, rest)) = name.split_once(']') else { return Some(Line::Open) };
         let (name, rest) = (name.trim(), without_comment(rest));
         return Some(match (name.is_empty(), rest.is_empty()) {
-            (true, _) => Line::Open,
+            (true, _) => Line::Nameless,
             (_, false) => Line::Rest(rest),
             _ => Line::Section(name),
         });

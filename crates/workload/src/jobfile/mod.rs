@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 
-use crate::options::{GLOBAL, Given, Place, Section};
+use crate::options::{GLOBAL, Given, Place, Refused, Section};
 use lines::{Line, Lines};
 
 /// Deepest chain of files that include each other.
@@ -87,9 +87,11 @@ pub(crate) fn parse(
         sections: Vec::new(),
         current: Current::None,
         lines: 0,
+        refused: Refused::default(),
     };
     let mut files = vec![path.to_owned()];
     reader.file(text, &mut files)?;
+    reader.refused.check()?;
     if reader.sections.is_empty() && only.is_empty() {
         let what = format!("{}: no job in it", path.display());
         return Err(Error::new(ErrorKind::Invalid, what).hint("a job begins with a line [NAME]"));
@@ -116,6 +118,7 @@ struct Reader<'a> {
     sections: Vec<Section>,
     current: Current,
     lines: usize,
+    refused: Refused,
 }
 
 impl Reader<'_> {
@@ -136,6 +139,9 @@ impl Reader<'_> {
                 Line::Section(name) => self.begin(name, place),
                 Line::Open => {
                     return Err(invalid("a section's name is not closed").hint("write [name]"));
+                }
+                Line::Nameless => {
+                    return Err(invalid("a section without a name").hint("write [name]"));
                 }
                 Line::Rest(rest) => {
                     return Err(invalid(&format!("\"{rest}\" after a section's name"))
@@ -179,7 +185,8 @@ impl Reader<'_> {
             })?),
             None => None,
         };
-        let Some(given) = Given::new(name, value.as_deref(), place)? else { return Ok(()) };
+        let given = self.refused.take(Given::new(name, value.as_deref(), place));
+        let Some(given) = given.flatten() else { return Ok(()) };
         match self.current {
             Current::Global => self.global.push(given),
             _ => {

@@ -57,9 +57,22 @@ fn wrong_lines_are_named() {
         "[a]\n\n; x\niodpeth=4\n",
         &["jobs/a.fio:4: unknown option \"iodpeth\"", "did you mean iodepth"],
     );
-    fails("[a]\nzonemode=zbd\n", &["jobs/a.fio:2: fio's option zonemode is not supported"]);
+    fails("[a]\nlockmem=1\n", &["jobs/a.fio:2: fio's option lockmem is not supported"]);
+    // All at once.
+    fails(
+        "[a]\nlockmem=1\nrw=read\niodpeth=4\n[b]\nnice=-5\n",
+        &[
+            "jobs/a.fio:2: fio's option lockmem",
+            "jobs/a.fio:4: unknown",
+            "jobs/a.fio:6: fio's option nice",
+        ],
+    );
+    fails(
+        "[a]\nbs=x\nfilename=x\nsize=1m\n[b]\nioengine=falloc\n",
+        &["jobs/a.fio:2: ", "jobs/a.fio:6: ", "fio's engine falloc"],
+    );
     fails("[a\nbs=4k\n", &["jobs/a.fio:1: ", "not closed"]);
-    fails("[]\n", &["jobs/a.fio:1: "]);
+    fails("[]\n", &["jobs/a.fio:1: ", "without a name"]);
     fails("[a] bs=4k\n", &["jobs/a.fio:1: ", "\"bs=4k\" after"]);
     fails("[a]\nsize=12x\n", &["jobs/a.fio:2: ", "job a", "size=12x", "no unit of size"]);
     fails("[a]\nbs=\n", &["jobs/a.fio:2: ", "has no value"]);

@@ -19,6 +19,7 @@ mod value;
 
 pub use definition::{Definition, Takes, Topic};
 pub use name::{Known, find};
+pub(crate) use section::Refused;
 pub use section::{GLOBAL, Given, Place, Section, command_line};
 pub use settle::{Limits, Plan, settle};
 pub use table::OPTIONS;

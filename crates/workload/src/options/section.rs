@@ -77,6 +77,39 @@ impl Given {
     }
 }
 
+/// What was refused so far: one look at a job says all that is wrong with it.
+#[derive(Default)]
+pub(crate) struct Refused(Vec<String>, Option<Error>);
+
+impl Refused {
+    /// Keeps an error for later.
+    pub(crate) fn take<T>(&mut self, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let text = error.to_string();
+                if !self.0.contains(&text) && self.0.len() < REFUSED_MAX {
+                    self.0.push(text);
+                    self.1.get_or_insert(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// All errors as one, each on a line of its own.
+    pub(crate) fn check(self) -> Result<()> {
+        match (self.0.len(), self.1) {
+            (_, None) => Ok(()),
+            (1, Some(error)) => Err(error),
+            _ => Err(Error::new(ErrorKind::Invalid, self.0.join("\n  "))),
+        }
+    }
+}
+
+/// Most errors that are told at once.
+const REFUSED_MAX: usize = 64;
+
 /// A job as it was written.
 #[derive(Clone, Debug)]
 pub struct Section {
@@ -106,6 +139,7 @@ pub fn command_line<'a>(
 ) -> Result<(Vec<Given>, Vec<Section>)> {
     let (mut global, mut sections): (Vec<Given>, Vec<Section>) = (Vec::new(), Vec::new());
     let mut in_global = true;
+    let mut refused = Refused::default();
     for (name, value) in words {
         if name == "name" {
             let value =
@@ -124,12 +158,14 @@ pub fn command_line<'a>(
             }
             continue;
         }
-        let Some(given) = Given::new(name, value, Place::COMMAND_LINE)? else { continue };
+        let given = refused.take(Given::new(name, value, Place::COMMAND_LINE));
+        let Some(given) = given.flatten() else { continue };
         match sections.last_mut() {
             Some(section) if !in_global => section.own.push(given),
             _ => global.push(given),
         }
     }
+    refused.check()?;
     Ok((global, sections))
 }
 
@@ -165,12 +201,16 @@ mod tests {
             "unknown option \"iodpeth\" (did you mean iodepth?)"
         );
         assert!(
-            error("zonemode", Some("zbd")).starts_with("fio's option zonemode is not supported")
+            error("max_open_zones", Some("4"))
+                .starts_with("fio's option max_open_zones is not supported")
         );
-        assert!(error("exitall", None).contains("only exitall=0"));
+        assert!(error("softrandommap", None).contains("only softrandommap=0"));
         assert!(error("bs", None).contains("has no value"));
         assert!(error("filename", Some(" ")).contains("has no value"));
-        assert!(Given::new("zonemode", Some("none"), Place::COMMAND_LINE).unwrap().is_none());
+        assert!(Given::new("max_open_zones", Some("0"), Place::COMMAND_LINE).unwrap().is_none());
+        let all = command_line([("nice", Some("4")), ("name", Some("a")), ("prio", Some("2"))]);
+        let all = all.unwrap_err().to_string();
+        assert!(all.contains("option nice is") && all.contains("option prio is"), "{all}");
         assert!(Given::new("write_bw_log", None, Place::COMMAND_LINE).unwrap().is_some());
         assert!(Given::new("thread", None, Place::COMMAND_LINE).unwrap().is_some());
     }

@@ -5,7 +5,8 @@
 
 use super::entry::{Entry, entries};
 use super::workload::fio_word;
-use crate::{Direction, Latencies, RunReport};
+use crate::run::offsets::used_directions;
+use crate::{BlockSizes, Direction, Latencies, RunReport};
 
 /// Percentiles that have a column each, and their names in it.
 const PERCENTILES: [(f64, &str); 4] =
@@ -59,16 +60,25 @@ fn row(report: &RunReport, entry: &Entry<'_>, direction: Direction) -> Vec<(Stri
         words.dedup();
         words.join(" ")
     };
-    let sizes = &job.block_sizes[direction as usize];
-    cell("job", job.name.clone());
+    // Of a group: the smallest and the largest of the jobs that have this direction.
+    let sizes = || {
+        entry
+            .jobs
+            .iter()
+            .filter(|one| used_directions(&one.job).any(|used| used == direction))
+            .map(|one| &one.job.block_sizes[direction as usize])
+    };
+    let least = sizes().map(BlockSizes::min).min();
+    let most = sizes().map(BlockSizes::max).max();
+    cell("job", entry.names().join(" "));
     cell("stage", job.stage.to_string());
     cell("group", job.group.to_string());
     cell("jobs", entry.jobs.len().to_string());
     cell("direction", direction.name().to_owned());
-    cell("rw", fio_word(job).to_owned());
-    cell("block_bytes_min", sizes.min().to_string());
-    cell("block_bytes_max", sizes.max().to_string());
-    cell("depth", job.depth.to_string());
+    cell("rw", entry.values(|one| fio_word(&one.job).to_owned()));
+    cell("block_bytes_min", least.map(|bytes| bytes.to_string()).unwrap_or_default());
+    cell("block_bytes_max", most.map(|bytes| bytes.to_string()).unwrap_or_default());
+    cell("depth", entry.values(|one| one.job.depth.to_string()));
     cell("devices", device(|device| &device.name));
     cell("interface", device(|device| &device.interface));
     cell("mode", device(|device| &device.mode));

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::workload;
 use crate::{CpuReport, DirectionReport, JobReport, RunReport, Sample};
 
 /// One job, or the jobs of a group.
@@ -19,7 +20,58 @@ pub(super) struct Entry<'a> {
     pub(super) time_sum: Duration,
 }
 
-impl Entry<'_> {
+/// Jobs of an entry that do the same work.
+pub(super) struct Kind<'a> {
+    /// The first of them.
+    pub(super) first: &'a JobReport,
+    /// Their names, each once.
+    pub(super) names: Vec<&'a str>,
+    /// How many they are.
+    pub(super) jobs: u64,
+}
+
+impl<'a> Entry<'a> {
+    /// The jobs by what they do.
+    pub(super) fn kinds(&self) -> Vec<Kind<'a>> {
+        let mut kinds: Vec<(String, Kind<'a>)> = Vec::new();
+        for job in &self.jobs {
+            let work = format!("{} {:?}", workload::work(&job.job), workload::region(&job.job));
+            let name = job.job.name.as_str();
+            match kinds.iter_mut().find(|(known, _)| *known == work) {
+                Some((_, kind)) => {
+                    kind.jobs += 1;
+                    if !kind.names.contains(&name) {
+                        kind.names.push(name);
+                    }
+                }
+                None => kinds.push((work, Kind { first: job, names: vec![name], jobs: 1 })),
+            }
+        }
+        kinds.into_iter().map(|(_, kind)| kind).collect()
+    }
+
+    /// The names of the jobs, each once.
+    pub(super) fn names(&self) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        for job in &self.jobs {
+            if !names.contains(&job.job.name.as_str()) {
+                names.push(job.job.name.as_str());
+            }
+        }
+        names
+    }
+
+    /// What the jobs have of something, each value once, apart by spaces.
+    pub(super) fn values(&self, of: impl Fn(&JobReport) -> String) -> String {
+        let mut values: Vec<String> = Vec::new();
+        for value in self.jobs.iter().map(|job| of(job)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values.join(" ")
+    }
+
     /// A count, a second.
     pub(super) fn per_s(&self, count: u64) -> f64 {
         per_s(count, self.all.elapsed)
@@ -89,6 +141,8 @@ fn merge(jobs: &[&JobReport]) -> JobReport {
         all.verify.blocks += job.verify.blocks;
         all.verify.wrong += job.verify.wrong;
         all.verify.errors.extend_from_slice(&job.verify.errors);
+        all.passed.count += job.passed.count;
+        all.passed.first = all.passed.first.take().or_else(|| job.passed.first.clone());
         all.late_max = all.late_max.max(job.late_max);
         all.error = all.error.or_else(|| job.error.clone());
         for device in &job.devices {

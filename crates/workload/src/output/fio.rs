@@ -3,8 +3,9 @@
 //! Every key that fio writes is there, and no other but `qpair`, in each job and at the top ([`super::own`]). Where the
 //! two differ:
 //!
-//! - `global options` is always there and empty: job files are read into whole jobs, and each has all of its options.
-//! - `disk_util` is always there and empty: nobody counted.
+//! - `disk_util` is always there, and has no sums (`aggr_`) of the disks under a disk.
+//! - `iodepth_level` counts as fio does, but the loop takes all completions that are there, where fio takes one: give
+//!   `iodepth_batch=1` and `iodepth_batch_complete_max=1` for fio's figures.
 //! - `usr_cpu` and `sys_cpu` count the threads that work for a job, which fio's leave out; they may exceed 100.
 //! - Bandwidth and IOPS have one sample for each of [`crate::Job::sample`], where fio has two a second.
 //! - Percentiles come from a finer histogram, and `bins` are those that its values fall into.
@@ -18,7 +19,7 @@ use super::bins::{Classes, bins};
 use super::entry::{Entry, entries};
 use super::json::{Json, Object};
 use super::own;
-use crate::{Direction, Latencies, RunReport, Spread};
+use crate::{Direction, DiskReport, Latencies, RunReport, Spread, Tolerance};
 
 /// What `fio version` says: who wrote it, and whose layout it is. Consumers show it and do not take it apart.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
@@ -44,17 +45,38 @@ fn document(report: &RunReport, plus: bool) -> Json {
     let entries = entries(report);
     let length = report.jobs.iter().map(|job| job.begin + job.elapsed).max().unwrap_or_default();
     let written = since_1970(report.begun) + length;
+    let disks: Vec<Object> = report.disks.iter().map(disk).collect();
+    let mut of_all: Vec<(String, String)> = Vec::new();
+    for (name, value) in report.jobs.iter().flat_map(|job| &job.job.options_of_all) {
+        match of_all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => known.clone_from(value),
+            None => of_all.push((name.clone(), value.clone())),
+        }
+    }
     let jobs: Vec<Object> = entries.iter().map(|entry| job(entry, &entries, plus)).collect();
     Object::new()
         .with("fio version", VERSION)
         .with("timestamp", written.as_secs())
         .with("timestamp_ms", u64::try_from(written.as_millis()).unwrap_or(u64::MAX))
         .with("time", date(written.as_secs()))
-        .with("global options", Object::new())
+        .with("global options", of_all.into_iter().collect::<Object>())
         .with("jobs", jobs)
-        .with("disk_util", Vec::<Object>::new())
+        .with("disk_util", disks)
         .with("qpair", own::run(report))
         .into()
+}
+
+fn disk(disk: &DiskReport) -> Object {
+    Object::new()
+        .with("name", disk.name.as_str())
+        .with("read_ios", disk.read_ios)
+        .with("write_ios", disk.write_ios)
+        .with("read_merges", disk.read_merges)
+        .with("write_merges", disk.write_merges)
+        .with("read_ticks", disk.read_ms)
+        .with("write_ticks", disk.write_ms)
+        .with("in_queue", disk.queue_ms)
+        .with("util", disk.busy_percent)
 }
 
 fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
@@ -109,6 +131,10 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
         let percents = classes.into_iter().map(|(name, count)| (name, 100.0 * count as f64 / ios));
         object = object.with(unit, percents.collect::<Object>());
     }
+    if all.job.tolerance != Tolerance::default() {
+        let first = all.passed.first.as_ref().map_or(0, |error| error.errno);
+        object = object.with("total_err", all.passed.count).with("first_error", first);
+    }
     object
         .with("latency_depth", all.job.depth)
         .with("latency_target", 0_u64)
@@ -139,9 +165,9 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
     let runtime = if unused { 0 } else { milliseconds(all.elapsed) };
     // Of these two fio gives percentiles only where the job asks for them.
     let asked = |option: &str| {
-        let given = all.job.options.iter().rev().find(|(name, _)| name == option);
+        let given = all.job.option(option);
         given
-            .is_some_and(|(_, value)| value != "0" && value != "false")
+            .is_some_and(|value| value != "0" && value != "false")
             .then_some(all.job.percentiles.as_slice())
     };
     Object::new()

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use qpair_block::DeviceInfo;
 
-use super::entry::Entry;
+use super::entry::{Entry, Kind};
 use super::fio::{milliseconds, percentiles};
 use super::json::Object;
+use super::workload::work;
 use crate::{Direction, RunReport, Sample, VerifyReport};
 
 pub(super) fn run(report: &RunReport) -> Object {
@@ -35,6 +36,7 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
         .with("devices", all.devices.iter().map(device).collect::<Vec<_>>())
         .with("stage", all.job.stage)
         .with("jobs", entry.jobs.len() as u64)
+        .with("members", entry.kinds().iter().map(member).collect::<Vec<_>>())
         .with("cost", cost(entry))
         .with(
             "percentile",
@@ -44,6 +46,15 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
         .with("verify", verify(&all.verify))
         .with("errors", errors)
         .with("series", all.series.iter().map(sample).collect::<Vec<_>>())
+}
+
+/// Jobs of the entry that do the same.
+fn member(kind: &Kind<'_>) -> Object {
+    let names: Vec<serde_json::Value> = kind.names.iter().map(|name| (*name).into()).collect();
+    Object::new()
+        .with("jobnames", serde_json::Value::from(names))
+        .with("jobs", kind.jobs)
+        .with("workload", work(&kind.first.job))
 }
 
 fn device(device: &DeviceInfo) -> Object {

@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 use qpair_block::DeviceInfo;
 use qpair_kernel::Mode;
 
-use crate::{CpuReport, DirectionReport, Job, JobReport, RunReport, Sample, Verbs, VerifyReport};
+use crate::{
+    CpuReport, DirectionReport, DiskReport, Job, JobReport, Passed, RunReport, Sample, Verbs,
+    VerifyReport,
+};
 
 pub(super) fn direction(ios: u64, usual_ns: u64) -> DirectionReport {
     let mut report = DirectionReport { ios, bytes: ios * 4096, ..DirectionReport::default() };
@@ -85,6 +88,7 @@ pub(super) fn job(name: &str) -> JobReport {
         submit_classes: [0, 99_000, 1000, 45, 0, 0, 0],
         complete_classes: [0, 98_000, 2000, 45, 0, 0, 0],
         verify: VerifyReport::default(),
+        passed: Passed::default(),
         series: (0..10).map(second).collect(),
         late_max: Duration::ZERO,
     }
@@ -102,6 +106,11 @@ pub(super) fn run(jobs: Vec<JobReport>) -> RunReport {
         jobs,
         config_hash: "0123456789abcdef".to_owned(),
         machine: serde_json::json!({"kernel": "6.12.0"}),
+        disks: vec![DiskReport {
+            name: "vda".to_owned(),
+            read_ios: 70_045,
+            ..DiskReport::default()
+        }],
         notes: vec!["auto chose io_uring".to_owned()],
         interrupted: false,
     }

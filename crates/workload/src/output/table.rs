@@ -29,6 +29,7 @@ impl Default for Style {
 const INDENT: usize = 2;
 const LABEL: usize = 11;
 const VERIFY_ERRORS_SHOWN: usize = 8;
+const NAMES_SHOWN: usize = 6;
 
 /// All of it, for people; lines end with a line feed.
 #[must_use]
@@ -101,20 +102,36 @@ impl Page {
         if !all.job.ramp.is_zero() {
             words.push(format!("after {} of ramp", words::duration(all.job.ramp)));
         }
-        let name = paint(&all.job.name, Ink::Bold, self.style.colour);
+        let names = entry.names();
+        let mut name = names[..names.len().min(NAMES_SHOWN)].join(", ");
+        if names.len() > NAMES_SHOWN {
+            name += &format!(" and {} more", names.len() - NAMES_SHOWN);
+        }
+        let name = paint(&name, Ink::Bold, self.style.colour);
         self.lines.push(format!("{name}: {}", words.join(", ")));
         if let Some(description) = &all.job.description {
             self.labelled("", description, None);
         }
-        let each = if entry.jobs.len() > 1 { "each job: " } else { "" };
-        self.labelled("workload", &format!("{each}{}", workload::work(&all.job)), None);
+        let kinds = entry.kinds();
+        for kind in &kinds {
+            let whose = match (entry.jobs.len(), kinds.len()) {
+                (1, _) => String::new(),
+                (_, 1) => "each job: ".to_owned(),
+                _ => format!("{} {}: ", words::counted(kind.jobs, "job"), kind.names.join(", ")),
+            };
+            let work = workload::work(&kind.first.job);
+            self.labelled("workload", &format!("{whose}{work}"), None);
+        }
         let found = workload::interfaces(all);
         if found.is_empty() {
             self.labelled("interface", "none: no device was opened", None);
         }
         for (way, names) in found {
             self.labelled("interface", &way, None);
-            let region = workload::region(&all.job).map(|region| format!(", {region}"));
+            let region = match kinds.len() {
+                1 => workload::region(&all.job).map(|region| format!(", {region}")),
+                _ => None,
+            };
             let names = names.join(", ") + &region.unwrap_or_default();
             self.labelled("device", &names, None);
         }
@@ -272,7 +289,15 @@ impl Page {
         let all = &*entry.all;
         if all.job.verify.is_some() || all.verify.blocks > 0 {
             let blocks = words::counted(all.verify.blocks, "block");
-            if all.verify.wrong == 0 {
+            if all.verify.blocks == 0 {
+                let text = match &all.job.verify {
+                    Some(verify) if all.job.writes() && !verify.after => {
+                        "written blocks can be told from others; none was read (do_verify=0)"
+                    }
+                    _ => "no block was read and checked",
+                };
+                self.labelled("verify", text, None);
+            } else if all.verify.wrong == 0 {
                 self.labelled("verify", &format!("{blocks} read and checked, none wrong"), None);
             } else {
                 let text = format!(
@@ -288,6 +313,11 @@ impl Page {
                 );
                 self.labelled("", &text, Some(Ink::Red));
             }
+        }
+        if let Some(first) = &all.passed.first {
+            let errors = words::counted(all.passed.count, "error");
+            let text = format!("{errors} passed over, the first: {}", first.what);
+            self.labelled("errors", &text, Some(Ink::Yellow));
         }
         for job in &entry.jobs {
             if let Some(error) = &job.error {

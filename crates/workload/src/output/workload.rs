@@ -10,14 +10,32 @@ use crate::{
 pub(super) fn work(job: &Job) -> String {
     let mut parts = vec![verbs(job)];
     if job.order == Order::Random {
-        match job.distribution {
+        match &job.distribution {
             Distribution::Uniform => {}
+            Distribution::Zoned(zones) => {
+                parts.push(format!("in {}", words::counted(zones.len() as u64, "zone")));
+            }
             Distribution::Zipf { theta } => parts.push(format!("zipf {theta}")),
             Distribution::Pareto { h } => parts.push(format!("pareto {h}")),
             Distribution::Normal { deviation_percent } => {
                 parts.push(format!("normal {deviation_percent} %"));
             }
         }
+    }
+    if job.align_bytes > 0 {
+        parts.push(format!("at multiples of {}", words::size(job.align_bytes.into())));
+    }
+    if job.steps.random_every > 1 {
+        parts.push(format!("{} for each random place", job.steps.random_every));
+    }
+    match job.steps.skip_bytes {
+        0 => {}
+        1.. => parts.push(format!("passing over {}", words::size(job.steps.skip_bytes as u64))),
+        back => parts.push(format!("backwards by {}", words::size(back.unsigned_abs()))),
+    }
+    if let Some(stride) = job.stride {
+        let (part, skip) = (words::size(stride.part_bytes), words::size(stride.skip_bytes));
+        parts.push(format!("in parts of {part} with {skip} between them"));
     }
     if job.vector_len > 0 {
         parts.push(format!("vectors of {}", job.vector_len));
@@ -44,7 +62,13 @@ pub(super) fn work(job: &Job) -> String {
     if job.force_unit_access {
         parts.push("writes durable (FUA)".to_owned());
     }
-    parts.push(if job.direct { "direct" } else { "buffered" }.to_owned());
+    if let Some(flow) = job.flow {
+        parts.push(format!("weight {} of flow {}", flow.weight, flow.flow));
+    }
+    // Memory and devices without a kernel have no page cache to go around.
+    if job.targets.iter().any(|target| !target.spec.paths().is_empty()) {
+        parts.push(if job.direct { "direct" } else { "buffered" }.to_owned());
+    }
     parts.join(", ")
 }
 
@@ -185,6 +209,8 @@ mod tests {
     #[test]
     fn work_is_one_line() {
         let mut job = Job::new("a", "ram:size=1MiB".parse().unwrap(), Mode::default());
+        assert_eq!(work(&job), "random reads of 4 KiB, one at a time");
+        job.targets[0].spec = "file:data.bin".parse().unwrap();
         assert_eq!(work(&job), "random reads of 4 KiB, one at a time, direct");
         job.depth = 32;
         job.verbs = Verbs::Mixed { read_percent: 70 };

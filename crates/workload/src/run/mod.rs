@@ -1,6 +1,7 @@
 //! Running jobs: stages, threads, and what they give back.
 //!
-//! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`: when;
+//! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`, `flow`: when;
+//! - `ending`: which jobs wait for others and end with others; `floor`: rates that end a job;
 //! - `thread`: the loop; `record`, `cpu`: what is kept; `verify`: what blocks hold.
 //!
 //! Invariants:
@@ -10,6 +11,10 @@
 
 mod arrivals;
 pub(crate) mod cpu;
+mod disks;
+mod ending;
+mod floor;
+mod flow;
 pub(crate) mod offsets;
 mod open;
 mod permutation;
@@ -26,11 +31,16 @@ use std::time::{Duration, Instant, SystemTime};
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result, WakeEvent};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::job::{CpuPolicy, Form, Job};
+use crate::job::{CpuPolicy, FlowShare, Form, Job};
 use crate::observer::{Live, Observer};
-use crate::report::{CpuReport, DirectionReport, JobError, JobReport, RunReport, VerifyReport};
+use crate::report::{
+    CpuReport, DirectionReport, JobError, JobReport, Passed, RunReport, VerifyReport,
+};
 
 use cpu::Usage;
+use disks::Disks;
+use ending::Ending;
+use flow::Share;
 use open::{Devices, Opened};
 use record::{Record, Shown};
 use thread::{Common, Messages, Outcome, Thread, produce};
@@ -54,7 +64,11 @@ pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
     mark_shared(jobs, &mut opened);
     devices.notes.iter().for_each(|note| observer.note(note));
     let stop = AtomicBool::new(false);
-    let common = Common { stop: &stop, clock: Instant::now() };
+    let paths = jobs.iter().flat_map(|job| job.targets.iter().flat_map(|one| one.spec.paths()));
+    let disks = Disks::under(paths);
+    let ending = Ending::new(jobs);
+    let flows = flow::flows(jobs);
+    let clock = Instant::now();
     let stages = jobs.iter().map(|job| job.stage).max().map_or(0, |last| last + 1);
     let mut reports: Vec<Option<JobReport>> = jobs.iter().map(|_| None).collect();
     for stage in 0..stages {
@@ -62,10 +76,28 @@ pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
             stop.store(true, Ordering::Relaxed);
             break;
         }
-        let members: Vec<usize> = (0..jobs.len()).filter(|at| jobs[*at].stage == stage).collect();
-        let members_of: Vec<Member<'_>> =
-            members.iter().map(|at| Member { job: &jobs[*at], targets: &opened[*at] }).collect();
-        let outcomes = run_stage(&members_of, &common, observer, (stage, stages));
+        let (members, skipped): (Vec<usize>, Vec<usize>) = (0..jobs.len())
+            .filter(|at| jobs[*at].stage == stage)
+            .partition(|at| !ending.of(*at).load(Ordering::Relaxed));
+        for at in skipped {
+            let note = format!("{} did not run: another job's end was its end", jobs[at].name);
+            if !devices.notes.contains(&note) {
+                devices.notes.push(note);
+            }
+            ending.is_over(at, false);
+        }
+        let members_of: Vec<Member<'_>> = members
+            .iter()
+            .map(|at| Member {
+                at: *at,
+                job: &jobs[*at],
+                targets: &opened[*at],
+                common: Common { stop: &stop, end: ending.of(*at), clock },
+                ending: &ending,
+                flow: jobs[*at].flow.and_then(|share| Some((flows.get(&share.flow)?, share))),
+            })
+            .collect();
+        let outcomes = run_stage(&members_of, &stop, observer, (stage, stages));
         for (at, outcome) in members.into_iter().zip(outcomes) {
             let infos = opened[at].iter().map(|target| target.device.info().clone()).collect();
             reports[at] = Some(report(&jobs[at], infos, outcome));
@@ -77,6 +109,7 @@ pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
         config_hash: config_hash(jobs),
         machine: machine(),
         notes: devices.notes,
+        disks: disks.end(),
         interrupted: stop.load(Ordering::Relaxed),
     })
 }
@@ -100,13 +133,18 @@ fn mark_shared(jobs: &[Job], opened: &mut [Vec<Opened>]) {
 
 /// A job of a stage.
 struct Member<'a> {
+    /// Its place among all jobs.
+    at: usize,
     job: &'a Job,
     targets: &'a [Opened],
+    common: Common<'a>,
+    ending: &'a Ending<'a>,
+    flow: Option<(&'a Arc<flow::Flow>, FlowShare)>,
 }
 
 fn run_stage(
     members: &[Member<'_>],
-    common: &Common<'_>,
+    stop: &AtomicBool,
     observer: &dyn Observer,
     stage: (u32, u32),
 ) -> Vec<Outcome> {
@@ -120,13 +158,14 @@ fn run_stage(
             .map(|(member, shown)| {
                 let watcher = watcher.clone();
                 scope.spawn(move || {
-                    let outcome = run_member(member, common, shown, scope);
+                    let outcome = run_member(member, shown, scope);
+                    member.ending.is_over(member.at, outcome.error.is_some());
                     watcher.unpark();
                     (outcome, Usage::of_thread())
                 })
             })
             .collect();
-        watch(members, &shown, common, observer, stage, || {
+        watch(members, &shown, stop, observer, stage, || {
             running.iter().all(|thread| thread.is_finished())
         });
         running
@@ -166,14 +205,14 @@ fn share_helpers(outcomes: &mut [Outcome], members: &[Member<'_>], helpers: Usag
 }
 
 fn run_member<'scope>(
-    member: &Member<'scope>,
-    common: &'scope Common<'scope>,
+    member: &'scope Member<'scope>,
     shown: &'scope Shown,
     scope: &'scope std::thread::Scope<'scope, '_>,
 ) -> Outcome {
-    let (job, targets) = (member.job, member.targets);
+    let (job, targets, common) = (member.job, member.targets, &member.common);
     let begun = (|| {
         stay_on(job)?;
+        member.ending.wait(member.at, || common.is_stopped(), TICK);
         let wake = match job.form {
             Form::Messages { .. } => Some(Arc::new(
                 WakeEvent::new().map_err(|cause| Error::os(cause, "an event for messages"))?,
@@ -181,10 +220,11 @@ fn run_member<'scope>(
             _ => None,
         };
         let delay_end = Instant::now() + job.start_delay;
-        let thread = Thread::new(job, targets, common, shown, wake.clone())?;
-        while Instant::now() < delay_end && !common.stop.load(Ordering::Relaxed) {
+        let mut thread = Thread::new(job, targets, common, shown, wake.clone())?;
+        while Instant::now() < delay_end && !common.is_stopped() {
             std::thread::sleep(delay_end.saturating_duration_since(Instant::now()).min(TICK));
         }
+        thread.share = member.flow.map(|(flow, share)| Share::join(flow, share));
         Ok((thread, wake))
     })();
     match (begun, job.form) {
@@ -231,7 +271,7 @@ fn stay_on(job: &Job) -> Result<()> {
 fn watch(
     members: &[Member<'_>],
     shown: &[Shown],
-    common: &Common<'_>,
+    stop: &AtomicBool,
     observer: &dyn Observer,
     stage: (u32, u32),
     all_over: impl Fn() -> bool,
@@ -241,7 +281,7 @@ fn watch(
     while !all_over() {
         std::thread::park_timeout(TICK);
         if observer.stop() {
-            common.stop.store(true, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
         }
         let elapsed = at.elapsed();
         if elapsed < TICK / 2 {
@@ -300,6 +340,7 @@ fn failed(what: &str) -> Outcome {
         cpu: CpuReport::default(),
         error: Some(JobError { errno: 5, what: what.to_owned() }),
         verify: VerifyReport::default(),
+        passed: Passed::default(),
         begin_ns: 0,
         end_ns: 0,
     }
@@ -310,7 +351,7 @@ fn failed_with(error: &Error) -> Outcome {
 }
 
 fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
-    let Outcome { record, cpu, error, verify, begin_ns, end_ns } = outcome;
+    let Outcome { record, cpu, error, verify, passed, begin_ns, end_ns } = outcome;
     JobReport {
         job: job.clone(),
         devices,
@@ -324,6 +365,7 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
         submit_classes: record.submit_classes,
         complete_classes: record.complete_classes,
         verify,
+        passed,
         series: record.series,
         late_max: Duration::from_nanos(record.late_ns_max),
     }

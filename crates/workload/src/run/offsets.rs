@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution as _, Normal, Zipf};
 
-use crate::job::{Direction, Distribution, Job, Order};
+use crate::job::{Direction, Distribution, Extent, Job, Order, Steps, Stride, Zone};
 
 use super::permutation::Permutation;
 
@@ -29,6 +29,8 @@ enum Choice {
     /// Exponent of the self-similar distribution that fio calls Pareto's.
     Pareto(f64),
     Normal(Normal<f64>),
+    /// The last of 100 draws that falls into each part, and its units.
+    Zones(Vec<(u8, std::ops::Range<u64>)>),
 }
 
 /// What has been visited.
@@ -45,9 +47,19 @@ enum Map {
     },
 }
 
+/// A region that is used part by part.
+struct Parts {
+    stride: Stride,
+    whole: Region,
+    /// Bytes still to move in this part.
+    left_bytes: u64,
+}
+
 /// The offsets of one target.
 pub(crate) struct Offsets {
+    /// The region, or the part of it that is used now.
     region: Region,
+    parts: Option<Parts>,
     unit_bytes: u64,
     /// Smallest request, by direction.
     least_bytes: [u32; 3],
@@ -55,6 +67,11 @@ pub(crate) struct Offsets {
     order: Order,
     /// Next byte of the region in sequential order, by direction.
     next_bytes: [u64; 3],
+    steps: Steps,
+    /// Requests before the next random place.
+    until_random: u32,
+    /// Where the last request went, by direction.
+    last_bytes: [Option<u64>; 3],
     choice: Choice,
     /// Where likely blocks lie, and in which order a map visits them.
     permutation: Permutation,
@@ -66,13 +83,23 @@ impl Offsets {
     /// `Limit` if the map of a very large region does not fit into memory.
     pub(crate) fn new(job: &Job, region: Region, seed: u64) -> Result<Self> {
         let sizes = used_sizes(job);
-        let unit_bytes = u64::from(sizes.0).max(1);
+        let unit_bytes = match job.align_bytes {
+            0 => u64::from(sizes.0).max(1),
+            align => u64::from(align),
+        };
+        let parts =
+            job.stride.map(|stride| Parts { stride, whole: region, left_bytes: stride.move_bytes });
+        let region = match &parts {
+            None => region,
+            Some(parts) => parts.at(region.begin_bytes),
+        };
         let units = (region.len_bytes / unit_bytes).max(1);
-        let choice = match job.distribution {
+        let choice = match &job.distribution {
             Distribution::Uniform => Choice::Uniform,
+            Distribution::Zoned(zones) => Choice::Zones(zones_in_units(zones, units, unit_bytes)),
             // The constructors refuse what the options have refused before.
             Distribution::Zipf { theta } => {
-                Zipf::new(units as f64, theta).map_or(Choice::Uniform, Choice::Zipf)
+                Zipf::new(units as f64, *theta).map_or(Choice::Uniform, Choice::Zipf)
             }
             Distribution::Pareto { h } => Choice::Pareto(h.ln() / (1.0 - h).ln()),
             Distribution::Normal { deviation_percent } => {
@@ -93,6 +120,7 @@ impl Offsets {
         };
         Ok(Self {
             region,
+            parts,
             unit_bytes,
             least_bytes: [0, 1, 2].map(|at| {
                 job.block_sizes[at].min().saturating_mul(u32::from(job.vector_len.max(1)))
@@ -100,6 +128,9 @@ impl Offsets {
             units,
             order: job.order,
             next_bytes: [0; 3],
+            steps: job.steps,
+            until_random: 0,
+            last_bytes: [None; 3],
             choice,
             permutation: Permutation::new(units, seed),
             map,
@@ -114,9 +145,13 @@ impl Offsets {
         len_bytes: u32,
         random: &mut SmallRng,
     ) -> (u64, u32) {
+        if self.parts.is_some() {
+            self.stride(u64::from(len_bytes));
+        }
         let len = u64::from(len_bytes).min(self.region.len_bytes);
         let (at_bytes, len) = match self.order {
             Order::Sequential => self.sequential(direction, len),
+            Order::Random if self.steps.random_every > 1 => self.in_runs(direction, len, random),
             Order::Random => match &mut self.map {
                 Map::Permutation { at } => {
                     if *at == self.units {
@@ -139,8 +174,61 @@ impl Offsets {
         (self.region.begin_bytes + at_bytes, len as u32)
     }
 
+    /// Goes on to the next part where enough was moved in this one.
+    fn stride(&mut self, len: u64) {
+        let Some(parts) = &mut self.parts else { return };
+        if parts.left_bytes == 0 {
+            let next = self
+                .region
+                .begin_bytes
+                .saturating_add(parts.stride.part_bytes)
+                .saturating_add(parts.stride.skip_bytes);
+            self.region = parts.at(next);
+            parts.left_bytes = parts.stride.move_bytes;
+            self.units = (self.region.len_bytes / self.unit_bytes).max(1);
+            self.next_bytes = [0; 3];
+            // The order within a part begins anew, in the same sequence if the part is as long.
+            match &mut self.map {
+                Map::None => {}
+                Map::Permutation { at } => *at = self.units,
+                Map::Bits { left, .. } => *left = 0,
+            }
+        }
+        parts.left_bytes = parts.left_bytes.saturating_sub(len.min(self.region.len_bytes));
+    }
+
+    /// Random places, each followed by requests behind it or at the same place.
+    fn in_runs(&mut self, direction: Direction, len: u64, random: &mut SmallRng) -> (u64, u64) {
+        let at = direction as usize;
+        let behind = self.next_bytes[at].min(self.region.len_bytes);
+        let fits = behind + len <= self.region.len_bytes;
+        let place = match (self.until_random, self.steps.repeat, self.last_bytes[at]) {
+            (1.., true, Some(last)) => last.min(self.region.len_bytes - len),
+            (1.., false, _) if fits => behind,
+            _ => {
+                let places = (self.region.len_bytes - len) / self.unit_bytes + 1;
+                self.choose(places, random) * self.unit_bytes
+            }
+        };
+        self.until_random = match self.until_random {
+            0 => self.steps.random_every - 1,
+            more => more - 1,
+        };
+        self.next_bytes[at] = place + len;
+        self.last_bytes[at] = Some(place);
+        (place, len)
+    }
+
     fn sequential(&mut self, direction: Direction, len: u64) -> (u64, u64) {
         let next = &mut self.next_bytes[direction as usize];
+        let skip = self.steps.skip_bytes;
+        // As in fio: the first request is at the begin; past an end, it goes on at the other.
+        if skip != 0 && *next > 0 {
+            let end = self.region.len_bytes;
+            let stepped = next.checked_add_signed(skip).filter(|at| *at < end);
+            let from_end = end.checked_add_signed(skip).filter(|_| skip < 0);
+            *next = stepped.or(from_end).unwrap_or(0);
+        }
         if *next >= self.region.len_bytes {
             *next = 0;
         }
@@ -163,6 +251,12 @@ impl Offsets {
                 let u: f64 = random.random();
                 let rank = (self.units as f64 * u.powf(*exponent)) as u64;
                 self.permutation.image(rank.min(self.units - 1))
+            }
+            Choice::Zones(zones) => {
+                let draw = random.random_range(0..100);
+                let last = zones.len() - 1;
+                let zone = zones.iter().find(|(until, _)| draw < *until).unwrap_or(&zones[last]);
+                random.random_range(zone.1.clone())
             }
             Choice::Normal(normal) => {
                 normal.sample(random).rem_euclid(self.units as f64) as u64 % self.units
@@ -211,6 +305,44 @@ impl Offsets {
         }
         (first * self.unit_bytes, count * self.unit_bytes)
     }
+}
+
+impl Parts {
+    /// The part that begins there, or the first one if that is past the end.
+    fn at(&self, begin_bytes: u64) -> Region {
+        let end = self.whole.begin_bytes + self.whole.len_bytes;
+        let begin_bytes = if begin_bytes < end { begin_bytes } else { self.whole.begin_bytes };
+        Region { begin_bytes, len_bytes: self.stride.part_bytes.min(end - begin_bytes) }
+    }
+}
+
+/// Zones one behind the other, each of at least one unit, those without requests left out.
+fn zones_in_units(zones: &[Zone], units: u64, unit_bytes: u64) -> Vec<(u8, std::ops::Range<u64>)> {
+    let (mut until, mut begin_percent, mut begin_bytes) = (0, 0u64, 0u64);
+    let mut found = Vec::new();
+    for zone in zones {
+        let (begin, end) = match zone.size {
+            Extent::Percent(percent) => {
+                let begin = begin_percent;
+                begin_percent += u64::from(percent);
+                (units * begin / 100, units * begin_percent / 100)
+            }
+            Extent::Bytes(bytes) => {
+                let begin = begin_bytes;
+                begin_bytes = begin_bytes.saturating_add(bytes);
+                (begin / unit_bytes, begin_bytes / unit_bytes)
+            }
+        };
+        until += zone.access_percent;
+        let begin = begin.min(units - 1);
+        if zone.access_percent > 0 {
+            found.push((until, begin..end.clamp(begin + 1, units)));
+        }
+    }
+    if found.is_empty() {
+        found.push((100, 0..units));
+    }
+    found
 }
 
 /// That many zeroes.
@@ -323,7 +455,7 @@ mod tests {
             (Distribution::Pareto { h: 0.2 }, 0.7),
             (Distribution::Normal { deviation_percent: 5.0 }, 0.9),
         ] {
-            let job = Job { distribution, verbs: Verbs::Read, ..job() };
+            let job = Job { distribution: distribution.clone(), verbs: Verbs::Read, ..job() };
             let mut counts = vec![0u32; 1000];
             for (start, _) in all(&job, 1000, 20_000) {
                 counts[((start - 8192) / 4096) as usize] += 1;
@@ -332,5 +464,93 @@ mod tests {
             let fifth: u32 = counts[..200].iter().sum();
             assert!(f64::from(fifth) > least * 20_000.0, "{distribution:?}: {fifth}");
         }
+    }
+
+    fn kib(job: &Job, units: u64, count: usize) -> Vec<u64> {
+        all(job, units, count).into_iter().map(|range| (range.0 - 8192) / 1024).collect()
+    }
+
+    /// The offsets that fio 3.33 reads, from its logs, of a file as long as the region.
+    #[test]
+    fn steps_are_fios() {
+        let steps = |skip_bytes| Steps { skip_bytes, ..Steps::default() };
+        let job = |steps| Job { order: Order::Sequential, steps, ..job() };
+        // rw=read:12k
+        assert_eq!(kib(&job(steps(12288)), 16, 6), [0, 16, 32, 48, 0, 16]);
+        // rw=read:-8k
+        let back = [0, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0, 56];
+        assert_eq!(kib(&job(steps(-8192)), 16, 17), back);
+        // rw=read:-4k
+        assert_eq!(kib(&job(steps(-4096)), 16, 3), [0, 0, 0]);
+        // A step that is longer than the region.
+        assert_eq!(kib(&job(steps(1 << 20)), 16, 2), [0, 0]);
+        assert_eq!(kib(&job(steps(-(1 << 20))), 16, 2), [0, 0]);
+    }
+
+    #[test]
+    fn runs_begin_at_random_places() {
+        let steps = Steps { random_every: 4, ..Steps::default() };
+        let job = Job { random_map: false, steps, ..job() };
+        let places = kib(&job, 1000, 400);
+        let follow = places.windows(2).filter(|pair| pair[1] == pair[0] + 4).count();
+        assert!((300..310).contains(&follow), "{follow}");
+        assert!(
+            places.chunks(4).all(|run| run[0] + 12 == run[3] || run[0] > 4 * 996),
+            "{places:?}"
+        );
+        let steps = Steps { repeat: true, ..steps };
+        let places = kib(&Job { steps, ..job }, 1000, 400);
+        assert!(places.chunks(4).all(|run| run.iter().all(|place| *place == run[0])));
+    }
+
+    /// `zonemode=strided zonesize=16k zonerange=8k zoneskip=48k`, from fio's log.
+    #[test]
+    fn strides_are_fios() {
+        let stride = |part_bytes| Stride { move_bytes: 16384, part_bytes, skip_bytes: 49152 };
+        let job = |order, part| Job { order, stride: Some(stride(part)), ..job() };
+        let two = kib(&job(Order::Sequential, 8192), 32, 14);
+        assert_eq!(two, [0, 4, 0, 4, 56, 60, 56, 60, 112, 116, 112, 116, 0, 4]);
+        let one = kib(&job(Order::Sequential, 16384), 32, 10);
+        assert_eq!(one, [0, 4, 8, 12, 64, 68, 72, 76, 0, 4]);
+        // In random order each block of a part once.
+        let mut random = kib(&job(Order::Random, 16384), 32, 8);
+        random[..4].sort_unstable();
+        random[4..].sort_unstable();
+        assert_eq!(random, [0, 4, 8, 12, 64, 68, 72, 76]);
+    }
+
+    #[test]
+    fn zones_have_their_shares() {
+        let zone = |access_percent, size| Zone { access_percent, size: Extent::Percent(size) };
+        // zoned:50/5:30/15:20/70: the last tenth is not visited.
+        let zones = vec![zone(50, 5), zone(30, 15), zone(20, 70)];
+        let distribution = Distribution::Zoned(zones);
+        let job = Job { distribution, random_map: false, ..job() };
+        let places = kib(&job, 1000, 20_000);
+        let share = |from: u64, to: u64| {
+            places.iter().filter(|place| (from * 4..to * 4).contains(place)).count() / 200
+        };
+        let shares = [share(0, 50), share(50, 200), share(200, 900), share(900, 1000)];
+        assert!(shares[0].abs_diff(50) < 3 && shares[1].abs_diff(30) < 3, "{shares:?}");
+        assert!(shares[2].abs_diff(20) < 3 && shares[3] == 0, "{shares:?}");
+        let zone = |access_percent, bytes| Zone { access_percent, size: Extent::Bytes(bytes) };
+        let distribution = Distribution::Zoned(vec![zone(100, 8192), zone(0, 4096)]);
+        let job = Job { distribution, ..job };
+        assert!(kib(&job, 1000, 100).iter().all(|place| *place < 8));
+        // Zones behind the end of the region are its last block.
+        assert!(kib(&job, 1, 100).iter().all(|place| *place == 0));
+    }
+
+    #[test]
+    fn alignment_holds() {
+        let job = Job {
+            align_bytes: 16384,
+            random_map: false,
+            block_sizes: [const { BlockSizes::Fixed(4096) }; 3],
+            ..job()
+        };
+        let places = kib(&job, 64, 100);
+        assert!(places.iter().all(|place| place % 16 == 0));
+        assert!(places.iter().any(|place| *place == 240));
     }
 }

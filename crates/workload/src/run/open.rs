@@ -18,7 +18,7 @@ use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 use rand::RngCore;
 
-use crate::job::{Direction, Extent, Form, Job, Verbs};
+use crate::job::{Direction, Extent, Form, Job, Target, Verbs};
 use crate::observer::{Live, Observer};
 
 use super::offsets::{Region, generator, used_directions, used_sizes};
@@ -62,7 +62,7 @@ impl Devices {
             .map(|target| {
                 let name = target.spec.to_string();
                 if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, target.create_bytes)
-                    && make(path, bytes, job, observer)?
+                    && make(path, bytes, target.sparse, job, observer)?
                 {
                     self.made.push(path.clone());
                 }
@@ -157,6 +157,15 @@ fn check_job(job: &Job) -> Result<()> {
     if min == 0 || max == 0 {
         return Err(invalid(job, "a block size of 0"));
     }
+    let usable = rustix::thread::sched_getaffinity(None);
+    if let (Ok(usable), Some(cpu)) = (&usable, job.cpus.iter().max())
+        && let Some(cpu) = (*cpu >= rustix::thread::CpuSet::MAX_CPU)
+            .then_some(cpu)
+            .or_else(|| job.cpus.iter().find(|cpu| !usable.is_set(**cpu)))
+    {
+        return Err(invalid(job, format!("there is no processor {cpu} that this process may use"))
+            .hint("name only processors that are there: nproc counts them"));
+    }
     if job.depth == 0 {
         return Err(invalid(job, "a depth of 0").hint("iodepth is at least 1"));
     }
@@ -187,6 +196,16 @@ fn check_job(job: &Job) -> Result<()> {
                 return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
                     .hint("every size of bssplit and bsrange must be a multiple of it"));
             }
+        }
+        let steps = [
+            ("the step of rw", job.steps.skip_bytes.unsigned_abs()),
+            ("blockalign", job.align_bytes.into()),
+            ("zonesize or zonerange", job.stride.map_or(0, |stride| stride.part_bytes)),
+            ("zoneskip", job.stride.map_or(0, |stride| stride.skip_bytes)),
+        ];
+        if let Some((name, bytes)) = steps.iter().find(|(_, bytes)| bytes % u64::from(chunk) != 0) {
+            let what = format!("verify in blocks of {chunk} bytes, with {bytes} for {name}");
+            return Err(invalid(job, what).hint("choose a multiple"));
         }
         if job.verbs == Verbs::Trim {
             return Err(invalid(job, "trimmed blocks hold nothing to verify"));
@@ -220,8 +239,9 @@ fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
         }
         let is_write = direction != Direction::Read && job.writes();
         if is_write && info.read_only {
-            let what = format!("job {}: {name} cannot be written", job.name);
-            return Err(Error::new(ErrorKind::ReadOnly, what));
+            let what = format!("job {}: {name} cannot be written: it is read-only", job.name);
+            return Err(Error::new(ErrorKind::ReadOnly, what)
+                .hint("a block device is made writable by `blockdev --setrw`"));
         }
     }
     let max = used_sizes(job).1;
@@ -261,8 +281,12 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
     };
     let end = begin_bytes.checked_add(len_bytes);
     if end.is_none_or(|end| end > device_bytes) {
-        let hint = match job.targets.iter().any(|target| matches!(target.spec, DeviceSpec::File(_)))
-        {
+        // Of what the job names only files of a file system can be made anew.
+        let is_made = |target: &Target| {
+            matches!(&target.spec, DeviceSpec::File(path) if path.is_file())
+                && target.spec.to_string() == name
+        };
+        let hint = match job.targets.iter().any(is_made) {
             true => "ask for less (size=), or remove the file to have it made anew",
             false => "ask for less (size=, offset=)",
         };
@@ -298,10 +322,16 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
 }
 
 /// Makes a file that is not there; whether it did.
-fn make(path: &Path, bytes: u64, job: &Job, observer: &dyn Observer) -> Result<bool> {
+fn make(path: &Path, bytes: u64, sparse: bool, job: &Job, observer: &dyn Observer) -> Result<bool> {
     let only_checks = job.verify.as_ref().is_some_and(|verify| verify.only);
     if !matches!(path.try_exists(), Ok(false)) || only_checks {
         return Ok(false);
+    }
+    if sparse {
+        let made = std::fs::File::create_new(path).and_then(|file| file.set_len(bytes));
+        return made
+            .map(|()| true)
+            .map_err(|cause| Error::os(cause, format!("making {}", path.display())));
     }
     let options = FileOptions { create: Some(bytes), ..FileOptions::new(path) };
     // Direct, if the file system can: then the page cache stays as it was.

@@ -1,26 +1,36 @@
 //! What written blocks hold, and whether a block read holds it.
 //!
 //! ```text
-//! 0      4        8            16          24              32         40
+//! 0      4        8            16          24              32
 //! ┌──────┬────────┬────────────┬───────────┬───────────────┬──────────┬─ ─ ─
 //! │magic │ length │ offset     │ seed      │ write number  │ checksum │ data made of offset, seed and number
 //! └──────┴────────┴────────────┴───────────┴───────────────┴──────────┴─ ─ ─      little-endian
 //! ```
 //!
+//! A checksum has as many bytes as its method gives; those of CRCs and XXH64 have 8.
+//!
 //! Invariants:
 //! - a request is made of whole chunks, each with a header of its own, so that writes may overlap by chunks;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
+use md5::Md5;
 use qpair_block::Result;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
+use sha3::{Sha3_224, Sha3_256, Sha3_384, Sha3_512};
+use twox_hash::XxHash64;
 
 use crate::job::{Verify, VerifyMethod};
 
 use super::offsets::zeroes;
 
 const MAGIC: [u8; 4] = *b"qpVb";
-const HEADER_BYTES: usize = 40;
+/// Where the checksum begins.
+const SUM_AT: usize = 32;
+/// Bytes of the longest.
+const SUM_BYTES_MAX: usize = 64;
 
 /// The chunks of one target.
 pub(super) struct Chunks {
@@ -112,30 +122,78 @@ impl Chunks {
             return;
         }
         let mix = self.seed ^ offset.rotate_left(20) ^ u64::from(number).rotate_left(44);
-        SmallRng::seed_from_u64(mix).fill_bytes(&mut chunk[HEADER_BYTES..]);
+        let end = self.sum_end();
+        SmallRng::seed_from_u64(mix).fill_bytes(&mut chunk[end..]);
         chunk[..4].copy_from_slice(&MAGIC);
         chunk[4..8].copy_from_slice(&self.chunk_bytes.to_le_bytes());
         chunk[8..16].copy_from_slice(&offset.to_le_bytes());
         chunk[16..24].copy_from_slice(&self.seed.to_le_bytes());
         chunk[24..32].copy_from_slice(&u64::from(number).to_le_bytes());
-        chunk[32..40].fill(0);
+        chunk[SUM_AT..end].fill(0);
         let sum = self.checksum(chunk);
-        chunk[32..40].copy_from_slice(&sum.to_le_bytes());
+        chunk[SUM_AT..end].copy_from_slice(&sum[..end - SUM_AT]);
     }
 
-    /// The checksum of a chunk whose own field is zero.
-    fn checksum(&self, chunk: &[u8]) -> u64 {
-        use crc_fast::{CrcAlgorithm, checksum};
-        let covered =
-            if self.method == VerifyMethod::Meta { &chunk[..HEADER_BYTES] } else { chunk };
-        let algorithm = match self.method {
-            VerifyMethod::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
-            VerifyMethod::Crc64 => CrcAlgorithm::Crc64Nvme,
-            VerifyMethod::Crc32c | VerifyMethod::Meta | VerifyMethod::Pattern => {
-                CrcAlgorithm::Crc32Iscsi
+    /// Where the checksum ends.
+    fn sum_end(&self) -> usize {
+        SUM_AT
+            + match self.method {
+                VerifyMethod::Md5 => 16,
+                VerifyMethod::Sha1 => 20,
+                VerifyMethod::Sha3_224 => 28,
+                VerifyMethod::Sha256 | VerifyMethod::Sha3_256 => 32,
+                VerifyMethod::Sha3_384 => 48,
+                VerifyMethod::Sha512 | VerifyMethod::Sha3_512 => 64,
+                VerifyMethod::Crc32c
+                | VerifyMethod::Crc32
+                | VerifyMethod::Crc64
+                | VerifyMethod::XxHash
+                | VerifyMethod::Meta
+                | VerifyMethod::Pattern => 8,
             }
-        };
-        checksum(algorithm, covered)
+    }
+
+    /// The checksum of a chunk whose own field is zero, with zeroes behind it.
+    fn checksum(&self, chunk: &[u8]) -> [u8; SUM_BYTES_MAX] {
+        use crc_fast::{CrcAlgorithm, checksum};
+        let mut sum = [0; SUM_BYTES_MAX];
+        let mut put = |bytes: &[u8]| sum[..bytes.len()].copy_from_slice(bytes);
+        match self.method {
+            VerifyMethod::Crc32 => put(&checksum(CrcAlgorithm::Crc32IsoHdlc, chunk).to_le_bytes()),
+            VerifyMethod::Crc64 => put(&checksum(CrcAlgorithm::Crc64Nvme, chunk).to_le_bytes()),
+            VerifyMethod::Crc32c => put(&checksum(CrcAlgorithm::Crc32Iscsi, chunk).to_le_bytes()),
+            VerifyMethod::Meta | VerifyMethod::Pattern => {
+                let header = &chunk[..self.sum_end()];
+                put(&checksum(CrcAlgorithm::Crc32Iscsi, header).to_le_bytes());
+            }
+            VerifyMethod::XxHash => put(&XxHash64::oneshot(0, chunk).to_le_bytes()),
+            VerifyMethod::Md5 => put(&Md5::digest(chunk)),
+            VerifyMethod::Sha1 => put(&Sha1::digest(chunk)),
+            VerifyMethod::Sha256 => put(&Sha256::digest(chunk)),
+            VerifyMethod::Sha512 => put(&Sha512::digest(chunk)),
+            VerifyMethod::Sha3_224 => put(&Sha3_224::digest(chunk)),
+            VerifyMethod::Sha3_256 => put(&Sha3_256::digest(chunk)),
+            VerifyMethod::Sha3_384 => put(&Sha3_384::digest(chunk)),
+            VerifyMethod::Sha3_512 => put(&Sha3_512::digest(chunk)),
+        }
+        sum
+    }
+
+    /// Bytes of a chunk.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes as usize
+    }
+
+    /// What the chunk at an offset should hold, if that is known: this job wrote it, and nobody else.
+    pub(super) fn expected(&self, offset: u64) -> Option<Vec<u8>> {
+        let at = ((offset - self.begin_bytes) / u64::from(self.chunk_bytes)) as usize;
+        let number = *self.numbers.get(at)?;
+        if self.method != VerifyMethod::Pattern && (number == 0 || !self.alone) {
+            return None;
+        }
+        let mut chunk = vec![0; self.chunk_bytes()];
+        self.make(offset, number, &mut chunk);
+        Some(chunk)
     }
 
     /// Ranges written by this job, in order, cut to `len_bytes_max`.
@@ -207,14 +265,30 @@ impl Chunks {
             return Some(format!("it is part of a block of {len} bytes: other bs or interval"));
         }
         scratch.copy_from_slice(chunk);
-        scratch[32..40].fill(0);
-        if self.checksum(scratch) != word(32) {
+        let end = self.sum_end();
+        scratch[SUM_AT..end].fill(0);
+        if self.checksum(scratch)[..end - SUM_AT] != chunk[SUM_AT..end] {
             return Some("its checksum does not match".into());
         }
         if self.alone && number > 0 && word(24) != u64::from(number) {
             return Some(format!("it holds write number {}, not {number}: a lost write", word(24)));
         }
         None
+    }
+}
+
+/// Writes what a wrong chunk holds, and what it should hold, into files of the working directory, named as fio's.
+pub(super) fn dump(
+    device: &str,
+    offset: u64,
+    received: &[u8],
+    expected: Option<&[u8]>,
+) -> std::io::Result<()> {
+    let name = device.rsplit('/').next().unwrap_or(device).replace(':', "_");
+    std::fs::write(format!("{name}.{offset}.received"), received)?;
+    match expected {
+        Some(bytes) => std::fs::write(format!("{name}.{offset}.expected"), bytes),
+        None => Ok(()),
     }
 }
 
@@ -237,6 +311,9 @@ mod tests {
             after: true,
             only: false,
             fatal: false,
+            backlog: 0,
+            backlog_batch: 0,
+            dump: false,
         };
         Chunks::new(&verify, Region { begin_bytes: 4096, len_bytes: 64 * 512 }, 512, 9, true)
             .unwrap()
@@ -244,9 +321,21 @@ mod tests {
 
     #[test]
     fn what_was_written_is_what_is_read_and_any_flipped_bit_shows() {
-        for method in
-            [VerifyMethod::Crc32c, VerifyMethod::Crc32, VerifyMethod::Crc64, VerifyMethod::Pattern]
-        {
+        for method in [
+            VerifyMethod::Crc32c,
+            VerifyMethod::Crc32,
+            VerifyMethod::Crc64,
+            VerifyMethod::XxHash,
+            VerifyMethod::Md5,
+            VerifyMethod::Sha1,
+            VerifyMethod::Sha256,
+            VerifyMethod::Sha512,
+            VerifyMethod::Sha3_224,
+            VerifyMethod::Sha3_256,
+            VerifyMethod::Sha3_384,
+            VerifyMethod::Sha3_512,
+            VerifyMethod::Pattern,
+        ] {
             let mut chunks = chunks(method);
             let mut bytes = vec![0; 1024];
             chunks.fill(5120, 1024, |at, chunk| bytes[at..at + 512].copy_from_slice(chunk));

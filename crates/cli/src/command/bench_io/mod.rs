@@ -18,9 +18,12 @@ use crate::interrupt::Interrupt;
 use crate::live::{Eta, LiveLine};
 use crate::output::Output;
 
+pub(crate) use words::as_fio_takes_them;
+
 const AFTER_HELP: &str = "\
 Jobs come from the command line, from job files, or both; --name begins a job, and what stands before the first --name
-is for all jobs. An option that fio has and qpair does not is an error, never ignored. Sizes are fio's: 4k is 4096.
+is for all jobs. An option that fio has and qpair does not is an error, never ignored. Sizes are fio's: 4k is 4096. One dash before an
+option does as well as two.
 
 Exit codes:
   0    done

@@ -3,7 +3,7 @@
 use qpair::block::format_bytes;
 use qpair_workload::options::Plan;
 use qpair_workload::{
-    BlockSizes, Direction, Distribution, Extent, Form, Job, Order, RateProcess, Verbs,
+    BlockSizes, Direction, Distribution, Extent, Form, Job, Order, RateProcess, Stride, Verbs,
 };
 
 use crate::failure::{Exit, Result};
@@ -36,8 +36,13 @@ fn lines(job: &Job) -> Vec<(&'static str, String)> {
             .map(|bytes| format!(", made of {} if it is not there", format_bytes(bytes)));
         lines.push(("device", format!("{}{}", target.spec, made.unwrap_or_default())));
     }
-    let cache = if job.direct { "direct" } else { "buffered" };
-    lines.push(("interface", format!("{} ({}), {cache}", job.mode, job.engine)));
+    let is_kernels = job.targets.iter().any(|target| !target.spec.paths().is_empty());
+    let cache = match (is_kernels, job.direct) {
+        (false, _) => "",
+        (true, true) => ", direct",
+        (true, false) => ", buffered",
+    };
+    lines.push(("interface", format!("{} ({}){cache}", job.mode, job.engine)));
     lines.push(("pattern", pattern(job)));
     lines.push(("block sizes", sizes(job)));
     lines.push(("region", region(job)));
@@ -78,19 +83,40 @@ fn pattern(job: &Job) -> String {
             format!("{read_percent} % reads, {} % writes", 100 - read_percent)
         }
     };
-    let order = match (job.order, job.distribution) {
+    let order = match (job.order, &job.distribution) {
         (Order::Sequential, _) => "sequential".to_owned(),
         (Order::Random, Distribution::Uniform) if job.random_map => {
             "random, each block once".to_owned()
         }
         (Order::Random, Distribution::Uniform) => "random".to_owned(),
+        (Order::Random, Distribution::Zoned(zones)) => format!("random, in {} zones", zones.len()),
         (Order::Random, Distribution::Zipf { theta }) => format!("random, zipf {theta}"),
         (Order::Random, Distribution::Pareto { h }) => format!("random, pareto {h}"),
         (Order::Random, Distribution::Normal { deviation_percent }) => {
             format!("random, normal with a deviation of {deviation_percent} %")
         }
     };
-    format!("{verbs}, {order}")
+    let mut parts = vec![verbs, order];
+    if job.align_bytes > 0 {
+        parts.push(format!("at multiples of {}", format_bytes(job.align_bytes.into())));
+    }
+    if job.steps.random_every > 1 {
+        parts.push(format!("{} for each random place", job.steps.random_every));
+    }
+    match job.steps.skip_bytes {
+        0 => {}
+        skip @ 1.. => parts.push(format!("passing over {}", format_bytes(skip as u64))),
+        back => parts.push(format!("backwards by {}", format_bytes(back.unsigned_abs()))),
+    }
+    if let Some(Stride { move_bytes, part_bytes, skip_bytes }) = job.stride {
+        parts.push(format!(
+            "{} in each part of {}, {} between parts",
+            format_bytes(move_bytes),
+            format_bytes(part_bytes),
+            format_bytes(skip_bytes)
+        ));
+    }
+    parts.join(", ")
 }
 
 fn sizes(job: &Job) -> String {
@@ -129,9 +155,10 @@ fn region(job: &Job) -> String {
         Extent::Percent(percent) => format!("{percent} %"),
     };
     let size = job.size.map_or("all".to_owned(), extent);
+    let ios = job.number_ios.map_or(String::new(), |count| format!(", {count} requests in all"));
     let io = job.io_size.map(|bytes| format!(", {} moved in all", format_bytes(bytes)));
     let loops = if job.loops > 1 { format!(", {} times", job.loops) } else { String::new() };
-    format!("{size} from {}{}{loops}", extent(job.offset), io.unwrap_or_default())
+    format!("{size} from {}{}{ios}{loops}", extent(job.offset), io.unwrap_or_default())
 }
 
 fn depth(job: &Job) -> String {
@@ -163,11 +190,17 @@ fn rate(job: &Job) -> Option<String> {
         }
     }
     let process = if job.rate_process == RateProcess::Poisson { " (Poisson)" } else { "" };
+    if let Some(flow) = job.flow {
+        parts.push(format!("weight {} of flow {}", flow.weight, flow.flow));
+    }
     (!parts.is_empty()).then(|| format!("{}{process}", parts.join(", ")))
 }
 
 fn time(job: &Job) -> String {
     let mut parts = Vec::new();
+    if let Some(name) = &job.wait_for {
+        parts.push(format!("begins after {name}"));
+    }
     if !job.start_delay.is_zero() {
         parts.push(format!("begins after {:?}", job.start_delay));
     }

@@ -1,5 +1,7 @@
 //! The options of jobs as arguments, made from the one table of them.
 
+use std::ffi::OsString;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use qpair_workload::options::{Definition, Known, OPTIONS, Takes, Topic, UNSUPPORTED, find};
 
@@ -73,6 +75,27 @@ fn argument(option: &'static Definition) -> Arg {
         arg = arg.require_equals(option.takes == Takes::Flag);
     }
     arg
+}
+
+/// Words of a command line with the second dash that fio does not ask for: `bench io -rw=read`. This command has no
+/// short options that could be meant.
+pub(crate) fn as_fio_takes_them(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    if words.get(1).is_none_or(|word| word != "bench")
+        || words.get(2).is_none_or(|word| word != "io")
+    {
+        return words;
+    }
+    for word in words.iter_mut().skip(3).take_while(|word| *word != "--") {
+        if let [b'-', first, _, ..] = word.as_encoded_bytes()
+            && first.is_ascii_alphabetic()
+        {
+            let mut dashed = OsString::from("-");
+            dashed.push(&*word);
+            *word = dashed;
+        }
+    }
+    words
 }
 
 /// The options in the order in which they stand on the command line.

@@ -29,8 +29,6 @@ pub struct TestDevice {
     config: Mutex<Vec<u8>>,
     doorbells: Arc<Mapping>,
     file: Mutex<OwnedFd>,
-    /// What it passes instead of its doorbells.
-    pub other_file: Mutex<Option<OwnedFd>>,
     seen: AtomicU64,
     pub dma: Mutex<Vec<(u64, DmaMemory)>>,
     pub irqs: Mutex<Vec<Option<IrqEvent>>>,
@@ -50,7 +48,6 @@ impl TestDevice {
             config: Mutex::new(config),
             doorbells,
             file: Mutex::new(file),
-            other_file: Mutex::default(),
             seen: AtomicU64::new(0),
             dma: Mutex::default(),
             irqs: Mutex::new((0..Self::VECTORS).map(|_| None).collect()),
@@ -122,9 +119,7 @@ impl PciDevice for TestDevice {
     }
 
     fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
-        let other = self.other_file.lock().unwrap();
-        let file = self.file.lock().unwrap();
-        Ok(other.as_ref().unwrap_or(&file).try_clone().unwrap())
+        Ok(self.file.lock().unwrap().try_clone().unwrap())
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {

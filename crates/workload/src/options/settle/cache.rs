@@ -24,11 +24,15 @@ pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place) -> Result<bo
         Some("buffered") => buffered == Some(false),
         _ => direct == Some(true),
     };
-    if way.mode.interface == Interface::Passthrough {
+    if way.mode.interface == Interface::Passthrough || !place.has_files() {
+        if !direct && last.is_some() {
+            let name = last.unwrap_or_default();
+            reader.note(format!("{name} has no effect: there is no page cache on this way"));
+        }
         // There is no page cache on this way.
         return Ok(true);
     }
-    if !direct && place.has_files() {
+    if !direct {
         let why = if last.is_none() { ", fio's default" } else { "" };
         reader.note(format!(
             "buffered{why}: what is measured is the page cache too (direct=1 goes around it)"

@@ -14,6 +14,15 @@ pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Ve
         Some("crc64") => VerifyMethod::Crc64,
         Some("meta") => VerifyMethod::Meta,
         Some("pattern") => VerifyMethod::Pattern,
+        Some("xxhash") => VerifyMethod::XxHash,
+        Some("md5") => VerifyMethod::Md5,
+        Some("sha1") => VerifyMethod::Sha1,
+        Some("sha256") => VerifyMethod::Sha256,
+        Some("sha512") => VerifyMethod::Sha512,
+        Some("sha3-224") => VerifyMethod::Sha3_224,
+        Some("sha3-256") => VerifyMethod::Sha3_256,
+        Some("sha3-384") => VerifyMethod::Sha3_384,
+        Some("sha3-512") => VerifyMethod::Sha3_512,
         Some(_) => VerifyMethod::Crc32c,
     };
     let writes = pattern.verbs != Verbs::Read;
@@ -48,13 +57,26 @@ pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Ve
         let what = "verify_only and time_based exclude each other";
         return Err(reader.contradiction("verify_only", what));
     }
+    if reader.number("verify_async", 0, u32::MAX)?.is_some_and(|threads| threads > 0) {
+        reader.note(
+            "verify_async is done without threads of its own: the job's thread checks blocks",
+        );
+    }
+    let after = reader.flag("do_verify")?.unwrap_or(true) && writes && !only;
+    let backlog = reader.number("verify_backlog", 0, u32::MAX)?.unwrap_or(0);
+    let batch =
+        if backlog > 0 { reader.number("verify_backlog_batch", 0, u32::MAX)? } else { None };
     Ok(Some(Verify {
         method,
         pattern: bytes,
         interval_bytes: interval,
-        after: reader.flag("do_verify")?.unwrap_or(true) && writes && !only,
+        after,
         only,
         fatal: reader.is_set("verify_fatal")?,
+        // As in fio, without do_verify nothing is read.
+        backlog: if after { backlog } else { 0 },
+        backlog_batch: batch.unwrap_or(0),
+        dump: reader.is_set("verify_dump")?,
     }))
 }
 
@@ -85,8 +107,14 @@ pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability
     let mut durability =
         Durability { flush_blocks: 0, flush_at_end: false, force_unit_access: false };
     if verbs == Verbs::Read {
-        // Nothing to be made durable; fio passes over these options too.
-        reader.allow(&["fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync"]);
+        // Nothing to be made durable; fio passes over these options without a word.
+        for name in ["fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync"] {
+            if let Some(given) = reader.last(&[name])
+                && !matches!(given.value.as_deref(), Some("0" | "none"))
+            {
+                reader.note(format!("{name} has no effect: the job only reads"));
+            }
+        }
         return Ok(durability);
     }
     let (full, data) =

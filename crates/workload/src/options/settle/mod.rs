@@ -2,6 +2,7 @@
 
 mod cache;
 mod data;
+mod ending;
 mod interface;
 mod measure;
 mod pace;
@@ -17,8 +18,8 @@ use std::path::PathBuf;
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result, format_bytes};
 use qpair_kernel::{Interface, Polling};
 
-use super::section::Section;
-use crate::job::{Direction, Extent, Job, Verbs};
+use super::section::{Given, Place, Refused, Section};
+use crate::job::{Direction, Extent, Form, Job, Verbs};
 use reader::Reader;
 
 /// What holds for all jobs, whatever they say.
@@ -51,6 +52,7 @@ const JOBS_MAX: u32 = 4096;
 pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
     let mut plan = Plan::default();
     let (mut stage, mut group) = (0, 0);
+    let mut refused = Refused::default();
     for section in sections {
         let reader = Reader::new(section)?;
         let is_first = plan.jobs.is_empty();
@@ -77,12 +79,14 @@ pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
             reader.allow(&["stonewall", "new_group", "numjobs"]);
             // Jobs are threads either way.
             reader.flag("thread")?;
-            let mut settled = job(&reader, limits, clone, number)?;
+            let Some(mut settled) = refused.take(job(&reader, limits, clone, number)) else {
+                break;
+            };
             (settled.stage, settled.group) = (stage, group);
             if reader.is_set("unlink")? {
                 plan.unlink.extend(made(&settled));
             }
-            for note in reader.finish()? {
+            for note in refused.take(reader.finish()).unwrap_or_default() {
                 if !plan.notes.contains(&note) {
                     plan.notes.push(note);
                 }
@@ -90,6 +94,8 @@ pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
             plan.jobs.push(settled);
         }
     }
+    refused.take(ending::check_waits(sections));
+    refused.check()?;
     share_files(&mut plan.jobs);
     plan.unlink.sort();
     plan.unlink.dedup();
@@ -110,6 +116,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     let verify = data::verify(reader, &pattern)?;
     let durability = data::durability(reader, pattern.verbs)?;
     let (rate, rate_process) = pace::rate(reader)?;
+    let (rate_min, rate_cycle) = pace::rate_min(reader)?;
     let (think_time, think_time_blocks, think_time_spin) = pace::think(reader)?;
     let times = pace::times(reader, seed)?;
     let (cpus, cpu_policy) = measure::cpus(reader)?;
@@ -119,7 +126,10 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     };
     let mut job = Job::new(name, first.spec.clone(), way.mode);
     job.description = reader.text("description").map(str::to_owned);
-    job.options = options(section, name);
+    // As in fio: in a job file the section's name is no option.
+    let of_line = section.place == Place::COMMAND_LINE;
+    job.options = options(&section.own, of_line.then_some(name));
+    job.options_of_all = options(&section.global, None);
     job.group_reporting = reader.is_set("group_reporting")?;
     job.clone = clone;
     job.target_order = place.order;
@@ -133,17 +143,28 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.vector_len = way.blocks;
     job.distribution = pattern.distribution;
     job.random_map = pattern.random_map;
+    job.align_bytes = pattern.align_bytes;
+    job.steps = pattern.steps;
+    job.stride = pattern.stride;
     job.seed = seed;
     job.offset = place.offset;
     job.size = place.size;
     job.io_size = place.io_size;
+    job.number_ios = reader.bytes("number_ios")?.filter(|count| *count > 0);
+    job.until_full = reader.is_set("fill_device")?;
     job.loops = reader.number("loops", 1, u32::MAX)?.unwrap_or(1);
     job.runtime = times.runtime;
     job.time_based = times.time_based;
     job.ramp = times.ramp;
     job.start_delay = times.start_delay;
+    job.wait_for = reader.text("wait_for").map(str::to_owned);
+    job.ends = ending::ends(reader)?;
+    job.error_ends_all = reader.is_set("exitall_on_error")?;
+    job.tolerance = ending::tolerance(reader)?;
     job.rate = rate;
     job.rate_process = rate_process;
+    (job.rate_min, job.rate_cycle) = (rate_min, rate_cycle);
+    job.flow = pace::flow(reader)?;
     job.think_time = think_time;
     job.think_time_blocks = think_time_blocks;
     job.think_time_spin = think_time_spin;
@@ -172,6 +193,9 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
 /// What cannot be together.
 fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     let has_files = job.targets.iter().any(|target| !target.spec.paths().is_empty());
+    if !has_files {
+        note_ways(reader, job);
+    }
     let polls = job.mode.polling != Polling::Interrupt;
     if polls && has_files && !job.direct && job.mode.interface != Interface::Passthrough {
         let name = reader.last(&["hipri", "interface"]).map_or("direct", |given| given.option.name);
@@ -229,6 +253,37 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     if job.verbs == Verbs::Trim && job.verify.is_some() {
         return Err(reader.contradiction("verify", "trimmed blocks hold nothing to verify"));
     }
+    if job.direct && has_files && job.steps.skip_bytes % 512 != 0 {
+        let what = "the step of rw is not a multiple of 512, which direct=1 needs";
+        return Err(reader.contradiction("rw", what));
+    }
+    let has_backlog = job.verify.as_ref().is_some_and(|verify| verify.backlog > 0);
+    if let Form::Messages { .. } = job.form
+        && (has_backlog || job.flow.is_some())
+    {
+        let what = "verify_backlog and flow exclude mode=msg";
+        return Err(reader.contradiction("mode", what));
+    }
+    if job.number_ios.is_some() && job.time_based {
+        reader.note("number_ios has no effect beside time_based");
+    }
+    if let Some(stride) = job.stride {
+        for direction in data::used(verbs) {
+            let sizes = &job.block_sizes[*direction as usize];
+            let (least, most) = (u64::from(sizes.min()) * blocks, u64::from(sizes.max()) * blocks);
+            if stride.part_bytes < most
+                || [stride.part_bytes, stride.skip_bytes].iter().any(|bytes| bytes % least != 0)
+            {
+                let what = format!(
+                    "zones of {} with {} between them are not whole requests of {}",
+                    format_bytes(stride.part_bytes),
+                    format_bytes(stride.skip_bytes),
+                    format_bytes(most)
+                );
+                return Err(reader.contradiction("zonesize", what).hint("choose multiples of bs"));
+            }
+        }
+    }
     let limit = |direction: Direction| job.rate[direction as usize].bytes_per_s;
     for direction in data::used(verbs) {
         let smallest = u64::from(job.block_sizes[*direction as usize].min()) * blocks;
@@ -236,7 +291,7 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
             reader.note(format!("rate={}: less than one request a second", limit(*direction)));
         }
     }
-    if let crate::job::Form::Messages { .. } = job.form
+    if let Form::Messages { .. } = job.form
         && job.runtime.is_none()
     {
         return Err(reader
@@ -246,11 +301,41 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The options as given, the last of each name, `name` first.
-fn options(section: &Section, name: &str) -> Vec<(String, String)> {
-    let mut options = vec![("name".to_owned(), name.to_owned())];
-    for given in section.global.iter().chain(&section.own) {
-        if given.option.name == "name" {
+/// What chooses a way to the kernel chooses nothing for a device that is reached without it.
+fn note_ways(reader: &Reader<'_>, job: &Job) {
+    const WAYS: [&str; 7] = [
+        "ioengine",
+        "interface",
+        "hipri",
+        "sqthread_poll",
+        "sqthread_poll_cpu",
+        "fixedbufs",
+        "registerfiles",
+    ];
+    let is_null = reader.text("ioengine") == Some("null");
+    let given: Vec<&str> = WAYS
+        .into_iter()
+        .filter(|name| !(is_null && *name == "ioengine"))
+        .filter(|name| {
+            reader.last(&[name]).is_some_and(|given| given.value.as_deref() != Some("0"))
+        })
+        .collect();
+    if let (false, Some(target)) = (given.is_empty(), job.targets.first()) {
+        let (verb, names) = (if given.len() == 1 { "has" } else { "have" }, given.join(", "));
+        reader.note(format!(
+            "{names} {verb} no effect: {} is not reached through the kernel",
+            target.spec
+        ));
+    }
+}
+
+/// Options as given, the last of each name, `name` first.
+fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
+    let mut options: Vec<_> =
+        name.map(|name| ("name".to_owned(), name.to_owned())).into_iter().collect();
+    let is_named = name.is_some();
+    for given in given {
+        if is_named && given.option.name == "name" {
             continue;
         }
         options.retain(|(other, _)| other != given.option.name);

@@ -6,7 +6,7 @@ use qpair_block::Result;
 
 use super::pattern::mix;
 use super::reader::Reader;
-use crate::job::{Form, Rate, RateProcess};
+use crate::job::{FlowShare, Form, Rate, RateProcess};
 use crate::options::value::{self, TimeUnit};
 
 /// Batches that a queue is filled in, unless said otherwise.
@@ -38,6 +38,13 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
         Some(0) => depth,
         Some(batch) => batch.min(depth),
     };
+    if one_by_one {
+        for name in ["iodepth_batch", "iodepth_batch_complete_min", "iodepth_batch_complete_max"] {
+            if reader.last(&[name]).is_some_and(|given| given.value.as_deref() != Some("1")) {
+                reader.note(format!("{engine} makes one call at a time: {name} has no effect"));
+            }
+        }
+    }
     let complete_min =
         reader.number("iodepth_batch_complete_min", 0, DEPTH_MAX)?.unwrap_or(1).min(depth);
     let complete_max = match reader.number("iodepth_batch_complete_max", 0, DEPTH_MAX)? {
@@ -84,6 +91,37 @@ pub(super) fn rate(reader: &Reader<'_>) -> Result<([Rate; 3], RateProcess)> {
         false => RateProcess::Linear,
     };
     Ok((rates, process))
+}
+
+/// The least rates, and for how long less is borne.
+pub(super) fn rate_min(reader: &Reader<'_>) -> Result<([Rate; 3], Duration)> {
+    let bytes = reader.each("rate_min", |text| reader.size(text))?;
+    let ios = reader.each("rate_iops_min", |text| value::bytes(text, value::KbBase::Binary))?;
+    if reader.last(&["rate_min"]).is_some() && reader.last(&["rate_iops_min"]).is_some() {
+        let what = "rate_min and rate_iops_min exclude each other";
+        return Err(reader.contradiction("rate_iops_min", what));
+    }
+    let mut rates = [Rate::default(); 3];
+    for (at, rate) in rates.iter_mut().enumerate() {
+        rate.bytes_per_s = bytes[at].unwrap_or(0);
+        rate.ios_per_s = ios[at].unwrap_or(0);
+    }
+    let mut cycle = Duration::from_secs(1);
+    if rates.iter().any(|rate| *rate != Rate::default()) {
+        cycle = reader.time("rate_cycle", TimeUnit::Milliseconds)?.unwrap_or(cycle);
+    }
+    Ok((rates, cycle))
+}
+
+/// The job's share of a flow.
+pub(super) fn flow(reader: &Reader<'_>) -> Result<Option<FlowShare>> {
+    let weight = reader.number("flow", 0, 1 << 20)?.unwrap_or(0);
+    if weight == 0 {
+        return Ok(None);
+    }
+    let flow = reader.number("flow_id", 0, u32::MAX)?.unwrap_or(0);
+    let pause = reader.time("flow_sleep", TimeUnit::Microseconds)?.unwrap_or_default();
+    Ok(Some(FlowShare { weight, flow, pause }))
 }
 
 /// The pause, after how many requests, and the part of it that is spent computing.

@@ -3,7 +3,7 @@
 use qpair_block::Result;
 
 use super::reader::Reader;
-use crate::job::{BlockSizes, Distribution, Order, Verbs};
+use crate::job::{BlockSizes, Distribution, Extent, Order, Steps, Stride, Verbs, Zone};
 use crate::options::value::{self, Read};
 
 /// What a job asks of its devices.
@@ -13,19 +13,25 @@ pub(super) struct Pattern {
     pub(super) block_sizes: [BlockSizes; 3],
     pub(super) distribution: Distribution,
     pub(super) random_map: bool,
+    pub(super) align_bytes: u32,
+    pub(super) steps: Steps,
+    pub(super) stride: Option<Stride>,
 }
 
 /// Largest block, bytes.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
-    let (verbs, mut order) = verbs(reader)?;
+    let (verbs, mut order, steps) = verbs(reader)?;
     let mut pattern = Pattern {
         verbs,
         order,
         block_sizes: block_sizes(reader)?,
         distribution: Distribution::Uniform,
         random_map: true,
+        align_bytes: 0,
+        steps,
+        stride: stride(reader)?,
     };
     if order == Order::Random {
         let shares = reader.each("percentage_random", |text| match text {
@@ -45,27 +51,28 @@ pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
     }
     pattern.order = order;
     if order == Order::Random {
-        pattern.distribution =
-            reader.with("random_distribution", distribution)?.unwrap_or(Distribution::Uniform);
+        let size = |text: &str| reader.size(text);
+        pattern.distribution = reader
+            .with("random_distribution", |text| distribution(text, &size))?
+            .unwrap_or(Distribution::Uniform);
         let no_map = reader.is_set("norandommap")?;
         let every_block_once = reader.word("random_generator")? == Some("lfsr");
-        // As in fio, a distribution that is not uniform needs blocks to come again.
-        pattern.random_map =
-            pattern.distribution == Distribution::Uniform && (!no_map || every_block_once);
+        pattern.align_bytes = align(reader)?;
+        // As in fio, a distribution that is not uniform needs blocks to come again, and so does alignment.
+        pattern.random_map = pattern.distribution == Distribution::Uniform
+            && pattern.align_bytes == 0
+            && steps.random_every < 2
+            && (!no_map || every_block_once);
     }
     Ok(pattern)
 }
 
-fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order)> {
-    let text = reader.text("rw").unwrap_or("read");
-    if let Some((_, modifier)) = text.split_once(':') {
-        let given = reader.last(&["rw"]);
-        let why = format!("the modifier :{modifier} of offsets is not supported");
-        return Err(match given {
-            Some(given) => reader.wrong(given, &why),
-            None => reader.contradiction("rw", why),
-        });
-    }
+fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order, Steps)> {
+    let whole = reader.text("rw").unwrap_or("read");
+    let (text, modifier) = match whole.split_once(':') {
+        Some((text, modifier)) => (text, Some(modifier.trim())),
+        None => (whole, None),
+    };
     let (verb, order) = match text.strip_prefix("rand") {
         Some(verb) => (verb, Order::Random),
         None => (text, Order::Sequential),
@@ -88,7 +95,63 @@ fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order)> {
     if text == "randreadwrite" {
         reader.word("rw")?;
     }
-    Ok((verbs, order))
+    let steps = match modifier {
+        Some(modifier) => steps(reader, order, modifier)?,
+        None => Steps::default(),
+    };
+    Ok((verbs, order, steps))
+}
+
+/// What stands behind the colon of `rw`: bytes to pass over in sequential order, requests for each random place else.
+fn steps(reader: &Reader<'_>, order: Order, modifier: &str) -> Result<Steps> {
+    let wrong = |why: &str| match reader.last(&["rw"]) {
+        Some(given) => reader.wrong(given, why),
+        None => reader.contradiction("rw", why),
+    };
+    let mut steps = Steps::default();
+    if order == Order::Sequential {
+        let (sign, size) = match modifier.strip_prefix('-') {
+            Some(size) => (-1, size),
+            None => (1, modifier),
+        };
+        let bytes = reader.size(size).map_err(|why| wrong(&format!("the step {why}")))?;
+        let bytes = i64::try_from(bytes).map_err(|_| wrong("the step is too large"))?;
+        steps.skip_bytes = sign * bytes;
+    } else {
+        let count = value::bytes(modifier, value::KbBase::Binary).ok();
+        steps.random_every = count
+            .and_then(|count| u32::try_from(count).ok())
+            .filter(|count| *count > 0)
+            .ok_or_else(|| wrong("the number of requests for each random place is no number"))?;
+        steps.repeat = reader.word("rw_sequencer")? == Some("identical");
+    }
+    Ok(steps)
+}
+
+/// `zonemode=strided` and its sizes.
+fn stride(reader: &Reader<'_>) -> Result<Option<Stride>> {
+    if reader.word("zonemode")? != Some("strided") {
+        return Ok(None);
+    }
+    let move_bytes = reader.bytes("zonesize")?.unwrap_or(0);
+    if move_bytes == 0 {
+        let what = "zonemode=strided without zonesize";
+        return Err(reader.contradiction("zonemode", what).hint("give zonesize=256m, for example"));
+    }
+    let part_bytes = reader.bytes("zonerange")?.filter(|bytes| *bytes > 0).unwrap_or(move_bytes);
+    let skip_bytes = reader.bytes("zoneskip")?.unwrap_or(0);
+    Ok(Some(Stride { move_bytes, part_bytes, skip_bytes }))
+}
+
+/// `blockalign`.
+fn align(reader: &Reader<'_>) -> Result<u32> {
+    let align = reader.each("blockalign", |text| checked(reader.size(text)?))?;
+    let [read, write, trim] = align.map(|bytes| bytes.unwrap_or(0));
+    if (read, read) != (write, trim) {
+        let what = "blockalign: one alignment for reads and another for writes is not supported";
+        return Err(reader.contradiction("blockalign", what));
+    }
+    Ok(read)
 }
 
 /// The later one of `rwmixread` and `rwmixwrite` decides.
@@ -147,10 +210,10 @@ fn checked(bytes: u64) -> Read<u32> {
     }
 }
 
-fn distribution(text: &str) -> Read<Distribution> {
+fn distribution(text: &str, size: &dyn Fn(&str) -> Read<u64>) -> Read<Distribution> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-    if name.starts_with("zoned") {
-        return Err("fio's zones are not supported".to_owned());
+    if matches!(name, "zoned" | "zoned_abs") {
+        return zones(rest, name == "zoned_abs", size).map(Distribution::Zoned);
     }
     if rest.contains([':', ',']) {
         return Err(
@@ -180,8 +243,61 @@ fn distribution(text: &str) -> Read<Distribution> {
             }
             deviation_percent => Ok(Distribution::Normal { deviation_percent }),
         },
-        _ => Err("is not known; known: random, zipf, pareto, normal".to_owned()),
+        _ => Err("is not known; known: random, zipf, pareto, normal, zoned, zoned_abs".to_owned()),
     }
+}
+
+/// Zones by their shares of requests and their lengths: `50/5:30/15:20/`; a length that is left out is the rest.
+fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<Vec<Zone>> {
+    if text.contains(',') {
+        return Err("has zones by direction, which are not supported".to_owned());
+    }
+    let percent = |text: &str| match text.trim().trim_end_matches('%').parse::<u8>() {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err(format!("has \"{text}\", which is no percentage")),
+    };
+    let mut zones = Vec::new();
+    let mut blank = Vec::new();
+    for part in text.split(':') {
+        let (access, length) = part.split_once('/').unwrap_or((part, ""));
+        let size = match length.trim() {
+            "" => {
+                blank.push(zones.len());
+                Extent::Bytes(0)
+            }
+            length if are_bytes => Extent::Bytes(size(length)?),
+            length => Extent::Percent(percent(length)?),
+        };
+        zones.push(Zone { access_percent: percent(access)?, size });
+    }
+    if zones.len() > 256 {
+        return Err("has more than 256 zones".to_owned());
+    }
+    let sum: u32 = zones.iter().map(|zone| u32::from(zone.access_percent)).sum();
+    if sum != 100 {
+        return Err(format!("has shares of requests that add up to {sum}, not 100"));
+    }
+    if are_bytes {
+        return match blank.is_empty() {
+            true => Ok(zones),
+            false => Err("has a zone without a length".to_owned()),
+        };
+    }
+    let given: u32 = zones
+        .iter()
+        .map(|zone| if let Extent::Percent(percent) = zone.size { u32::from(percent) } else { 0 })
+        .sum();
+    // As in fio, what is missing to 100 is not visited.
+    if given > 100 {
+        return Err(format!("has lengths that add up to {given} %"));
+    }
+    let mut rest = 100 - given;
+    for (done, at) in blank.iter().enumerate() {
+        let share = rest.div_ceil((blank.len() - done) as u32);
+        rest -= share;
+        zones[*at].size = Extent::Percent(share as u8);
+    }
+    Ok(zones)
 }
 
 /// The seed of a clone: it differs from that of every other job of a run, and is the same in every run.

@@ -26,6 +26,20 @@ const NEEDS: &[(&str, &str)] = &[
     ("mininterval", "--mode=msg"),
     ("verify_pattern", "--verify=pattern"),
     ("verify_only", "--verify"),
+    ("verify_backlog", "--verify"),
+    ("verify_backlog_batch", "--verify_backlog"),
+    ("verify_dump", "--verify"),
+    ("verify_async", "--verify"),
+    ("blockalign", "random order (--rw=randread and its kin)"),
+    ("rw_sequencer", "--rw=randread:N"),
+    ("zonesize", "--zonemode=strided"),
+    ("zonerange", "--zonemode=strided"),
+    ("zoneskip", "--zonemode=strided"),
+    ("flow_id", "--flow"),
+    ("flow_sleep", "--flow"),
+    ("exit_what", "--exitall"),
+    ("ignore_error", "--continue_on_error"),
+    ("rate_cycle", "--rate_min or --rate_iops_min"),
 ];
 
 pub(super) struct Reader<'a> {

@@ -56,11 +56,13 @@ pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) 
         _ => None,
     };
     let may_make = may_make && reader.flag("allow_file_create")? != Some(false);
-    reader.word("fallocate")?;
-    for always in ["create_serialize", "create_fsync"] {
-        if reader.flag(always)? == Some(false) {
-            return Err(reader.contradiction(always, format!("{always}=0 is not supported")));
-        }
+    let sparse = matches!(reader.word("fallocate")?, Some("none" | "0" | "truncate"));
+    let on_open = reader.is_set("create_on_open")?;
+    if reader.flag("create_fsync")? == Some(false) {
+        return Err(reader.contradiction("create_fsync", "create_fsync=0 is not supported"));
+    }
+    if reader.flag("create_serialize")? == Some(false) {
+        reader.note("create_serialize=0 has no effect: files are made one after the other");
     }
     let overwrite = reader.is_set("overwrite")?;
     let mut targets = Vec::new();
@@ -76,7 +78,7 @@ pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) 
             Name::Device(spec) => spec,
             Name::File(path) => DeviceSpec::File(path),
         };
-        let mut target = Target { spec, create_bytes: None };
+        let mut target = Target { spec, create_bytes: None, sparse: sparse || on_open };
         if let DeviceSpec::File(path) = &target.spec
             && (!path.starts_with("/dev") || path.starts_with("/dev/shm"))
             && may_make

@@ -90,14 +90,21 @@ fn a_full_job_is_settled() {
     assert_eq!(job.rate_process, RateProcess::Poisson);
     assert_eq!((job.think_time, job.think_time_blocks), (Duration::from_micros(5), 4));
     assert_eq!(job.think_time_spin, Duration::from_micros(2));
-    assert_eq!((job.distribution, job.random_map), (Distribution::Zipf { theta: 1.2 }, false));
+    assert_eq!(
+        (job.distribution.clone(), job.random_map),
+        (Distribution::Zipf { theta: 1.2 }, false)
+    );
     assert_eq!((job.flush_blocks, job.flush_at_end), (16, true));
-    assert_eq!((job.cpus, job.cpu_policy), (vec![0, 2, 3], CpuPolicy::Split));
-    assert_eq!((job.percentiles, job.sample), (vec![50.0, 99.9], Some(Duration::from_millis(250))));
+    assert_eq!((job.cpus.clone(), job.cpu_policy), (vec![0, 2, 3], CpuPolicy::Split));
+    assert_eq!(
+        (job.percentiles.clone(), job.sample),
+        (vec![50.0, 99.9], Some(Duration::from_millis(250)))
+    );
     assert_eq!(job.logs, [("bw".to_owned(), "run".into())]);
     assert_eq!(job.measured, Measured { slat: false, clat: true, lat: true });
-    assert_eq!((job.content, job.loops, job.group_reporting), (Content::Zeroes, 2, true));
+    assert_eq!((job.content.clone(), job.loops, job.group_reporting), (Content::Zeroes, 2, true));
     assert_eq!(job.options[0], ("name".to_owned(), "a".to_owned()));
+    assert_eq!(job.option("rwmixread"), Some("70"));
     assert!(job.options.contains(&("registerfiles".to_owned(), "1".to_owned())));
 }
 
@@ -244,14 +251,63 @@ fn verification_is_settled() {
     let only = verify("rw=write verify=pattern verify_pattern=0xa5 verify_only");
     assert!(only.only && !only.after && only.pattern == [0xa5]);
     assert!(job("rw=write verify=0").verify.is_none());
-    fails("rw=write verify=md5", &["verify=md5", "is not supported", "crc32c"]);
+    fails("rw=write verify=crc7", &["verify=crc7", "is not supported", "crc32c"]);
     fails("rw=write verify=pattern", &["without a pattern"]);
     fails("rw=write verify=crc32c verify_pattern=1", &["verify_pattern has no effect"]);
     fails("rw=write verify=crc32c verify_interval=3000", &["does not divide"]);
     fails("rw=read verify=crc32c verify_only", &["only reads"]);
     fails("rw=write verify=crc32c verify_only time_based runtime=1", &["exclude"]);
-    fails("rw=write verify_backlog=4", &["fio's option verify_backlog is not supported"]);
+    fails("rw=write verify_backlog=4", &["verify_backlog has no effect", "--verify"]);
+    let hashed = verify("rw=write verify=sha3-512 verify_backlog=8 verify_backlog_batch=2");
+    assert_eq!(hashed.method, VerifyMethod::Sha3_512);
+    assert_eq!((hashed.backlog, hashed.backlog_batch), (8, 2));
+    assert_eq!(verify("rw=write verify=md5 verify_backlog=8 do_verify=0").backlog, 0);
     fails("rw=trim verify=crc32c", &["nothing to verify"]);
+}
+
+#[test]
+fn places_are_fios() {
+    let steps = |words: &str| job(words).steps;
+    assert_eq!(steps("rw=write:112k").skip_bytes, 112 << 10);
+    assert_eq!(steps("rw=read:-8k").skip_bytes, -8192);
+    let runs = job("rw=randread:8 rw_sequencer=identical");
+    assert!(runs.steps.random_every == 8 && runs.steps.repeat && !runs.random_map);
+    let aligned = job("rw=randrw blockalign=4k bs=512");
+    assert_eq!((aligned.align_bytes, aligned.random_map), (4096, false));
+    let zones = |words: &str| match job(words).distribution {
+        Distribution::Zoned(zones) => zones,
+        other => panic!("{other:?}"),
+    };
+    let zone = |access_percent, size| crate::job::Zone { access_percent, size };
+    let percent = Extent::Percent;
+    assert_eq!(
+        zones("rw=randread random_distribution=zoned:50/5:30/15:20/"),
+        [zone(50, percent(5)), zone(30, percent(15)), zone(20, percent(80))]
+    );
+    assert_eq!(
+        zones("rw=randread random_distribution=zoned_abs:60/2m:40/1m"),
+        [zone(60, Extent::Bytes(2 << 20)), zone(40, Extent::Bytes(1 << 20))]
+    );
+    let stride = job("zonemode=strided zonesize=256m zoneskip=2g").stride.unwrap();
+    assert_eq!((stride.move_bytes, stride.part_bytes), (256 << 20, 256 << 20));
+    assert_eq!(stride.skip_bytes, 2 << 30);
+}
+
+#[test]
+fn ends_and_errors_are_settled() {
+    use crate::job::EndsWith;
+    assert_eq!(job("exitall").ends, Some(EndsWith::Group));
+    assert_eq!(job("exitall exit_what=all").ends, Some(EndsWith::All));
+    let io = job("continue_on_error=io").tolerance;
+    assert_eq!((io.read, io.write, io.wrong_blocks), (vec![5, 84], vec![5, 84], false));
+    let listed = job("continue_on_error=all ignore_error=,ENOSPC:5,84").tolerance;
+    assert_eq!((listed.read, listed.write), (vec![5, 84], vec![28, 5]));
+    assert!(listed.wrong_blocks);
+    let waits = plan("filename=/dev/a name=a name=b wait_for=a flow=2 flow_sleep=1000");
+    assert_eq!(waits.jobs[1].wait_for.as_deref(), Some("a"));
+    assert_eq!(waits.jobs[1].flow.unwrap().weight, 2);
+    let sparse = plan("name=a filename=no/file rw=write size=1m fallocate=none");
+    assert!(sparse.jobs[0].targets[0].sparse);
 }
 
 #[test]
@@ -270,7 +326,21 @@ fn forms_are_s4s() {
 fn contradictions_are_refused() {
     fails("rw=read rwmixread=70", &["job a", "rwmixread has no effect", "--rw=rw"]);
     fails("rw=raednrad", &["rw=raednrad", "randread"]);
-    fails("rw=read:8k", &["modifier :8k"]);
+    fails("rw=read:x", &["rw=read:x", "the step"]);
+    fails("rw=randread:0", &["random place"]);
+    fails("rw=read:100 direct=1", &["step", "512"]);
+    fails("rw=read:8k rw_sequencer=identical", &["rw_sequencer has no effect", "--rw=randread:N"]);
+    fails("rw=read blockalign=8k", &["blockalign has no effect"]);
+    fails("rw=randrw blockalign=8k,4k", &["another for writes"]);
+    fails("zonemode=strided", &["without zonesize"]);
+    fails("zonemode=strided zonesize=6k", &["not whole requests"]);
+    fails("zonemode=zbd", &["zonemode=zbd", "strided"]);
+    fails("zonesize=1m", &["zonesize has no effect", "--zonemode=strided"]);
+    fails("flow=2 mode=msg runtime=1", &["exclude mode=msg"]);
+    fails("wait_for=b", &["no job before it"]);
+    fails("ignore_error=EIO", &["ignore_error has no effect", "--continue_on_error"]);
+    fails("continue_on_error=all ignore_error=EWHAT", &["EWHAT"]);
+    fails("rate_min=1m rate_iops_min=5", &["exclude each other"]);
     fails("rw=trimwrite", &["trimwrite is not supported"]);
     fails("direct=1 buffered=1", &["contradict"]);
     fails("direct=1 bs=1000", &["multiples of 512"]);
@@ -279,7 +349,9 @@ fn contradictions_are_refused() {
     fails("time_based", &["time_based without a runtime"]);
     fails("rate=1m rate_iops=5", &["exclude each other"]);
     fails("rw=randread percentage_random=50", &["neither 0 nor 100"]);
-    fails("rw=randread random_distribution=zoned:50/5:50/95", &["zones are not supported"]);
+    fails("rw=randread random_distribution=zoned:50/50:30/10", &["add up to 80"]);
+    fails("rw=randread random_distribution=zoned:50/60:50/50", &["add up to 110"]);
+    fails("rw=randread random_distribution=zoned_abs:100/", &["without a length"]);
     fails("rw=randread random_distribution=zipf:1", &["not 1"]);
     fails("iodepth=0", &["below 1"]);
     fails("iodepth=x", &["iodepth=x", "is no number", "for example iodepth=32"]);
@@ -294,7 +366,7 @@ fn contradictions_are_refused() {
     fails("per_job_logs=0", &["per_job_logs"]);
     fails("log_avg_msec=0", &["every request"]);
     fails("iomem_align=1m", &["iomem_align"]);
-    fails("fallocate=none", &["fallocate=none", "native"]);
+    fails("fallocate=keep", &["fallocate=keep", "native"]);
     fails("thread=2", &["neither 0 nor 1"]);
 }
 
@@ -310,10 +382,28 @@ fn what_fio_lets_pass_is_noted() {
     note("rwmixread=70 name=a rw=read", "rwmixread has no effect: it needs --rw=rw");
     note("name=a bs=4KiB", "counts by 1000");
     note("name=a rw=write sync=1", "sync=dsync");
+    note("name=a rw=read fsync=1", "fsync has no effect: the job only reads");
+    note("name=a rw=read end_fsync=1", "end_fsync has no effect: the job only reads");
+    note("name=a iodepth_batch=8", "one call at a time: iodepth_batch has no effect");
+    note("name=a number_ios=4 time_based runtime=1", "number_ios has no effect");
+    note("name=a rw=write verify=md5 verify_async=4", "verify_async is done without");
+    let soft = |words: &str, wanted: &str| {
+        let notes = plan(&format!("name=a {words}")).notes.join("\n");
+        assert!(notes.contains(wanted), "{words}: no \"{wanted}\" in: {notes}");
+    };
+    soft("filename=ram:size=1m ioengine=io_uring", "ioengine has no effect: ram:");
+    soft(
+        "filename=null:size=1m ioengine=io_uring sqthread_poll fixedbufs",
+        "ioengine, sqthread_poll, fixedbufs have no effect: null:",
+    );
+    soft("filename=ram:size=1m direct=0", "direct has no effect: there is no page cache");
+    assert!(plan("name=a ioengine=null size=1m").notes.is_empty());
     note("name=a rw=randrw rwmixread=70 rwmixwrite=40", "60 % reads");
     // Nothing to say of a job that is plain.
     assert!(
-        plan("name=a filename=/dev/a direct=1 thread exitall=0 zonemode=none").notes.is_empty()
+        plan("name=a filename=/dev/a direct=1 thread exitall=0 zonemode=none nice=0")
+            .notes
+            .is_empty()
     );
     // Memory is not reached by calls: its depth stays.
     let memory = plan("name=a filename=ram:size=1m iodepth=16");
@@ -373,6 +463,21 @@ fn every_example_works() {
         }
         "verify" | "sync" | "scramble_buffers" => "rw=write",
         "offset_increment" => "numjobs=2",
+        "verify_backlog" | "verify_dump" | "verify_async" => "rw=write verify=crc32c",
+        "verify_backlog_batch" => "rw=write verify=crc32c verify_backlog=64",
+        "blockalign" => "rw=randread",
+        "rw_sequencer" => "rw=randread:4",
+        "zonemode" => "zonesize=1m",
+        "zonesize" => "zonemode=strided",
+        "zonerange" | "zoneskip" => "zonemode=strided zonesize=16m",
+        "flow_id" | "flow_sleep" => "flow=1",
+        "exit_what" => "exitall",
+        "ignore_error" => "continue_on_error=all",
+        "rate_cycle" => "rate_min=1k",
+        "fsync" | "fdatasync" | "end_fsync" | "fsync_on_close" | "fill_device" => "rw=write",
+        "iodepth_batch" | "iodepth_batch_complete_min" | "iodepth_batch_complete_max" => {
+            "ioengine=libaio"
+        }
         "filename" => "size=1g",
         "directory" | "filename_format" | "nrfiles" | "overwrite" => "filename=",
         _ => "",
@@ -392,6 +497,10 @@ fn every_example_works() {
         }
         words.retain(|word| word.0 != option.name);
         words.push((option.name, Some(option.example)));
+        if option.name == "wait_for" {
+            words[0] = ("name", Some(option.example));
+            words.splice(2..2, [("name", Some("b")), ("filename", Some("/dev/b"))]);
+        }
         if option.name == "name" {
             words.rotate_right(1);
         }

@@ -1,10 +1,15 @@
 //! Which request comes next, and whether it may go now.
 
+use std::time::Duration;
+
 use rand::Rng;
 
 use crate::job::TargetOrder;
 
-use super::{Candidate, Next, Thread};
+use super::{Candidate, Next, Thread, nanos};
+
+/// Shortest pause of a job that waits for its turn in a flow.
+const TURN: Duration = Duration::from_micros(20);
 
 impl Thread<'_> {
     /// The next request, if it may go now.
@@ -12,6 +17,18 @@ impl Thread<'_> {
     pub(super) fn next(&mut self, now: u64) -> Next {
         if self.pause_until_ns > now {
             return Next::Later(self.pause_until_ns);
+        }
+        if self.read_back_now > 0
+            && let Some(candidate) = self.next_of_backlog()
+        {
+            return Next::Go(candidate);
+        }
+        if self.held.is_none()
+            && let Some(share) = &mut self.share
+            && !share.take()
+        {
+            let pause = self.job.flow.map_or(Duration::ZERO, |share| share.pause);
+            return Next::Later(now + nanos(pause.max(TURN)));
         }
         let candidate = match self.held.take() {
             Some(candidate) => candidate,
@@ -38,7 +55,7 @@ impl Thread<'_> {
     /// Decides on a request; `None` when all bytes have been moved.
     #[inline]
     pub(super) fn candidate(&mut self) -> Option<Candidate> {
-        if self.bytes_left == 0 {
+        if self.bytes_left == 0 || self.ios_left == 0 {
             return None;
         }
         let direction = match self.arrivals.earlier() {
@@ -49,6 +66,7 @@ impl Thread<'_> {
         let target = self.target();
         let offsets = &mut self.offsets[target as usize];
         let (offset_bytes, len_bytes) = offsets.next(direction, len_bytes, &mut self.random);
+        self.ios_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len_bytes));
         self.target_left = self.target_left.saturating_sub(u64::from(len_bytes));
         let due_ns = if self.arrivals.are_limited() {
@@ -58,7 +76,7 @@ impl Thread<'_> {
         } else {
             0
         };
-        Some(Candidate { direction, target, offset_bytes, len_bytes, due_ns })
+        Some(Candidate { direction, target, offset_bytes, len_bytes, due_ns, reads_back: false })
     }
 
     #[inline]

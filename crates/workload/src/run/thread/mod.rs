@@ -11,6 +11,7 @@ mod submitting;
 mod verifying;
 mod waiting;
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +26,12 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore};
 
 use crate::job::{Content, Direction, Form, Job, Measured};
-use crate::report::{JobError, VerifyReport};
+use crate::report::{JobError, Passed, VerifyReport};
 
 use super::arrivals::Arrivals;
 use super::cpu::Counters;
+use super::floor::Floor;
+use super::flow::Share;
 use super::offsets::{Offsets, generator, used_sizes};
 use super::open::Opened;
 use super::record::{Record, Shown, Stamps};
@@ -42,8 +45,11 @@ use waiting::sleepers;
 const SLEEP_SLACK_NS: u64 = 80_000;
 /// How often a thread that waits for its time looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// EBUSY and EILSEQ, errno.h.
+/// Of errno.h.
+const EIO: i32 = 5;
 const EBUSY: i32 = 16;
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
 const EILSEQ: i32 = 84;
 /// Wrong blocks that are told one by one.
 const ERRORS_TOLD: usize = 20;
@@ -79,6 +85,8 @@ struct Candidate {
     len_bytes: u32,
     /// When it is meant to start; 0: now.
     due_ns: u64,
+    /// It reads a write back, whatever the job does else.
+    reads_back: bool,
 }
 
 /// What to do next.
@@ -97,17 +105,27 @@ pub(super) struct Outcome {
     pub(super) cpu: crate::report::CpuReport,
     pub(super) error: Option<JobError>,
     pub(super) verify: VerifyReport,
+    pub(super) passed: Passed,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
 }
 
 /// What the threads of a run share.
 pub(super) struct Common<'a> {
+    /// All are to end.
     pub(super) stop: &'a AtomicBool,
+    /// This one is to end.
+    pub(super) end: &'a AtomicBool,
     pub(super) clock: Instant,
 }
 
 impl Common<'_> {
+    /// Whether the job is to end before its time.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.end.load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn now_ns(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
@@ -151,6 +169,13 @@ pub(super) struct Thread<'a> {
     /// Bytes to go on the target of `TargetOrder::Sequential`.
     target_left: u64,
     bytes_left: u64,
+    ios_left: u64,
+    /// Its part in a flow, while it runs.
+    pub(super) share: Option<Share>,
+    floor: Option<Floor>,
+    /// Writes that were done and not yet read back, with `verify_backlog`; how many of them are read back now.
+    backlog: VecDeque<(u32, u64, u32)>,
+    read_back_now: usize,
     writes_since_flush: u32,
     /// A target whose turn to be flushed it is.
     flush_due: Option<u32>,
@@ -160,6 +185,7 @@ pub(super) struct Thread<'a> {
     measured: Measured,
     record: Record,
     verify: VerifyReport,
+    passed: Passed,
     error: Option<JobError>,
     system_calls_before: u64,
 }
@@ -235,6 +261,14 @@ impl<'a> Thread<'a> {
             target_next: 0,
             target_left: targets.first().map_or(0, |target| target.region.len_bytes),
             bytes_left: budget(job, targets),
+            ios_left: match job.number_ios {
+                Some(count) if !job.time_based => count.saturating_mul(u64::from(job.loops.max(1))),
+                _ => u64::MAX,
+            },
+            share: None,
+            floor: None,
+            backlog: VecDeque::new(),
+            read_back_now: 0,
             writes_since_flush: 0,
             flush_due: None,
             since_pause: 0,
@@ -242,6 +276,7 @@ impl<'a> Thread<'a> {
             measured,
             record: Record::new(measured, job.sample.unwrap_or(Duration::from_secs(1))),
             verify: VerifyReport::default(),
+            passed: Passed::default(),
             error: None,
             system_calls_before: 0,
         })
@@ -253,6 +288,7 @@ impl<'a> Thread<'a> {
         let ramp_end_ns = start_ns + nanos(self.job.ramp);
         let end_ns = self.job.runtime.map_or(u64::MAX, |runtime| ramp_end_ns + nanos(runtime));
         self.arrivals = Arrivals::new(self.job, start_ns);
+        self.floor = Floor::new(self.job, start_ns);
         let mut counters = self.begin_measuring(start_ns);
         let mut ramping = !self.job.ramp.is_zero();
         self.shown.phase.store(if ramping { 1 } else { 2 }, Ordering::Relaxed);
@@ -263,17 +299,23 @@ impl<'a> Thread<'a> {
                 counters = self.begin_measuring(now);
                 self.shown.phase.store(2, Ordering::Relaxed);
             }
-            let stop = self.common.stop.load(Ordering::Relaxed) || self.error.is_some();
+            let stop = self.common.is_stopped() || self.error.is_some();
             let over = stop || now >= end_ns;
             now = match messages {
                 None => self.turn(now, over, end_ns),
                 Some(messages) => self.turn_of_messages(now, over, messages),
             };
             self.record.turn(now, self.shown);
+            if let Some(floor) = &mut self.floor
+                && let Some(what) = floor.check(now, &self.record.directions)
+            {
+                self.fail(EIO, what);
+            }
             if self.in_flight == 0 && self.completions.is_empty() && self.is_over(over) {
                 break;
             }
         }
+        self.share = None;
         if ramping {
             // It ended before anything counted.
             counters = self.begin_measuring(self.common.now_ns());
@@ -284,7 +326,7 @@ impl<'a> Thread<'a> {
         let (begin_ns, end_ns) = (self.record.begin_ns(), self.common.now_ns());
         self.record.end(end_ns);
         let cpu = counters.end(self.system_calls() - self.system_calls_before);
-        if self.error.is_none() && !self.common.stop.load(Ordering::Relaxed) {
+        if self.error.is_none() && !self.common.is_stopped() {
             self.verify_written();
         }
         self.shown.phase.store(4, Ordering::Relaxed);
@@ -293,6 +335,7 @@ impl<'a> Thread<'a> {
             cpu,
             error: self.error,
             verify: self.verify,
+            passed: self.passed,
             begin_ns,
             end_ns,
         }
@@ -306,7 +349,8 @@ impl<'a> Thread<'a> {
     }
 
     fn is_over(&self, over: bool) -> bool {
-        over || (self.bytes_left == 0 && self.held.is_none() && self.flush_due.is_none())
+        let is_done = (self.bytes_left == 0 || self.ios_left == 0) && self.read_back_now == 0;
+        over || (is_done && self.held.is_none() && self.flush_due.is_none())
     }
 
     fn system_calls(&self) -> u64 {
@@ -426,7 +470,13 @@ impl<'a> Thread<'a> {
             }
         };
         match completion.result {
-            Ok(()) => self.record.done(direction, slot.len_bytes, slot.stamps, now),
+            Ok(()) => {
+                self.record.done(direction, slot.len_bytes, slot.stamps, now);
+                if slot.kind == Kind::Write && !self.chunks.is_empty() {
+                    let write = (slot.target, slot.offset_bytes, slot.len_bytes);
+                    self.add_to_backlog(write);
+                }
+            }
             Err(error) => self.io_failed(tag, error),
         }
         if !self.chunks.is_empty() {
@@ -452,7 +502,24 @@ impl<'a> Thread<'a> {
                 slot.len_bytes, slot.offset_bytes
             ),
         };
-        self.fail(error.errno, what);
+        let tolerance = &self.job.tolerance;
+        let (reads, is_full) = (slot.kind == Kind::Read, matches!(error.errno, ENOSPC | EDQUOT));
+        if is_full && slot.kind == Kind::Write && self.job.until_full {
+            // The end, not an error.
+            (self.bytes_left, self.held) = (0, None);
+            return;
+        }
+        if (if reads { &tolerance.read } else { &tolerance.write }).contains(&error.errno) {
+            self.pass(error.errno, what);
+        } else {
+            self.fail(error.errno, what);
+        }
+    }
+
+    /// Counts an error that the job bears.
+    fn pass(&mut self, errno: i32, what: String) {
+        self.passed.count += 1;
+        self.passed.first.get_or_insert(JobError { errno, what });
     }
 
     /// Ends the job; the first error is the one that counts.

@@ -1,7 +1,5 @@
 //! From a request that was decided on to one that the device has.
 
-use std::sync::atomic::Ordering;
-
 use qpair_block::Request;
 use rand::RngCore;
 
@@ -12,7 +10,7 @@ use super::{Candidate, EBUSY, Kind, Stamps, Thread, nanos};
 impl Thread<'_> {
     #[inline]
     pub(super) fn submit(&mut self, candidate: Candidate, now: u64) {
-        let Candidate { direction, target, offset_bytes, len_bytes, due_ns } = candidate;
+        let Candidate { direction, target, offset_bytes, len_bytes, due_ns, .. } = candidate;
         let Some(tag) = self.free.pop() else { return };
         let slot = &mut self.slots[tag as usize];
         let start_ns = now.max(due_ns);
@@ -29,7 +27,8 @@ impl Thread<'_> {
         };
         // Reads among the writes of a job whose writes are only verified may meet what was never written.
         let mixed = matches!(self.job.verbs, Verbs::Mixed { .. });
-        slot.is_checked = !(only_reads && mixed && direction == Direction::Read);
+        slot.is_checked =
+            candidate.reads_back || !(only_reads && mixed && direction == Direction::Read);
         slot.stamps = Stamps { intended_ns, start_ns, issued_ns: start_ns };
         (slot.offset_bytes, slot.len_bytes, slot.target) = (offset_bytes, len_bytes, target);
         let request = match slot.kind {
@@ -103,7 +102,7 @@ impl Thread<'_> {
     pub(super) fn pause(&mut self) {
         let now = self.kick();
         let spin_end = now + nanos(self.job.think_time_spin);
-        while self.common.now_ns() < spin_end && !self.common.stop.load(Ordering::Relaxed) {
+        while self.common.now_ns() < spin_end && !self.common.is_stopped() {
             std::hint::spin_loop();
         }
         self.pause_until_ns = now + nanos(self.job.think_time);

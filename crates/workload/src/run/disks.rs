@@ -1,0 +1,103 @@
+//! What the disks under a run's files did meanwhile, as the kernel counts it.
+
+use std::os::linux::fs::MetadataExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::report::DiskReport;
+
+/// The disks of a run, and their counters at its begin.
+pub(super) struct Disks {
+    begun: Instant,
+    disks: Vec<(PathBuf, DiskReport, u64)>,
+}
+
+impl Disks {
+    /// Those under some files and devices; what has no disk of its own (memory, a network) has none here.
+    pub(super) fn under<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
+        let mut folders: Vec<PathBuf> = paths.filter_map(folder).collect();
+        folders.sort();
+        folders.dedup();
+        let disks = folders.into_iter().filter_map(|folder| {
+            let (counters, busy_ms) = read(&folder)?;
+            Some((folder, counters, busy_ms))
+        });
+        Self { begun: Instant::now(), disks: disks.collect() }
+    }
+
+    /// What each did since.
+    pub(super) fn end(self) -> Vec<DiskReport> {
+        let elapsed_ms = self.begun.elapsed().as_secs_f64() * 1e3;
+        let since = |(folder, before, busy_before): (PathBuf, DiskReport, u64)| {
+            let (after, busy_ms) = read(&folder)?;
+            let busy_ms = busy_ms.saturating_sub(busy_before) as f64;
+            Some(DiskReport {
+                read_ios: after.read_ios.saturating_sub(before.read_ios),
+                write_ios: after.write_ios.saturating_sub(before.write_ios),
+                read_merges: after.read_merges.saturating_sub(before.read_merges),
+                write_merges: after.write_merges.saturating_sub(before.write_merges),
+                read_ms: after.read_ms.saturating_sub(before.read_ms),
+                write_ms: after.write_ms.saturating_sub(before.write_ms),
+                queue_ms: after.queue_ms.saturating_sub(before.queue_ms),
+                busy_percent: (100.0 * busy_ms / elapsed_ms.max(1.0)).min(100.0),
+                ..before
+            })
+        };
+        self.disks.into_iter().filter_map(since).collect()
+    }
+}
+
+/// The kernel's folder of the disk under a path; a partition's is its disk's.
+fn folder(path: &Path) -> Option<PathBuf> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let number = match metadata.file_type().is_block_device() {
+        true => metadata.st_rdev(),
+        false => metadata.st_dev(),
+    };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let folder = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    match folder.join("partition").exists() {
+        true => folder.parent().map(Path::to_owned),
+        false => Some(folder),
+    }
+}
+
+/// Counters, and the milliseconds in which the disk had something to do.
+fn read(folder: &Path) -> Option<(DiskReport, u64)> {
+    let text = std::fs::read_to_string(folder.join("stat")).ok()?;
+    parse(folder.file_name()?.to_str()?, &text)
+}
+
+/// Of `Documentation/block/stat.rst`: reads, merges, sectors, ms; the same of writes; in flight, busy ms, queued ms.
+fn parse(name: &str, text: &str) -> Option<(DiskReport, u64)> {
+    let counts: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let at = |at: usize| counts.get(at).copied();
+    let report = DiskReport {
+        name: name.to_owned(),
+        read_ios: at(0)?,
+        read_merges: at(1)?,
+        read_ms: at(3)?,
+        write_ios: at(4)?,
+        write_merges: at(5)?,
+        write_ms: at(7)?,
+        queue_ms: at(10)?,
+        busy_percent: 0.0,
+    };
+    Some((report, at(9)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_the_kernels() {
+        let text = " 11 12 13 14 21 22 23 24 31 32 33 0 0 0 0 0 0\n";
+        let (disk, busy_ms) = parse("sda", text).unwrap();
+        assert_eq!((disk.read_ios, disk.read_merges, disk.read_ms), (11, 12, 14));
+        assert_eq!((disk.write_ios, disk.write_merges, disk.write_ms), (21, 22, 24));
+        assert_eq!((disk.queue_ms, busy_ms), (33, 32));
+        assert!(parse("sda", "1 2 3").is_none());
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests shared out among jobs by weight.
+//!
+//! As in fio, a job may go on while its part of the flow's requests is not over its part of the weights.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::job::{FlowShare, Job};
+
+/// What the jobs of a flow know of each other.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// Requests of the jobs that run.
+    done: AtomicU64,
+    /// Their weights.
+    weight: AtomicU64,
+}
+
+/// The flows of a run, by number.
+pub(super) fn flows(jobs: &[Job]) -> HashMap<u32, Arc<Flow>> {
+    jobs.iter().filter_map(|job| Some((job.flow?.flow, Arc::default()))).collect()
+}
+
+/// One running job's part in its flow. It gives its requests and its weight back at its end.
+pub(super) struct Share {
+    flow: Arc<Flow>,
+    weight: u64,
+    own: u64,
+}
+
+impl Share {
+    pub(super) fn join(flow: &Arc<Flow>, share: FlowShare) -> Self {
+        let weight = u64::from(share.weight);
+        flow.weight.fetch_add(weight, Ordering::Relaxed);
+        Self { flow: flow.clone(), weight, own: 0 }
+    }
+
+    /// Takes the turn for one request, if it is this job's.
+    pub(super) fn take(&mut self) -> bool {
+        let done = u128::from(self.flow.done.load(Ordering::Relaxed).max(1));
+        let all = u128::from(self.flow.weight.load(Ordering::Relaxed));
+        if u128::from(self.own) * all > u128::from(self.weight) * done {
+            return false;
+        }
+        self.flow.done.fetch_add(1, Ordering::Relaxed);
+        self.own += 1;
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.flow.weight.fetch_sub(self.weight, Ordering::Relaxed);
+        self.flow.done.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn turns_are_by_weight_and_free_when_alone() {
+        let flow = Arc::default();
+        let share = |weight| FlowShare { weight, flow: 0, pause: Duration::ZERO };
+        let (mut one, mut eight) = (Share::join(&flow, share(1)), Share::join(&flow, share(8)));
+        let (mut ones, mut eights) = (0, 0);
+        for _ in 0..9000 {
+            ones += u32::from(one.take());
+            eights += u32::from(eight.take());
+        }
+        assert!(eights.abs_diff(8 * ones) <= 16, "{ones} and {eights}");
+        drop(one);
+        assert!((0..9000).all(|_| eight.take()));
+    }
+}
