@@ -217,6 +217,17 @@ pub trait IoChannel {
     /// Appends completions that are there, without sleeping; how many. Rings the doorbell if that comes for free.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
 
+    /// As [`poll`](Self::poll), for those who look again and again before they sleep: it leaves the descriptor of
+    /// [`completion_fd`](Self::completion_fd) as it is, which spares system calls.
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.poll(completions)
+    }
+
+    /// Whether completions come into memory without a system call, so that a look finds them sooner than a sleep.
+    fn comes_unasked(&self) -> bool {
+        false
+    }
+
     /// Rings the doorbell, sleeps until enough completions are there (see [`WaitOptions`]), the wake event is
     /// signalled, or time is up; appends completions; how many. With nothing in flight it sleeps for
     /// the event or the time-out alone.

@@ -17,6 +17,7 @@ mod device;
 mod error;
 mod fault;
 mod fault_control;
+mod group;
 mod member;
 mod null;
 mod pair;
@@ -42,6 +43,7 @@ pub use device::{
 pub use error::{Error, ErrorKind, IoError, Result};
 pub use fault::{FaultDevice, FaultOptions};
 pub use fault_control::{FaultControl, FaultCounts};
+pub use group::ChannelGroup;
 pub use null::{NullDevice, NullOptions};
 pub use pair::{PAIR_SECOND_BYTES, open_pair};
 pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};

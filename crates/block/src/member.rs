@@ -1,6 +1,6 @@
 //! One of the channels behind a channel made of several.
 
-use crate::device::IoChannel;
+use crate::device::{IoChannel, WaitOptions};
 use crate::error::Result;
 use crate::poller::PollSet;
 use crate::request::{Completion, Request};
@@ -41,13 +41,26 @@ impl MemberChannel {
         Ok(member)
     }
 
+    #[inline]
     pub(crate) fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
         self.channel.submit(request)?;
         (self.dirty, self.stale) = (true, !self.prompt);
         Ok(())
     }
 
+    /// Sleeps in the channel's own way.
+    #[inline]
+    pub(crate) fn wait(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        options: WaitOptions,
+    ) -> usize {
+        self.dirty = false;
+        self.channel.wait(completions, options)
+    }
+
     /// Rings the doorbell if anything was submitted since.
+    #[inline]
     pub(crate) fn ring(&mut self) {
         if std::mem::take(&mut self.dirty) {
             self.channel.kick();

@@ -4,29 +4,21 @@
 //! device that its offset names, and to no other. A request belongs to one of the two, which answers for all of it: its
 //! grid, its size, its limits.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::time::Instant;
+use std::os::fd::BorrowedFd;
 
 use crate::device::{BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions};
 use crate::error::Result;
-use crate::member::MemberChannel;
-use crate::poller::{EarlyQueue, PollSet};
+use crate::group::ChannelGroup;
+use crate::poller::EarlyQueue;
 use crate::request::{Completion, Request};
-use crate::sleep::{WaitClock, sleep};
-use crate::wake::WakeEvent;
 
 /// Where the second device's bytes begin among the addresses of a pair.
 pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
 struct PairChannel {
-    sides: [MemberChannel; 2],
-    /// The completions of both as one descriptor. `None` where neither has one.
-    set: Option<PollSet>,
+    sides: ChannelGroup,
     /// Holds nothing: its event tells those who sleep on the descriptor of completions that are there at once.
     early: EarlyQueue,
-    wake: Option<Arc<WakeEvent>>,
-    system_calls: u64,
 }
 
 /// Opens one channel to two devices, each with the depth and memory of its own options. Addresses from [`PAIR_SECOND_BYTES`]
@@ -38,19 +30,9 @@ pub fn open_pair(
     first: (&dyn BlockDevice, &ChannelOptions),
     second: (&dyn BlockDevice, &ChannelOptions),
 ) -> Result<Box<dyn IoChannel>> {
-    let mut set = None;
-    let mut open = |(device, options): (&dyn BlockDevice, &ChannelOptions)| {
-        // The pair listens to the wake event itself.
-        let options = ChannelOptions { wake: None, ..options.clone() };
-        MemberChannel::among(device.open_channel(&options)?, &mut set)
-    };
-    let sides = [open(first)?, open(second)?];
     Ok(Box::new(PairChannel {
-        sides,
-        set,
+        sides: ChannelGroup::open([first, second])?,
         early: EarlyQueue::new(0),
-        wake: first.1.wake.clone(),
-        system_calls: 0,
     }))
 }
 
@@ -59,87 +41,58 @@ impl IoChannel for PairChannel {
         let second = request.offset_bytes >= PAIR_SECOND_BYTES;
         let base_bytes = if second { PAIR_SECOND_BYTES } else { 0 };
         request.offset_bytes -= base_bytes;
-        self.sides[usize::from(second)].submit(request).map_err(|request| {
+        self.sides.submit(usize::from(second), request).map_err(|request| {
             let offset_bytes = request.offset_bytes + base_bytes;
             Request { offset_bytes, ..request }
         })
     }
 
     fn kick(&mut self) {
-        self.sides.iter_mut().for_each(MemberChannel::ring);
+        self.sides.kick();
         // Nobody else tells those who sleep on the descriptor of a side that has none.
-        if self.sides.iter().any(MemberChannel::is_untold) {
+        if self.sides.is_untold() {
             self.early.tell();
         }
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.early.poll(completions);
-        let found = self.sides.iter_mut().map(|side| side.poll(completions)).sum();
-        if found == 0 {
-            self.sides.iter_mut().for_each(|side| side.settle(completions));
-        }
-        found
+        self.sides.poll(completions)
+    }
+
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.sides.look(completions)
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
-        let in_flight = self.in_flight();
-        let clock = WaitClock::start(options, in_flight);
-        let mut taken = 0;
-        self.sides.iter_mut().for_each(MemberChannel::ring);
-        loop {
-            taken += self.poll(completions);
-            let now = Instant::now();
-            let woken_by_none = options.timeout.is_none() && self.wake.is_none();
-            if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
-                return taken;
-            }
-            self.system_calls += 1;
-            let timeout = clock.end(taken).map(|end| end.saturating_duration_since(now));
-            let set = self.set.as_ref().map(AsFd::as_fd);
-            if sleep(set, self.wake.as_deref(), timeout) {
-                return taken + self.poll(completions);
-            }
-        }
+        self.early.poll(completions);
+        self.sides.wait(completions, options)
     }
 
     fn in_flight(&self) -> u32 {
-        self.sides.iter().map(|side| side.channel.in_flight()).sum()
+        self.sides.in_flight()
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        let [first, second] = self.sides.each_ref().map(|side| side.channel.statistics());
-        ChannelStatistics {
-            reads: first.reads + second.reads,
-            writes: first.writes + second.writes,
-            flushes: first.flushes + second.flushes,
-            errors: first.errors + second.errors,
-            read_bytes: first.read_bytes + second.read_bytes,
-            written_bytes: first.written_bytes + second.written_bytes,
-            system_calls: first.system_calls
-                + second.system_calls
-                + self.system_calls
-                + self.early.system_calls,
-        }
+        let sides = self.sides.statistics();
+        let system_calls = sides.system_calls + self.early.system_calls;
+        ChannelStatistics { system_calls, ..sides }
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        let Some(set) = &self.set else { return Ok(None) };
-        if self.early.has_no_event() {
-            set.add(self.early.event()?)?;
-        }
-        Ok(Some(set.as_fd()))
+        self.sides.completion_fd(&mut self.early)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use qpair_memory::{Arena, ArenaOptions};
 
     use super::*;
-    use crate::{DelayDevice, DelayOptions, IoError, Op, RamDevice, RamOptions};
+    use crate::{DelayDevice, DelayOptions, IoError, Op, RamDevice, RamOptions, WakeEvent};
 
     fn ram(size_bytes: u64) -> Arc<RamDevice> {
         Arc::new(RamDevice::new(RamOptions { size_bytes, ..RamOptions::default() }).unwrap())

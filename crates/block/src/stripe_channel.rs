@@ -5,17 +5,17 @@
 //! full because of us; a part a member does not take all the same is parked and tried again.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::device::{ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions};
 use crate::error::{IoError, Result};
-use crate::member::MemberChannel;
-use crate::poller::{EarlyQueue, PollSet};
+use crate::group::ChannelGroup;
+use crate::poller::EarlyQueue;
 use crate::request::{Completion, Op, Request};
-use crate::sleep::{WaitClock, sleep};
+use crate::sleep::WaitClock;
 use crate::slots::Slots;
 use crate::stripe::Layout;
 use crate::wake::WakeEvent;
@@ -43,15 +43,13 @@ pub(crate) struct StripeChannel {
     layout: Layout,
     size_bytes: Arc<AtomicU64>,
     depth: u32,
-    members: Vec<MemberChannel>,
+    members: ChannelGroup,
     parents: Slots<Parent>,
     parked: VecDeque<(usize, Request)>,
     /// Requests refused without asking a member.
     early: EarlyQueue,
     /// Completions of parts; kept so that polling does not allocate.
     parts: Vec<Completion>,
-    /// All members' completions as one descriptor. `None` with one member, and where none has a descriptor.
-    set: Option<PollSet>,
     wake: Option<Arc<WakeEvent>>,
     statistics: ChannelStatistics,
 }
@@ -64,13 +62,7 @@ impl StripeChannel {
         channels: Vec<Box<dyn IoChannel>>,
         options: &ChannelOptions,
     ) -> Result<Self> {
-        let mut set = None;
-        let alone = channels.len() == 1;
-        let open = |channel| match alone {
-            true => Ok(MemberChannel::alone(channel)),
-            false => MemberChannel::among(channel, &mut set),
-        };
-        let members = channels.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let members = ChannelGroup::of(channels, options.wake.clone())?;
         let depth = options.depth;
         Ok(Self {
             info,
@@ -82,14 +74,13 @@ impl StripeChannel {
             members,
             parents: Slots::new(depth),
             early: EarlyQueue::new(depth),
-            set,
             wake: options.wake.clone(),
             statistics: ChannelStatistics::default(),
         })
     }
 
     fn give(&mut self, member: usize, part: Request) {
-        if let Err(part) = self.members[member].submit(part) {
+        if let Err(part) = self.members.submit(member, part) {
             self.parked.push_back((member, part));
         }
     }
@@ -141,10 +132,8 @@ impl StripeChannel {
 
     /// Rings the doorbells of members that were submitted to.
     fn ring(&mut self) {
-        if !self.parked.is_empty() {
-            self.retry_parked();
-        }
-        self.members.iter_mut().for_each(MemberChannel::ring);
+        self.retry_parked();
+        self.members.kick();
     }
 
     fn retry_parked(&mut self) {
@@ -204,7 +193,7 @@ impl IoChannel for StripeChannel {
     fn kick(&mut self) {
         self.ring();
         // Nobody else tells those who sleep on the descriptor of members that have none, and of parked parts.
-        if !self.parked.is_empty() || self.members.iter().any(MemberChannel::is_untold) {
+        if !self.parked.is_empty() || self.members.is_untold() {
             self.early.tell();
         }
     }
@@ -213,12 +202,8 @@ impl IoChannel for StripeChannel {
         let before = completions.len();
         self.early.poll(completions);
         loop {
-            let mut started = false;
-            for member in 0..self.members.len() {
-                if self.members[member].poll(&mut self.parts) > 0 {
-                    started |= self.take_parts(completions);
-                }
-            }
+            self.members.poll(&mut self.parts);
+            let started = self.take_parts(completions);
             if !started && self.parked.is_empty() {
                 break;
             }
@@ -231,39 +216,52 @@ impl IoChannel for StripeChannel {
         if !self.parked.is_empty() {
             self.early.tell();
         }
-        if completions.len() == before && self.set.is_some() {
-            self.members.iter_mut().for_each(|member| member.settle(&mut self.parts));
+        completions.len() - before
+    }
+
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        if self.early.len() > 0 || !self.parked.is_empty() {
+            return self.poll(completions);
+        }
+        let before = completions.len();
+        self.members.look(&mut self.parts);
+        if self.take_parts(completions) {
+            self.ring();
         }
         completions.len() - before
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let in_flight = self.in_flight();
+        let nothing_to_come = in_flight == 0 && options.timeout.is_none() && self.wake.is_none();
         let clock = WaitClock::start(options, in_flight);
-        let mut taken = 0;
+        let (mut taken, mut now) = (0, Instant::now());
         loop {
-            self.ring();
-            taken += self.poll(completions);
-            let now = Instant::now();
-            let woken_by_none = options.timeout.is_none() && self.wake.is_none();
-            if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
-                return taken;
-            }
+            let before = completions.len();
+            self.early.poll(completions);
+            self.retry_parked();
             let retry = (!self.parked.is_empty()).then(|| now + PARKED_RETRY);
             let until = [clock.end(taken), retry].into_iter().flatten().min();
-            let woken = if let [only] = self.members.as_mut_slice() {
-                // One member sleeps in its own way, and knows the wake event.
-                let count = only.channel.wait(&mut self.parts, clock.rest(taken, until, now));
-                let before = completions.len();
-                self.take_parts(completions);
-                taken += completions.len() - before;
-                let early = until.is_none_or(|until| Instant::now() < until);
-                count == 0 && self.wake.is_some() && early
-            } else {
-                self.statistics.system_calls += 1;
-                let set = self.set.as_ref().map(AsFd::as_fd);
-                let timeout = until.map(|until| until.saturating_duration_since(now));
-                sleep(set, self.wake.as_deref(), timeout)
+            let rest = clock.rest(taken, until, now);
+            let mut alone = None;
+            if completions.len() == before && !nothing_to_come {
+                alone = self.members.wait_alone(&mut self.parts, rest);
+            }
+            let found =
+                alone.unwrap_or_else(|| self.members.look_and_poll(&mut self.parts, rest.timeout));
+            if self.take_parts(completions) {
+                // What follows from a completion is on its way before anybody sleeps.
+                self.ring();
+            }
+            taken += completions.len() - before;
+            now = Instant::now();
+            if clock.is_over(taken, now) || nothing_to_come {
+                return taken;
+            }
+            let woken = match alone {
+                _ if found > 0 || completions.len() > before => false,
+                Some(_) => self.wake.is_some() && until.is_none_or(|until| now < until),
+                None => self.members.sleep(until.map(|until| until.saturating_duration_since(now))),
             };
             if woken {
                 return taken + self.poll(completions);
@@ -276,25 +274,11 @@ impl IoChannel for StripeChannel {
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        let below: u64 = self.members.iter().map(|m| m.channel.statistics().system_calls).sum();
-        let system_calls = self.statistics.system_calls + self.early.system_calls + below;
+        let system_calls = self.members.statistics().system_calls + self.early.system_calls;
         ChannelStatistics { system_calls, ..self.statistics }
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        if self.set.is_none()
-            && let [only] = self.members.as_mut_slice()
-            && let Some(fd) = only.channel.completion_fd()?
-        {
-            let set = PollSet::new()?;
-            set.add(fd)?;
-            self.set = Some(set);
-        }
-        // Where no member needs waiting for, neither does the stripe.
-        let Some(set) = &self.set else { return Ok(None) };
-        if self.early.has_no_event() {
-            set.add(self.early.event()?)?;
-        }
-        Ok(Some(set.as_fd()))
+        self.members.completion_fd(&mut self.early)
     }
 }

@@ -453,3 +453,41 @@ fn a_sparse_file_has_its_size_and_no_blocks() {
     assert_eq!(metadata.len(), 4 << 20);
     assert!(metadata.blocks() * 512 < 1 << 20, "{}", metadata.blocks());
 }
+
+/// Two files, or a stripe of two, cost the system calls that one costs. What was taken from one of them once kept its
+/// event readable while only the other had requests, so that no wait slept.
+#[test]
+fn several_files_cost_the_system_calls_of_one() {
+    let folder = folder();
+    let paths = ["a", "b"].map(|name| folder.path().join(name));
+    paths.iter().for_each(|path| std::fs::write(path, vec![1; 128 << 10]).unwrap());
+    let [a, b] = paths.map(DeviceSpec::File);
+    let stripe = DeviceSpec::parse(&format!("stripe:unit=4KiB:{a}+{b}")).unwrap();
+    for mode in ["io_uring", "io_uring+k", "libaio"] {
+        for (depth, rate) in [(1, 0), (1, 4000), (2, 0), (16, 0), (16, 4000)] {
+            for of in [vec![a.clone(), b.clone()], vec![stripe.clone()]] {
+                let mut job = Job::new("t", a.clone(), mode.parse::<Mode>().unwrap());
+                job.targets = of
+                    .into_iter()
+                    .map(|spec| Target { spec, create_bytes: None, sparse: false })
+                    .collect();
+                (job.depth, job.direct, job.order) = (depth, false, Order::Random);
+                job.rate = [Rate { ios_per_s: rate, bytes_per_s: 0 }; 3];
+                let report = match run(&[job], &Unwatched) {
+                    Ok(report) => report,
+                    Err(error) => return println!("skipped: {mode}: {error}"),
+                };
+                let job = &report.jobs[0];
+                assert!(job.error.is_none(), "{:?}", job.error);
+                let (reads, calls) = (job.directions[0].ios, job.cpu.system_calls);
+                assert_eq!(reads, 64);
+                // Handing over and waiting; where both have requests, also a look at each and its event.
+                let most = if depth == 1 { 2 } else { 5 };
+                assert!(
+                    calls <= most * reads + 16,
+                    "{mode} at depth {depth}, rate {rate}: {calls} system calls for {reads} reads"
+                );
+            }
+        }
+    }
+}

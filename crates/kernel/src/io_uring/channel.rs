@@ -301,6 +301,17 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         completions.len() - before
     }
 
+    #[inline]
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.collect(completions);
+        completions.len() - before
+    }
+
+    fn comes_unasked(&self) -> bool {
+        THREAD
+    }
+
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let before = completions.len();
         // A signal from before this wait was for an earlier one; if it still holds, the poll fires at once.

@@ -238,12 +238,17 @@ impl IoChannel for Channel {
 
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let before = completions.len();
         if let Some(fd) = &self.watched {
             // Before the look: what completes after it signals again.
             let _ = rustix::io::read(fd, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
         }
+        self.look(completions)
+    }
+
+    #[inline]
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
         self.reap(completions);
         if completions.len() == before && self.in_flight.occupied() > 0 && !self.pending.is_empty()
         {

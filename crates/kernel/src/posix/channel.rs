@@ -123,12 +123,16 @@ impl IoChannel for Channel {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let before = completions.len();
-        self.kick();
         if self.watched {
             // Before the look: what completes after it signals again.
             self.clear_event();
         }
+        self.look(completions)
+    }
+
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.kick();
         self.reap(completions);
         completions.len() - before
     }

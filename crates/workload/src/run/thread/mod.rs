@@ -12,14 +12,13 @@ mod verifying;
 mod waiting;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, ArenaOptions, Buffer, ChannelOptions, Completion, Error, ErrorKind, IoChannel, Result,
-    WakeEvent,
+    Arena, ArenaOptions, Buffer, ChannelGroup, ChannelOptions, Completion, Error, ErrorKind,
+    Result, WakeEvent,
 };
 use qpair_kernel::Interface;
 use rand::rngs::SmallRng;
@@ -39,7 +38,6 @@ use super::sizes::Draw;
 use super::verify::Chunks;
 
 pub(super) use messages::{Messages, produce};
-use waiting::sleepers;
 
 /// A sleep may end so much late: what is left is spent looking at the clock.
 const SLEEP_SLACK_NS: u64 = 80_000;
@@ -148,9 +146,8 @@ pub(super) struct Thread<'a> {
     common: &'a Common<'a>,
     shown: &'a Shown,
     // Before the buffers, which they may hold.
-    channels: Vec<Box<dyn IoChannel>>,
-    /// For sleeping on several channels; empty where there is one, or where one must be polled.
-    sleepers: Vec<OwnedFd>,
+    /// One a target.
+    channels: ChannelGroup,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Taken by channels, not yet handed over.
@@ -212,11 +209,8 @@ impl<'a> Thread<'a> {
         let memory = ArenaOptions { shared, ..ArenaOptions::default() };
         let arena = Arena::new(block, job.depth, memory).map_err(no_memory)?;
         let options = ChannelOptions { depth: job.depth, arenas: vec![arena.clone()], wake };
-        let mut channels = targets
-            .iter()
-            .map(|target| target.device.open_channel(&options))
-            .collect::<Result<Vec<_>>>()?;
-        let sleepers = sleepers(&mut channels)?;
+        let devices = targets.iter().map(|target| (target.device.as_ref(), &options));
+        let channels = ChannelGroup::open(devices)?;
         let mut random = generator(job.seed, job.clone);
         let mut slots: Vec<Slot> = (0..job.depth).map(|_| Slot::default()).collect();
         let mut content = vec![0; block];
@@ -245,7 +239,6 @@ impl<'a> Thread<'a> {
             common,
             shown,
             channels,
-            sleepers,
             slots,
             free: (0..job.depth).rev().collect(),
             pending: Vec::with_capacity(job.depth as usize),
@@ -354,7 +347,7 @@ impl<'a> Thread<'a> {
     }
 
     fn system_calls(&self) -> u64 {
-        self.channels.iter().map(|channel| channel.statistics().system_calls).sum()
+        self.channels.statistics().system_calls
     }
 
     /// Fills the queue, waits for what completes, takes it; the time then.
@@ -407,7 +400,7 @@ impl<'a> Thread<'a> {
                         let timeout = Duration::from_nanos(left_ns - SLEEP_SLACK_NS);
                         self.wait(1, Some(timeout.min(LOOK)));
                     } else {
-                        self.poll();
+                        self.look();
                     }
                 }
             }

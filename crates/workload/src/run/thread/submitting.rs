@@ -75,7 +75,7 @@ impl Thread<'_> {
     #[inline]
     pub(super) fn hand_over(&mut self, tag: u32, request: Request) {
         let target = self.slots[tag as usize].target as usize;
-        match self.channels[target].submit(request) {
+        match self.channels.submit(target, request) {
             Ok(()) => {
                 self.in_flight += 1;
                 self.pending.push(tag);
@@ -111,11 +111,7 @@ impl Thread<'_> {
     /// Hands over what is pending; the time then.
     #[inline]
     pub(super) fn kick(&mut self) -> u64 {
-        if self.channels.len() == 1 {
-            self.channels[0].kick();
-        } else {
-            self.channels.iter_mut().for_each(|channel| channel.kick());
-        }
+        self.channels.kick();
         let now = self.common.now_ns();
         if !self.pending.is_empty() {
             self.record.submitted(self.pending.len() as u32, self.in_flight);

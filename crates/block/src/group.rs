@@ -1,0 +1,237 @@
+//! Several channels of one thread, which submits to any of them and waits for all.
+//!
+//! Invariant: nobody goes to sleep on a descriptor that tells of what was taken already. Members with nothing in flight are
+//! settled first, and a member that alone has requests sleeps in its own way, as it would without the others.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::device::{BlockDevice, ChannelOptions, ChannelStatistics, IoChannel, WaitOptions};
+use crate::error::Result;
+use crate::member::MemberChannel;
+use crate::poller::{EarlyQueue, PollSet};
+use crate::request::{Completion, Request};
+use crate::sleep::{WaitClock, sleep};
+use crate::wake::WakeEvent;
+
+/// How long a wait for several looks for completions that come without a system call, before it sleeps.
+const LOOK_MAX: Duration = Duration::from_millis(1);
+/// Looks between looks at the clock.
+const LOOKS: u32 = 16;
+
+/// Channels that are waited for together.
+pub struct ChannelGroup {
+    members: Vec<MemberChannel>,
+    /// The completions of all as one descriptor. `None` with one member, and where none has a descriptor.
+    set: Option<PollSet>,
+    wake: Option<Arc<WakeEvent>>,
+    /// Sleeps for several.
+    system_calls: u64,
+}
+
+impl ChannelGroup {
+    /// Opens a channel to each device, numbered as they come. The wake event is that of the first's options. Call it on
+    /// the thread that will use them.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::open_channel`] of any.
+    pub fn open<'a>(
+        devices: impl IntoIterator<Item = (&'a dyn BlockDevice, &'a ChannelOptions)>,
+    ) -> Result<Self> {
+        let devices: Vec<_> = devices.into_iter().collect();
+        let wake = devices.first().and_then(|(_, options)| options.wake.clone());
+        let alone = devices.len() == 1;
+        let open = |(device, options): (&dyn BlockDevice, &ChannelOptions)| {
+            // Among several, the group listens to the event itself.
+            let wake = options.wake.clone().filter(|_| alone);
+            device.open_channel(&ChannelOptions { wake, ..options.clone() })
+        };
+        Self::of(devices.into_iter().map(open).collect::<Result<_>>()?, wake)
+    }
+
+    /// Of channels that are open. A single one knows `wake` itself; of several, none does.
+    pub(crate) fn of(
+        channels: Vec<Box<dyn IoChannel>>,
+        wake: Option<Arc<WakeEvent>>,
+    ) -> Result<Self> {
+        let mut set = None;
+        let alone = channels.len() == 1;
+        let member = |channel| match alone {
+            true => Ok(MemberChannel::alone(channel)),
+            false => MemberChannel::among(channel, &mut set),
+        };
+        let members = channels.into_iter().map(member).collect::<Result<Vec<_>>>()?;
+        Ok(Self { members, set, wake, system_calls: 0 })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// As [`IoChannel::submit`] of a member.
+    ///
+    /// # Errors
+    /// The request, if the member's queue is full.
+    #[inline]
+    pub fn submit(&mut self, member: usize, request: Request) -> std::result::Result<(), Request> {
+        self.members[member].submit(request)
+    }
+
+    /// Rings the doorbells of members that were submitted to.
+    #[inline]
+    pub fn kick(&mut self) {
+        self.members.iter_mut().for_each(MemberChannel::ring);
+    }
+
+    /// As [`IoChannel::poll`], of all.
+    pub fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let found = self.members.iter_mut().map(|member| member.poll(completions)).sum();
+        if found == 0 && self.set.is_some() {
+            self.members.iter_mut().for_each(|member| member.settle(completions));
+        }
+        found
+    }
+
+    /// As [`IoChannel::wait`], for completions of any member.
+    #[inline]
+    pub fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        match self.members.as_mut_slice() {
+            [only] => only.wait(completions, options),
+            _ => self.wait_for_several(completions, options),
+        }
+    }
+
+    fn wait_for_several(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        options: WaitOptions,
+    ) -> usize {
+        let in_flight = self.in_flight();
+        let clock = WaitClock::start(options, in_flight);
+        let woken_by_none = options.timeout.is_none() && self.wake.is_none();
+        let (mut taken, mut now) = (0, Instant::now());
+        loop {
+            let rest = clock.rest(taken, clock.end(taken), now);
+            let alone = self.wait_alone(completions, rest);
+            taken += alone.unwrap_or_else(|| self.look_and_poll(completions, rest.timeout));
+            now = Instant::now();
+            if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
+                return taken;
+            }
+            if alone.is_none() && self.sleep(clock.rest(taken, clock.end(taken), now).timeout) {
+                return taken + self.poll(completions);
+            }
+        }
+    }
+
+    /// Waits as the one member does that has requests. `None` if several have, or none, or if the member would not see the
+    /// wake event.
+    pub(crate) fn wait_alone(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        options: WaitOptions,
+    ) -> Option<usize> {
+        if let [only] = self.members.as_mut_slice() {
+            return Some(only.wait(completions, options));
+        }
+        if self.wake.is_some() {
+            return None;
+        }
+        let mut busy = self.members.iter_mut().filter(|member| member.channel.in_flight() > 0);
+        match (busy.next(), busy.next()) {
+            (Some(only), None) => Some(only.wait(completions, options)),
+            _ => None,
+        }
+    }
+
+    /// Rings the doorbells and takes what is there; where completions come without a system call, it looks for a while.
+    pub(crate) fn look_and_poll(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        limit: Option<Duration>,
+    ) -> usize {
+        self.kick();
+        // Nobody looks for the wake event.
+        let unasked = |member: &MemberChannel| {
+            member.channel.in_flight() == 0 || member.channel.comes_unasked()
+        };
+        if self.wake.is_none() && self.members.iter().all(unasked) && self.in_flight() > 0 {
+            let begin = Instant::now();
+            loop {
+                for _ in 0..LOOKS {
+                    let found = self.look(completions);
+                    if found > 0 {
+                        return found;
+                    }
+                    std::hint::spin_loop();
+                }
+                if begin.elapsed() >= limit.unwrap_or(LOOK_MAX).min(LOOK_MAX) {
+                    break;
+                }
+            }
+        }
+        self.poll(completions)
+    }
+
+    /// As [`IoChannel::look`], at all.
+    pub fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let busy = self.members.iter_mut().filter(|member| member.channel.in_flight() > 0);
+        busy.map(|member| member.channel.look(completions)).sum()
+    }
+
+    /// Sleeps once for several, after a poll that found nothing; whether the wake event is signalled.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
+        self.system_calls += 1;
+        sleep(self.set.as_ref().map(AsFd::as_fd), self.wake.as_deref(), timeout)
+    }
+
+    /// Requests taken and not yet returned.
+    pub fn in_flight(&self) -> u32 {
+        self.members.iter().map(|member| member.channel.in_flight()).sum()
+    }
+
+    /// Whether a member has requests that no descriptor tells of.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.members.iter().any(MemberChannel::is_untold)
+    }
+
+    /// Counters of all, and of the sleeps for them.
+    pub fn statistics(&self) -> ChannelStatistics {
+        let own =
+            ChannelStatistics { system_calls: self.system_calls, ..ChannelStatistics::default() };
+        self.members.iter().fold(own, |sum, member| {
+            let one = member.channel.statistics();
+            ChannelStatistics {
+                reads: sum.reads + one.reads,
+                writes: sum.writes + one.writes,
+                flushes: sum.flushes + one.flushes,
+                errors: sum.errors + one.errors,
+                read_bytes: sum.read_bytes + one.read_bytes,
+                written_bytes: sum.written_bytes + one.written_bytes,
+                system_calls: sum.system_calls + one.system_calls,
+            }
+        })
+    }
+
+    /// As [`IoChannel::completion_fd`], for all and for what `early` tells of.
+    pub(crate) fn completion_fd(
+        &mut self,
+        early: &mut EarlyQueue,
+    ) -> Result<Option<BorrowedFd<'_>>> {
+        if self.set.is_none()
+            && let [only] = self.members.as_mut_slice()
+            && let Some(fd) = only.channel.completion_fd()?
+        {
+            let set = PollSet::new()?;
+            set.add(fd)?;
+            self.set = Some(set);
+        }
+        // Where no member needs waiting for, neither does the group.
+        let Some(set) = &self.set else { return Ok(None) };
+        if early.has_no_event() {
+            set.add(early.event()?)?;
+        }
+        Ok(Some(set.as_fd()))
+    }
+}
