@@ -6,6 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 
 use crate::failure::{Failure, Result};
+use crate::text::decode_hex;
+
+/// What is wrong with a key of no bytes, which is a mistake more often than a key.
+pub(crate) const EMPTY_KEY: &str = "the key is empty (--empty-key takes it)";
 
 /// How keys are written.
 #[derive(Args, Debug)]
@@ -33,12 +37,6 @@ impl KeyArgs {
     }
 }
 
-fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let pair = |pair: &[u8]| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8);
-    digits.chunks(2).map(pair).collect()
-}
-
 /// The smallest key above all that begin with `prefix`; none if there is no such.
 pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
@@ -50,14 +48,6 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hexadecimal() {
-        assert_eq!(decode_hex(b"00fFa0"), Some(vec![0, 255, 160]));
-        assert_eq!(decode_hex(b""), Some(vec![]));
-        assert_eq!(decode_hex(b"0"), None);
-        assert_eq!(decode_hex(b"0g"), None);
-    }
 
     #[test]
     fn prefixes_end() {

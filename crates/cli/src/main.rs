@@ -23,6 +23,7 @@ mod live;
 mod load;
 mod output;
 mod paint;
+mod record_line;
 mod store_args;
 mod study_lab;
 mod text;

@@ -1,4 +1,6 @@
 //! Bytes, numbers and times in words.
+//!
+//! What always holds: what [`escape_into`] writes has neither tab nor line end, and [`unescape_into`] makes the same bytes of it.
 
 use std::fmt::Write as _;
 
@@ -19,7 +21,10 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
                 '\\' => out.extend_from_slice(b"\\\\"),
-                c if c.is_control() => push_hex(out, c.encode_utf8(&mut [0; 4]).as_bytes(), "\\x"),
+                // A byte order mark is not seen, and who reads it at the beginning of a file drops it.
+                c if c.is_control() || c == '\u{feff}' => {
+                    push_hex(out, c.encode_utf8(&mut [0; 4]).as_bytes(), "\\x");
+                }
                 c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
@@ -34,6 +39,40 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     escape_into(&mut out, bytes);
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// The bytes that [`escape_into`] makes such a word of; `Err` says which escape is none.
+pub(crate) fn unescape_into(out: &mut Vec<u8>, word: &[u8]) -> Result<(), String> {
+    let mut rest = word;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        out.extend_from_slice(&rest[..at]);
+        let (byte, len) = match rest[at + 1..] {
+            [b't', ..] => (b'\t', 2),
+            [b'n', ..] => (b'\n', 2),
+            [b'r', ..] => (b'\r', 2),
+            [b'\\', ..] => (b'\\', 2),
+            [b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                (decode_hex(&[high, low]).map_or(0, |bytes| bytes[0]), 4)
+            }
+            _ => {
+                let len = if rest.get(at + 1) == Some(&b'x') { 4 } else { 2 };
+                let escape = &rest[at..rest.len().min(at + len)];
+                let escape = String::from_utf8_lossy(escape);
+                return Err(format!("{escape} is no escape: those are \\t \\n \\r \\\\ \\x00"));
+            }
+        };
+        out.push(byte);
+        rest = &rest[at + len..];
+    }
+    out.extend_from_slice(rest);
+    Ok(())
+}
+
+/// The bytes of hexadecimal digits, two for each; none if they are not that.
+pub(crate) fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pair = |pair: &[u8]| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8);
+    digits.chunks(2).map(pair).collect()
 }
 
 /// Bytes as hexadecimal digits, each byte after `before`.
@@ -107,6 +146,28 @@ mod tests {
     fn escapes() {
         assert_eq!(escape("a\tb\\ü\n".as_bytes()), "a\\tb\\\\ü\\n");
         assert_eq!(escape(b"\xff\x00a\xc3"), "\\xff\\x00a\\xc3");
+    }
+
+    #[test]
+    fn unescapes() {
+        let unescape = |word: &[u8]| {
+            let mut out = Vec::new();
+            unescape_into(&mut out, word).map(|()| out)
+        };
+        assert_eq!(unescape(br"a\tb\\t\x00\xFf\n\r"), Ok(b"a\tb\\t\0\xff\n\r".to_vec()));
+        for word in [&br"C:\users"[..], br"\", br"\x", br"\x0", br"\xg0", "\\\u{fc}".as_bytes()] {
+            assert!(unescape(word).unwrap_err().contains("no escape"), "{word:?}");
+        }
+        let all: Vec<u8> = (0..=u8::MAX).chain("\u{feff}\u{fc}".bytes()).collect();
+        assert_eq!(unescape(escape(&all).as_bytes()), Ok(all));
+    }
+
+    #[test]
+    fn hexadecimal() {
+        assert_eq!(decode_hex(b"00fFa0"), Some(vec![0, 255, 160]));
+        assert_eq!(decode_hex(b""), Some(vec![]));
+        assert_eq!(decode_hex(b"0"), None);
+        assert_eq!(decode_hex(b"0g"), None);
     }
 
     #[test]

@@ -24,6 +24,7 @@ Examples:
   qpair delete users.qpair ada
   qpair delete users.qpair --prefix session:
   qpair delete users.qpair --from 2024 --to 2025
+  qpair delete users.qpair --table sessions --force
 
 Exit code 1 if there was no such key. A range may be empty. Whoever interrupts it is told how many records were removed.")]
 pub(crate) struct Delete {
@@ -31,7 +32,7 @@ pub(crate) struct Delete {
     store: StoreArgs,
 
     /// Key
-    #[arg(required_unless_present_any = ["prefix", "from", "to"])]
+    #[arg(required_unless_present_any = ["prefix", "from", "to", "force"])]
     key: Option<OsString>,
 
     /// All keys that begin so
@@ -45,6 +46,10 @@ pub(crate) struct Delete {
     /// All keys before this one
     #[arg(long, value_name = "KEY", conflicts_with = "key")]
     to: Option<OsString>,
+
+    /// Remove a range that has every key
+    #[arg(long, conflicts_with = "key")]
+    force: bool,
 
     #[command(flatten)]
     table: TableArgs,
@@ -86,6 +91,11 @@ impl Delete {
                 self.keys.decode_option(self.to.as_ref())?,
             ),
         };
+        if to.is_none() && from.as_ref().is_none_or(Vec::is_empty) && !self.force {
+            let table = escape(self.table.table.as_bytes());
+            let message = format!("this range has every key: table {table} would be empty");
+            return Err(Failure::usage(message).hint("if that is meant: --force"));
+        }
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let interrupt = Interrupt::install()?;

@@ -27,14 +27,20 @@ const TASKS_PER_WORKER: usize = 64;
 /// with one key the last one wins. On return all of it survives power loss. Ctrl-C stops reading, and keeps
 /// what was loaded.
 ///
-/// Input has one record a line. Columns are named by their header or numbered from 1; fields of JSON are
-/// named, inner ones as OUTER.INNER. The value is the whole line unless columns are chosen for it.
+/// Input has one record a line; blank lines are left out. Columns are named by their header or numbered from 1; fields of JSON are named, inner
+/// ones as OUTER.INNER. The value is the whole line unless columns are chosen for it.
+///
+/// What bytes stand for, as `qpair scan` writes it too: in TSV \t \n \r \\ and \x00 are escapes, of a key and of a value of one column; with --raw
+/// they are bytes like others. In CSV a column may be in quotes, with each quote in it doubled. Of JSON a string is taken as what it says, all else (numbers, objects, arrays) as its
+/// bytes stand in the input, and where field F is missing, F_hex gives its bytes as hexadecimal digits. A whole line, or several columns, make a value of the input's own format: nothing in it is
+/// changed but quotes of CSV that are not needed.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair load cities.qpair cities.csv --key name
   qpair load events.qpair events.jsonl --key user.id --value time
-  find /usr -printf '%p\\t%s\\n' | qpair load files.qpair - --format tsv --key 1 --value 2
+  find /usr -printf '%p\\t%s\\n' | qpair load files.qpair - --format tsv --raw --key 1 --value 2
+  qpair scan old.qpair | qpair load new.qpair - --format tsv --key 1 --value 2
   LC_ALL=C sort big.tsv | qpair load big.qpair - --format tsv --sorted")]
 pub(crate) struct Load {
     #[command(flatten)]
@@ -67,6 +73,14 @@ pub(crate) struct Load {
     /// Delimiter of columns: one byte, or \t [default: tab for TSV, comma for CSV]
     #[arg(long, value_name = "BYTE", value_parser = parse_delimiter, help_heading = "Input")]
     delimiter: Option<u8>,
+
+    /// Take backslashes in TSV as they are, not as escapes
+    #[arg(long, help_heading = "Input")]
+    raw: bool,
+
+    /// Take an empty key as a key, where it makes a line malformed
+    #[arg(long, help_heading = "Input")]
+    empty_key: bool,
 
     /// The input ascends by key, byte by byte; an empty table is then built much faster
     #[arg(long, help_heading = "Input")]
@@ -117,6 +131,7 @@ impl Load {
             self.store.open_to_write(Effort::Large, Some(&self.create), Some(&self.log))?;
         let limits = Limits {
             key_len_max: store.key_len_max(),
+            empty_key: self.empty_key,
             skip_bad: self.skip_bad,
             sorted: self.sorted,
             lanes: if self.sorted { 1 } else { TASKS_PER_WORKER * store.workers() },
@@ -130,6 +145,11 @@ impl Load {
         let closed = store.close();
         progress.finish();
         let failure = loaded.failure.take();
+        let skipped = std::mem::take(&mut *skipped.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(first) = skipped.first {
+            let lines = counted(skipped.lines, "bad line");
+            eprintln!("qpair: note: left out {lines}; the first: {first}");
+        }
         if let Some(failure) = failure {
             let kept = match closed {
                 Ok(()) => loaded.kept(),
@@ -138,11 +158,6 @@ impl Load {
             return Err(failure.and(kept));
         }
         closed.map_err(|error| Failure::from(error).context("closing the store"))?;
-        let skipped = std::mem::take(&mut *skipped.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(first) = skipped.first {
-            let lines = counted(skipped.lines, "bad line");
-            eprintln!("qpair: note: left out {lines}; the first: {first}");
-        }
         let seconds = start.elapsed().as_secs_f64().max(1e-6);
         let summary =
             Summary { loaded: &loaded, skipped: skipped.lines, seconds, bulk, opened: &opened };
@@ -167,7 +182,7 @@ impl Load {
             (header, _) => Some(header),
         };
         let columns = Columns { key: self.key.clone(), values: self.values.clone() };
-        Ok(Layout { format, columns, header, delimiter: self.delimiter })
+        Ok(Layout { format, columns, header, delimiter: self.delimiter, raw: self.raw })
     }
 
     /// Loads; what was loaded, and whether by building the table at once.

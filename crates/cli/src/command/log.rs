@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Output, insert_bytes};
 use crate::store_args::StoreArgs;
-use crate::text::{counted, escape};
+use crate::text::counted;
 
 /// Print the write-ahead log of a store
 ///
@@ -199,7 +199,7 @@ fn operation_object(operation: &LogOperation<'_>) -> Value {
     object.insert("operation".to_owned(), operation.verb.into());
     object.insert("tree".to_owned(), operation.tree.into());
     if let Some(table) = &operation.table {
-        object.insert("table".to_owned(), escape(table.as_bytes()).into());
+        object.insert("table".to_owned(), table.clone().into());
     }
     if let Some(key) = operation.key {
         insert_bytes(&mut object, "key", key);

@@ -10,7 +10,7 @@ use clap::Args;
 use qpair::VALUE_LEN_MAX;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::key::KeyArgs;
+use crate::key::{EMPTY_KEY, KeyArgs};
 use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
@@ -33,6 +33,10 @@ pub(crate) struct Put {
     #[arg(required_unless_present = "value_file")]
     value: Option<OsString>,
 
+    /// Take an empty key as a key
+    #[arg(long)]
+    empty_key: bool,
+
     /// Read the value from a file
     #[arg(long, value_name = "PATH", conflicts_with = "value")]
     value_file: Option<PathBuf>,
@@ -53,6 +57,9 @@ pub(crate) struct Put {
 impl Put {
     pub(crate) fn run(self) -> Result<Exit> {
         let key = self.keys.decode(&self.key)?;
+        if key.is_empty() && !self.empty_key {
+            return Err(Failure::usage(EMPTY_KEY));
+        }
         let value = match (self.value, self.value_file) {
             (_, Some(path)) => {
                 let name = path.display().to_string();

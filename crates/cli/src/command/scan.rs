@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::ops::Bound;
 
 use clap::Args;
-use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Result};
 use crate::key::{KeyArgs, end_of_prefix};
-use crate::output::{Output, insert_bytes};
+use crate::load::Format;
+use crate::output::Output;
+use crate::record_line::write_record;
 use crate::store_args::{Effort, StoreArgs, TableArgs};
-use crate::text::escape_into;
 
 /// Where a scan begins or ends.
 type KeyBound = Bound<Vec<u8>>;
@@ -18,14 +18,19 @@ type KeyBound = Bound<Vec<u8>>;
 /// Print records in the order of their keys
 ///
 /// One record a line: key, tab, value. Tabs, line ends, backslashes, control bytes and what is not UTF-8 are
-/// escaped: \t \n \r \\ \x00.
+/// escaped: \t \n \r \\ \x00. CSV has a first line that names the columns, and quotes where they are needed. JSON has bytes that are not UTF-8 as
+/// hexadecimal digits, in key_hex and value_hex. Each of these `qpair load` reads back byte for byte; --raw has no escapes, and so is only
+/// read back if no record has a tab or a line end.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair scan files.qpair --prefix /usr/share/doc/ --limit 10
   qpair scan files.qpair --from a --to b --reverse
   qpair scan files.qpair --count
-  qpair scan files.qpair --json | jq .value")]
+  qpair scan files.qpair --json | jq .value
+  qpair scan files.qpair | qpair load copy.qpair - --format tsv --key 1 --value 2
+  qpair scan files.qpair --format csv | qpair load copy.qpair - --format csv --key key --value value
+  qpair scan files.qpair --json | qpair load copy.qpair - --format json --key key --value value")]
 pub(crate) struct Scan {
     #[command(flatten)]
     store: StoreArgs,
@@ -55,15 +60,19 @@ pub(crate) struct Scan {
     keys_only: bool,
 
     /// Print how many records there are, and no records
-    #[arg(long, conflicts_with_all = ["keys_only", "raw", "json"])]
+    #[arg(long, conflicts_with_all = ["keys_only", "raw", "format", "json"])]
     count: bool,
 
-    /// Print bytes as they are
-    #[arg(long, conflicts_with = "json")]
+    /// Format of the output
+    #[arg(long, value_enum, default_value_t = Format::Tsv)]
+    format: Format,
+
+    /// Print bytes as they are, without escapes
+    #[arg(long, conflicts_with_all = ["format", "json"])]
     raw: bool,
 
-    /// Print one JSON object a line
-    #[arg(long)]
+    /// Print one JSON object a line, as --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 
     #[command(flatten)]
@@ -88,6 +97,10 @@ impl Scan {
         let mut out = Output::new();
         let mut line = Vec::new();
         let mut records = 0;
+        if self.format == Format::Csv && !self.count {
+            self.write(&mut line, b"key", b"value");
+            out.line(&line)?;
+        }
         for record in range {
             let (key, value) = match record {
                 Ok(record) => record,
@@ -100,7 +113,7 @@ impl Scan {
             records += 1;
             if !self.count {
                 line.clear();
-                self.write_record(&mut line, &key, &value);
+                self.write(&mut line, &key, &value);
                 out.line(&line)?;
             }
         }
@@ -125,21 +138,19 @@ impl Scan {
         ))
     }
 
-    fn write_record(&self, line: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-        if self.json {
-            let mut object = Map::new();
-            insert_bytes(&mut object, "key", key);
-            if !self.keys_only {
-                insert_bytes(&mut object, "value", value);
-            }
-            line.extend_from_slice(Value::from(object).to_string().as_bytes());
-            return;
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    fn write(&self, line: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+        let value = (!self.keys_only).then_some(value);
+        if !self.raw {
+            return write_record(self.format(), line, key, value);
         }
-        let write = if self.raw { Vec::<u8>::extend_from_slice } else { escape_into };
-        write(line, key);
-        if !self.keys_only {
+        line.extend_from_slice(key);
+        if let Some(value) = value {
             line.push(b'\t');
-            write(line, value);
+            line.extend_from_slice(value);
         }
     }
 }

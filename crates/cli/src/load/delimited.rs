@@ -1,11 +1,12 @@
-//! Columns between delimiters, with no quotes: tab-separated values.
+//! Columns between delimiters, with escapes and no quotes: tab-separated values.
 
 use std::io::BufRead;
+use std::ops::Range;
 
 use super::format::{Indexes, Wanted};
 use super::lines::Lines;
-use super::record::{ReadError, ReadRecord, Record};
-use crate::text::escape;
+use super::record::{ReadError, ReadRecord, Record, only};
+use crate::text::unescape_into;
 
 /// Reads records from lines of columns.
 pub(crate) struct DelimitedReader<R> {
@@ -14,12 +15,14 @@ pub(crate) struct DelimitedReader<R> {
     /// Known once the header was read; not of empty input.
     indexes: Option<Indexes>,
     delimiter: u8,
+    /// Backslashes are bytes like others.
+    raw: bool,
 }
 
 impl<R: BufRead> DelimitedReader<R> {
-    pub(crate) fn new(input: R, wanted: Wanted, delimiter: u8) -> Self {
+    pub(crate) fn new(input: R, wanted: Wanted, delimiter: u8, raw: bool) -> Self {
         let indexes = (!wanted.header).then(|| wanted.by_index());
-        Self { lines: Lines::new(input), wanted, indexes, delimiter }
+        Self { lines: Lines::new(input), wanted, indexes, delimiter, raw }
     }
 }
 
@@ -27,54 +30,60 @@ fn fields(line: &[u8], delimiter: u8) -> impl Iterator<Item = &[u8]> + Clone {
     line.split(move |byte| *byte == delimiter)
 }
 
-/// What is wrong if a header lacks a column.
-pub(crate) fn no_such_column<'a>(name: &str, header: impl Iterator<Item = &'a [u8]>) -> ReadError {
-    let titles: Vec<String> = header.map(escape).collect();
-    ReadError::Layout {
-        why: format!("no column is called \"{name}\""),
-        hint: format!("the first line names these: {}", titles.join(", ")),
-    }
-}
-
 /// What is wrong if a line lacks a column.
-pub(crate) fn too_few(line: u64, index: usize, count: usize) -> ReadError {
+pub(super) fn too_few(index: usize, count: usize) -> String {
     let columns = if count == 1 { "column" } else { "columns" };
-    let why = format!("column {} is wanted, the line has {count} {columns}", index + 1);
-    ReadError::Bad { line, why }
+    format!("column {} is wanted, the line has {count} {columns}", index + 1)
 }
 
 impl<R: BufRead + Send> ReadRecord for DelimitedReader<R> {
     fn begin(&mut self) -> Result<(), ReadError> {
-        let delimiter = self.delimiter;
         if self.wanted.header
             && let Some((_, header)) = self.lines.next()?
         {
-            let resolved = self.wanted.resolve(fields(header, delimiter));
-            self.indexes =
-                Some(resolved.map_err(|name| no_such_column(&name, fields(header, delimiter)))?);
+            let mut titles = Vec::new();
+            for field in fields(header, self.delimiter) {
+                let mut title = Vec::new();
+                if self.raw || unescape_into(&mut title, field).is_err() {
+                    title = field.to_vec();
+                }
+                titles.push(title);
+            }
+            self.indexes = Some(self.wanted.resolve(titles.iter().map(Vec::as_slice))?);
         }
         Ok(())
     }
 
-    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError> {
-        let delimiter = self.delimiter;
+    fn read(&mut self, record: &mut Record) -> Result<Option<Range<u64>>, ReadError> {
+        let (delimiter, raw) = (self.delimiter, self.raw);
         let Some((line, text)) = self.lines.next()? else { return Ok(None) };
         let Some(Indexes { key, values }) = &self.indexes else { return Ok(None) };
+        let bad = |why: String| ReadError::Bad { lines: only(line), why };
         let field = |index: usize| {
-            fields(text, delimiter)
-                .nth(index)
-                .ok_or_else(|| too_few(line, index, fields(text, delimiter).count()))
+            let found = fields(text, delimiter).nth(index);
+            found.ok_or_else(|| bad(too_few(index, fields(text, delimiter).count())))
         };
-        record.key.extend_from_slice(field(*key)?);
-        if values.is_empty() {
-            record.value.extend_from_slice(text);
-        }
-        for (place, index) in values.iter().enumerate() {
-            if place > 0 {
-                record.value.push(delimiter);
+        let decode = |out: &mut Vec<u8>, index: usize| {
+            let field = field(index)?;
+            if raw {
+                out.extend_from_slice(field);
+                return Ok(());
             }
-            record.value.extend_from_slice(field(*index)?);
+            unescape_into(out, field)
+                .map_err(|why| bad(format!("{why}; for columns without escapes there is --raw")))
+        };
+        decode(&mut record.key, *key)?;
+        match values[..] {
+            [] => record.value.extend_from_slice(text),
+            [one] => decode(&mut record.value, one)?,
+            // A value that is columns again is one of this format: it stays as it is.
+            _ => {
+                for (place, index) in values.iter().enumerate() {
+                    record.value.extend((place > 0).then_some(delimiter));
+                    record.value.extend_from_slice(field(*index)?);
+                }
+            }
         }
-        Ok(Some(line))
+        Ok(Some(only(line)))
     }
 }

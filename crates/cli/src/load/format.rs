@@ -8,17 +8,18 @@ use super::csv_reader::CsvReader;
 use super::delimited::DelimitedReader;
 use super::input::Input;
 use super::json::JsonReader;
-use super::record::ReadRecord;
+use super::record::{ReadError, ReadRecord};
 use crate::failure::{Failure, Result};
+use crate::text::escape;
 
 /// A format of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Tab-separated columns, with no quotes
+    /// Tab-separated columns; escapes \\t \\n \\r \\\\ \\x00, no quotes
     Tsv,
-    /// Comma-separated columns, with quotes
+    /// Comma-separated columns; quotes, no escapes
     Csv,
-    /// One JSON object a line
+    /// One JSON object a line; F_hex has the bytes of F as hexadecimal digits
     Json,
 }
 
@@ -50,11 +51,18 @@ pub(crate) struct Layout {
     /// Whether the first line names the columns; `None` for what is usual.
     pub(crate) header: Option<bool>,
     pub(crate) delimiter: Option<u8>,
+    /// TSV without escapes.
+    pub(crate) raw: bool,
 }
 
 impl Layout {
     /// A reader of records.
     pub(crate) fn reader(&self, input: Input) -> Result<Box<dyn ReadRecord>> {
+        if self.raw && self.format != Format::Tsv {
+            return Err(Failure::usage(
+                "--raw is for TSV: neither CSV nor JSON can do without its quotes",
+            ));
+        }
         if self.format == Format::Json {
             let Some(key) = &self.columns.key else {
                 return Err(Failure::usage("the key's field is not named")
@@ -62,6 +70,11 @@ impl Layout {
             };
             if self.delimiter.is_some() || self.header == Some(true) {
                 return Err(Failure::usage("JSON has neither delimiters nor a header line"));
+            }
+            let values = &self.columns.values;
+            if let Some(twice) = (1..values.len()).find(|&at| values[..at].contains(&values[at])) {
+                let what = format!("field \"{}\" is asked for twice in one value", values[twice]);
+                return Err(Failure::usage(what));
             }
             return Ok(Box::new(JsonReader::new(input.into_reader(), key, &self.columns.values)));
         }
@@ -86,11 +99,14 @@ impl Layout {
                 wanted,
                 self.delimiter.unwrap_or(b','),
             )),
-            _ => Box::new(DelimitedReader::new(
-                input.into_reader(),
-                wanted,
-                self.delimiter.unwrap_or(b'\t'),
-            )),
+            _ => {
+                let delimiter = self.delimiter.unwrap_or(b'\t');
+                if delimiter == b'\\' && !self.raw {
+                    return Err(Failure::usage("backslashes are escapes, and no delimiter")
+                        .hint("--raw reads columns without escapes"));
+                }
+                Box::new(DelimitedReader::new(input.into_reader(), wanted, delimiter, self.raw))
+            }
         })
     }
 }
@@ -130,17 +146,17 @@ pub(crate) struct Indexes {
 }
 
 impl Wanted {
-    /// Finds the columns in the header; `Err` is the name that is not there.
+    /// Finds the columns in the header.
+    ///
+    /// # Errors
+    /// `Layout` for a name that is not there, or that more than one column has.
     pub(crate) fn resolve<'a>(
         &self,
         header: impl Iterator<Item = &'a [u8]> + Clone,
-    ) -> std::result::Result<Indexes, String> {
+    ) -> std::result::Result<Indexes, ReadError> {
         let place = |column: &Column| match column {
             Column::Index(index) => Ok(*index),
-            Column::Name(name) => header
-                .clone()
-                .position(|title| title == name.as_bytes())
-                .ok_or_else(|| name.clone()),
+            Column::Name(name) => place(name, header.clone()),
         };
         Ok(Indexes {
             key: place(&self.key)?,
@@ -151,6 +167,33 @@ impl Wanted {
     /// The columns of lines without a header.
     pub(crate) fn by_index(&self) -> Indexes {
         self.resolve(std::iter::empty()).unwrap_or_default()
+    }
+}
+
+/// Where the only column with this name is.
+fn place<'a>(
+    name: &str,
+    header: impl Iterator<Item = &'a [u8]> + Clone,
+) -> std::result::Result<usize, ReadError> {
+    let has_name = |(_, title): &(usize, &[u8])| *title == name.as_bytes();
+    let places: Vec<usize> =
+        header.clone().enumerate().filter(has_name).map(|(at, _)| at).collect();
+    match places[..] {
+        [place] => Ok(place),
+        [] => {
+            let titles: Vec<String> = header.map(escape).collect();
+            Err(ReadError::Layout {
+                why: format!("no column is called \"{name}\""),
+                hint: format!("the first line names these: {}", titles.join(", ")),
+            })
+        }
+        _ => {
+            let numbers: Vec<String> = places.iter().map(|place| (place + 1).to_string()).collect();
+            Err(ReadError::Layout {
+                why: format!("{} columns are called \"{name}\"", places.len()),
+                hint: format!("take it by its number, {}, with --header", numbers.join(" or ")),
+            })
+        }
     }
 }
 

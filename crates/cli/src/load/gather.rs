@@ -1,5 +1,6 @@
 //! The thread that reads, checks and gathers records into rounds, ahead of the store.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use super::record::{ReadError, ReadRecord, Record};
 use super::round::Round;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::key::EMPTY_KEY;
 use crate::text::escape;
 
 /// Records and bytes at which a round goes off.
@@ -27,7 +29,8 @@ pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()>
 /// An error that ends a load.
 fn failure(error: ReadError, input_name: &str) -> Failure {
     match error {
-        ReadError::Bad { line, why } => {
+        ReadError::Bad { lines: Range { start: line, .. }, why }
+        | ReadError::Lost { line, why } => {
             Failure::new(Exit::Failed, format!("{input_name} line {line}: {why}"))
         }
         ReadError::Layout { why, hint } => {
@@ -41,6 +44,8 @@ fn failure(error: ReadError, input_name: &str) -> Failure {
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) key_len_max: usize,
+    /// A key of no bytes is a key.
+    pub(crate) empty_key: bool,
     pub(crate) skip_bad: bool,
     /// Keys must ascend; of equal ones the last is taken.
     pub(crate) sorted: bool,
@@ -136,21 +141,21 @@ impl Gatherer {
         loop {
             record.key.clear();
             record.value.clear();
-            let line = match self.reader.read(&mut record) {
+            let lines = match self.reader.read(&mut record) {
                 Ok(None) => return Ok(()),
-                Ok(Some(line)) => line,
-                Err(ReadError::Bad { line, why }) => {
-                    self.bad(line, &why)?;
+                Ok(Some(lines)) => lines,
+                Err(ReadError::Bad { lines, why }) => {
+                    self.bad(&lines, &why)?;
                     continue;
                 }
                 Err(error) => return Err(failure(error, &self.input_name)),
             };
             if let Some(why) = self.fault(&record) {
-                self.bad(line, &why)?;
+                self.bad(&lines, &why)?;
                 continue;
             }
             if self.limits.sorted {
-                self.check_order(line, &record)?;
+                self.check_order(lines.start, &record)?;
             }
             // Not before the next key is known: in sorted input it may be the last one's again.
             let full = self.round.records >= ROUND_RECORDS || self.round.bytes >= ROUND_BYTES;
@@ -163,8 +168,8 @@ impl Gatherer {
 
     fn fault(&self, record: &Record) -> Option<String> {
         let (key, value) = (record.key.len(), record.value.len());
-        if key == 0 {
-            Some("the key is empty".to_owned())
+        if key == 0 && !self.limits.empty_key {
+            Some(EMPTY_KEY.to_owned())
         } else if key > self.limits.key_len_max {
             Some(format!(
                 "the key has {key} bytes, the store takes up to {}",
@@ -177,14 +182,14 @@ impl Gatherer {
         }
     }
 
-    fn bad(&self, line: u64, why: &str) -> Result<()> {
-        let message = format!("{} line {line}: {why}", self.input_name);
+    fn bad(&self, lines: &Range<u64>, why: &str) -> Result<()> {
+        let message = format!("{} line {}: {why}", self.input_name, lines.start);
         if !self.limits.skip_bad {
             return Err(Failure::new(Exit::Failed, message)
                 .hint("correct the line, or leave such lines out with --skip-bad"));
         }
         let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        skipped.lines += 1;
+        skipped.lines += lines.end - lines.start;
         skipped.first.get_or_insert(message);
         Ok(())
     }

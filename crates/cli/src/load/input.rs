@@ -45,6 +45,17 @@ impl Input {
         Ok(Self { name, size_bytes, read_bytes, source: Box::new(file) })
     }
 
+    /// These bytes, for a test of what reads them.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self {
+            name: "bytes".to_owned(),
+            size_bytes: None,
+            read_bytes: Arc::default(),
+            source: Box::new(io::Cursor::new(bytes)),
+        }
+    }
+
     /// The bytes, counted.
     pub(crate) fn into_reader(self) -> BufReader<Counted> {
         let counted = Counted { source: self.source, read_bytes: self.read_bytes };

@@ -1,11 +1,20 @@
 //! JSON lines: one object a line.
+//!
+//! What always holds: a value that is no string, and a whole line, is taken as its bytes stand in the input. Numbers keep their digits, and
+//! objects their order and blanks.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::io::BufRead;
+use std::ops::Range;
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::lines::Lines;
-use super::record::{ReadError, ReadRecord, Record};
+use super::record::{ReadError, ReadRecord, Record, only};
+use crate::text::decode_hex;
 
 /// Reads records from JSON lines.
 pub(crate) struct JsonReader<R> {
@@ -22,7 +31,7 @@ impl<R: BufRead> JsonReader<R> {
 }
 
 impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
-    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError> {
+    fn read(&mut self, record: &mut Record) -> Result<Option<Range<u64>>, ReadError> {
         let Some((line, text)) = self.lines.next()? else { return Ok(None) };
         let text = text.trim_ascii();
         if line == 1 && text.starts_with(b"[") {
@@ -32,49 +41,155 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
                     .to_owned(),
             });
         }
-        let bad = |why: String| ReadError::Bad { line, why };
-        let parsed: Value = serde_json::from_slice(text).map_err(|error| {
-            bad(format!("no JSON: {}", error.to_string().replace(" at line 1 column", " at byte")))
-        })?;
-        let field = |name: &str| {
-            find(&parsed, name).ok_or_else(|| bad(format!("there is no field \"{name}\"")))
-        };
-        match field(&self.key)? {
-            Value::Array(_) | Value::Object(_) | Value::Null => {
-                return Err(bad(format!("field \"{}\" is no string or number", self.key)));
-            }
-            scalar => write_plain(&mut record.key, scalar),
-        }
-        match &self.values[..] {
-            [] => record.value.extend_from_slice(text),
-            [one] => write_plain(&mut record.value, field(one)?),
-            several => {
-                let mut object = Map::new();
-                for name in several {
-                    object.insert(name.clone(), field(name)?.clone());
+        parse(text, &self.key, &self.values, record)
+            .map_err(|why| ReadError::Bad { lines: only(line), why })?;
+        Ok(Some(only(line)))
+    }
+}
+
+/// Makes a record of a line, or says what is wrong with it.
+fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
+    let text = std::str::from_utf8(text)
+        .map_err(|error| format!("no UTF-8 at byte {}", error.valid_up_to() + 1))?;
+    let object: Object<'_> = serde_json::from_str(text).map_err(|error| in_words(&error))?;
+    let field = object.field(key)?;
+    if matches!(field.value.get().as_bytes(), [b'{' | b'[' | b'n', ..]) {
+        return Err(format!("field \"{key}\" is no string or number"));
+    }
+    field.write_bytes(&mut record.key)?;
+    match values {
+        [] => record.value.extend_from_slice(text.as_bytes()),
+        [one] => object.field(one)?.write_bytes(&mut record.value)?,
+        several => {
+            for (place, name) in several.iter().enumerate() {
+                let Field { name, value, .. } = object.field(name)?;
+                let name = serde_json::to_string(&name).map_err(|error| in_words(&error))?;
+                record.value.push(if place == 0 { b'{' } else { b',' });
+                for part in [&name, ":", value.get()] {
+                    record.value.extend_from_slice(part.as_bytes());
                 }
-                write_plain(&mut record.value, &Value::Object(object));
+            }
+            record.value.push(b'}');
+        }
+    }
+    Ok(())
+}
+
+fn in_words(error: &serde_json::Error) -> String {
+    format!("no JSON object: {}", error.to_string().replace(" at line 1 column", " at byte"))
+}
+
+/// The fields of an object, as they stand in the input.
+struct Object<'a>(Vec<(Name<'a>, &'a RawValue)>);
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Object(fields))
             }
         }
-        Ok(Some(line))
+        deserializer.deserialize_map(Fields)
     }
 }
 
-/// A field by name, or by the names on the way to it with dots between; elements of arrays by number, from 0.
-fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
-    if let Some(found) = value.get(name) {
-        return Some(found);
-    }
-    name.split('.').try_fold(value, |value, part| match value {
-        Value::Array(elements) => elements.get(part.parse::<usize>().ok()?),
-        _ => value.get(part),
-    })
+/// A field that was asked for.
+struct Field<'a> {
+    name: String,
+    value: &'a RawValue,
+    /// Its bytes are written as hexadecimal digits.
+    is_hex: bool,
 }
 
-/// Strings as they are, the rest as JSON.
-fn write_plain(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::String(text) => out.extend_from_slice(text.as_bytes()),
-        other => out.extend_from_slice(other.to_string().as_bytes()),
+impl<'a> Object<'a> {
+    /// The field of this name; where there is none, the one that has the same as hexadecimal digits.
+    fn field(&self, name: &str) -> Result<Field<'a>, String> {
+        if let Some(value) = self.find(name)? {
+            return Ok(Field { name: name.to_owned(), value, is_hex: false });
+        }
+        let with_hex = format!("{name}_hex");
+        match self.find(&with_hex)? {
+            Some(value) => Ok(Field { name: with_hex, value, is_hex: true }),
+            None => Err(format!("there is no field \"{name}\"")),
+        }
+    }
+
+    /// A field by name, or by the names on the way to it with dots between; elements of arrays by number, from 0.
+    fn find(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
+        if let Some(found) = self.member(name)? {
+            return Ok(Some(found));
+        }
+        let Some((first, rest)) = name.split_once('.') else { return Ok(None) };
+        let mut found = self.member(first)?;
+        for part in rest.split('.') {
+            let Some(outer) = found else { break };
+            found = inner(outer, part)?;
+        }
+        Ok(found)
+    }
+
+    fn member(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
+        let mut found = self.0.iter().filter(|(title, _)| title.0 == name);
+        match (found.next(), found.next()) {
+            (_, Some(_)) => Err(format!("field \"{name}\" is there more than once")),
+            (first, None) => Ok(first.map(|(_, value)| *value)),
+        }
+    }
+}
+
+/// A member of an object, or an element of an array.
+fn inner<'a>(outer: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, String> {
+    match outer.get().as_bytes() {
+        [b'{', ..] => {
+            let object: Object<'a> =
+                serde_json::from_str(outer.get()).map_err(|error| in_words(&error))?;
+            object.member(name)
+        }
+        [b'[', ..] => {
+            let elements: Vec<&'a RawValue> =
+                serde_json::from_str(outer.get()).map_err(|error| in_words(&error))?;
+            let index = name.parse::<usize>().ok();
+            Ok(index.and_then(|index| elements.get(index).copied()))
+        }
+        _ => Ok(None),
+    }
+}
+
+impl Field<'_> {
+    /// What is in a string; of all else the bytes as they stand.
+    fn write_bytes(&self, out: &mut Vec<u8>) -> Result<(), String> {
+        let text = self.value.get();
+        if !text.starts_with('"') {
+            if self.is_hex {
+                return Err(format!("field \"{}\" is no string", self.name));
+            }
+            out.extend_from_slice(text.as_bytes());
+            return Ok(());
+        }
+        let Name(string) = serde_json::from_str(text)
+            .map_err(|error| format!("field \"{}\" is no string: {error}", self.name))?;
+        if self.is_hex {
+            let bytes = decode_hex(string.as_bytes());
+            out.extend(bytes.ok_or_else(|| {
+                format!("field \"{}\" is not an even number of hexadecimal digits", self.name)
+            })?);
+        } else {
+            out.extend_from_slice(string.as_bytes());
+        }
+        Ok(())
     }
 }

@@ -2,10 +2,10 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::record::ReadError;
+use super::record::{ReadError, only};
 
 /// Longest line, bytes: four of the largest values.
-const LINE_LEN_MAX: u64 = 64 << 20;
+pub(super) const LINE_LEN_MAX: u64 = 64 << 20;
 
 /// Lines of an input.
 pub(crate) struct Lines<R> {
@@ -31,7 +31,7 @@ impl<R: BufRead> Lines<R> {
             if count as u64 == LINE_LEN_MAX && self.line.last() != Some(&b'\n') {
                 self.skip_rest()?;
                 let why = format!("longer than {LINE_LEN_MAX} bytes");
-                return Err(ReadError::Bad { line: self.number, why });
+                return Err(ReadError::Bad { lines: only(self.number), why });
             }
             let mut end = self.line.len();
             if self.line.ends_with(b"\n") {

@@ -27,4 +27,6 @@ pub(crate) use gather::{Gather, Limits, begin};
 pub(crate) use input::Input;
 pub(crate) use progress::Progress;
 pub(crate) use puts::{Loaded, put_all};
+#[cfg(test)]
+pub(crate) use record::Record;
 pub(crate) use sorted::load_sorted;

@@ -1,6 +1,7 @@
 //! What every format gives: records, or what is wrong with a line.
 
 use std::io;
+use std::ops::Range;
 
 /// A record of the input; the vectors are used again for the next.
 #[derive(Debug, Default)]
@@ -12,8 +13,10 @@ pub(crate) struct Record {
 /// Why there is no next record.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// This line is no good; reading can go on behind it.
-    Bad { line: u64, why: String },
+    /// These lines are no good; reading can go on behind them.
+    Bad { lines: Range<u64>, why: String },
+    /// From this line on nothing can be read.
+    Lost { line: u64, why: String },
     /// No line is any good: the columns asked for are not there.
     Layout { why: String, hint: String },
     /// The input itself failed.
@@ -33,6 +36,11 @@ pub(crate) trait ReadRecord: Send {
         Ok(())
     }
 
-    /// Reads the next record; the line it began on, or none at the end.
-    fn read(&mut self, record: &mut Record) -> Result<Option<u64>, ReadError>;
+    /// Reads the next record; the lines it was on, from 1, or none at the end.
+    fn read(&mut self, record: &mut Record) -> Result<Option<Range<u64>>, ReadError>;
+}
+
+/// A record on a line of its own.
+pub(super) fn only(line: u64) -> Range<u64> {
+    line..line + 1
 }

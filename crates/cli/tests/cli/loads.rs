@@ -82,7 +82,7 @@ fn json_lines() {
     directory.run("load s in.jsonl --key id --value tags.1").done();
     assert_eq!(directory.run("get s 7").done(), "y");
     directory.run("load s in.jsonl --key id --value tags --value id").done();
-    assert_eq!(directory.run("get s 7").done(), "{\"id\":7,\"tags\":[\"x\",\"y\"]}");
+    assert_eq!(directory.run("get s 7").done(), "{\"tags\":[\"x\",\"y\"],\"id\":7}");
     directory.run("load s in.jsonl").failed(2, &["--key FIELD"]);
     directory.run("load s in.jsonl --key user").failed(3, &["line 1", "no string or number"]);
     directory.run_on("[{}]", "load s - --format json --key id").failed(2, &["array", "jq"]);
@@ -107,22 +107,82 @@ fn bad_lines() {
     directory
         .run_on("a,1\nb\n", "load s - --format csv --no-header")
         .failed(3, &["line 2", "1 columns"]);
-    // All that follows would be a part of one value.
-    let unclosed = "id,v\n1,ok\n2,\"oops\n3,fine\n4,\"\"\n";
-    directory
-        .run_on(unclosed, "load q - --format csv --key id")
-        .failed(3, &["line 3: a quote is not closed", "--skip-bad"]);
-    let run = directory.run_on(unclosed, "load q - --format csv --key id --skip-bad");
-    assert!(
-        run.err.contains("left out 1 bad line; the first: standard input line 3"),
-        "{}",
-        run.err
-    );
-    run.done();
     directory.run("load s none.tsv").failed(3, &["none.tsv", "No such file"]);
     directory.run("load other none.tsv").failed(3, &[]);
     assert!(!directory.path("other").exists(), "a store was made for input that is not there");
     directory.run("load s none.txt").failed(2, &["--format"]);
+}
+
+/// All that follows would be a part of one value.
+#[test]
+fn a_quote_that_is_not_closed() {
+    let directory = Directory::new();
+    let unclosed = "id,v\n1,ok\n2,\"oops\n3,fine\n4,\"\"\n";
+    let said = [
+        "line 3: a quote is not closed",
+        "the 2 lines after it are left out",
+        "1 record before that",
+    ];
+    for flags in ["", " --skip-bad"] {
+        directory
+            .run_on(unclosed, &format!("load q - --format csv --key id{flags}"))
+            .failed(3, &said);
+        assert_eq!(directory.run("scan q --keys-only").done(), "1\n");
+    }
+    let run = directory.run_on("id,\"v\n1,ok\n", "load h - --format csv --key id --skip-bad");
+    run.failed(3, &["line 1: a quote is not closed", "the 1 line after it"]);
+    // Nor is all of a large input to be in memory for it.
+    let mut large = b"id,v\n1,ok\n2,\"oops\n".to_vec();
+    large.resize(65 << 20, b'\n');
+    directory
+        .run_on(large, "load q - --format csv --key id --skip-bad")
+        .failed(3, &["line 3", "67108864 bytes", "this line and all after it are left out"]);
+    // A quote that is closed further on takes the lines between with it: they are counted.
+    let closed = "id,v\n1,ok\n2,\"oops\n3,fine\n4,\"a,b\n5,ok\n";
+    let run = directory.run_on(closed, "load c - --format csv --key id --skip-bad");
+    assert!(
+        run.err.contains("left out 3 bad lines; the first: standard input line 3"),
+        "{}",
+        run.err
+    );
+    run.done();
+    assert_eq!(directory.run("scan c --keys-only").done(), "1\n5\n");
+}
+
+#[test]
+fn a_doubled_name_in_a_header_is_asked_about() {
+    let directory = Directory::new();
+    for (format, tab) in [("csv", ","), ("tsv", "\t")] {
+        let input = "id,name,id\n1,x,7\n".replace(',', tab);
+        let load = |words: &str| {
+            directory.run_on(&input, &format!("load {format} - --format {format} {words}"))
+        };
+        let said = ["2 columns are called \"id\"", "by its number, 1 or 3, with --header"];
+        load("--key id").failed(2, &said);
+        load("--key name --value id").failed(2, &said);
+        assert!(!directory.path(format).exists(), "a store was made");
+        load("--key 3 --value 2 --header").done();
+        load("--key name --value 1").done();
+        assert_eq!(directory.run(&format!("scan {format}")).done(), "7\tx\nx\t1\n");
+    }
+}
+
+#[test]
+fn an_empty_key_is_taken_if_asked_for() {
+    let directory = Directory::new();
+    let mut put = directory.command("put s");
+    let refused = put.args(["", "v"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the key is empty (--empty-key"));
+    assert!(!directory.path("s").exists());
+    directory
+        .run_on("\tv\n", "load s - --format tsv --value 2")
+        .failed(3, &["line 1: the key is empty (--empty-key takes it)"]);
+    directory.run_on("\tv\n", "load s - --format tsv --value 2 --empty-key").done();
+    assert_eq!(directory.run("scan s").done(), "\tv\n");
+    let mut put = directory.command("put s --empty-key");
+    assert!(put.args(["", "w"]).status().unwrap().success());
+    assert_eq!(directory.run("scan s").done(), "\tw\n");
 }
 
 #[test]

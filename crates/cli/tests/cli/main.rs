@@ -18,6 +18,7 @@ mod log_device;
 mod nvme;
 mod pages;
 mod records;
+mod round_trips;
 mod softdrive;
 mod study;
 mod system_calls;

@@ -38,6 +38,30 @@ fn put_get_delete() {
 }
 
 #[test]
+fn every_record_is_only_deleted_if_that_is_meant() {
+    let directory = letters();
+    for all in [&["--prefix", ""][..], &["--from", ""], &["--prefix", "", "--key-hex"]] {
+        let run = directory.command("delete s").args(all).output().unwrap();
+        let err = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{all:?}: {err}");
+        assert!(err.contains("every key") && err.contains("--force"), "{err}");
+    }
+    assert_eq!(directory.run("scan s --count").done(), "5\n");
+    let ranges =
+        [(&["--from", "", "--to", "b"][..], "1"), (&["--to", ""], "0"), (&["--from", "c"], "1")];
+    for (range, removed) in ranges {
+        let run = directory.command("delete s").args(range).output().unwrap();
+        assert!(String::from_utf8_lossy(&run.stdout).starts_with(&format!("removed {removed} ")));
+    }
+    assert_eq!(directory.run("delete s --force").done(), "removed 3 records\n");
+    directory.run("put s a v").done();
+    let run = directory.command("delete s --force --prefix").arg("").output().unwrap();
+    assert_eq!(run.stdout, b"removed 1 record\n");
+    directory.run("delete s a --force").failed(2, &["--force"]);
+    directory.run("delete s").failed(2, &["KEY"]);
+}
+
+#[test]
 fn tables_are_apart() {
     let directory = Directory::new();
     directory.run("put s key one").done();
