@@ -90,16 +90,22 @@ fn measure(
     let stretch = Stretch::begin();
     let reads = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| read_randomly(device, options, depth, &stop)))
+            .map(|_| {
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, || read_randomly(device, options, depth, &stop))
+            })
             .collect();
         let end = Instant::now() + Duration::from_secs_f64(options.seconds);
-        while Instant::now() < end && !running.iter().any(|thread| thread.is_finished()) {
+        while Instant::now() < end
+            && running.iter().all(|one| one.as_ref().is_ok_and(|one| !one.is_finished()))
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         stop.store(true, Ordering::Relaxed);
         running
             .into_iter()
             .map(|thread| {
+                let thread = thread.map_err(|cause| Error::thread(&cause, "reading"))?;
                 thread.join().map_err(|_| Error::new(ErrorKind::Io, "a reading thread panicked"))?
             })
             .sum::<Result<u64>>()

@@ -78,6 +78,13 @@ impl Error {
         Self { kind, context: context.into(), hint: None, source: Some(Box::new(cause)) }
     }
 
+    /// A thread that the system did not start.
+    #[must_use]
+    pub fn thread(cause: std::io::Error, doing: &str) -> Self {
+        let error = Self::new(ErrorKind::Limit, format!("{doing}: starting a thread"));
+        error.caused_by(cause).hint(IoError::RAISE_THREADS)
+    }
+
     /// Adds the way out.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -162,6 +169,18 @@ impl IoError {
     pub const TIMED_OUT: Self = Self { kind: ErrorKind::Io, errno: 110 };
     /// Taken back because the device was reset: ECANCELED.
     pub const CANCELED: Self = Self { kind: ErrorKind::Io, errno: 125 };
+
+    /// The system could not start the thread that was to make the call: EAGAIN.
+    pub const NO_THREAD: Self = Self { kind: ErrorKind::Limit, errno: 11 };
+
+    /// The way out where a thread cannot be started.
+    pub const RAISE_THREADS: &str = "raise the limit on processes and threads (ulimit -u)";
+
+    /// What can be done about it, if that is known.
+    #[must_use]
+    pub fn way_out(self) -> Option<&'static str> {
+        (self == Self::NO_THREAD).then_some(Self::RAISE_THREADS)
+    }
 
     /// Whether the same request may succeed if it is sent again: it was taken back or refused for the moment, and nothing is known
     /// to be wrong with it. What a write of this kind has left on the device is undefined all the same.

@@ -109,11 +109,17 @@ impl Error {
             Inner {
                 kind: kind_of(source.kind),
                 context: context.into(),
-                hint: None,
+                hint: source.way_out().map(str::to_owned),
                 source: Some(Box::new(cause)),
             }
             .into(),
         )
+    }
+
+    /// A thread that the system did not start.
+    pub fn thread(error: &std::io::Error, doing: &str) -> Self {
+        let context = format!("{doing}: starting a thread: {error}");
+        Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)
     }
 
     /// The kind, for programs.

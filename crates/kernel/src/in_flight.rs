@@ -75,7 +75,10 @@ impl Slot {
                 self.attempts += 1;
                 return None;
             }
-            return Some(Err(IoError::from_errno(errno)));
+            // Nothing here takes requests back: io_uring says so where it could not start a thread of its own.
+            let no_thread = errno == libc::ECANCELED;
+            let error = if no_thread { IoError::NO_THREAD } else { IoError::from_errno(errno) };
+            return Some(Err(error));
         }
         match self.request.op {
             Op::Flush | Op::Discard => return Some(Ok(())),
@@ -234,6 +237,17 @@ mod tests {
         let Step::Done(done) = in_flight.finish(slot, 0) else { panic!("not done") };
         assert_eq!(done.result.unwrap_err().kind, ErrorKind::Io);
         assert!(done.buffer.is_some());
+    }
+
+    /// A file's "Operation canceled", under a limit on threads, told nobody what had happened.
+    #[test]
+    fn a_thread_that_the_kernel_did_not_start_is_a_limit() {
+        let (mut in_flight, slot, _) = one_read();
+        let canceled = -i64::from(libc::ECANCELED);
+        let Step::Done(done) = in_flight.finish(slot, canceled) else { panic!("not done") };
+        let error = done.result.unwrap_err();
+        assert_eq!(error, IoError::NO_THREAD);
+        assert!(error.way_out().is_some_and(|way_out| way_out.contains("ulimit -u")));
     }
 
     #[test]

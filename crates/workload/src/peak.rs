@@ -94,12 +94,14 @@ pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport
         let running: Vec<_> = (0..options.threads)
             .map(|number| {
                 let (device, stop, shown) = (&device, &stop, &shown[number as usize]);
-                scope.spawn(move || read(device.as_ref(), options, number, stop, shown))
+                std::thread::Builder::new().spawn_scoped(scope, move || {
+                    read(device.as_ref(), options, number, stop, shown)
+                })
             })
             .collect();
         let (mut told, mut told_at) = (0, Instant::now());
         while begin.elapsed() < options.duration && !observer.stop() {
-            if running.iter().any(|thread| thread.is_finished()) {
+            if running.iter().any(|one| !one.as_ref().is_ok_and(|one| !one.is_finished())) {
                 break;
             }
             let left = options.duration.saturating_sub(begin.elapsed());
@@ -129,6 +131,7 @@ pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport
         running
             .into_iter()
             .map(|thread| {
+                let thread = thread.map_err(|cause| Error::thread(cause, "reading"))?;
                 thread.join().unwrap_or_else(|_| {
                     Err(Error::new(ErrorKind::Io, "a reading thread panicked: a bug"))
                 })

@@ -551,8 +551,7 @@ fn start_threads(
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                let _ = started
-                    .send(Err(Error::new(ErrorKind::Limit, format!("starting a worker: {error}"))));
+                let _ = started.send(Err(Error::thread(&error, "starting a worker")));
             }
         }
     }

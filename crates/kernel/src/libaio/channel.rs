@@ -15,7 +15,7 @@ use qpair_block::{
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::context::{Context, Event};
+use super::context::{Context, ControlBlock, Event};
 use crate::file::File;
 use crate::in_flight::{InFlight, Step, Transfer};
 use crate::mode::Mode;
@@ -41,9 +41,9 @@ pub(super) struct Channel {
     context: Context,
     in_flight: InFlight,
     /// One control block for each slot, and one for the poll on the wake event.
-    blocks: Box<[libc::iocb]>,
+    blocks: Box<[ControlBlock]>,
     pending: Vec<u32>,
-    pointers: Vec<*mut libc::iocb>,
+    pointers: Vec<*mut ControlBlock>,
     events: Box<[Event]>,
     /// Pieces of each slot's transfer, where transfers are vectors.
     vectors: Option<Vectors>,
@@ -57,8 +57,6 @@ pub(super) struct Channel {
 impl Channel {
     pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let count = options.depth as usize + 1;
-        // SAFETY: all-zero is a value of this plain structure.
-        let block: libc::iocb = unsafe { std::mem::zeroed() };
         let mut context = Context::new(options.depth + 1)?;
         if !mode.mapped_ring {
             context.ignore_ring();
@@ -67,7 +65,7 @@ impl Channel {
             context,
             vectors: Vectors::new(mode, &file.limits, options.depth),
             in_flight: InFlight::new(options.depth),
-            blocks: std::iter::repeat_n(block, count).collect(),
+            blocks: vec![ControlBlock::default(); count].into_boxed_slice(),
             pending: Vec::with_capacity(count),
             pointers: Vec::with_capacity(count),
             events: vec![Event::default(); count].into_boxed_slice(),
@@ -102,27 +100,27 @@ impl Channel {
     #[inline]
     fn push(&mut self, slot: u32, transfer: Transfer) {
         let Some(block) = self.blocks.get_mut(slot as usize) else { return };
-        block.aio_data = slot.into();
-        block.aio_fildes = self.file.raw_fd() as u32;
-        block.aio_lio_opcode = match transfer.op {
+        block.data = slot.into();
+        block.fd = self.file.raw_fd() as u32;
+        block.opcode = match transfer.op {
             Op::Read => CMD_PREAD,
             Op::Write => CMD_PWRITE,
             Op::Flush | Op::Discard | Op::WriteZeroes => CMD_FDSYNC,
         };
         let dsync = transfer.op == Op::Write && transfer.force_unit_access;
-        block.aio_rw_flags = if dsync { libc::RWF_DSYNC } else { 0 };
+        block.rw_flags = if dsync { libc::RWF_DSYNC } else { 0 };
         // A flush takes no address, length or offset, and says so if given one.
         let moves = matches!(transfer.op, Op::Read | Op::Write);
-        block.aio_buf = if moves { transfer.address.expose_provenance() as u64 } else { 0 };
-        block.aio_nbytes = if moves { transfer.len_bytes.into() } else { 0 };
-        block.aio_offset = if moves { transfer.offset_bytes as i64 } else { 0 };
+        block.buffer = if moves { transfer.address.expose_provenance() as u64 } else { 0 };
+        block.len = if moves { transfer.len_bytes.into() } else { 0 };
+        block.offset = if moves { transfer.offset_bytes as i64 } else { 0 };
         if let (Some(vectors), true) = (&mut self.vectors, moves) {
             let pieces = vectors.fill(slot, &transfer);
-            block.aio_lio_opcode = if transfer.op == Op::Read { CMD_PREADV } else { CMD_PWRITEV };
-            block.aio_buf = pieces.as_ptr().expose_provenance() as u64;
-            block.aio_nbytes = pieces.len() as u64;
+            block.opcode = if transfer.op == Op::Read { CMD_PREADV } else { CMD_PWRITEV };
+            block.buffer = pieces.as_ptr().expose_provenance() as u64;
+            block.len = pieces.len() as u64;
         }
-        (block.aio_flags, block.aio_resfd) = match &self.watched {
+        (block.flags, block.event_fd) = match &self.watched {
             Some(fd) => (FLAG_RESFD, fd.as_raw_fd() as u32),
             None => (0, 0),
         };
@@ -134,10 +132,10 @@ impl Channel {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let slot = self.wake_slot();
         let Some(block) = self.blocks.get_mut(slot as usize) else { return };
-        block.aio_data = slot.into();
-        block.aio_fildes = wake.as_fd().as_raw_fd() as u32;
-        block.aio_lio_opcode = CMD_POLL;
-        block.aio_buf = libc::POLLIN as u64;
+        block.data = slot.into();
+        block.fd = wake.as_fd().as_raw_fd() as u32;
+        block.opcode = CMD_POLL;
+        block.buffer = libc::POLLIN as u64;
         self.pending.push(slot);
         self.armed = true;
     }

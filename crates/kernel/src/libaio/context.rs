@@ -8,6 +8,31 @@ use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 
+/// `struct iocb`, linux/aio_abi.h; not every C library has it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct ControlBlock {
+    /// Comes back in the completion.
+    pub(super) data: u64,
+    #[cfg(target_endian = "little")]
+    key: u32,
+    /// `RWF_` flags of a transfer.
+    pub(super) rw_flags: i32,
+    #[cfg(target_endian = "big")]
+    key: u32,
+    pub(super) opcode: u16,
+    priority: i16,
+    pub(super) fd: u32,
+    /// Where the bytes are, or the pieces of a vector; the events of a poll.
+    pub(super) buffer: u64,
+    pub(super) len: u64,
+    pub(super) offset: i64,
+    reserved: u64,
+    pub(super) flags: u32,
+    /// The event that a completion signals, if `flags` say so.
+    pub(super) event_fd: u32,
+}
+
 /// `struct io_event`, linux/aio_abi.h.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -36,6 +61,7 @@ struct RingHeader {
 const RING_MAGIC: u32 = 0xa10a_10a1;
 const RING_COMPAT_FEATURES: u32 = 1;
 
+const _: () = assert!(size_of::<ControlBlock>() == 64);
 const _: () = assert!(size_of::<Event>() == 32 && size_of::<RingHeader>() == 32);
 
 /// A context of one thread.
@@ -89,7 +115,7 @@ impl Context {
     /// # Safety
     /// Each points to a control block that is nobody else's for the call; the memory these name must stay
     /// valid, and the kernel's, until their completions were taken.
-    pub(super) unsafe fn submit(&mut self, blocks: &mut [*mut libc::iocb]) -> io::Result<usize> {
+    pub(super) unsafe fn submit(&mut self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
         // SAFETY: the caller's promise.
         let taken = unsafe {
             libc::syscall(libc::SYS_io_submit, self.id, blocks.len(), blocks.as_mut_ptr())
@@ -109,7 +135,7 @@ impl Context {
         let time = match timeout {
             Some(timeout) => {
                 time.tv_sec =
-                    libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX);
+                    i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).into();
                 time.tv_nsec = timeout.subsec_nanos().into();
                 &raw mut time
             }

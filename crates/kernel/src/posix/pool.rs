@@ -81,7 +81,7 @@ impl Pool {
                 .name("qpair-posix".into())
                 .stack_size(STACK_BYTES)
                 .spawn(move || shared.work(vectors))
-                .map_err(|cause| failed(cause, "a thread for synchronous calls"))?;
+                .map_err(|cause| Error::thread(cause, "opening a channel for synchronous calls"))?;
             pool.threads.push(thread);
         }
         Ok(pool)

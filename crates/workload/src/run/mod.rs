@@ -157,23 +157,30 @@ fn run_stage(
             .zip(&shown)
             .map(|(member, shown)| {
                 let watcher = watcher.clone();
-                scope.spawn(move || {
+                let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                     let outcome = run_member(member, shown, scope);
                     member.ending.is_over(member.at, outcome.error.is_some());
                     watcher.unpark();
                     (outcome, Usage::of_thread())
-                })
+                });
+                if started.is_err() {
+                    member.ending.is_over(member.at, true);
+                }
+                started
             })
             .collect();
         watch(members, &shown, stop, observer, stage, || {
-            running.iter().all(|thread| thread.is_finished())
+            running.iter().flatten().all(|thread| thread.is_finished())
         });
         running
             .into_iter()
-            .map(|thread| {
-                thread.join().unwrap_or_else(|_| {
+            .map(|thread| match thread {
+                Err(cause) => {
+                    (failed_with(&Error::thread(cause, "starting the job")), Usage::default())
+                }
+                Ok(thread) => thread.join().unwrap_or_else(|_| {
                     (failed("the job's thread panicked: a bug"), Usage::default())
-                })
+                }),
             })
             .unzip()
     });
@@ -234,7 +241,12 @@ fn run_member<'scope>(
             let over = Arc::new(AtomicBool::new(false));
             let producer = {
                 let (wake, over) = (wake.clone(), over.clone());
-                scope.spawn(move || produce(&sender, &wake, interval, common, &over))
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, move || produce(&sender, &wake, interval, common, &over))
+            };
+            let producer = match producer {
+                Ok(producer) => producer,
+                Err(cause) => return failed_with(&Error::thread(cause, "sending messages")),
             };
             let outcome = thread.run(Some(&Messages { queue: &receiver, wake: &wake }));
             over.store(true, Ordering::Relaxed);

@@ -176,7 +176,9 @@ pub(super) fn save_table(
     let (sender, receiver) = sync_channel(2);
     // Reading waits for one device, writing for the other: two threads do both at once.
     std::thread::scope(|scope| {
-        let loading = scope.spawn(move || table.bulk_load(one_by_one(receiver)));
+        let loading = std::thread::Builder::new()
+            .spawn_scoped(scope, move || table.bulk_load(one_by_one(receiver)))
+            .map_err(|error| Error::thread(&error, "saving records"))?;
         let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
             // Whoever does not take it has a reason, and tells it.
             sender
