@@ -86,6 +86,7 @@ pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, prob
 #[cfg(feature = "metrics")]
 pub use recorder::record_metrics;
 pub use report::{OpenReport, PassedOver};
+pub use tools::holds_store;
 
 /// The README's example compiles.
 #[doc = include_str!("../../../README.md")]

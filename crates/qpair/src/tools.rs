@@ -1,16 +1,37 @@
 //! Backup, repair, and a look at the log, by name.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use qpair_engine::{
-    BackupReport, LogDump, LogEntry, RepairReport, RepairStep, Result, Store, StoreOptions,
-    dump_log, repair,
+    BackupReport, LABEL_OFFSETS, LogDump, LogEntry, RepairReport, RepairStep, Result, Store,
+    StoreOptions, dump_log, examine_log, is_label, repair,
 };
 
 use crate::members::Members;
 use crate::open::with_devices;
 use crate::options::Options;
+
+/// Whether a file or block device has the label of a store, or of a store's log, be the rest damaged.
+///
+/// # Errors
+/// If it cannot be opened or read.
+pub fn holds_store(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    for offset in LABEL_OFFSETS {
+        let mut first = [0; 8];
+        match file.read_exact_at(&mut first, offset) {
+            Ok(()) if is_label(&first) => return Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
 
 impl Options {
     /// Makes a backup of an open store on these members, as [`Store::backup`] does; `progress` is told the pages done and all,
@@ -76,5 +97,14 @@ impl Options {
         with_devices(&options, &|devices| {
             dump_log(&devices.members, &devices.log_place, &mut **each.borrow_mut())
         })
+    }
+
+    /// What is wrong with the write-ahead log of the store on these members, which nobody has open; nothing if recovery can read all of it.
+    ///
+    /// # Errors
+    /// As [`qpair_engine::examine_log`].
+    pub fn examine_log(self) -> Result<Vec<String>> {
+        let options = self.create(false).read_only(true);
+        with_devices(&options, &|devices| examine_log(&devices.members, &devices.log_place))
     }
 }

@@ -12,15 +12,15 @@ use crate::text::{count, counted, escape, size};
 /// Check a store: read every page of it
 ///
 /// Checksums, places, the order of keys, large values, and that nothing is used twice. The store is not changed. Damage
-/// is listed with its page and its place in the file. A store that was not closed is checked as its last checkpoint has it:
-/// commits in the log behind that are not looked at.
+/// is listed with its page and its place in the file. Of a store that was not closed the pages are checked as its last checkpoint has them, and
+/// then the log behind that, which whoever opens the store recovers from.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair check files.qpair
   qpair check files.qpair --json | jq .faults
 
-Exit code 1 if the store is damaged. Damage to a label or checkpoint record of which there is another is named, and costs nothing: exit code 0. \
+Exit code 1 if anything is damaged, be it a label or a checkpoint record of which there is another, so that nothing is lost. \
 Damage is listed on standard error; with --json, in the object.")]
 pub(crate) struct Check {
     #[command(flatten)]
@@ -56,6 +56,13 @@ impl Check {
         bar.finish_and_clear();
         let report = outcome?;
         store.close()?;
+        let log_faults = match at_checkpoint {
+            true => self.store.closed().examine_log()?,
+            false => Vec::new(),
+        };
+        let sound = report.is_sound() && log_faults.is_empty();
+        // A crash may have come between the writes of two that are twins.
+        let twins_lost = if at_checkpoint { 0 } else { report.harmless.len() as u64 };
         let mut out = Output::new();
         if self.json {
             let tables: Vec<Value> = report
@@ -74,11 +81,12 @@ impl Check {
                 })
                 .collect();
             let object = json!({
-                "sound": report.is_sound(),
+                "sound": sound && twins_lost == 0,
                 "at_checkpoint": at_checkpoint,
                 "pages_checked": report.pages_checked,
                 "tables": tables,
                 "faults": report.faults,
+                "log_faults": log_faults,
                 "harmless": report.harmless,
                 "leaked_pages": report.leaked_pages,
                 "unreached_pages": report.unreached_pages,
@@ -112,33 +120,41 @@ impl Check {
                     "{leaked} lost: not in use, yet not free; no record is affected"
                 ))?;
             }
-            if at_checkpoint {
-                out.line("the store was not closed: checked as its last checkpoint has it, without the commits in the log behind that (qpair log --verify checks those)")?;
-            }
-            if report.is_sound() && report.harmless.is_empty() {
-                out.line("no damage found")?;
+            if sound && twins_lost == 0 {
+                out.line(match at_checkpoint {
+                    true => "no damage found: the store was not closed, and recovery can read all of its log",
+                    false => "no damage found",
+                })?;
             }
         }
         out.finish()?;
         if !self.json {
             for what in &report.harmless {
-                eprintln!(
-                    "damage: {what}, cannot be read; its twin can, nothing is lost, and the next change of the store writes it again"
-                );
+                eprintln!("damage: {what}, cannot be read; its twin can");
+            }
+            for fault in report.faults.iter().chain(&log_faults) {
+                eprintln!("damage: {fault}");
             }
         }
-        if report.is_sound() {
-            return Ok(Exit::Done);
-        }
-        if !self.json {
-            report.faults.iter().for_each(|fault| eprintln!("damage: {fault}"));
+        let name = self.store.store.display();
+        if sound {
+            return match twins_lost {
+                0 => Ok(Exit::Done),
+                _ => Err(Failure::new(
+                    Exit::Negative,
+                    format!(
+                        "{name} is damaged in {} of which there is another: nothing is lost, and the next change of the store writes it again",
+                        counted(twins_lost, "place"),
+                    ),
+                )),
+            };
         }
         if report.unreached_pages > 0 {
             let unreached = counted(report.unreached_pages, "page");
             eprintln!("{unreached} could not be reached: what led to them may be what is damaged");
         }
-        let faults = counted(report.faults.len() as u64, "fault");
-        let message = format!("{} is damaged: {faults}", self.store.store.display());
+        let faults = counted((report.faults.len() + log_faults.len()) as u64, "fault");
+        let message = format!("{name} is damaged: {faults}");
         Err(Failure::new(Exit::Negative, message)
             .hint("records on other pages can still be read; restore the store from a backup, or salvage what can be read: qpair repair"))
     }

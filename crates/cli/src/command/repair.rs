@@ -11,19 +11,20 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, insert_bytes};
 use crate::store_args::StoreArgs;
-use crate::text::{counted, escape};
+use crate::text::{counted, escape, size};
 
 /// Save what can be read of a damaged store into a new one
 ///
 /// The damaged store is only read. Tables that have lost their names come back as table-N. What is lost, and where only
-/// older copies of pages were found, is told by ranges of keys. If the store is not damaged, nothing is made.
+/// older copies of pages were found, is told by ranges of keys. If all of the store can be read, nothing is made. Where
+/// the labels at the beginning are gone, all of the device is searched for the store's pages.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair repair broken.qpair saved.qpair
   qpair repair broken.qpair saved.qpair --json | jq .tables
 
-Exit code 0 if the store is healthy, or all of it was saved; 1 if something is lost, or may be out of date.")]
+Exit code 0 if all of the store can be read, or all of it was saved; 1 if something is lost, or may be out of date.")]
 pub(crate) struct Repair {
     #[command(flatten)]
     store: StoreArgs,
@@ -53,6 +54,7 @@ impl Repair {
             bar.set_position(done.min(all));
             bar.set_message(match step {
                 RepairStep::Check => format!("checking: {}", counted(done, "page")),
+                RepairStep::Search => format!("looking for the first pages: {}", size(done)),
                 RepairStep::Scan => format!("looking for leaves: {}", counted(done, "page")),
                 RepairStep::Save => format!("saving: {}", counted(done, "record")),
                 RepairStep::Replay => format!("the log: {}", counted(done, "commit")),
@@ -77,6 +79,14 @@ impl Repair {
 
     fn print(&self, out: &mut Output, report: &RepairReport) -> Result<()> {
         let source = self.store.store.display();
+        for what in &report.harmless {
+            out.line(format!("damage: {what}, cannot be read; its twin can"))?;
+        }
+        if !report.harmless.is_empty() {
+            return out.line(format!(
+                "nothing is lost, and nothing was done: the next change of {source} writes it again"
+            ));
+        }
         if report.healthy {
             return out.line(format!("{source} is not damaged; nothing was done"));
         }
@@ -136,6 +146,7 @@ fn object(report: &RepairReport) -> Value {
     json!({
         "healthy": report.healthy,
         "complete": report.is_complete(),
+        "harmless": report.harmless,
         "names_uncertain": report.names_uncertain,
         "remarks": report.remarks,
         "tables": tables,

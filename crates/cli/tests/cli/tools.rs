@@ -92,6 +92,59 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
     assert!(directory.run("check saved").done().contains("no damage found"));
 }
 
+/// The check ended with 0, and the repair said that the store was not damaged.
+#[test]
+fn a_damaged_twin_is_damage() {
+    for place in [0, 32 << 10, 64 << 10, (64 << 10) + 4096] {
+        let directory = filled();
+        let before = directory.run("scan s").done();
+        patch(&directory.path("s"), |bytes| bytes[place..place + 4096].fill(0));
+        let run = directory.run("check s");
+        assert!(!run.out.contains("no damage found"), "{}", run.out);
+        let last = run.err.lines().last().unwrap();
+        assert!(
+            last.contains("s is damaged in 1 place") && last.contains("nothing is lost"),
+            "{last}"
+        );
+        run.failed(1, &["damage: the ", "cannot be read; its twin can"]);
+        assert!(directory.run("check s --json").out.contains("\"sound\":false"));
+        let told = directory.run("repair s saved").done();
+        assert!(!told.contains("not damaged") && told.contains("damage: the "), "{told}");
+        assert!(told.ends_with("the next change of s writes it again\n"), "{told}");
+        assert!(!directory.path("saved").exists());
+        assert_eq!(directory.run("scan s").done(), before);
+        // As is told: with the next changes both are there again.
+        for value in 0..2 {
+            directory.run(&format!("put s more {value}")).done();
+        }
+        assert!(directory.run("check s").done().ends_with("no damage found\n"));
+    }
+}
+
+/// A repair looked for pages in the first MiB only, where a store has its log and free pages.
+#[test]
+fn a_store_without_its_beginning_is_saved() {
+    let directory = filled();
+    let lines: String = (0..60_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
+    directory.run_on(lines, "load s - --format tsv --sorted --table more").done();
+    let whole = std::fs::read(directory.path("s")).unwrap();
+    for (gone_bytes, filler) in [(80 << 10, 0), (80 << 10, 0x5a), (3 << 20, 0)] {
+        let mut bytes = whole.clone();
+        bytes[..gone_bytes].fill(filler);
+        directory.file("broken", bytes);
+        let run = directory.run("repair broken saved --force");
+        assert!(run.out.contains("by what its pages of 4096 bytes say"), "{}{}", run.out, run.err);
+        let tables = directory.run("tables saved").done();
+        let count = |table: &str| -> u64 {
+            let count = directory.run(&format!("scan saved --count --table {table}")).done();
+            count.trim().parse().unwrap()
+        };
+        let saved: u64 = tables.lines().map(count).sum();
+        assert!(saved > 20_000, "{gone_bytes}: {saved} of 63,000: {}", run.out);
+        assert!(directory.run("check saved").done().contains("no damage found"));
+    }
+}
+
 #[test]
 fn a_closed_store_has_no_log() {
     let directory = filled();
@@ -148,6 +201,9 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
         serde_json::from_str(directory.run("log s --verify --json").done().trim()).unwrap();
     assert_eq!((&end["damaged"], &end["closed"]), (&false.into(), &false.into()));
     assert!(directory.run("repair s saved").done().contains("not damaged"));
+    let checked = directory.run("check s").done();
+    let last = "no damage found: the store was not closed, and recovery can read all of its log\n";
+    assert!(checked.ends_with(last), "{checked}");
     assert!(before == std::fs::read(directory.path("s")).unwrap(), "looking changed the store");
     // Damage far from its end: in the last write it would look like one that the crash cut short.
     directory.file("bad", &before);
@@ -163,6 +219,14 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
         hits.unwrap().into_iter().for_each(|at| bytes[at] ^= 1);
     });
     directory.run("log bad --verify").failed(1, &["damaged", "qpair repair"]);
+    let checked = directory.run("check bad --json");
+    let json: Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!((checked.code, &json["sound"]), (Some(1), &false.into()), "{json}");
+    assert!(json["log_faults"][0].as_str().unwrap().contains("the log is damaged"), "{json}");
+    directory
+        .run("check bad")
+        .failed(1, &["damage: the log is damaged", "bad is damaged: 1 fault"]);
+    assert_eq!(directory.run("get bad key").code, Some(3), "as a reader finds");
     let run = directory.run("repair bad saved");
     assert!(run.code == Some(1) && run.out.contains("made again"), "{}{}", run.out, run.err);
     assert!(directory.run("check saved").done().contains("no damage found"));

@@ -6,8 +6,9 @@
 use qpair_block::{BlockDevice, Request};
 
 use super::labels::read_slots;
+use super::log_device::LOG_LABEL_MAGIC;
 use super::offline::{open_channel, transfer_arena, wait};
-use super::superblock::{LABEL_BYTES, Superblock};
+use super::superblock::{LABEL_BYTES, SLOT_OFFSETS, Superblock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes at the beginning that are looked at, and as many at the end.
@@ -26,6 +27,15 @@ pub fn is_unfinished(device: &dyn BlockDevice) -> Result<bool> {
     let newest = Superblock::newest(&slots, &device.info().name)?;
     // The one that cannot be read may be newer.
     Ok(unread.is_none() && newest.is_some_and(|newest| newest.unfinished))
+}
+
+/// Where labels are in a member of a store, or in its log device, bytes from the beginning: there are two, and one may be damaged.
+pub const LABEL_OFFSETS: [u64; 2] = SLOT_OFFSETS;
+
+/// Whether bytes are the beginning of the label of a store, or of a store's log.
+#[must_use]
+pub fn is_label(bytes: &[u8]) -> bool {
+    bytes.starts_with(&Superblock::MAGIC) || bytes.starts_with(&LOG_LABEL_MAGIC)
 }
 
 /// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.

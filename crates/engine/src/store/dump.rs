@@ -107,7 +107,7 @@ pub fn dump_log(
     each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
 ) -> Result<LogDump> {
     let Offline { mut reader, remarks, checkpoint, log_fault, .. } =
-        Offline::open(members, log_place)?;
+        Offline::open(members, log_place, None)?;
     let Some((record, image)) = checkpoint else {
         return Err(Error::with_hint(
             ErrorKind::Corrupt,

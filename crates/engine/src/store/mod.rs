@@ -20,7 +20,7 @@ mod superblock;
 mod table;
 
 pub use backup::BackupReport;
-pub use blank::{find_content, is_unfinished};
+pub use blank::{LABEL_OFFSETS, find_content, is_label, is_unfinished};
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;
@@ -29,7 +29,9 @@ pub(crate) use log_device::LogDevice;
 pub use log_device::LogPlace;
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
-pub use repair::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, repair};
+pub use repair::{
+    KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, examine_log, repair,
+};
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::common::{
-    LABEL_BYTES, LABELS, assert_sound, copy_of, crc32c, existing, options, ram, read_bytes,
+    LABEL_BYTES, LABELS, assert_sound, copy_of, crc32c, existing, options, ram, ram_of, read_bytes,
     write_bytes,
 };
 use qpair_block::BlockDevice;
@@ -226,7 +226,8 @@ fn records_of_checkpoints_and_labels() {
     let copy = copy_of(device.as_ref(), device.size_bytes());
     damage(&copy, 0);
     // Its twin serves.
-    assert!(salvage(&copy).0.healthy);
+    let (report, _) = salvage(&copy);
+    assert!(report.healthy && report.harmless.len() == 1, "{report:#?}");
     damage(&copy, 1);
     let (report, tables) = salvage(&copy);
     assert!(!report.healthy);
@@ -260,6 +261,37 @@ fn records_of_checkpoints_and_labels() {
         let error = repair(&[none], &existing(PAGE, 256), &mut make, &go_on).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAStore);
     }
+}
+
+/// Pages were looked for among the first 1,024 of each size, and only there.
+#[test]
+fn without_a_beginning_of_any_length() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
+    let table = store.table("t").unwrap();
+    let record = |i: u32| (key(i), vec![b'v'; 200]);
+    table.bulk_load((0..60_000).map(|i| Ok(record(i)))).unwrap();
+    drop(table);
+    store.close().unwrap();
+    for gone_bytes in [80 << 10, 2 << 20, 9 << 20_u64] {
+        let copy = copy_of(device.as_ref(), device.size_bytes());
+        write_bytes(copy.as_ref(), 0, &vec![0; gone_bytes as usize]);
+        let (report, tables) = salvage(&copy);
+        let saved: usize = tables.values().map(BTreeMap::len).sum();
+        let least = 60_000 * (16_000_000 - gone_bytes) / 16_000_000;
+        assert!(saved as u64 > least / 2 && !report.healthy, "{gone_bytes}: {saved}: {report:#?}");
+        assert!(tables.values().flatten().all(|(_, value)| *value == record(0).1));
+    }
+    // The search can be broken off.
+    let blank = ram_of(9 << 20);
+    write_bytes(blank.as_ref(), 0, &vec![7; 9 << 20]);
+    let mut make = |_| Err(Error::new(ErrorKind::Invalid, "nothing to be made"));
+    let stop = |step, done, _| match (step, done > 4 << 20) {
+        (RepairStep::Search, true) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let error = repair(&[blank], &existing(PAGE, 256), &mut make, &stop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
 }
 
 /// Commits behind the last checkpoint come back from the log, as far as it can be read.

@@ -11,7 +11,7 @@ use super::super::superblock::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogPosition;
 
-const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
+pub(crate) const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
 /// Features a reader must know to read, and what people call them; none exist yet.

@@ -15,4 +15,5 @@ mod refusal;
 pub(crate) use address::{any_on_log_device, is_on_log_device};
 pub(super) use attached::{Attached, make_room};
 pub(crate) use device::LogDevice;
+pub(super) use label::MAGIC as LOG_LABEL_MAGIC;
 pub use place::LogPlace;

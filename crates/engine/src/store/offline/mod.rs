@@ -21,6 +21,7 @@ use crate::space::RECORD_PAGES;
 pub(crate) use leaves::{Entry, Hole, Part, entries, leaf_of, walk_leaves};
 pub(crate) use logs::read_logs;
 pub(crate) use pages::{PageReader, open_channel, transfer_arena, wait};
+pub(crate) use unlabelled::Look;
 
 /// A store that is not open.
 pub(crate) struct Offline {
@@ -35,17 +36,22 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Looks at the store on these members, given in the order in which it was made, with its log in this place.
+    /// Looks at the store on these members, given in the order in which it was made, with its log in this place. Where no label is left, `look`
+    /// says whether all of the only member is searched for pages, or its beginning.
     ///
     /// # Errors
-    /// `Corrupt` or `NotAStore` if no member has a label that can be read, nor a page that tells what it said; `Member` if they are not one store's, in order; `Version`.
-    pub(crate) fn open(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Self> {
+    /// `Corrupt` or `NotAStore` if no member has a label that can be read, nor a page that tells what it said; `Member` if they are not one store's, in order; `Version`; `Interrupted`.
+    pub(crate) fn open(
+        members: &[Arc<dyn BlockDevice>],
+        log_place: &LogPlace,
+        look: Look<'_>,
+    ) -> Result<Self> {
         let mut remarks = Vec::new();
         let label = match read_labels(members, &mut remarks) {
             Ok(label) => label,
             Err(error) if error.kind() == ErrorKind::Version => return Err(error),
             Err(error) => {
-                let label = unlabelled::label_by_pages(members)?.ok_or(error)?;
+                let label = unlabelled::label_by_pages(members, look)?.ok_or(error)?;
                 remarks
                     .push(format!("it is read by what its pages of {} bytes say", label.page_size));
                 label

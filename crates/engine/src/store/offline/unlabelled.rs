@@ -1,6 +1,7 @@
 //! A store whose labels are both gone, as after a partition table or a file system was written over them: what they would say is
 //! told by its pages, which have checksums of their own.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
@@ -9,19 +10,25 @@ use super::super::labels;
 use super::super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::PageReader;
 use crate::checkpoint::Record;
-use crate::error::Result;
-use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field};
 use crate::space::RECORD_PAGES;
 
-/// Pages of each size that are looked at.
-const LOOKED_AT: u64 = 1024;
+/// Bytes that are looked at together: the first of them that have a sound page tell.
+const PART_BYTES: u64 = 4 << 20;
+
+/// Told bytes looked at and all; may break the look off. None: only the first part is looked at.
+pub(crate) type Look<'a> = Option<&'a dyn Fn(u64, u64) -> ControlFlow<()>>;
 
 /// The label that the only member of a store once had, as far as it is needed to read the store; none where no page is sound, where a label
 /// is, and for several members, whose order and unit the pages do not tell.
 ///
 /// # Errors
-/// `Version` for the label of a later version; what the device says.
-pub(super) fn label_by_pages(members: &[Arc<dyn BlockDevice>]) -> Result<Option<Superblock>> {
+/// `Version` for the label of a later version; `Interrupted`; what the device says.
+pub(super) fn label_by_pages(
+    members: &[Arc<dyn BlockDevice>],
+    look: Look<'_>,
+) -> Result<Option<Superblock>> {
     let [member] = members else { return Ok(None) };
     if member.size_bytes() < LABEL_BYTES + PAGE_SIZE_MAX as u64 {
         return Ok(None);
@@ -31,33 +38,88 @@ pub(super) fn label_by_pages(members: &[Arc<dyn BlockDevice>]) -> Result<Option<
     if Superblock::newest(&slots, &member.info().name)?.is_some() {
         return Ok(None);
     }
-    let stripe_unit_bytes = PAGE_SIZE_MAX as u64;
-    let device = labels::join(members, stripe_unit_bytes)?;
-    let mut best: Option<(usize, Superblock)> = None;
-    for page_size in (PAGE_SIZE_MIN.ilog2()..=PAGE_SIZE_MAX.ilog2()).map(|log| 1usize << log) {
-        // A device may move no pages as small, or as large.
-        let Ok(mut reader) = PageReader::new(device.clone(), None, page_size) else { continue };
-        let pages: Vec<u64> = (0..LOOKED_AT.min(reader.capacity())).collect();
-        let Ok(found) = reader.read_pages(&pages) else { continue };
-        let sound = found.iter().flatten().count();
-        if sound == 0 || best.as_ref().is_some_and(|(most, _)| *most >= sound) {
-            continue;
+    let device = labels::join(members, PAGE_SIZE_MAX as u64)?;
+    // A device may move no pages as small.
+    let block_bytes = PAGE_SIZE_MIN.max(member.info().logical_block_bytes as usize);
+    let mut reader = PageReader::new(device, None, block_bytes)?;
+    let end = reader.capacity() * block_bytes as u64;
+    let mut from = 0;
+    while from < end {
+        let part = read_part(&mut reader, from, (end - from).min(PART_BYTES) as usize)?;
+        if let Some((page_size, record)) = tell(&part, from, reader.transfer_bytes()) {
+            return Ok(Some(Superblock {
+                store_id: record.as_ref().map_or([0; 16], |record| record.store_id),
+                member_index: 0,
+                member_count: 1,
+                stripe_unit_bytes: PAGE_SIZE_MAX as u64,
+                page_size: page_size as u32,
+                state: StoreState::Open,
+                generation: record.map_or(1, |record| record.generation),
+                created_s: 0,
+                unfinished: false,
+                log: None,
+            }));
         }
-        let records = found.iter().take(RECORD_PAGES as usize).flatten();
-        let record = records.filter_map(|page| Record::decode(page)).max_by_key(|of| of.sequence);
-        let label = Superblock {
-            store_id: record.as_ref().map_or([0; 16], |record| record.store_id),
-            member_index: 0,
-            member_count: 1,
-            stripe_unit_bytes,
-            page_size: page_size as u32,
-            state: StoreState::Open,
-            generation: record.map_or(1, |record| record.generation),
-            created_s: 0,
-            unfinished: false,
-            log: None,
-        };
-        best = Some((sound, label));
+        from += part.len() as u64;
+        let Some(look) = look else { break };
+        if look(from, end).is_break() {
+            return Err(Error::new(ErrorKind::Interrupted, "the search for pages was interrupted"));
+        }
     }
-    Ok(best.map(|(_, label)| label))
+    Ok(None)
+}
+
+/// Bytes of the device, with zeroes in place of those that cannot be read.
+fn read_part(reader: &mut PageReader, from: u64, len: usize) -> Result<Vec<u8>> {
+    let mut part = vec![0; len];
+    let at_once = reader.transfer_bytes();
+    let starts: Vec<usize> = (0..len).step_by(at_once).collect();
+    let unread = read_into(reader, from, &mut part, &starts, at_once)?;
+    // A place that cannot be read takes no others with it.
+    let block_bytes = reader.page_size();
+    for start in unread {
+        let blocks: Vec<usize> = (start..len.min(start + at_once)).step_by(block_bytes).collect();
+        read_into(reader, from, &mut part, &blocks, block_bytes)?;
+    }
+    Ok(part)
+}
+
+/// Reads what begins at these places of a part; those that cannot be read.
+fn read_into(
+    reader: &mut PageReader,
+    from: u64,
+    part: &mut [u8],
+    starts: &[usize],
+    at_once: usize,
+) -> Result<Vec<usize>> {
+    let len = |start: usize| at_once.min(part.len() - start);
+    let ranges: Vec<(u64, usize)> =
+        starts.iter().map(|&start| (from + start as u64, len(start))).collect();
+    let mut unread = Vec::new();
+    reader.read_ranges(&ranges, |index, bytes| {
+        match bytes {
+            Some(bytes) => part[starts[index]..][..bytes.len()].copy_from_slice(bytes),
+            None => unread.push(starts[index]),
+        }
+        Ok(())
+    })?;
+    Ok(unread)
+}
+
+/// The page size at which most pages are sound, and the newest checkpoint record among them; none if no page is sound at any.
+fn tell(part: &[u8], from: u64, page_size_max: usize) -> Option<(usize, Option<Record>)> {
+    let sizes = (PAGE_SIZE_MIN.ilog2()..=PAGE_SIZE_MAX.ilog2()).map(|log| 1_usize << log);
+    let sound = |page_size: usize| {
+        let first = from / page_size as u64;
+        (first..).zip(part.chunks_exact(page_size)).filter(|(page_id, page)| {
+            page[field::PAGE_ID..][..8] == page_id.to_le_bytes() && damage(page, *page_id).is_none()
+        })
+    };
+    let counts =
+        sizes.filter(|size| *size <= page_size_max).map(|size| (sound(size).count(), size));
+    // Of the smaller ones if there are as many: that is the first.
+    let (count, page_size) = counts.rev().max_by_key(|(count, _)| *count)?;
+    let records = sound(page_size).take_while(|(page_id, _)| *page_id < RECORD_PAGES);
+    let record = records.filter_map(|(_, page)| Record::decode(page)).max_by_key(|of| of.sequence);
+    (count > 0).then_some((page_size, record))
 }

@@ -17,7 +17,7 @@ pub(super) fn unreadable(
     members: &[Arc<dyn BlockDevice>],
     log_place: &LogPlace,
 ) -> Result<Vec<String>> {
-    let Offline { mut reader, checkpoint, .. } = Offline::open(members, log_place)?;
+    let Offline { mut reader, checkpoint, .. } = Offline::open(members, log_place, None)?;
     let Some((record, image)) = checkpoint else { return Ok(Vec::new()) };
     let mut values = BTreeMap::new();
     read_logs(&mut reader, &record, &image.logs, |_, _, _, record| {

@@ -47,11 +47,12 @@ pub fn repair(
     make_target: &mut dyn FnMut(usize) -> Result<Store>,
     progress: &Progress<'_>,
 ) -> Result<RepairReport> {
-    let faults = examine(members, options, progress)?;
+    let (faults, harmless) = examine(members, options, progress)?;
     if faults.is_empty() {
-        return Ok(RepairReport { healthy: true, ..RepairReport::default() });
+        return Ok(RepairReport { healthy: true, harmless, ..RepairReport::default() });
     }
-    let mut offline = Offline::open(members, &options.log_place)?;
+    let search = |done, all| progress(RepairStep::Search, done, all);
+    let mut offline = Offline::open(members, &options.log_place, Some(&search))?;
     let mut remarks = faults;
     remarks.append(&mut offline.remarks);
     let target = make_target(offline.label.page_size as usize)?;
@@ -73,12 +74,12 @@ pub fn repair(
     Ok(report)
 }
 
-/// What is wrong with a store; nothing if it is healthy, or only needs the recovery that opening it brings.
+/// What is wrong with a store; nothing if it is healthy, or only needs the recovery that opening it brings. And the damage that costs nothing.
 fn examine(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
     progress: &Progress<'_>,
-) -> Result<Vec<String>> {
+) -> Result<(Vec<String>, Vec<String>)> {
     let looking = StoreOptions {
         read_only: true,
         at_checkpoint: true,
@@ -91,7 +92,7 @@ fn examine(
         Ok(store) => store,
         Err(error) => match error.kind() {
             ErrorKind::Corrupt | ErrorKind::NotAStore | ErrorKind::Unclean | ErrorKind::Io => {
-                return Ok(vec![error.context().to_owned()]);
+                return Ok((vec![error.context().to_owned()], Vec::new()));
             }
             _ => return Err(error),
         },
@@ -102,38 +103,43 @@ fn examine(
     store.close()?;
     let mut faults = report.faults;
     if faults.is_empty() {
-        let mut has_large = false;
-        let look = &mut |entry: &LogEntry<'_>| {
-            has_large |= entry.operations.iter().any(|operation| operation.large.is_some());
-            ControlFlow::Continue(())
-        };
-        match dump_log(members, &options.log_place, look) {
-            Ok(log) if log.damaged => {
-                faults.push("the log is damaged: commits that were durable are missing".to_owned());
-            }
-            Ok(log) if log.unreadable => faults.push(
-                "the log cannot be read to its end: commits that were durable may be missing"
-                    .to_owned(),
-            ),
-            Ok(_) => {}
-            // Not given, of another moment, or a device that cannot be read.
-            Err(error) if matches!(error.kind(), ErrorKind::Member | ErrorKind::Io) => {
-                faults.push(missing_log(&error));
-            }
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                faults.push(error.context().to_owned());
-            }
-            Err(error) => return Err(error),
-        }
-        if has_large && faults.is_empty() {
-            faults = large::unreadable(members, &options.log_place)?;
-        }
+        faults = examine_log(members, &options.log_place)?;
     }
     if faults.len() > FAULTS_MAX {
         let more = faults.split_off(FAULTS_MAX).len();
         faults.push(format!("and {more} more"));
     }
-    Ok(faults)
+    Ok((faults, report.harmless))
+}
+
+/// What is wrong with the log of a store that is not open, and with the large values that its commits put: what is behind the newest checkpoint,
+/// and what [`Store::check`] of a store opened at its checkpoint does not come to. Nothing if it can be recovered, or there is no log.
+///
+/// # Errors
+/// What the devices say; as [`dump_log`], but for a log that is missing, or cannot be read: that is a fault.
+pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Vec<String>> {
+    let mut has_large = false;
+    let look = &mut |entry: &LogEntry<'_>| {
+        has_large |= entry.operations.iter().any(|operation| operation.large.is_some());
+        ControlFlow::Continue(())
+    };
+    let fault = match dump_log(members, log_place, look) {
+        Ok(log) if log.damaged => {
+            "the log is damaged: commits that were durable are missing".to_owned()
+        }
+        Ok(log) if log.unreadable => {
+            "the log cannot be read to its end: commits that were durable may be missing".to_owned()
+        }
+        Ok(_) if has_large => return large::unreadable(members, log_place),
+        Ok(_) => return Ok(Vec::new()),
+        // Not given, of another moment, or a device that cannot be read.
+        Err(error) if matches!(error.kind(), ErrorKind::Member | ErrorKind::Io) => {
+            missing_log(&error)
+        }
+        Err(error) if error.kind() == ErrorKind::Corrupt => error.context().to_owned(),
+        Err(error) => return Err(error),
+    };
+    Ok(vec![fault])
 }
 
 /// What is lost with a log device that is not there.

@@ -6,6 +6,8 @@
 pub enum RepairStep {
     /// Looking whether there is damage: pages.
     Check,
+    /// Looking for the first pages of a store that has no label any more: bytes.
+    Search,
     /// Looking for leaves that nothing leads to: pages.
     Scan,
     /// Saving records.
@@ -61,8 +63,10 @@ pub struct RepairedLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// Nothing is wrong with the store; no target was made.
+    /// All of the store can be read; no target was made.
     pub healthy: bool,
+    /// Damage to a healthy store that costs nothing: labels and checkpoint records whose twins serve.
+    pub harmless: Vec<String>,
     /// What is wrong with the store.
     pub remarks: Vec<String>,
     /// Names of tables may be missing or out of date.
