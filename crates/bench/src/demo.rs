@@ -1,8 +1,10 @@
 //! The demo: a store ten times larger than its memory, over every interface this machine offers.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use qpair::{Error, ErrorKind, Interface, Result};
+use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::ceiling::{Ceiling, CeilingOptions, ceiling};
@@ -90,22 +92,58 @@ pub struct DemoReport {
     pub verdict: String,
 }
 
-/// The store's folder; gone when this is.
+/// The store's folder; gone when this is, or, if the process is killed, when the next one is made beside it.
 struct Workplace {
     dir: PathBuf,
+    /// The folder, locked: it is in use.
+    _lock: File,
+}
+
+/// How the names of folders begin.
+const FOLDER: &str = "qpair-demo-";
+
+/// The store in it.
+const STORE: &str = "store.qpair";
+
+/// Removes what killed demos have left: folders that nobody has locked, with a store and what lies beside it.
+fn remove_left(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| {
+            name.strip_prefix(FOLDER).is_some_and(|pid| pid.parse::<u32>().is_ok())
+        });
+        let has_store_only = || {
+            let mut files = std::fs::read_dir(entry.path()).into_iter().flatten().flatten();
+            files.all(|file| file.file_name().to_string_lossy().starts_with(STORE))
+        };
+        // What cannot be opened or removed is left where it is: nothing here needs it gone.
+        if is_ours
+            && has_store_only()
+            && let Ok(dir) = File::open(entry.path())
+            && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 impl Workplace {
     fn make(parent: &Path) -> Result<Self> {
-        let dir = parent.join(format!("qpair-demo-{}", std::process::id()));
-        std::fs::create_dir(&dir).map_err(|error| {
+        remove_left(parent);
+        let dir = parent.join(format!("{FOLDER}{}", std::process::id()));
+        let make = || -> std::io::Result<File> {
+            std::fs::create_dir(&dir)?;
+            let lock = File::open(&dir)?;
+            flock(&lock, FlockOperation::LockExclusive)?;
+            Ok(lock)
+        };
+        let lock = make().map_err(|error| {
             Error::with_hint(
                 ErrorKind::Denied,
                 format!("making the folder {}: {error}", dir.display()),
                 "name a folder that exists and can be written: --dir",
             )
         })?;
-        Ok(Self { dir })
+        Ok(Self { dir, _lock: lock })
     }
 }
 
@@ -156,7 +194,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
     }
     check_space(options)?;
     let place = Workplace::make(&options.dir)?;
-    let path = place.dir.join("store.qpair");
+    let path = place.dir.join(STORE);
     let available = qpair_kernel::probe();
     let first =
         available.iter().find(|(_, outcome)| outcome.is_ok()).map(|(interface, _)| *interface);
@@ -377,6 +415,15 @@ mod tests {
     fn a_small_demo_runs_and_leaves_nothing() {
         let dir = std::env::temp_dir().join(format!("qpair-demo-test-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
+        // Killed demos have left a store, and nothing; another one is running, and one folder is somebody else's.
+        let others = ["1", "2", "3", "4", "x"].map(|pid| dir.join(format!("qpair-demo-{pid}")));
+        others.iter().for_each(|other| std::fs::create_dir(other).unwrap());
+        for other in [0, 2, 4] {
+            std::fs::write(others[other].join("store.qpair"), "x").unwrap();
+        }
+        std::fs::write(others[3].join("notes"), "x").unwrap();
+        let running = File::open(&others[2]).unwrap();
+        flock(&running, FlockOperation::LockExclusive).unwrap();
         let options = DemoOptions {
             dir: dir.clone(),
             size_bytes: 8 << 20,
@@ -391,8 +438,9 @@ mod tests {
             "{report:?}"
         );
         assert!(report.verdict.starts_with("Use "), "{}", report.verdict);
-        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
-        std::fs::remove_dir(&dir).unwrap();
+        assert_eq!(others.each_ref().map(|dir| dir.exists()), [false, false, true, true, true]);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 3);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod study_lab;
 mod text;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
@@ -57,6 +58,8 @@ pub(crate) struct Arguments {
 fn main() -> ExitCode {
     let Arguments { command } =
         Arguments::parse_from(command::as_fio_takes_them(std::env::args_os()));
+    // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so, and does not end the process.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     match command.run() {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(),

@@ -47,8 +47,8 @@ enum What {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Records have keys of 8 bytes and values of 120. Each worker runs --tasks tasks, each of which does one operation
-after the other. Latency is from an operation's start to its end. Each update and insert is a
+Records have keys of 8 bytes and values of 120. Each worker runs --tasks tasks, each of which does one operation \
+after the other. Latency is from an operation's start to its end. Each update and insert is a \
 transaction of its own, which is waited for as --durability says.
 
 Examples:

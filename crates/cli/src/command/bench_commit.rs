@@ -19,9 +19,9 @@ use super::bench_store::{Full, Lines, RunArgs, parse_durability};
 /// Small transactions: durable updates of single rows, or inserts in random order
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each client is a closed loop: it begins its next transaction when the last one was committed as
---durability says. Rows have keys of 8 bytes and values of 120. --baseline measures the device alone
-afterwards, over the same file and interface: it reads 4 KiB at a random place, and measures writing
+Each client is a closed loop: it begins its next transaction when the last one was committed as \
+--durability says. Rows have keys of 8 bytes and values of 120. --baseline measures the device alone \
+afterwards, over the same file and interface: it reads 4 KiB at a random place, and measures writing \
 the same bytes back with a flush.
 
 Examples:

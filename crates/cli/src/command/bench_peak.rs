@@ -20,7 +20,7 @@ use qpair_bench::Progress;
 /// The most reads one core can make: a stripped loop with no clock in it
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Random reads with registered buffers, handed over and taken in batches, as fio's t/io_uring makes them. DEVICE is only
+Random reads with registered buffers, handed over and taken in batches, as fio's t/io_uring makes them. DEVICE is only \
 read. On null: no device is asked, and what is left is the cost of qpair's own layers for an I/O.
 
 Examples:

@@ -22,13 +22,13 @@ const WAREHOUSE_BYTES: u64 = 100 << 20;
 /// TPC-C: five types of transactions over nine tables, without think time
 #[derive(Args, Debug)]
 #[command(after_help = "\
-All five transactions run in the standard's mix. tx/s counts all types; tpmC counts new orders
-committed per minute, with no think time, not audited. Each worker runs --tasks terminals, each of
-which does one transaction after the other. A transaction that meets a conflict is tried again; its
-latency has all attempts. A store that is not there is made and loaded, about 85 MB a warehouse; one
+All five transactions run in the standard's mix. tx/s counts all types; tpmC counts new orders \
+committed per minute, with no think time, not audited. Each worker runs --tasks terminals, each of \
+which does one transaction after the other. A transaction that meets a conflict is tried again; its \
+latency has all attempts. A store that is not there is made and loaded, about 85 MB a warehouse; one \
 that fits into memory is read into it before the run.
 
-Exit codes: 0 done; 1 a condition of --check does not hold; 2 wrong use; 3 an error;
+Exit codes: 0 done; 1 a condition of --check does not hold; 2 wrong use; 3 an error; \
 130 interrupted.
 
 Examples:

@@ -24,8 +24,8 @@ Workloads, each operation a transaction of its own:
   D  95 % reads of what was inserted last, 5 % inserts
   E  95 % scans of up to 100 records, 5 % inserts
   F  half reads, half read-modify-writes
-Requests are zipfian with a skew of 0.99, scrambled; of D the latest. Updates replace all fields,
-read-modify-writes one. Each worker runs --tasks clients, each of which does one operation after
+Requests are zipfian with a skew of 0.99, scrambled; of D the latest. Updates replace all fields, \
+read-modify-writes one. Each worker runs --tasks clients, each of which does one operation after \
 the other.
 
 Examples:

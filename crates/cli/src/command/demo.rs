@@ -16,7 +16,7 @@ use crate::text::count;
 /// Show a store ten times larger than its memory, over every interface of this machine
 ///
 /// Makes a store on a file, fills it, and serves random lookups over every interface this machine offers, each beside
-/// what the device gives alone; says which to use here. Then once more through the user-space NVMe driver, on a drive made of software. Removes everything again. Takes about two minutes.
+/// what the device gives alone; says which to use here. Then once more through the user-space NVMe driver, on a drive made of software. Removes everything again, also what a demo that was killed has left there. Takes about two minutes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -34,7 +34,7 @@ Examples:
   qpair doctor files.qpair        a file, its file system and the drives below
   qpair doctor --json | jq '.findings[] | select(.severity == \"problem\")'
 
-Without DEVICE, a file of 64 KiB is made in the current directory, or else in $TMPDIR, and removed.
+Without DEVICE, a file of 64 KiB is made in the current directory, or else in $TMPDIR, and removed. \
 Exit code 3 if no interface works.")]
 pub(crate) struct Doctor {
     /// Files, directories or devices to examine [default: all drives, in short]

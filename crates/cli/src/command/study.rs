@@ -22,7 +22,7 @@ use crate::text::{count, utc};
 /// each of the papers' findings is worth on this machine, plots, and all numbers. Takes about three minutes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that
+The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that \
 are given are only read, unless --allow-writes is given too.
 
 Examples:

@@ -205,3 +205,59 @@ fn a_map_that_memory_cannot_hold_is_an_error() {
     assert_eq!(failed.code, Some(3), "{}{}", failed.out, failed.err);
     assert!(failed.err.contains("norandommap"), "{}", failed.err);
 }
+
+/// An open store is locked; a closed one was overwritten.
+#[test]
+fn stores_are_not_written_over() {
+    let directory = Directory::new();
+    directory.run("put s k v --log-device s.log").done();
+    let before = [
+        std::fs::read(directory.path("s")).unwrap(),
+        std::fs::read(directory.path("s.log")).unwrap(),
+    ];
+    // One label that is left says it as well.
+    patch(&directory.path("s"), |bytes| bytes[..4096].fill(0));
+    let mut one_label = before.clone();
+    one_label[0][..4096].fill(0);
+    directory.file("jobs", "[r]\nfilename=s\nrw=randread\n[w]\nfilename=s.log\nrw=randtrim\n");
+    for words in [
+        "--name=w --filename=s --rw=write --size=64k",
+        "--name=w --filename=s --rw=randrw --size=64k",
+        "--name=w --filename=s.log --rw=randwrite --size=64k",
+        "--name=w --filename=new:s --rw=write --size=64k",
+        "--name=w --filename=stripe:new2+s --rw=write --size=64k",
+        "--name=w --filename=s --rw=write --size=64k --verify=crc32c",
+        "jobs --size=64k",
+    ] {
+        let run = directory.run(&format!("bench io {words}"));
+        run.failed(3, &["job w writes to s", "a qpair store is there", "--force"]);
+        let now = [
+            std::fs::read(directory.path("s")).unwrap(),
+            std::fs::read(directory.path("s.log")).unwrap(),
+        ];
+        assert!(now == one_label, "{words}");
+        assert!(!directory.path("new").exists(), "{words}");
+    }
+    directory.run("bench io --name=r --filename=s --rw=read --size=64k").done();
+    assert_eq!(directory.run("get s k").done(), "v");
+    for force in ["--force", "--allow_mounted_write=1"] {
+        directory
+            .run(&format!("bench io --name=w --filename=s --rw=write --size=128k {force}"))
+            .done();
+    }
+    directory.run("get s k").failed(3, &["not a qpair store"]);
+}
+
+#[test]
+fn a_device_in_use_is_named_once() {
+    let directory = Directory::new();
+    directory.file("plain", vec![0; 1 << 16]);
+    let mut options = qpair_kernel::FileOptions::new(directory.path("plain"));
+    options.direct = false;
+    let lock = qpair_kernel::open(&options, qpair_kernel::Interface::Posix).unwrap();
+    let run = directory.run("bench io --name=w --filename=plain --rw=write --size=64k");
+    let error = run.err.lines().find(|line| line.contains("error")).unwrap_or_default().to_owned();
+    assert_eq!(error.matches("plain").count(), 1, "{error}");
+    run.failed(3, &["job w writes: plain is already open elsewhere", "--force"]);
+    drop(lock);
+}

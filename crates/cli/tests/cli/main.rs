@@ -13,6 +13,7 @@ mod bench_transactions;
 mod doctor;
 mod harness;
 mod interrupts;
+mod limits;
 mod loads;
 mod log_device;
 mod nvme;

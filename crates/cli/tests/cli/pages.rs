@@ -48,3 +48,62 @@ fn shells_complete_every_option() {
     }
     directory.run("completions tcsh").failed(2, &["tcsh", "bash"]);
 }
+
+/// The names of a command and of all below it.
+fn commands(directory: &Directory, words: &str, all: &mut Vec<String>) {
+    let help = directory.run(&format!("{words} --help")).done();
+    all.push(words.to_owned());
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in listed.take_while(|line| !line.is_empty()) {
+        let name = line.split_whitespace().next().unwrap();
+        // The text of a command may go on in the next line.
+        if line.starts_with("  ") && !line.starts_with("   ") && name != "help" {
+            commands(directory, &format!("{words} {name}"), all);
+        }
+    }
+}
+
+/// The synopsis listed all options, without their values.
+#[test]
+fn a_synopsis_says_how_a_command_is_called() {
+    let directory = Directory::new();
+    let mut all = Vec::new();
+    commands(&directory, "", &mut all);
+    assert!(all.len() > 30, "{all:?}");
+    for words in all {
+        let page = directory.run(&format!("man {words}")).done();
+        let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).unwrap();
+        let synopsis = ["\\fB", "\\fI", "\\fR", "\\"]
+            .iter()
+            .fold(synopsis.to_owned(), |text, code| text.replace(code, ""));
+        let help = directory.run(&format!("{words} --help")).done();
+        let usage = help.lines().find_map(|line| line.strip_prefix("Usage: ")).unwrap();
+        assert_eq!(synopsis.trim(), usage, "{words}");
+        assert!(page.lines().any(|line| line.starts_with(".TH ") && line.contains("qpair 0.")));
+    }
+}
+
+/// Paragraphs with line ends of their own, which the help broke again at the terminal's width, left words alone on lines.
+#[test]
+fn paragraphs_are_broken_once() {
+    let directory = Directory::new();
+    let mut all = Vec::new();
+    commands(&directory, "", &mut all);
+    for words in all {
+        for width in [60, 80, 110] {
+            let mut command = directory.command(&format!("{words} --help"));
+            let output = command.env("COLUMNS", width.to_string()).output().unwrap();
+            let help = String::from_utf8(output.stdout).unwrap();
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2) {
+                let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ');
+                if !is_text(pair[0]) || !is_text(pair[1]) {
+                    continue;
+                }
+                let word = pair[1].split(' ').next().unwrap();
+                let fits = pair[0].chars().count() + 1 + word.chars().count() <= width.min(100);
+                assert!(!fits, "{words} at {width}: \"{}\" / \"{}\"", pair[0], pair[1]);
+            }
+        }
+    }
+}

@@ -53,7 +53,7 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Targets, "create_fsync", &[], Takes::Yes, "1", "1", "Files that were made are synchronized; 0 is not supported"),
     option(Topic::Targets, "create_on_open", &[], Takes::Yes, "0", "1", "Files that are made have no content and no space before they are written"),
     option(Topic::Targets, "allow_file_create", &[], Takes::Yes, "1", "0", "Whether files that are not there are made"),
-    option(Topic::Targets, "allow_mounted_write", &[], Takes::Yes, "0", "1", "Write also to what is mounted or in use: the same as --force"),
+    option(Topic::Targets, "allow_mounted_write", &[], Takes::Yes, "0", "1", "Write also to what is mounted or in use, or has a store: the same as --force"),
     option(Topic::Targets, "unlink", &[], Takes::Yes, "0", "1", "At the end, remove the files that the run has made, and no others"),
     option(Topic::Pattern, "rw", &["readwrite"], Takes::Word(&["read", "write", "trim", "randread", "randwrite", "randtrim", "rw", "readwrite", "randrw"]), "read", "randread", "Reads, writes, trims or reads and writes; one after the other or at random. read:8k passes over 8k after each request, read:-8k goes backwards; randread:8 goes to a random place once in 8 requests"),
     option(Topic::Pattern, "bs", &["blocksize"], Takes::BytesEach, "4096", "4k", "Size of requests; for reads, writes, trims"),

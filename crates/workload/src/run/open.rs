@@ -104,7 +104,8 @@ impl Devices {
                 Ok(Arc::new(device) as Arc<dyn BlockDevice>)
             };
             let device = spec.open(&Drivers(lock)).map_err(|error| match error.kind() {
-                ErrorKind::Busy => Error::new(ErrorKind::Busy, format!("writing to {name}"))
+                // The cause names the device.
+                ErrorKind::Busy => Error::new(ErrorKind::Busy, format!("job {} writes", job.name))
                     .caused_by(error)
                     .hint("--force writes to it all the same, and destroys what it holds"),
                 _ => error,

@@ -1,9 +1,11 @@
 //! `qpair bench io`: fio's words, its job files, and its reports.
 //!
 //! - `words`: the options of jobs, in the order in which they stand on the command line;
-//! - `plan`: the jobs, shown instead of run.
+//! - `plan`: the jobs, shown instead of run;
+//! - `stores`: what jobs may not write over.
 
 mod plan;
+mod stores;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -21,8 +23,8 @@ use crate::output::Output;
 pub(crate) use words::as_fio_takes_them;
 
 const AFTER_HELP: &str = "\
-Jobs come from the command line, from job files, or both; --name begins a job, and what stands before the first --name
-is for all jobs. An option that fio has and qpair does not is an error, never ignored. Sizes are fio's: 4k is 4096. One dash before an
+Jobs come from the command line, from job files, or both; --name begins a job, and what stands before the first --name \
+is for all jobs. An option that fio has and qpair does not is an error, never ignored. Sizes are fio's: 4k is 4096. One dash before an \
 option does as well as two.
 
 Exit codes:
@@ -59,7 +61,7 @@ struct Own {
     #[arg(long, help_heading = "Run")]
     readonly: bool,
 
-    /// Write also to what is mounted or in use: what it holds is lost
+    /// Write also to what is mounted or in use, or has a store: what it holds is lost
     #[arg(long, conflicts_with = "readonly", help_heading = "Run")]
     force: bool,
 
@@ -208,6 +210,7 @@ impl Io {
             When::Never => Eta::Never,
         };
         self.check_output(&plan.jobs)?;
+        stores::refuse(&plan.jobs)?;
         let interrupt = Interrupt::install()?;
         let mut line = LiveLine::new(interrupt.clone(), eta);
         if !formats.contains(&Format::Normal) || self.own.output.is_some() {

@@ -28,14 +28,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Serve NVMe drives made of software to this program, SPDK or QEMU
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The drives are complete NVMe controllers behind sockets (vfio-user). A driver maps their doorbells and they map its
-memory; after that the sockets are silent. One thread serves all of them: give it a core. Ctrl-C ends it and removes
+The drives are complete NVMe controllers behind sockets (vfio-user). A driver maps their doorbells and they map its \
+memory; after that the sockets are silent. One thread serves all of them: give it a core. Ctrl-C ends it and removes \
 the sockets. SIGUSR1 lets the power of all drives fail and come back.
 
---socket PATH with one drive: the socket; if PATH is a folder, PATH/cntrl, which is where SPDK looks. With --drives N:
+--socket PATH with one drive: the socket; if PATH is a folder, PATH/cntrl, which is where SPDK looks. With --drives N: \
 PATH.1 to PATH.N; if PATH is a folder, PATH/1/cntrl to PATH/N/cntrl.
 
-Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane; each option of one can be changed:
+Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane; each option of one can be changed: \
 --profile tlc,read_us=80,dies=8.
 
 Examples:

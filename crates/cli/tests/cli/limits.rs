@@ -1,0 +1,40 @@
+//! Limits of the process, as `ulimit` sets them.
+
+use std::process::Command;
+
+use crate::harness::Directory;
+
+/// Runs the command in a shell that has set a limit; its code and what it said of errors.
+fn limited(directory: &Directory, limit: &str, words: &str) -> (Option<i32>, String) {
+    let script = format!("{limit}; exec timeout -k 1 20 {} {words}", env!("CARGO_BIN_EXE_qpair"));
+    let mut shell = Command::new("sh");
+    let output = shell.current_dir(directory.path("")).args(["-c", &script]).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// The signal SIGXFSZ ended the process, without a word.
+#[test]
+fn a_file_that_may_not_grow_is_an_error() {
+    let directory = Directory::new();
+    let lines: String = (0..100_000).map(|i| format!("{i:06}\t{i:0100}\n")).collect();
+    directory.file("in.tsv", lines);
+    // 4 MiB, in blocks of 512 bytes.
+    for io in ["posix", "libaio", "io_uring"] {
+        let load = format!("load {io}.store in.tsv --io {io} --buffered");
+        let (code, said) = limited(&directory, "ulimit -f 8192", &load);
+        if code == Some(3) && !said.contains("File too large") {
+            eprintln!("skipped {io}: {said}");
+            continue;
+        }
+        assert_eq!(code, Some(3), "{io}: {said}");
+        assert!(said.contains("records are in the store"), "{io}: {said}");
+        assert!(directory.run(&format!("check {io}.store")).done().contains("no damage found"));
+    }
+    let write = "bench io --name=w --filename=f --rw=write --size=8m";
+    let (code, said) = limited(&directory, "ulimit -f 8192", write);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    let (code, said) = limited(&directory, "ulimit -f 1", "scan posix.store >scanned");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("writing to standard output: File too large"), "{said}");
+}
