@@ -17,12 +17,14 @@ pub(crate) struct DelimitedReader<R> {
     delimiter: u8,
     /// Backslashes are bytes like others.
     raw: bool,
+    /// A record had an escape: people who meant backslashes are told once.
+    escapes_told: bool,
 }
 
 impl<R: BufRead> DelimitedReader<R> {
     pub(crate) fn new(input: R, wanted: Wanted, delimiter: u8, raw: bool) -> Self {
         let indexes = (!wanted.header).then(|| wanted.by_index());
-        Self { lines: Lines::new(input), wanted, indexes, delimiter, raw }
+        Self { lines: Lines::new(input), wanted, indexes, delimiter, raw, escapes_told: false }
     }
 }
 
@@ -63,6 +65,9 @@ impl<R: BufRead + Send> ReadRecord for DelimitedReader<R> {
             let found = fields(text, delimiter).nth(index);
             found.ok_or_else(|| bad(too_few(index, fields(text, delimiter).count())))
         };
+        let has_escape = |index: usize| {
+            fields(text, delimiter).nth(index).is_some_and(|field| field.contains(&b'\\'))
+        };
         let decode = |out: &mut Vec<u8>, index: usize| {
             let field = field(index)?;
             if raw {
@@ -83,6 +88,15 @@ impl<R: BufRead + Send> ReadRecord for DelimitedReader<R> {
                     record.value.extend_from_slice(field(*index)?);
                 }
             }
+        }
+        if !raw
+            && !self.escapes_told
+            && (has_escape(*key) || matches!(values[..], [one] if has_escape(one)))
+        {
+            self.escapes_told = true;
+            eprintln!(
+                "qpair: note: line {line} has escapes, read as `qpair scan` writes them; with --raw backslashes stay as they are"
+            );
         }
         Ok(Some(only(line)))
     }

@@ -70,9 +70,17 @@ fn all_formats_bring_all_bytes_back() {
 fn escapes_are_read_unless_raw_is_asked_for() {
     let directory = Directory::new();
     let input = "a\\tb\tone\\ntwo\\\\\\x00\n";
-    directory.run_on(input, "load s - --format tsv --value 2").done();
+    let run = directory.run_on(input, "load s - --format tsv --value 2");
+    assert!(
+        run.err.contains("note: line 1 has escapes") && run.err.contains("--raw"),
+        "{}",
+        run.err
+    );
+    run.done();
     assert_eq!(directory.run("get s --key-hex 610962 --hex").done(), "6f6e650a74776f5c00\n");
-    directory.run_on(input, "load raw - --format tsv --value 2 --raw").done();
+    let run = directory.run_on(input, "load raw - --format tsv --value 2 --raw");
+    assert!(!run.err.contains("escapes"), "{}", run.err);
+    run.done();
     assert_eq!(directory.run("scan raw --raw").done(), input);
     // A value of the whole line, or of several columns, is one of the same format.
     directory.run_on("k\tC:\\users\tx\\t\n", "load whole - --format tsv").done();

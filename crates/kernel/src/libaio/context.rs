@@ -134,8 +134,7 @@ impl Context {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let time = match timeout {
             Some(timeout) => {
-                time.tv_sec =
-                    i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).into();
+                time.tv_sec = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).into();
                 time.tv_nsec = timeout.subsec_nanos().into();
                 &raw mut time
             }
