@@ -162,8 +162,8 @@ impl StoreArgs {
             Err(error) if error.kind() == ErrorKind::Unclean => {
                 let (store, report) = open_showing(options.clone())?;
                 if let Some(why) = report.not_writable {
-                    let name = self.store.display();
-                    return Err(Failure::from(why).context(format!("{name} was not closed, and")));
+                    // The reason names the file.
+                    return Err(Failure::from(why).context("the store was not closed, and"));
                 }
                 store.close()?;
                 tell(options.read_only(true))
@@ -258,8 +258,7 @@ impl StoreArgs {
         match report.not_writable {
             None => Ok((store, report)),
             Some(error) => {
-                let name = self.store.display();
-                Err(Failure::from(error).context(format!("{name} can be read but not changed")))
+                Err(Failure::from(error).context("the store can be read but not changed"))
             }
         }
     }

@@ -136,7 +136,9 @@ fn not_writable() {
         eprintln!("skipped: permissions do not bind this user");
         return;
     }
-    directory.run("put s k v").failed(3, &["can be read but not changed"]);
+    let run = directory.run("put s k v");
+    assert_eq!(run.err.matches(" s: ").count(), 1, "named once: {}", run.err);
+    run.failed(3, &["the store can be read but not changed"]);
     assert_eq!(directory.run("scan s --count").done(), "2000\n");
 }
 
