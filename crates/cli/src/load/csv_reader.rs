@@ -17,9 +17,12 @@ use crate::text::counted;
 /// Lines that are read behind the input. They are a record of their own, unless a quote was not closed before.
 const END: &[u8] = b"\nend of input 0f3ac1d2-9d5e-4c8b-8a6e-qpair\n";
 
+/// Input with those lines behind it.
+type Ended<R> = Chain<R, Cursor<&'static [u8]>>;
+
 /// Reads records from CSV.
 pub(crate) struct CsvReader<R> {
-    reader: csv::Reader<Bounded<Chain<R, Cursor<&'static [u8]>>>>,
+    reader: csv::Reader<Bounded<Ended<R>>>,
     /// Bytes that the record that is being read may still have.
     left: Arc<AtomicU64>,
     fields: ByteRecord,
