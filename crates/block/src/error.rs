@@ -39,6 +39,10 @@ impl ErrorKind {
     /// The kind an errno of the kernel stands for.
     #[must_use]
     pub fn from_errno(errno: i32) -> Self {
+        // What is outside is no errno, and would be a panic there.
+        if !(1..4096).contains(&errno) {
+            return Self::Io;
+        }
         match Errno::from_raw_os_error(errno) {
             Errno::INVAL | Errno::ISDIR => Self::Invalid,
             Errno::NOENT => Self::NotFound,

@@ -17,14 +17,15 @@ pub(super) fn nonsense(name: &str, command: Command) -> Error {
 }
 
 pub(super) fn refused(name: &str, command: Command, errno: u32) -> Error {
-    // Some servers do not say why.
-    let errno = if errno == 0 { 5 } else { errno };
-    let cause = io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(5));
+    // Some servers do not say why, and some say what is no error number.
+    let errno = i32::try_from(errno).ok().filter(|errno| (1..4096).contains(errno)).unwrap_or(5);
+    let cause = io::Error::from_raw_os_error(errno);
     let error = Error::os(cause, format!("{name}: the device refused {command:?}"));
     match error.kind() {
         ErrorKind::Busy if command == Command::Version => {
             error.hint("another driver is connected: end it, or serve another drive (--drives)")
         }
+        _ if error.way_out().is_none() => error.hint("see what the device's process says"),
         _ => error,
     }
 }

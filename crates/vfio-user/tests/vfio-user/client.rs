@@ -230,6 +230,16 @@ fn servers_that_are_something_else() {
     assert!(kind == ErrorKind::Unsupported && text.contains("1.0"), "{text}");
     let (kind, text) = fails(|asked| asked.reply(3).message(&[0; 3]), true);
     assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+    // Errors that are none.
+    for answer in [
+        (|asked: Header| asked.error(u32::MAX).message(&[])) as fn(Header) -> Vec<u8>,
+        |asked| asked.error(1 << 30).message(&[]),
+        |asked| asked.error(0).message(&[]),
+        |asked| asked.error(4096).message(&[]),
+    ] {
+        let (kind, text) = fails(answer, true);
+        assert!(kind == ErrorKind::Io && text.contains("refused Version"), "{text}");
+    }
     // Agrees, and is gone.
     let (kind, text) = fails(|asked| asked.reply(4).message(&[0; 4]), false);
     assert!(kind == ErrorKind::Gone && text.contains("GetDeviceInfo"), "{text}");
