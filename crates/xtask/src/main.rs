@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod drive;
+mod hostile;
 mod nightly;
 mod sim;
 
@@ -19,6 +20,8 @@ enum Task {
     Sim(sim::Options),
     /// Serves a drive with a volatile cache to a virtual machine, over NBD
     Drive(drive::Options),
+    /// Lets hostile clients at the vfio-user server and hostile servers at the driver, and verifies a good driver's blocks in between
+    Hostile(hostile::Options),
     /// Runs what takes hours, and writes what came of it into the documents
     Nightly(nightly::Options),
 }
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     match Task::parse() {
         Task::Sim(options) => sim::run(&options),
         Task::Drive(options) => drive::run(&options),
+        Task::Hostile(options) => hostile::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }
 }

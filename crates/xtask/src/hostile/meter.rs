@@ -1,0 +1,87 @@
+//! What this process holds: descriptors, memory, mappings.
+
+use std::fmt;
+use std::fs;
+use std::time::Duration;
+
+/// Memory that may stay after all: what allocators keep.
+const SLACK_KIB: u64 = 24 << 10;
+
+pub(super) struct Meter {
+    descriptors: u64,
+    mappings: u64,
+    threads: u64,
+    private_kib: u64,
+    shared_kib: u64,
+}
+
+impl Meter {
+    pub(super) fn now() -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("reading /proc/self: {error}");
+        let status = fs::read_to_string("/proc/self/status").map_err(failed)?;
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
+            line.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+        };
+        // Files in memory, also those that nobody has touched through a mapping.
+        let mut shared_kib = 0;
+        let mut descriptors = 0;
+        for entry in fs::read_dir("/proc/self/fd").map_err(failed)?.flatten() {
+            descriptors += 1;
+            let link = fs::read_link(entry.path()).unwrap_or_default();
+            if link.to_string_lossy().starts_with("/memfd:") {
+                use std::os::unix::fs::MetadataExt;
+                shared_kib += fs::metadata(entry.path()).map_or(0, |file| file.blocks() / 2);
+            }
+        }
+        let maps = fs::read_to_string("/proc/self/maps").map_err(failed)?;
+        Ok(Self {
+            descriptors,
+            mappings: maps.lines().filter(|line| line.contains("memfd:")).count() as u64,
+            threads: of("Threads:"),
+            private_kib: of("RssAnon:"),
+            shared_kib: shared_kib.max(of("RssShmem:")),
+        })
+    }
+
+    /// When what ends by itself has ended.
+    pub(super) fn settled() -> Result<Self, String> {
+        let mut last = Self::now()?;
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = Self::now()?;
+            if (now.descriptors, now.threads) == (last.descriptors, last.threads) {
+                return Ok(now);
+            }
+            last = now;
+        }
+        Ok(last)
+    }
+
+    /// Whether `after` holds no more than this.
+    pub(super) fn compare(&self, after: &Self) -> Result<(), String> {
+        let counts = [
+            ("descriptors", self.descriptors, after.descriptors, 0),
+            ("mappings of files in memory", self.mappings, after.mappings, 0),
+            ("threads", self.threads, after.threads, 0),
+            ("KiB of memory of its own", self.private_kib, after.private_kib, SLACK_KIB),
+            ("KiB of shared memory", self.shared_kib, after.shared_kib, SLACK_KIB),
+        ];
+        for (what, before, now, slack) in counts {
+            if now > before + slack {
+                return Err(format!("{now} {what}, where there were {before}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} descriptors, {} mappings, {} threads, {} KiB own, {} KiB shared",
+            self.descriptors, self.mappings, self.threads, self.private_kib, self.shared_kib
+        )
+    }
+}
