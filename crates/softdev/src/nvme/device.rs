@@ -425,11 +425,8 @@ impl PciDevice for SoftNvme {
 
     fn shared_area(&self, bar: u8) -> Option<SharedArea> {
         let maps = bar == REGISTERS && !self.options.trap_doorbells;
-        maps.then(|| SharedArea {
-            offset_bytes: DOORBELLS,
-            len: DOORBELL_BYTES,
-            file_offset_bytes: 0,
-        })
+        let (offset_bytes, len) = (DOORBELLS, DOORBELL_BYTES);
+        maps.then_some(SharedArea { offset_bytes, len, file_offset_bytes: 0 })
     }
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {

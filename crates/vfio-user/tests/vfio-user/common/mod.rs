@@ -111,11 +111,8 @@ impl PciDevice for TestDevice {
     }
 
     fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        (bar == 0).then(|| SharedArea {
-            offset_bytes: 0x1000,
-            len: 0x1000,
-            file_offset_bytes: 0x1000,
-        })
+        let (offset_bytes, len) = (0x1000, 0x1000);
+        (bar == 0).then_some(SharedArea { offset_bytes, len, file_offset_bytes: 0x1000 })
     }
 
     fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
