@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
-use qpair_pci::{BusGuard, PciDevice};
+use qpair_pci::PciDevice;
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::codec::{Command, Header};
 use qpair_vfio_user::{ServerOptions, Session, Turn};
@@ -38,13 +38,12 @@ fn files() -> &'static [OwnedFd; 3] {
 }
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    let guard = BusGuard::install().ok();
     let options = SoftNvmeOptions::parse("size=1MiB,queues=2,entries=16,serial=FUZZ").unwrap();
     let device = SoftNvme::new(options).unwrap();
     let (stream, served) = UnixStream::pair().unwrap();
     stream.set_nonblocking(true).unwrap();
     served.set_nonblocking(true).unwrap();
-    let options = ServerOptions { guard, dma_maps_max: 8, ..ServerOptions::default() };
+    let options = ServerOptions { dma_maps_max: 8, ..ServerOptions::default() };
     let mut session = Session::new(served, device.clone(), options);
     send(&stream, &Header::command(0, Command::Version, 4).message(&[0, 0, 1, 0]), &[]);
 

@@ -33,6 +33,8 @@ pub enum ErrorKind {
     Io,
     /// The device is gone.
     Gone,
+    /// Somebody ended the wait for a device that did not answer.
+    Interrupted,
 }
 
 impl ErrorKind {

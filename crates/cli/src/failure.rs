@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use qpair::{ErrorKind, block};
 
+use crate::interrupt::Interrupt;
+
 /// The advice where only zeroes are.
 const RESTORE: &str = "if it was one, restore it from a backup, or salvage it with `qpair repair`";
 
@@ -102,7 +104,11 @@ impl Failure {
         if let Some(hint) = self.hint {
             eprintln!("  hint: {hint}");
         }
-        self.exit.into()
+        match self.exit {
+            // A device that did not let go in time, most likely.
+            Exit::Failed if Interrupt::was_requested() => Exit::Interrupted.into(),
+            exit => exit.into(),
+        }
     }
 }
 
@@ -134,8 +140,11 @@ impl From<qpair::Error> for Failure {
 
 impl From<block::Error> for Failure {
     fn from(error: block::Error) -> Self {
-        let exit =
-            if error.kind() == block::ErrorKind::Invalid { Exit::Usage } else { Exit::Failed };
+        let exit = match error.kind() {
+            block::ErrorKind::Invalid => Exit::Usage,
+            block::ErrorKind::Interrupted => Exit::Interrupted,
+            _ => Exit::Failed,
+        };
         let mut hint = None;
         let (error, own) = error.take_way_out();
         let mut message = error.to_string();

@@ -2,13 +2,20 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use qpair_drivers::{Patience, set_patience};
+
 use crate::failure::{Exit, Failure, Result};
+
+/// That of this command.
+static FIRST: OnceLock<Interrupt> = OnceLock::new();
+/// A wait for a silent device that people are told of, and how often again.
+const TOLD_EVERY_S: u64 = 5;
 
 /// Whether the command was asked to stop. A second request ends it at once.
 #[derive(Clone, Debug)]
@@ -31,7 +38,15 @@ impl Interrupt {
             .into_iter()
             .try_for_each(register)
             .map_err(|error| Failure::io(&error, "taking over signals"))?;
-        Ok(Self(requested))
+        let interrupt = Self(requested);
+        set_patience(ask(Some(interrupt.clone())));
+        let _ = FIRST.set(interrupt.clone());
+        Ok(interrupt)
+    }
+
+    /// Whether this command was asked to stop, and takes such requests: an error after that is most likely one of stopping.
+    pub(crate) fn was_requested() -> bool {
+        FIRST.get().is_some_and(Self::is_requested)
     }
 
     /// What whoever tells of progress is answered.
@@ -45,4 +60,28 @@ impl Interrupt {
     pub(crate) fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Lets people know what is waited for when a device is silent for long. Without [`Interrupt::install`], Ctrl-C ends the command at once.
+pub(crate) fn tell_of_waits() {
+    set_patience(ask(None));
+}
+
+/// What drivers that wait for a silent device are answered; long waits are told of.
+fn ask(interrupt: Option<Interrupt>) -> Patience {
+    let told = AtomicU64::new(0);
+    Patience::new(move |waiting| {
+        let turn = waiting.waited.as_secs() / TOLD_EVERY_S;
+        // Once for each turn; the next wait begins at 0 again.
+        if turn != told.swap(turn, Ordering::Relaxed) && turn > 0 {
+            eprintln!(
+                "qpair: waiting for {} {}: {} s of at most {:.0} s; Ctrl-C ends the wait",
+                waiting.name,
+                waiting.to,
+                waiting.waited.as_secs(),
+                waiting.at_most.as_secs_f64()
+            );
+        }
+        interrupt.as_ref().map_or(ControlFlow::Continue(()), Interrupt::flow)
+    })
 }

@@ -12,14 +12,17 @@
 #![forbid(unsafe_code)]
 
 mod nvme;
+mod patience;
 mod soft;
 
 use std::path::Path;
 use std::sync::Arc;
 
 pub use nvme::{controller, function};
+pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress};
+pub use qpair_pci::{Patience, Waiting};
 pub use soft::SoftDrive;
 
 /// Opens a device by its driver's name and its own.

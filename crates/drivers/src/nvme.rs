@@ -28,7 +28,8 @@ pub fn function(target: &NvmeTarget) -> Result<Arc<dyn PciFunction>> {
     match target {
         NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
         NvmeTarget::VfioUser(path) => {
-            let options = qpair_vfio_user::ClientOptions::default();
+            let patience = crate::patience::patience();
+            let options = qpair_vfio_user::ClientOptions { patience, ..Default::default() };
             Ok(Arc::new(qpair_vfio_user::Client::connect(path, &options)?))
         }
     }
@@ -43,7 +44,8 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
     open.retain(|_, (controller, _)| controller.strong_count() > 0);
-    let options = address.options();
+    let patience = crate::patience::patience();
+    let options = ControllerOptions { patience, ..address.options() };
     if let Some((controller, its)) = open.get(&address.target)
         && let Some(controller) = controller.upgrade()
     {

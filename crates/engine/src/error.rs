@@ -152,6 +152,7 @@ fn kind_of(kind: block::ErrorKind) -> ErrorKind {
         block::ErrorKind::Unsupported => ErrorKind::Unsupported,
         block::ErrorKind::Limit => ErrorKind::Limit,
         block::ErrorKind::ReadOnly => ErrorKind::ReadOnly,
+        block::ErrorKind::Interrupted => ErrorKind::Interrupted,
         _ => ErrorKind::Io,
     }
 }

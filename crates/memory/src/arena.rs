@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::guard::Cover;
 use crate::mapping::{map_file, memory_file};
 use crate::racy::{RacyBytes, RacyBytesMut};
 use crate::shared::SharedBytes;
@@ -58,6 +59,8 @@ pub struct Arena {
     backing: Backing,
     /// The file that is mapped, if it is a shared one.
     file: Option<OwnedFd>,
+    /// Of that file: whoever has it as well can take reserved huge pages out of it, which are not had again.
+    cover: Option<Cover>,
     /// Blocks not leased. Taken on the control path only; hot paths keep their leases.
     free: Mutex<Vec<u32>>,
 }
@@ -100,7 +103,8 @@ impl Arena {
             (false, true) => (map_aligned(wanted)?, Backing::Transparent, None),
         };
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
-        Ok(Arc::new(Self {
+        let is_shared = file.is_some();
+        let mut arena = Self {
             base,
             mapped_bytes: wanted,
             block_size,
@@ -108,8 +112,13 @@ impl Arena {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             backing,
             file,
+            cover: None,
             free: Mutex::new((0..block_count).rev().collect()),
-        }))
+        };
+        if is_shared {
+            arena.cover = Some(Cover::new(base.as_ptr().expose_provenance(), wanted)?);
+        }
+        Ok(Arc::new(arena))
     }
 
     /// Bytes a block has.
@@ -146,6 +155,12 @@ impl Arena {
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether somebody who has its file took pages out of it: it is zeroed memory of this program alone now.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cover.as_ref().is_some_and(Cover::is_hit)
     }
 
     /// Bytes that are mapped: the blocks, rounded up to whole huge pages.
@@ -198,6 +213,8 @@ impl fmt::Debug for Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        // Before the mapping: its addresses may be somebody else's then.
+        self.cover = None;
         // SAFETY: every lease holds an `Arc` of this arena, so none is left, and nobody else has the address.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }

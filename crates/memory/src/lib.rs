@@ -35,6 +35,20 @@
 //!    interface that is given addresses, memory stays sound because the driver tells it only addresses within
 //!    a `Buffer` that it holds until the device is done, and within its own queues. [`DmaMemory::of_arena`]
 //!    is `unsafe` for that reason.
+//! 7. *The signal handler* (`guard.rs`) touches atomics and a cell that was set before it was installed, and makes system calls; it
+//!    allocates nothing and takes no lock. `errno` is left alone where the mapping succeeds; where it does not, the process ends.
+//! 8. *What the handler replaces.* A fault at an address of a covered range comes from a thread that is in the midst of an access to that
+//!    mapping (nobody else has addresses in it), so it is held, and stays mapped until the handler returns; ranges leave
+//!    the list before their mapping goes. Entries of other ranges that change meanwhile are passed over or read whole (`version`). What
+//!    is mapped instead has the same length, takes loads and stores, and goes with the mapping. That bytes become zeroes is no
+//!    more than whoever has the file could have written.
+//!
+//! # SIGBUS
+//!
+//! The first mapping of a file that others can change, by [`Mapping::of_file`] or of a shared [`Arena`], takes over SIGBUS for the
+//! process: a mapping whose file was cut short becomes zeroed memory, [`Mapping::is_cut`] says so, and whoever uses it ends what it was
+//! for. Everything else that raises the signal ends the process as before, or goes to the handler that was there before. A program with a
+//! handler of its own installs it before, or hands on what is not its own.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
@@ -42,6 +56,7 @@ mod age;
 mod arena;
 mod dma;
 mod frame;
+mod guard;
 mod latch;
 mod mapping;
 mod racing;
@@ -52,6 +67,7 @@ mod sync;
 pub use arena::{Arena, ArenaOptions, Backing, BlockIndex, Buffer};
 pub use dma::DmaMemory;
 pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};
+pub use guard::mappings_cut;
 pub use latch::{Blocked, Latch, Version};
 pub use mapping::Mapping;
 pub use racy::{RacyBytes, RacyBytesMut, prefetch_bytes};

@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::arena::{HUGE_PAGE, map_aligned};
+use crate::guard::Cover;
 use crate::shared::SharedBytes;
 
 /// A range of a file, mapped and shared. Reached through [`SharedBytes`] alone.
@@ -21,6 +22,8 @@ pub struct Mapping {
     len: usize,
     writable: bool,
     kind: Kind,
+    /// Of a file of others.
+    cover: Option<Cover>,
 }
 
 /// What is mapped.
@@ -43,12 +46,12 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes from `offset_bytes` of `file`, at any alignment of 8: what is mapped begins where the file's pages allow.
     ///
-    /// If the file shrinks afterwards, touching what it lost ends the process by SIGBUS: whoever maps the file of a
-    /// process that it does not trust has to deal with that.
+    /// If the file shrinks afterwards, the mapping becomes zeroed memory of this program alone when something of what it lost is touched,
+    /// and [`Mapping::is_cut`] (see the crate on SIGBUS, which the first such mapping takes over).
     ///
     /// # Errors
-    /// `InvalidInput` for an empty range, one past the end of the address space, or an offset that is no multiple of 8; otherwise what
-    /// mmap said.
+    /// `InvalidInput` for an empty range, one past the end of the address space, or an offset that is no multiple of 8; `OutOfMemory` if
+    /// this process has 16384 such mappings; otherwise what mmap said.
     pub fn of_file(
         file: BorrowedFd<'_>,
         offset_bytes: u64,
@@ -69,14 +72,17 @@ impl Mapping {
             })
             .ok_or(io::ErrorKind::InvalidInput)?;
         let base = map_file(file, offset_bytes - skip, mapped, writable)?;
-        Ok(Arc::new(Self {
+        let mut mapping = Self {
             base,
             mapped_bytes: mapped,
             skip_bytes: skip as usize,
             len,
             writable,
             kind: Kind::File,
-        }))
+            cover: None,
+        };
+        mapping.cover = Some(Cover::new(base.as_ptr().expose_provenance(), mapped)?);
+        Ok(Arc::new(mapping))
     }
 
     /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Those who have the file can
@@ -92,7 +98,8 @@ impl Mapping {
         let file = memory_file(len as u64, MemfdFlags::empty())?;
         let base = map_file(file.as_fd(), 0, mapped_bytes, true)?;
         let kind = Kind::Own;
-        let mapping = Self { base, mapped_bytes, skip_bytes: 0, len, writable: true, kind };
+        let (skip_bytes, writable, cover) = (0, true, None);
+        let mapping = Self { base, mapped_bytes, skip_bytes, len, writable, kind, cover };
         Ok((Arc::new(mapping), file))
     }
 
@@ -155,6 +162,7 @@ impl Mapping {
             len,
             writable: true,
             kind: Kind::Anonymous,
+            cover: None,
         }))
     }
 
@@ -188,6 +196,12 @@ impl Mapping {
         }
     }
 
+    /// Whether its file was cut short while it was mapped.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cover.as_ref().is_some_and(Cover::is_hit)
+    }
+
     /// First address and length in bytes of all that is mapped: at least the range.
     #[must_use]
     pub fn region(&self) -> (usize, usize) {
@@ -203,6 +217,8 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Before the mapping: its addresses may be somebody else's then.
+        self.cover = None;
         // SAFETY: mapped by this value, and every view of it borrows `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }

@@ -91,6 +91,7 @@ impl Controller {
             ready_timeout: ready_timeout(capabilities, &options),
             timeout: options.timeout(),
             queues,
+            patience: options.patience.clone(),
         };
         let state = Arc::new(State::new());
         let core = Core::new(function.clone(), maps.clone(), state, &doorbells, &core_options)?;

@@ -16,7 +16,7 @@ use qpair_nvme_wire::registers::{
     CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK,
 };
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, NSID_ALL};
-use qpair_pci::{Maps, PciFunction, QueueMemory, Step};
+use qpair_pci::{Maps, Patience, PciFunction, QueueMemory, Step};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
 use crate::registers::{Doorbells, Registers, gone};
@@ -65,6 +65,7 @@ pub(crate) struct Core {
     failure: Option<(ErrorKind, String)>,
     ready_timeout: Duration,
     timeout: Duration,
+    patience: Patience,
     queues_asked: u16,
     queues_granted: u16,
     /// Numbers of queues that no channel has; the last one is taken next.
@@ -79,6 +80,7 @@ pub(crate) struct CoreOptions {
     pub(crate) ready_timeout: Duration,
     pub(crate) timeout: Duration,
     pub(crate) queues: u16,
+    pub(crate) patience: Patience,
 }
 
 impl Core {
@@ -109,6 +111,7 @@ impl Core {
             failure: None,
             ready_timeout: options.ready_timeout,
             timeout: options.timeout,
+            patience: options.patience.clone(),
             queues_asked: options.queues,
             queues_granted: 0,
             free_queues: Vec::new(),
@@ -271,6 +274,20 @@ impl Core {
         }
     }
 
+    /// Gives the controller up if it was waited for since `start`, and somebody does not want that any more.
+    pub(crate) fn lose_patience(&mut self, to: &str, start: Instant, at_most: Duration) {
+        let is_over = || self.patience.is_over(self.function.name(), to, start, at_most);
+        if self.state().phase() != Phase::Gone && is_over() {
+            let why = format!("it was waited for {to}, and that was interrupted");
+            self.give_up(ErrorKind::Interrupted, &why);
+        }
+    }
+
+    /// How long it may take to become ready, in all its attempts.
+    fn settle_max(&self) -> Duration {
+        self.ready_timeout.saturating_mul(2 * ATTEMPTS_MAX)
+    }
+
     /// Makes sure that the controller touches no memory any more, and ends its last life.
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
         // What is gone cannot be written to.
@@ -420,11 +437,18 @@ impl Core {
 
     /// Tells the controller that it will not be used any more, and waits until it agrees (Base §3.6.1).
     fn shut_down(&mut self) -> Result<()> {
-        let until = Instant::now() + self.ready_timeout.min(Duration::from_secs(10));
+        let start = Instant::now();
+        let until = start + self.ready_timeout.min(Duration::from_secs(10));
         let cc = self.registers.read_u32(CC)?;
         self.registers.write_u32(CC, cc & !CC_SHUTDOWN_MASK | CC_SHUTDOWN_NORMAL)?;
         while self.registers.read_u32(CSTS)? & CSTS_SHUTDOWN_MASK != CSTS_SHUTDOWN_COMPLETE
             && Instant::now() < until
+            && !self.patience.is_over(
+                self.function.name(),
+                "to shut down",
+                start,
+                self.ready_timeout,
+            )
         {
             self.pause();
         }
@@ -433,11 +457,15 @@ impl Core {
 
     /// Disables the controller and waits for it.
     fn stop(&mut self) -> Result<()> {
-        let until = Instant::now() + self.ready_timeout;
+        let start = Instant::now();
+        let until = start + self.ready_timeout;
         let cc = self.registers.read_u32(CC)?;
         self.registers.write_u32(CC, cc & !CC_ENABLE)?;
         while self.registers.read_u32(CSTS)? & CSTS_READY != 0 {
-            if Instant::now() >= until {
+            let name = self.function.name();
+            if Instant::now() >= until
+                || self.patience.is_over(name, "to stop", start, self.ready_timeout)
+            {
                 return self.function.reset();
             }
             self.pause();
@@ -518,8 +546,11 @@ impl Hub {
 
     /// Waits until the controller runs.
     pub(crate) fn settle(&self) -> Result<Word> {
+        let start = Instant::now();
         loop {
             let mut core = self.lock();
+            let at_most = core.settle_max();
+            core.lose_patience("to become ready", start, at_most);
             let state = core.state();
             match state.phase() {
                 Phase::Running => return Ok(state),
@@ -541,8 +572,11 @@ impl Hub {
         then: impl FnOnce(&mut Core, Outcome) -> T,
     ) -> Result<T> {
         let mut ticket = None;
+        let start = Instant::now();
         loop {
             let mut core = self.lock();
+            let at_most = core.timeout;
+            core.lose_patience("to answer", start, at_most);
             if core.state().phase() == Phase::Gone {
                 return Err(core.failure());
             }

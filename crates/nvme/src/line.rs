@@ -21,6 +21,8 @@ use crate::state::{Phase, Word};
 /// Longest and shortest period.
 const PERIOD_MAX: Duration = Duration::from_millis(250);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
+/// Silence after which somebody is asked whether to wait on, with commands under way.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Periods of a time-out, at least.
 const PERIODS: u32 = 8;
 
@@ -146,7 +148,9 @@ pub(crate) const UNSEEN: Word = Word::NEVER;
 impl NvmeChannel {
     /// Makes the queue pair, and waits until it is there.
     pub(crate) fn open_queue(&mut self) -> Result<()> {
+        let start = Instant::now();
         loop {
+            self.lose_patience("to make a queue", start);
             self.tend();
             match self.line.place {
                 Place::Open => return Ok(()),
@@ -166,12 +170,14 @@ impl NvmeChannel {
         let mut completions = Vec::new();
         self.rings.kick();
         let mut idle = 0u32;
+        let start = Instant::now();
         while self.has_commands() {
             self.turn(&mut completions);
             idle = if completions.is_empty() { idle + 1 } else { 0 };
             completions.clear();
             // Drives answer soon; one that does not is given time.
             if idle > 10_000 {
+                self.lose_patience("to complete commands", start);
                 self.tend();
                 self.controller.hub.pause();
             }
@@ -181,7 +187,9 @@ impl NvmeChannel {
             self.is_open = false;
             self.line.place = Place::Unwanted;
         }
+        let start = Instant::now();
         loop {
+            self.lose_patience("to delete a queue", start);
             self.tend();
             match (self.line.place, self.seen.phase()) {
                 (Place::Closed | Place::Dead, _) => break,
@@ -193,6 +201,12 @@ impl NvmeChannel {
             self.controller.hub.pause();
         }
         self.controller.hub.lock().return_queue(self.queue);
+    }
+
+    /// Gives the controller up if that is wanted of those who wait for it since `start`.
+    fn lose_patience(&self, to: &str, start: Instant) {
+        let at_most = self.controller.options.timeout();
+        self.controller.hub.lock().lose_patience(to, start, at_most);
     }
 
     /// Looks at the controller and at the clock, and does what they ask for.
@@ -374,6 +388,11 @@ impl NvmeChannel {
         let Some(oldest) = oldest else { return };
         if !has_progress && oldest > 0 {
             self.controller.hub.lock().check_status();
+            // It was silent for as many periods as the oldest command is old.
+            let silent = self.line.period.saturating_mul(oldest);
+            if let Some(start) = Instant::now().checked_sub(silent).filter(|_| silent >= SILENCE) {
+                self.lose_patience("to complete commands", start);
+            }
             self.follow();
             if self.line.place != Place::Open {
                 return;

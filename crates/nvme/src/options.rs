@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use qpair_pci::Patience;
+
 /// How a channel waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WaitMode {
@@ -35,6 +37,8 @@ pub struct ControllerOptions {
     pub queues: u16,
     /// How long the controller may take to become ready, ms; `None`: as long as it says, and at least a second.
     pub ready_timeout_ms: Option<u32>,
+    /// Who may end a wait for a controller that does not answer, before its time is over.
+    pub patience: Patience,
 }
 
 impl ControllerOptions {
@@ -57,6 +61,7 @@ impl Default for ControllerOptions {
             timeout_ms: 10_000,
             queues: 64,
             ready_timeout_ms: None,
+            patience: Patience::default(),
         }
     }
 }

@@ -4,13 +4,12 @@
 //! - [`vfio`]: functions of hardware; [`sysfs`]: which there are, and giving them to programs and back.
 //! - [`PciDevice`]: the other side, a model of a function; [`InProcess`] joins the two in one process.
 //! - [`IrqEvent`]: how a model interrupts its driver without ever waiting for it.
-//! - [`BusGuard`]: for whoever maps the memory of processes that it does not trust.
+//! - [`Patience`]: whom drivers ask whether to go on waiting for a silent device.
 //!
 //! # Safety argument
 //!
-//! There is `unsafe` in four places: in [`InProcess`], which lends an arena to a model; in `vfio/ioctl.rs`, which makes the system
-//! calls of VFIO; in `irq_event.rs`, which makes those of asynchronous I/O, with requests and room that outlive the call; and in
-//! `bus_guard.rs`, which handles a signal.
+//! There is `unsafe` in three places: in [`InProcess`], which lends an arena to a model; in `vfio/ioctl.rs`, which makes the system
+//! calls of VFIO; and in `irq_event.rs`, which makes those of asynchronous I/O, with requests and room that outlive the call.
 //!
 //! 1. *System calls.* A structure goes to the kernel as a vector of bytes whose first word is the vector's own length; the calls that
 //!    are made with it read and write no more than that, and, with the flags in use, hold no addresses. The two calls that do
@@ -24,31 +23,24 @@
 //! 4. *Registers* are mapped as `qpair_memory::Mapping`, to which no reference is ever formed. The pages of the MSI-X table are
 //!    not mapped: what is written there is an address that the device writes to. (The IOMMU checks interrupts too; without
 //!    that, the kernel refuses to set it up.) Memory access stays on for as long as a function is open, so touching registers
-//!    is no fault; those of a function that was pulled out read as ones.
-//! 5. *The signal handler* touches atomics and a cell that was set before it was installed, and makes system calls; it allocates
-//!    nothing and takes no lock. `errno` is left alone where the mapping succeeds; where it does not, the process ends.
-//! 6. *What the handler replaces.* A fault at an address of a covered range comes from a thread that is in the midst of an access to that
-//!    `qpair_memory::Mapping` (nobody else has addresses in it), so it is held, and stays mapped until the handler returns; ranges leave
-//!    the list before their mapping goes. Entries of other ranges that change meanwhile are passed over or read whole (`version`). What is
-//!    mapped instead has the same length, takes loads and stores, and goes with the mapping. There are no references
-//!    into it (qpair-memory, point 5), so that bytes that become zeroes are no more than a peer could have written.
+//!    is no fault; those of a function that was pulled out read as ones, or are replaced (qpair-memory, point 8).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
-mod bus_guard;
 mod device;
 mod function;
 mod in_process;
 mod irq_event;
 mod maps;
+mod patience;
 mod queue_memory;
 pub mod sysfs;
 pub mod vfio;
 
-pub use bus_guard::{BusGuard, Covered};
 pub use device::{PciDevice, SharedArea};
 pub use function::{PciFunction, Step, Stepped};
 pub use in_process::InProcess;
 pub use irq_event::IrqEvent;
 pub use maps::Maps;
+pub use patience::{Patience, Waiting};
 pub use queue_memory::QueueMemory;

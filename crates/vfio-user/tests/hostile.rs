@@ -14,9 +14,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use common::{Raw, Served, TestDevice, event, memory_file, wait_for};
-use qpair_pci::{BusGuard, PciFunction};
+use qpair_pci::PciFunction;
 use qpair_vfio_user::codec::{Command, DmaMap, Header, RegionAccess, RegionInfo};
-use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
+use qpair_vfio_user::{Client, ClientOptions};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -30,8 +30,7 @@ fn is_well(path: &Path) -> bool {
 
 #[test]
 fn the_server_goes_on() {
-    let guard = Some(BusGuard::install().unwrap());
-    let served = Served::with(ServerOptions { guard, ..ServerOptions::default() });
+    let served = Served::new();
     let path = &served.path;
     assert!(is_well(path));
     served.wait_until_alone();
@@ -128,11 +127,24 @@ fn descriptors_nobody_asked_for(served: &Served) {
 }
 
 fn slow_ones(served: &Served) {
-    // Half a greeting keeps others out for a while only.
-    let mut slow = UnixStream::connect(&served.path).unwrap();
-    slow.write_all(&[1, 0, 1]).unwrap();
-    wait_for("the next client", || is_well(&served.path));
-    drop(slow);
+    // Half a greeting, and a whole one but for a byte, keep nobody out.
+    let greeting = Header::command(1, Command::Version, 4).message(&[0, 0, 1, 0]);
+    let mut slow: Vec<_> = [3, 16, greeting.len() - 1]
+        .map(|len| {
+            let mut stream = UnixStream::connect(&served.path).unwrap();
+            stream.write_all(&greeting[..len]).unwrap();
+            stream
+        })
+        .into();
+    for _ in 0..10 {
+        assert!(is_well(&served.path));
+        served.wait_until_alone();
+    }
+    // It may still end it.
+    let mut last = slow.pop().unwrap();
+    last.write_all(&greeting[greeting.len() - 1..]).unwrap();
+    wait_for("its session", || served.has_client());
+    drop((slow, last));
     served.wait_until_alone();
     let _ = served.last_end();
 

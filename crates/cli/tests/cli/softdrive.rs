@@ -126,3 +126,41 @@ fn a_driver_s_full_interrupt_stops_no_drive_and_no_end() {
     assert!(last["undelivered_interrupts"].as_u64().unwrap() > 0, "{last}");
     drop(controller);
 }
+
+#[test]
+fn ctrl_c_ends_the_wait_for_a_silent_device() {
+    use std::io::Read;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let directory = Directory::new();
+    // Takes connections, and never says a word.
+    let silent = UnixListener::bind(directory.path("silent")).unwrap();
+    // A drive that completes no command of I/O.
+    let drive = Drive::start(&directory, "--socket mute --size 8MiB --fault timeout_rate=1");
+    let job = "bench io --rw randread --size 4m --time_based --runtime 3600 --filename nvme:";
+    let interrupt = |name: &str, is_under_way: &mut dyn FnMut()| {
+        let path = directory.path(name);
+        let mut command = directory.command(&format!("{job}vfio-user:{}", path.display()));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        is_under_way();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (child.wait().unwrap().code(), said)
+    };
+    let mut asked = None;
+    let (code, said) = interrupt("silent", &mut || {
+        let (mut stream, _) = silent.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        asked = Some(stream);
+    });
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("interrupted") && !said.contains("panicked"), "{said}");
+
+    let mut drive = drive;
+    let (code, said) = interrupt("mute", &mut || assert_eq!(drive.next()["event"], "here"));
+    assert_eq!(code, Some(130), "{said}");
+    drive.end();
+}

@@ -1,12 +1,15 @@
 //! Controllers that lie: what is impossible is refused with a reason, and what is only odd is driven.
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 
 use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, ErrorKind, IoError, Request};
 use qpair_nvme::{Controller, ControllerOptions};
 use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::registers::Capabilities;
 use qpair_nvme_wire::{Command, IdentifyController, IdentifyNamespace, LbaFormat};
+
+use qpair_pci::Patience;
 
 use crate::script::{Answer, Script, function, sound, sound_namespace};
 
@@ -267,4 +270,55 @@ fn a_controller_that_falls_silent() {
     }
     assert_eq!((completions[0].tag, completions[0].result), (10, Err(IoError::GONE)));
     assert!(completions[0].buffer.is_some());
+}
+
+#[test]
+fn whoever_loses_patience_ends_the_wait() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let patience = Patience::new({
+        let asked = asked.clone();
+        move |waiting| {
+            asked.lock().unwrap().push(format!("{} {}", waiting.name, waiting.to));
+            ControlFlow::Break(())
+        }
+    });
+    // Hours, without it.
+    let options = ControllerOptions {
+        timeout_ms: ControllerOptions::TIMEOUT_MS_MAX,
+        ready_timeout_ms: Some(10_000_000),
+        patience,
+        ..Default::default()
+    };
+    let silent = |opcode: u8| {
+        Script::new(move |queue, command| {
+            let is_silent = command.opcode() == opcode;
+            Answer { is_silent, ..sound(queue, command) }
+        })
+    };
+    for (script, says) in [
+        (Script { csts: [0, 0], ..sound_script() }, "to become ready"),
+        (silent(admin::IDENTIFY), "to answer"),
+    ] {
+        let error = Controller::open(function(script), options.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(asked.lock().unwrap().last().unwrap().ends_with(says));
+    }
+    // Commands under way.
+    let script = Script::new(|queue, command| {
+        let is_silent = queue > 0;
+        Answer { is_silent, ..sound(queue, command) }
+    });
+    let device = Controller::open(function(script), options.clone());
+    let device = device.unwrap().open_default_namespace(None).unwrap();
+    let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+    let channel = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&channel).unwrap();
+    channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 1)).unwrap();
+    channel.kick();
+    let mut done = Vec::new();
+    while done.is_empty() {
+        channel.poll(&mut done);
+    }
+    assert_eq!(done[0].result, Err(IoError::GONE));
 }

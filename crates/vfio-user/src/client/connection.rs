@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use qpair_block::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::errors;
+use super::{ClientOptions, errors};
 use crate::codec::{Command, Header, RegionAccess};
 use crate::incoming::{Incoming, Message, Received};
 use crate::socket::{self, MESSAGE_FDS_MAX};
@@ -16,19 +16,25 @@ use crate::socket::{self, MESSAGE_FDS_MAX};
 /// Most bytes that follow the header of an answer: what is asked for here is never that long.
 const PAYLOAD_BYTES_MAX: usize = (64 << 10) + RegionAccess::BYTES;
 
+/// Between two looks at whether to go on waiting.
+const SLICE: Duration = Duration::from_millis(50);
+
 pub(super) struct Connection {
     /// `None` once closed.
     stream: Option<UnixStream>,
     name: String,
-    timeout: Duration,
+    options: ClientOptions,
     incoming: Incoming,
     next_id: u16,
+    /// Closed for that.
+    is_cut_short: bool,
 }
 
 impl Connection {
-    pub(super) fn new(stream: UnixStream, name: String, timeout: Duration) -> Self {
+    pub(super) fn new(stream: UnixStream, name: String, options: &ClientOptions) -> Self {
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX);
-        Self { stream: Some(stream), name, timeout, incoming, next_id: 0 }
+        let options = options.clone();
+        Self { stream: Some(stream), name, options, incoming, next_id: 0, is_cut_short: false }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -46,6 +52,13 @@ impl Connection {
             End::Refused(errno) => errors::refused(&self.name, command, errno),
             other => self.close(command, other),
         })
+    }
+
+    /// Closes the connection: the device took away memory that is shared with it.
+    pub(super) fn cut_short(&mut self) -> Error {
+        self.stream = None;
+        self.is_cut_short = true;
+        errors::cut_short(&self.name)
     }
 
     /// The first call of all, with words for those at the other end who are something else.
@@ -71,7 +84,9 @@ impl Connection {
         }
         match end {
             End::Closed => errors::closed(&self.name, command),
-            End::TooSlow => errors::too_slow(&self.name, command, self.timeout),
+            End::TooSlow => errors::too_slow(&self.name, command, self.options.timeout),
+            End::Stopped => errors::stopped(&self.name, command),
+            End::Before if self.is_cut_short => errors::cut_short(&self.name),
             End::Before => errors::gone(&self.name),
             End::Refused(errno) => errors::refused(&self.name, command, errno),
             End::Wrong(why) => errors::nonsense(&self.name, command).caused_by(why),
@@ -85,16 +100,16 @@ impl Connection {
         fds: &[BorrowedFd<'_>],
     ) -> std::result::Result<Message, End> {
         let Some(stream) = &self.stream else { return Err(End::Before) };
-        let deadline = Instant::now() + self.timeout;
+        let turn = Turn { name: &self.name, options: &self.options, start: Instant::now() };
         self.next_id = self.next_id.wrapping_add(1);
         let header = Header::command(self.next_id, command, payload.len());
-        send_all(stream, &header.message(payload), fds, deadline)?;
+        send_all(stream, &header.message(payload), fds, &turn)?;
         loop {
             match self.incoming.poll(stream).map_err(|error| End::Wrong(error.to_string()))? {
-                Received::NotYet => wait(stream, PollFlags::IN, deadline)?,
+                Received::NotYet => wait(stream, PollFlags::IN, &turn)?,
                 Received::Closed(_) => return Err(End::Closed),
                 Received::Message(message) if !message.header.is_reply() => {
-                    refuse(stream, &message, deadline)?;
+                    refuse(stream, &message, &turn)?;
                 }
                 Received::Message(message) => {
                     let reply = message.header;
@@ -111,12 +126,21 @@ impl Connection {
     }
 }
 
+/// One call.
+struct Turn<'a> {
+    name: &'a str,
+    options: &'a ClientOptions,
+    start: Instant,
+}
+
 /// Why there is no answer.
 enum End {
     /// There is one: an error.
     Refused(u32),
     Closed,
     TooSlow,
+    /// Somebody did not want to wait for it any more.
+    Stopped,
     Wrong(String),
     /// The connection was closed before.
     Before,
@@ -126,7 +150,7 @@ fn send_all(
     stream: &UnixStream,
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
-    deadline: Instant,
+    turn: &Turn<'_>,
 ) -> std::result::Result<(), End> {
     let mut sent_bytes = 0;
     while sent_bytes < bytes.len() {
@@ -134,7 +158,7 @@ fn send_all(
         match socket::send(stream, &bytes[sent_bytes..], fds) {
             Ok(bytes) => sent_bytes += bytes,
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => wait(stream, PollFlags::OUT, deadline)?,
+                io::ErrorKind::WouldBlock => wait(stream, PollFlags::OUT, turn)?,
                 io::ErrorKind::Interrupted => {}
                 io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
                     return Err(End::Closed);
@@ -147,25 +171,26 @@ fn send_all(
 }
 
 /// Answers a command of the device's: memory is only reached by mapping it.
-fn refuse(
-    stream: &UnixStream,
-    message: &Message,
-    deadline: Instant,
-) -> std::result::Result<(), End> {
+fn refuse(stream: &UnixStream, message: &Message, turn: &Turn<'_>) -> std::result::Result<(), End> {
     if message.header.wants_no_reply() {
         return Ok(());
     }
     let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error() as u32;
-    send_all(stream, &message.header.error(errno).message(&[]), &[], deadline)
+    send_all(stream, &message.header.error(errno).message(&[]), &[], turn)
 }
 
-fn wait(stream: &UnixStream, events: PollFlags, deadline: Instant) -> std::result::Result<(), End> {
-    let left = deadline.saturating_duration_since(Instant::now());
+fn wait(stream: &UnixStream, events: PollFlags, turn: &Turn<'_>) -> std::result::Result<(), End> {
+    let at_most = turn.options.timeout;
+    let left = at_most.saturating_sub(turn.start.elapsed());
     if left.is_zero() {
         return Err(End::TooSlow);
     }
-    let left = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
+    if turn.options.patience.is_over(turn.name, "to answer", turn.start, at_most) {
+        return Err(End::Stopped);
+    }
+    let slice = left.min(SLICE);
+    let slice = Timespec { tv_sec: slice.as_secs() as _, tv_nsec: slice.subsec_nanos().into() };
     // Whatever it says, the next try finds out.
-    let _ = rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&left));
+    let _ = rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&slice));
     Ok(())
 }

@@ -41,6 +41,19 @@ pub(super) fn too_slow(name: &str, command: Command, timeout: Duration) -> Error
         .hint("is the device's process stopped, or without processor time?")
 }
 
+pub(super) fn stopped(name: &str, command: Command) -> Error {
+    let context = format!("{name}: no answer to {command:?}, and the wait for it was interrupted");
+    Error::new(ErrorKind::Interrupted, context)
+}
+
+pub(super) fn cut_short(name: &str) -> Error {
+    let context =
+        format!("{name}: the device's process cut short memory that this program has mapped");
+    Error::new(ErrorKind::Gone, context).hint(
+        "that process is broken or hostile: end it, and open the device again from another one",
+    )
+}
+
 pub(super) fn gone(name: &str) -> Error {
     Error::new(ErrorKind::Gone, format!("{name}: the connection to the device is closed"))
         .hint("open the device again")

@@ -11,17 +11,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_memory::{Arena, Mapping};
-use qpair_pci::PciFunction;
+use qpair_memory::{Arena, Mapping, mappings_cut};
+use qpair_pci::{Patience, PciFunction};
 
 use crate::codec::{
     Command, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionAccess, RegionInfo,
     SetIrqs, irq_index, region_index,
 };
+use crate::incoming::Message;
 use connection::Connection;
 
 /// Where addresses for the device begin. Not 0, which no command should name by accident.
@@ -38,11 +39,13 @@ const BARS: u32 = 6;
 pub struct ClientOptions {
     /// Longest time that an answer may take. A device that shares its processor with others may take a while.
     pub timeout: Duration,
+    /// Who may end a wait before.
+    pub patience: Patience,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10) }
+        Self { timeout: Duration::from_secs(10), patience: Patience::default() }
     }
 }
 
@@ -67,6 +70,32 @@ struct State {
     next_iova: u64,
     /// By the arena's number: its address for the device, its bytes, itself.
     arenas: HashMap<u32, (u64, u64, Arc<Arena>)>,
+    /// Registers that were mapped.
+    registers: Vec<Weak<Mapping>>,
+    /// Mappings of this process that had been cut when this was last looked at.
+    cut: u64,
+}
+
+impl State {
+    /// Asks the device, unless memory that is shared with it was cut short: then it is not trusted with anything any more.
+    fn call(
+        &mut self,
+        command: Command,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Message> {
+        let cut = mappings_cut();
+        if std::mem::replace(&mut self.cut, cut) != cut {
+            let registers = self.registers.iter().filter_map(Weak::upgrade);
+            let arenas = self.arenas.values();
+            if registers.into_iter().any(|it| it.is_cut())
+                || arenas.into_iter().any(|it| it.2.is_cut())
+            {
+                return Err(self.connection.cut_short());
+            }
+        }
+        self.connection.call(command, payload, fds)
+    }
 }
 
 impl Client {
@@ -79,7 +108,7 @@ impl Client {
         let path = connect::socket_path(path);
         let name = format!("vfio-user:{}", path.display());
         let stream = connect::open(&path, &name)?;
-        let mut connection = Connection::new(stream, name.clone(), options.timeout);
+        let mut connection = Connection::new(stream, name.clone(), options);
         connect::agree(&mut connection)?;
 
         let reply = connection.call(Command::GetDeviceInfo, &DeviceInfo::request(), &[])?;
@@ -110,7 +139,13 @@ impl Client {
             irq_count,
             config_bytes,
             bars,
-            state: Mutex::new(State { connection, next_iova: IOVA_START, arenas: HashMap::new() }),
+            state: Mutex::new(State {
+                connection,
+                next_iova: IOVA_START,
+                arenas: HashMap::new(),
+                registers: Vec::new(),
+                cut: mappings_cut(),
+            }),
         })
     }
 
@@ -132,7 +167,7 @@ impl Client {
     }
 
     fn read(&self, access: RegionAccess, into: &mut [u8]) -> Result<()> {
-        let reply = self.state().connection.call(Command::RegionRead, &access.payload(&[]), &[])?;
+        let reply = self.state().call(Command::RegionRead, &access.payload(&[]), &[])?;
         match RegionAccess::parse(&reply.payload) {
             Some((_, data)) if data.len() >= into.len() => {
                 into.copy_from_slice(&data[..into.len()]);
@@ -143,7 +178,7 @@ impl Client {
     }
 
     fn write(&self, access: RegionAccess, bytes: &[u8]) -> Result<()> {
-        self.state().connection.call(Command::RegionWrite, &access.payload(bytes), &[])?;
+        self.state().call(Command::RegionWrite, &access.payload(bytes), &[])?;
         Ok(())
     }
 }
@@ -211,12 +246,16 @@ impl PciFunction for Client {
         let in_file = info.file_offset_bytes.wrapping_add(offset);
         let failed = |cause| Error::os(cause, format!("{}: mapping its registers", self.name));
         let size = rustix::fs::fstat(file).map_err(|errno| failed(errno.into()))?.st_size;
-        // Touching what is not in the file would end this process.
+        // What is cut short later is found by `State::call`.
         if in_file.checked_add(len as u64).is_none_or(|end| end > u64::try_from(size).unwrap_or(0))
         {
             return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
         }
-        Mapping::of_file(file.as_fd(), in_file, len, true).map(Some).map_err(failed)
+        let mapping = Mapping::of_file(file.as_fd(), in_file, len, true).map_err(failed)?;
+        let mut state = self.state();
+        state.registers.retain(|it| it.strong_count() > 0);
+        state.registers.push(Arc::downgrade(&mapping));
+        Ok(Some(mapping))
     }
 
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
@@ -233,7 +272,7 @@ impl PciFunction for Client {
         }
         let (iova, len) = (state.next_iova, arena.mapped_bytes() as u64);
         let map = DmaMap { readable: true, writable: true, file_offset_bytes: 0, iova, len };
-        state.connection.call(Command::DmaMap, &map.payload(), &[file])?;
+        state.call(Command::DmaMap, &map.payload(), &[file])?;
         state.next_iova = iova + len + IOVA_GAP;
         state.arenas.insert(arena.id(), (iova, len, arena.clone()));
         Ok(iova)
@@ -246,7 +285,7 @@ impl PciFunction for Client {
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         let unmap = DmaUnmap { wants_dirty_pages: false, all: false, iova, len };
-        state.connection.call(Command::DmaUnmap, &unmap.payload(), &[])?;
+        state.call(Command::DmaUnmap, &unmap.payload(), &[])?;
         Ok(())
     }
 
@@ -270,7 +309,7 @@ impl PciFunction for Client {
             start: vector,
             count: 1,
         };
-        self.state().connection.call(Command::SetIrqs, &set.payload(), event.as_slice())?;
+        self.state().call(Command::SetIrqs, &set.payload(), event.as_slice())?;
         Ok(())
     }
 
@@ -279,7 +318,7 @@ impl PciFunction for Client {
             let context = format!("{}: the device there cannot be reset", self.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        self.state().connection.call(Command::Reset, &[], &[])?;
+        self.state().call(Command::Reset, &[], &[])?;
         Ok(())
     }
 }

@@ -89,9 +89,12 @@ impl<D: PciDevice> Host<D> {
         let mut due: Option<Instant> = None;
         for turn in 0..TURNS {
             due = None;
-            for (device, _) in &self.drives {
+            for (device, server) in &mut self.drives {
                 let stepped = device.step_all();
                 progress |= stepped.progress;
+                if stepped.progress || stepped.due.is_some() {
+                    server.touch();
+                }
                 due = match (due, stepped.due) {
                     (Some(one), Some(other)) => Some(one.min(other)),
                     (one, other) => one.or(other),

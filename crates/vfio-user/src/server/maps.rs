@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use qpair_memory::{DmaMemory, Mapping};
-use qpair_pci::{BusGuard, Covered, PciDevice};
+use qpair_memory::{DmaMemory, Mapping, mappings_cut};
+use qpair_pci::PciDevice;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -17,32 +18,30 @@ use crate::codec::{DmaMap, DmaUnmap};
 pub(super) struct Maps {
     ranges: BTreeMap<u64, Range>,
     bytes: u64,
-    guard: Option<BusGuard>,
-    /// What the guard had counted when it was last looked at.
-    hits: u64,
+    /// Mappings that had been cut when it was last looked at.
+    cut: u64,
 }
 
 #[derive(Debug)]
 struct Range {
     len: u64,
-    is_device_open: bool,
-    /// Dropped when the device has forgotten the memory, and not before.
-    covered: Option<Covered>,
+    /// What is open to the device.
+    mapping: Option<Arc<Mapping>>,
 }
 
 impl Maps {
-    pub(super) fn new(guard: Option<BusGuard>) -> Self {
-        Self { ranges: BTreeMap::new(), bytes: 0, guard, hits: guard.map_or(0, BusGuard::hits) }
+    pub(super) fn new() -> Self {
+        Self { ranges: BTreeMap::new(), bytes: 0, cut: mappings_cut() }
     }
 
     /// Whether a file behind one of them was cut short.
     pub(super) fn is_cut_short(&mut self) -> bool {
-        let hits = self.guard.map_or(0, BusGuard::hits);
-        if hits == self.hits {
+        let cut = mappings_cut();
+        if cut == self.cut {
             return false;
         }
-        self.hits = hits;
-        self.ranges.values().any(|range| range.covered.as_ref().is_some_and(Covered::is_hit))
+        self.cut = cut;
+        self.ranges.values().any(|range| range.mapping.as_ref().is_some_and(|it| it.is_cut()))
     }
 
     pub(super) fn count(&self) -> usize {
@@ -71,18 +70,12 @@ impl Maps {
         if self.ranges.len() >= count_max {
             return Err(Errno::NOSPC);
         }
-        let mut covered = None;
-        if let Some(file) = file {
-            let mapping = mapping(map, file)?;
-            covered = match self.guard {
-                Some(guard) => Some(guard.cover(mapping.clone()).ok_or(Errno::NOSPC)?),
-                None => None,
-            };
-            let memory = DmaMemory::of_mapping(mapping);
+        let mapping = file.map(|file| mapping(map, file)).transpose()?;
+        if let Some(mapping) = &mapping {
+            let memory = DmaMemory::of_mapping(mapping.clone());
             device.map_dma(map.iova, memory).map_err(|error| super::answer::errno_of(&error))?;
         }
-        let is_device_open = file.is_some();
-        self.ranges.insert(map.iova, Range { len: map.len, is_device_open, covered });
+        self.ranges.insert(map.iova, Range { len: map.len, mapping });
         self.bytes += map.len;
         Ok(())
     }
@@ -114,7 +107,7 @@ impl Maps {
         for start in inside {
             let Some(range) = self.ranges.remove(&start) else { continue };
             self.bytes -= range.len;
-            if range.is_device_open {
+            if range.mapping.is_some() {
                 device
                     .unmap_dma(start, range.len)
                     .map_err(|error| super::answer::errno_of(&error))?;
@@ -135,9 +128,9 @@ impl Maps {
     }
 }
 
-/// Maps what a client passed. What is not memory, or ends before the range does, is refused here; if it is cut short later, touching it
-/// raises SIGBUS (see `qpair_pci::BusGuard`).
-fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<std::sync::Arc<Mapping>, Errno> {
+/// Maps what a client passed. What is not memory, or ends before the range does, is refused here; if it is cut short later, it is
+/// replaced ([`Mapping::is_cut`]).
+fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<Arc<Mapping>, Errno> {
     if !map.readable && !map.writable {
         return Err(Errno::INVAL);
     }
@@ -150,6 +143,10 @@ fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<std::sync::Arc<Mapping>, Errn
         return Err(Errno::INVAL);
     }
     let len = usize::try_from(map.len).map_err(|_| Errno::INVAL)?;
-    Mapping::of_file(file.as_fd(), map.file_offset_bytes, len, map.writable)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+    Mapping::of_file(file.as_fd(), map.file_offset_bytes, len, map.writable).map_err(|error| {
+        match error.kind() {
+            std::io::ErrorKind::OutOfMemory => Errno::NOSPC,
+            _ => Errno::from_io_error(&error).unwrap_or(Errno::INVAL),
+        }
+    })
 }

@@ -4,34 +4,32 @@
 //! closed when it goes, the function is reset, and what it shared is shared no more; a client costs a bounded amount of memory, descriptors and work for each poll.
 
 mod answer;
+mod caller;
 mod counters;
 mod host;
 mod listen;
 mod maps;
-mod refusal;
 mod session;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block::Result;
-use qpair_pci::{BusGuard, PciDevice};
+use qpair_pci::PciDevice;
 
 pub use counters::Counters;
 pub use host::{Host, Idle};
 pub use session::{Ended, Session, Turn};
 
+use crate::incoming::Message;
+use caller::{Caller, Said};
 use listen::Listener;
-use refusal::Refusal;
 
-/// How long a client may take for its first message, if another waits.
-const GREETING_MAX: Duration = Duration::from_secs(2);
-/// Clients being told that there is one already, at most.
-const REFUSALS_MAX: usize = 8;
+/// Those who have not said their first message, at most: the oldest is dropped.
+const CALLERS_MAX: usize = 16;
 
 /// How a device is served.
 #[derive(Clone, Debug)]
@@ -40,14 +38,13 @@ pub struct ServerOptions {
     pub mapped: bool,
     /// Ranges of memory that a client has open, at most.
     pub dma_maps_max: usize,
-    /// Covers what clients pass, so that one that cuts its memory short ends its own session and not this process. Without, a server
-    /// trusts its clients with that.
-    pub guard: Option<BusGuard>,
+    /// A client that sends nothing, and for which the device has nothing to do, is sent away after this long; `None`: never.
+    pub idle_timeout: Option<Duration>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { mapped: true, dma_maps_max: 4096, guard: None }
+        Self { mapped: true, dma_maps_max: 4096, idle_timeout: None }
     }
 }
 
@@ -56,8 +53,12 @@ pub struct Server {
     device: Arc<dyn PciDevice>,
     options: ServerOptions,
     listener: Listener,
-    session: Option<(Session, Instant)>,
-    refusals: Vec<Refusal>,
+    session: Option<Session>,
+    /// Oldest first.
+    callers: Vec<Caller>,
+    /// When the client, or the device for it, did something last.
+    active_at: Instant,
+    is_active: bool,
     counters: Counters,
     ended: Option<Ended>,
 }
@@ -74,7 +75,9 @@ impl Server {
             options,
             listener: Listener::bind(path)?,
             session: None,
-            refusals: Vec::new(),
+            callers: Vec::new(),
+            active_at: Instant::now(),
+            is_active: false,
             counters: Counters::default(),
             ended: None,
         })
@@ -89,7 +92,7 @@ impl Server {
     /// Does what there is to do now; whether there was anything.
     pub fn poll(&mut self) -> bool {
         let mut progress = false;
-        if let Some((session, _)) = &mut self.session {
+        if let Some(session) = &mut self.session {
             match session.poll() {
                 Turn::Idle => {}
                 Turn::Progress => progress = true,
@@ -98,59 +101,94 @@ impl Server {
                     progress = true;
                 }
             }
+            self.is_active |= progress;
         }
-        while let Some(stream) = self.listener.accept() {
-            self.take(stream);
+        self.look_for_idleness();
+        // So many that a crowd costs others no more than this.
+        for _ in 0..CALLERS_MAX {
+            let Some(stream) = self.listener.accept() else { break };
+            if self.callers.len() == CALLERS_MAX {
+                self.callers.remove(0);
+            }
+            self.callers.push(Caller::new(stream));
             progress = true;
         }
-        self.refusals.retain_mut(|refusal| !refusal.poll());
+        self.listen_to_callers() | progress
+    }
+
+    /// The device did something for its client, which nobody saw at the socket: the client is not idle.
+    pub fn touch(&mut self) {
+        self.is_active = true;
+    }
+
+    fn look_for_idleness(&mut self) {
+        let Some(timeout) = self.options.idle_timeout.filter(|_| self.session.is_some()) else {
+            return;
+        };
+        let now = Instant::now();
+        if std::mem::take(&mut self.is_active) {
+            self.active_at = now;
+        } else if now.saturating_duration_since(self.active_at) >= timeout {
+            self.end(Ended::Idle);
+        }
+    }
+
+    fn listen_to_callers(&mut self) -> bool {
+        let mut progress = false;
+        let mut at = 0;
+        while let Some(caller) = self.callers.get_mut(at) {
+            let said = caller.poll();
+            if matches!(said, Said::NotYet) {
+                at += 1;
+                continue;
+            }
+            progress = true;
+            let caller = self.callers.remove(at);
+            match said {
+                Said::All(message) if self.session.is_some() => {
+                    self.counters.refused += 1;
+                    caller.refuse(message.header);
+                }
+                Said::All(message) => self.begin(caller, message),
+                // Of those who come beside a client nobody needs to hear.
+                _ if self.session.is_some() => {}
+                Said::Gone(true) => self.ended = Some(Ended::Cut),
+                Said::Wrong(error) => self.ended = Some(Ended::Wrong(error)),
+                // Somebody who only tries whether anybody is here is no client.
+                Said::Gone(false) | Said::NotYet => {}
+            }
+        }
         progress
     }
 
-    fn take(&mut self, stream: UnixStream) {
-        // One that says nothing keeps nobody else out.
-        if let Some((session, since)) = &self.session
-            && !session.is_agreed()
-            && since.elapsed() > GREETING_MAX
-        {
-            self.end(Ended::Silent);
-        }
-        if self.session.is_some() {
-            if self.refusals.len() == REFUSALS_MAX {
-                self.refusals.remove(0);
-            }
-            self.refusals.push(Refusal::new(stream));
-            self.counters.refused += 1;
-            return;
-        }
-        let session = Session::new(stream, self.device.clone(), self.options.clone());
-        self.session = Some((session, Instant::now()));
+    fn begin(&mut self, caller: Caller, first: Message) {
+        let (stream, incoming) = caller.into_parts();
+        let mut session =
+            Session::begin(stream, incoming, self.device.clone(), self.options.clone());
+        session.take(first);
+        self.session = Some(session);
+        (self.active_at, self.is_active) = (Instant::now(), true);
         self.counters.clients += 1;
     }
 
     fn end(&mut self, ended: Ended) {
-        let mut agreed = false;
-        if let Some((session, _)) = self.session.take() {
-            agreed = session.is_agreed();
+        if let Some(session) = self.session.take() {
             self.counters.add(Counters { dma_maps: 0, dma_bytes: 0, ..session.counters() });
         }
-        // Somebody who only tries whether anybody is here is no client.
-        if agreed || !matches!(ended, Ended::Closed) {
-            self.ended = Some(ended);
-        }
+        self.ended = Some(ended);
     }
 
     /// Whether a client is there that has agreed on the protocol.
     #[must_use]
     pub fn has_client(&self) -> bool {
-        self.session.as_ref().is_some_and(|(session, _)| session.is_agreed())
+        self.session.as_ref().is_some_and(Session::is_agreed)
     }
 
     /// What was counted, of all clients.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
-        if let Some((session, _)) = &self.session {
+        if let Some(session) = &self.session {
             counters.add(session.counters());
         }
         counters
@@ -170,8 +208,9 @@ impl Server {
 
     /// The sockets: something to do, as long as one of them can be read.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let session = self.session.iter().map(|(session, _)| session.socket());
-        std::iter::once(self.listener.as_fd()).chain(session)
+        let session = self.session.iter().map(Session::socket);
+        let callers = self.callers.iter().map(AsFd::as_fd);
+        std::iter::once(self.listener.as_fd()).chain(session).chain(callers)
     }
 }
 

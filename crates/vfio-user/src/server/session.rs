@@ -24,7 +24,7 @@ use crate::socket::{self, MESSAGE_FDS_MAX};
 /// Most bytes of a region that one message carries.
 const TRANSFER_BYTES_MAX: usize = 64 << 10;
 /// Most bytes that follow a header.
-const PAYLOAD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + RegionAccess::BYTES;
+pub(super) const PAYLOAD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + RegionAccess::BYTES;
 /// Messages taken in one poll: other clients wait so long.
 const MESSAGES_A_POLL: usize = 16;
 
@@ -52,8 +52,8 @@ pub enum Ended {
     Version,
     /// The client cut short the files behind its memory.
     CutShort,
-    /// The client said nothing, and another one came.
-    Silent,
+    /// The client did nothing for as long as one may.
+    Idle,
     /// The server ended it.
     Disconnected,
 }
@@ -66,7 +66,7 @@ impl fmt::Display for Ended {
             Self::Wrong(error) => write!(f, "{error}"),
             Self::Version => f.write_str("it does not speak this version of vfio-user"),
             Self::CutShort => f.write_str("it cut its memory short"),
-            Self::Silent => f.write_str("it said nothing, and another one waited"),
+            Self::Idle => f.write_str("it did nothing for longer than a driver may"),
             Self::Disconnected => f.write_str("it was disconnected"),
         }
     }
@@ -99,15 +99,25 @@ impl Session {
     /// Serves `device` to who is at the other end of `stream`, which does not block.
     #[must_use]
     pub fn new(stream: UnixStream, device: Arc<dyn PciDevice>, options: ServerOptions) -> Self {
-        let maps = Maps::new(options.guard);
+        let incoming = Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX);
+        Self::begin(stream, incoming, device, options)
+    }
+
+    /// Serves one that has spoken: [`Self::take`] is to have its first message.
+    pub(super) fn begin(
+        stream: UnixStream,
+        incoming: Incoming,
+        device: Arc<dyn PciDevice>,
+        options: ServerOptions,
+    ) -> Self {
         Self {
             stream,
             device,
             options,
-            incoming: Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX),
+            incoming,
             outgoing: None,
             is_agreed: false,
-            maps,
+            maps: Maps::new(),
             counters: Counters::default(),
             undelivered: Arc::default(),
         }
@@ -190,7 +200,8 @@ impl Session {
         Ok(true)
     }
 
-    fn take(&mut self, message: Message) {
+    /// Takes a message; its answer goes with the next poll.
+    pub(super) fn take(&mut self, message: Message) {
         self.counters.messages += 1;
         let header = message.header;
         if header.is_reply() {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Served, TestDevice, count_of, event, folder, wait_for};
+use crate::common::{Served, TestDevice, count_of, event, folder, memory_file, wait_for};
 use qpair_block::{Error, ErrorKind};
 use qpair_memory::{Arena, ArenaOptions};
 use qpair_pci::PciFunction;
@@ -175,7 +175,7 @@ fn places_where_no_device_is() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     let fails = |path: &Path| {
-        let options = ClientOptions { timeout: Duration::from_millis(300) };
+        let options = ClientOptions { timeout: Duration::from_millis(300), ..Default::default() };
         let error = Client::connect(path, &options).unwrap_err();
         assert!(error.way_out().is_some(), "no way out: {error}");
         error
@@ -213,7 +213,7 @@ fn servers_that_are_something_else() {
         count += 1;
         let path = folder.path().join(format!("odd{count}"));
         odd_server(&path, answer, stay);
-        let options = ClientOptions { timeout: Duration::from_millis(500) };
+        let options = ClientOptions { timeout: Duration::from_millis(500), ..Default::default() };
         let error = Client::connect(&path, &options).unwrap_err();
         assert!(error.way_out().is_some(), "no way out: {error}");
         (error.kind(), error.to_string())
@@ -252,4 +252,30 @@ fn servers_that_are_something_else() {
         true,
     );
     assert!(kind == ErrorKind::Gone, "{text}");
+}
+
+#[test]
+fn a_device_that_takes_its_registers_away() {
+    let served = Served::new();
+    let file = memory_file(0x2000);
+    *served.device.other_file.lock().unwrap() = Some(file.try_clone().unwrap());
+    let client = connect(&served.path);
+    let doorbells = client.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
+    doorbells.bytes().store_u32(0, 1);
+    client.read_bar(0, 0, &mut [0; 4]).unwrap();
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    // This ended the process, without a word.
+    doorbells.bytes().store_u32(0, 2);
+    assert!(doorbells.is_cut());
+    for _ in 0..2 {
+        let error = client.read_bar(0, 0, &mut [0; 4]).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Gone && error.to_string().contains("cut short"),
+            "{error}"
+        );
+        assert!(error.way_out().is_some());
+    }
+    // A client of another device is not concerned.
+    let other = Served::new();
+    connect(&other.path).read_bar(0, 0, &mut [0; 4]).unwrap();
 }

@@ -184,3 +184,14 @@ fn an_interrupt_that_is_full_holds_up_nobody() {
     served.wait_until_alone();
     assert_eq!(served.counters().undelivered_irqs, 3);
 }
+
+#[test]
+fn an_idle_client_keeps_no_device() {
+    let idle_timeout = Some(Duration::from_millis(200));
+    let served = TestServed::with(ServerOptions { idle_timeout, ..ServerOptions::default() });
+    let mut idle = Raw::agreed(&served.path);
+    assert!(served.last_end().contains("did nothing"));
+    assert!(idle.answer().is_none(), "closed");
+    let mut next = Raw::agreed(&served.path);
+    assert_eq!(next.ask(Command::Reset, &[], &[]).errno(), 0);
+}

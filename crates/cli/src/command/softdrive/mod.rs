@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair_pci::BusGuard;
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -99,6 +98,10 @@ pub(crate) struct SoftDrive {
     #[arg(long, value_name = "HOW", default_value = "nap=1000", value_parser = parse_idle)]
     idle: Idle,
 
+    /// Send a driver away that has done nothing for so many seconds, so that another one can come [default: never]
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    idle_timeout: Option<f64>,
+
     /// Say what the drives did, every so many seconds
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     status: Option<f64>,
@@ -123,15 +126,12 @@ impl SoftDrive {
         let power = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGUSR1, power.clone())
             .map_err(|error| Failure::io(&error, "taking over SIGUSR1"))?;
-        // Drivers are other programs, and may take away memory that they have passed.
-        let guard =
-            BusGuard::install().map_err(|error| Failure::io(&error, "taking over SIGBUS"))?;
         if let Some(cpu) = self.cpu {
             pin(cpu)?;
         }
         let options = ServerOptions {
             mapped: !self.trap_doorbells,
-            guard: Some(guard),
+            idle_timeout: self.idle_timeout.map(Duration::from_secs_f64),
             ..ServerOptions::default()
         };
         let sockets = Sockets::prepare(&self.socket, self.drives)?;

@@ -29,6 +29,8 @@ pub struct TestDevice {
     config: Mutex<Vec<u8>>,
     doorbells: Arc<Mapping>,
     file: Mutex<OwnedFd>,
+    /// What it passes instead of its doorbells.
+    pub other_file: Mutex<Option<OwnedFd>>,
     seen: AtomicU64,
     pub dma: Mutex<Vec<(u64, DmaMemory)>>,
     pub irqs: Mutex<Vec<Option<IrqEvent>>>,
@@ -48,6 +50,7 @@ impl TestDevice {
             config: Mutex::new(config),
             doorbells,
             file: Mutex::new(file),
+            other_file: Mutex::default(),
             seen: AtomicU64::new(0),
             dma: Mutex::default(),
             irqs: Mutex::new((0..Self::VECTORS).map(|_| None).collect()),
@@ -116,7 +119,9 @@ impl PciDevice for TestDevice {
     }
 
     fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
-        Ok(self.file.lock().unwrap().try_clone().unwrap())
+        let other = self.other_file.lock().unwrap();
+        let file = self.file.lock().unwrap();
+        Ok(other.as_ref().unwrap_or(&file).try_clone().unwrap())
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {

@@ -1,19 +1,19 @@
 //! Mappings of files that somebody else may cut short.
 //!
-//! Touching a mapped page that its file has no longer ends a process by SIGBUS. Whoever maps the memory of a process that it does not
-//! trust installs a [`BusGuard`]: it puts zeroed memory in the place of such a mapping, and says so, and the process goes on.
+//! Touching a mapped page that its file has no longer ends a process by SIGBUS. So the first mapping of such a file installs a handler
+//! that puts zeroed memory in the place of the whole mapping, and says so, and the process goes on. It is the one signal handler of
+//! these libraries. Faults elsewhere, and signals that were sent, go to whoever had the signal before.
 //!
-//! What always holds: a range in [`RANGES`] is that of a [`Mapping`] that a [`Covered`] holds, and so is mapped; a change of an entry
+//! What always holds: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is mapped; a change of an entry
 //! makes its `version` odd first and even last.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
-use qpair_memory::Mapping;
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Most mappings covered at a time, in this process.
@@ -68,43 +68,23 @@ impl Range {
     }
 }
 
-/// That the guard is installed in this process. It stays installed.
-#[derive(Clone, Copy, Debug)]
-pub struct BusGuard(());
+/// How often a mapping was cut short in this process, and replaced: as long as it stays the same, no
+/// [`Mapping::is_cut`](crate::Mapping::is_cut) has changed.
+#[must_use]
+pub fn mappings_cut() -> u64 {
+    HITS.load(Ordering::Acquire)
+}
 
-impl BusGuard {
-    /// Takes over SIGBUS for this process. Faults elsewhere go where they went before.
-    ///
-    /// A program does this, not a library.
-    ///
-    /// # Errors
-    /// What sigaction said.
-    pub fn install() -> io::Result<Self> {
-        static INSTALLED: Mutex<bool> = Mutex::new(false);
-        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-        if *installed {
-            return Ok(Self(()));
-        }
-        // SAFETY: plain data, for which all zeroes is a value.
-        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
-        action.sa_sigaction = handler as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: as above.
-        let mut previous: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        // Known before the handler can need it.
-        // SAFETY: asks only; `previous` is there to be written.
-        checked(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) })?;
-        let _ = PREVIOUS.set(previous);
-        // SAFETY: `on_bus_error` has the signature that SA_SIGINFO asks for, and does what a handler may (point 6 of the crate).
-        checked(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) })?;
-        *installed = true;
-        Ok(Self(()))
-    }
+/// That a mapping is covered. To be dropped before the mapping goes.
+#[derive(Debug)]
+pub(crate) struct Cover {
+    entry: usize,
+}
 
-    /// Covers a mapping for as long as what comes back lives. `None`: too many are covered already.
-    #[must_use]
-    pub fn cover(self, mapping: Arc<Mapping>) -> Option<Covered> {
+impl Cover {
+    /// Covers what is mapped from `start` on; takes over SIGBUS for this process, unless that was done before.
+    pub(crate) fn new(start: usize, len: usize) -> io::Result<Self> {
+        install()?;
         let entry = {
             let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
             match free.pop() {
@@ -112,52 +92,52 @@ impl BusGuard {
                 None => {
                     let entry = USED.load(Ordering::Relaxed);
                     if entry == RANGES_MAX {
-                        return None;
+                        let context = format!("{RANGES_MAX} files of others are mapped already");
+                        return Err(io::Error::new(io::ErrorKind::OutOfMemory, context));
                     }
                     USED.store(entry + 1, Ordering::Release);
                     entry
                 }
             }
         };
-        let (start, len) = mapping.region();
         RANGES[entry].set(start, len);
-        Some(Covered { entry, mapping })
+        Ok(Self { entry })
     }
 
-    /// How often a mapping was replaced, in this process: as long as it stays the same, no [`Covered::is_hit`] has changed.
-    #[must_use]
-    pub fn hits(self) -> u64 {
-        HITS.load(Ordering::Acquire)
-    }
-}
-
-/// A mapping that is covered. To be kept until nobody touches the mapping any more; after that, a fault in it ends the process.
-#[derive(Debug)]
-pub struct Covered {
-    entry: usize,
-    mapping: Arc<Mapping>,
-}
-
-impl Covered {
-    /// Whether its file was cut short. It is memory of its own now, and nothing of it reaches the file.
-    #[must_use]
-    pub fn is_hit(&self) -> bool {
+    /// Whether the file was cut short. The mapping is memory of its own now, and nothing of it reaches the file.
+    pub(crate) fn is_hit(&self) -> bool {
         RANGES[self.entry].is_hit.load(Ordering::Acquire)
     }
-
-    /// The mapping.
-    #[must_use]
-    pub fn mapping(&self) -> &Arc<Mapping> {
-        &self.mapping
-    }
 }
 
-impl Drop for Covered {
+impl Drop for Cover {
     fn drop(&mut self) {
-        // Before the mapping goes (a field, dropped after this): the addresses may be somebody else's then.
         RANGES[self.entry].set(0, 0);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.entry);
     }
+}
+
+fn install() -> io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
+        return Ok(());
+    }
+    // SAFETY: plain data, for which all zeroes is a value.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: as above.
+    let mut previous: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // Known before the handler can need it.
+    // SAFETY: asks only; `previous` is there to be written.
+    checked(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) })?;
+    let _ = PREVIOUS.set(previous);
+    // SAFETY: `on_bus_error` has the signature that SA_SIGINFO asks for, and does what a handler may (point 7 of the crate).
+    checked(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) })?;
+    *installed = true;
+    Ok(())
 }
 
 fn checked(status: c_int) -> io::Result<()> {
@@ -184,8 +164,8 @@ fn replace(address: usize) -> bool {
             continue;
         }
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: a mapping of ours takes the place of the whole of a `Mapping` that is there: the thread that faulted is in the midst of
-        // an access to it, and so somebody holds it (point 6 of the crate).
+        // SAFETY: a mapping of ours takes the place of the whole of one that is there: the thread that faulted is in the midst of an
+        // access to it, and so somebody holds it (point 8 of the crate).
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::with_exposed_provenance_mut(start),
@@ -229,19 +209,18 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn entries_are_used_again() {
-        let guard = BusGuard::install().unwrap();
-        let (mapping, _file) = Mapping::new_file(4096).unwrap();
+        let (mapping, _file) = crate::Mapping::new_file(4096).unwrap();
+        let (start, len) = mapping.region();
         for _ in 0..RANGES_MAX + 10 {
-            let covered = guard.cover(mapping.clone()).unwrap();
-            assert_eq!(RANGES[covered.entry].get(), Some(mapping.region()));
-            assert!(!covered.is_hit());
+            let cover = Cover::new(start, len).unwrap();
+            assert_eq!(RANGES[cover.entry].get(), Some((start, len)));
+            assert!(!cover.is_hit());
         }
-        assert_eq!(Arc::strong_count(&mapping), 1);
     }
 }

@@ -1,0 +1,67 @@
+//! Somebody who has connected and has not said all of their first message. Any number of them keep nobody else out.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+
+use super::session::PAYLOAD_BYTES_MAX;
+use crate::codec::Header;
+use crate::incoming::{Incoming, Message, Received};
+use crate::socket::MESSAGE_FDS_MAX;
+
+#[derive(Debug)]
+pub(super) struct Caller {
+    stream: UnixStream,
+    incoming: Incoming,
+}
+
+/// What a caller has done.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// Nothing, or a part of a message.
+    NotYet,
+    /// Its first message.
+    All(Message),
+    /// It went; in the middle of a message if true.
+    Gone(bool),
+    /// It said what makes no sense.
+    Wrong(io::Error),
+}
+
+impl Caller {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, incoming: Incoming::new(PAYLOAD_BYTES_MAX, MESSAGE_FDS_MAX) }
+    }
+
+    pub(super) fn poll(&mut self) -> Said {
+        match self.incoming.poll(&self.stream) {
+            Ok(Received::NotYet) => Said::NotYet,
+            Ok(Received::Closed(cut)) => Said::Gone(cut),
+            Ok(Received::Message(message)) => Said::All(message),
+            Err(error) => Said::Wrong(error),
+        }
+    }
+
+    /// It is the client from now on.
+    pub(super) fn into_parts(self) -> (UnixStream, Incoming) {
+        (self.stream, self.incoming)
+    }
+
+    /// Tells it that there is a client already.
+    pub(super) fn refuse(mut self, header: Header) {
+        let answer = header.error(Errno::BUSY.raw_os_error() as u32).message(&[]);
+        // A socket just opened takes so few bytes at once; if not, closing it says enough.
+        let _ = self.stream.write(&answer);
+        // Bytes left unread would take the answer away from the client. A plain read closes what descriptors may come.
+        let mut rest = [0; 4096];
+        let _ = self.stream.read(&mut rest);
+    }
+}
+
+impl AsFd for Caller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
