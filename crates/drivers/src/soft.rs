@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
-use qpair_nvme::{Controller, NvmeAddress};
+use qpair_nvme::{Controller, ControllerOptions, NvmeAddress};
 use qpair_pci::InProcess;
 use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
@@ -44,6 +44,7 @@ pub(crate) fn controller(text: &str) -> Result<(Arc<Controller>, Arc<SoftNvme>)>
     // The driver's options are read as in an address, which says what is wrong with them.
     let place = if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
     let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
+    let driver = ControllerOptions { patience: crate::patience::patience(), ..driver };
     let name = format!("softnvme:{text}");
     let drive = SoftNvme::new(options)?;
     let function = Arc::new(InProcess::new(name, drive.clone()));

@@ -246,6 +246,12 @@ impl PciFunction for Client {
         let in_file = info.file_offset_bytes.wrapping_add(offset);
         let failed = |cause| Error::os(cause, format!("{}: mapping its registers", self.name));
         let size = rustix::fs::fstat(file).map_err(|errno| failed(errno.into()))?.st_size;
+        // Touching it would wait for whoever serves it.
+        const FUSE: u64 = 0x6573_5546;
+        let kind = rustix::fs::fstatfs(file).map_err(|errno| failed(errno.into()))?.f_type;
+        if kind as u64 == FUSE {
+            return Err(errors::nonsense(&self.name, Command::GetRegionInfo));
+        }
         // What is cut short later is found by `State::call`.
         if in_file.checked_add(len as u64).is_none_or(|end| end > u64::try_from(size).unwrap_or(0))
         {

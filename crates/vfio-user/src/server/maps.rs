@@ -128,6 +128,14 @@ impl Maps {
     }
 }
 
+/// Whether a file is memory: touching the mapped pages of another one waits for its file system, which may be the client itself (FUSE).
+fn is_memory(file: &OwnedFd) -> Result<bool, Errno> {
+    const TMPFS: u64 = 0x0102_1994;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    let kind = rustix::fs::fstatfs(file)?.f_type as u64;
+    Ok(matches!(kind, TMPFS | HUGETLBFS))
+}
+
 /// Maps what a client passed. What is not memory, or ends before the range does, is refused here; if it is cut short later, it is
 /// replaced ([`Mapping::is_cut`]).
 fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<Arc<Mapping>, Errno> {
@@ -135,7 +143,7 @@ fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<Arc<Mapping>, Errno> {
         return Err(Errno::INVAL);
     }
     let stat = rustix::fs::fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_memory(file)? {
         return Err(Errno::INVAL);
     }
     let end = map.file_offset_bytes.checked_add(map.len).ok_or(Errno::INVAL)?;

@@ -230,6 +230,14 @@ fn memory_that_is_none() {
     assert_eq!(ask(&at(0, 0, 0x1000), &[folder.as_fd()]), INVAL);
     let zero = std::fs::File::open("/dev/zero").unwrap();
     assert_eq!(ask(&at(0, 0, 0x1000), &[zero.as_fd()]), INVAL);
+    // One of a file system that is not memory: touching it may wait, for as long as that likes.
+    let path = served.path.with_file_name("disk");
+    std::fs::write(&path, vec![0; 0x4000]).unwrap();
+    let disk = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    // As far as the folder of tests is on one.
+    if rustix::fs::fstatfs(&disk).unwrap().f_type != rustix::fs::fstatfs(&file).unwrap().f_type {
+        assert_eq!(ask(&at(0, 0, 0x1000), &[disk.as_fd()]), INVAL);
+    }
     let read_only = std::fs::File::open(format!("/proc/self/fd/{}", {
         use std::os::fd::AsRawFd;
         file.as_raw_fd()
