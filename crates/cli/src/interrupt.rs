@@ -4,6 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -69,11 +70,16 @@ pub(crate) fn tell_of_waits() {
 
 /// What drivers that wait for a silent device are answered; long waits are told of.
 fn ask(interrupt: Option<Interrupt>) -> Patience {
-    let told = AtomicU64::new(0);
+    let (start, told_at_s) = (Instant::now(), AtomicU64::new(0));
     Patience::new(move |waiting| {
-        let turn = waiting.waited.as_secs() / TOLD_EVERY_S;
-        // Once for each turn; the next wait begins at 0 again.
-        if turn != told.swap(turn, Ordering::Relaxed) && turn > 0 {
+        let (now_s, told_s) = (start.elapsed().as_secs(), told_at_s.load(Ordering::Relaxed));
+        let is_due = waiting.waited.as_secs() >= TOLD_EVERY_S && now_s >= told_s + TOLD_EVERY_S;
+        // One of those that wait at a time.
+        if is_due
+            && told_at_s
+                .compare_exchange(told_s, now_s, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             eprintln!(
                 "qpair: waiting for {} {}: {} s of at most {:.0} s; Ctrl-C ends the wait",
                 waiting.name,
