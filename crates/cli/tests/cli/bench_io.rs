@@ -129,7 +129,8 @@ fn wrong_use_is_told_with_its_place() {
     run("bs.fio").failed(2, &["bs.fio:5: job a", "multiples of 512"]);
     run("missing.fio").failed(3, &["missing.fio"]);
     run("--iodpeth=4").failed(2, &["--iodpeth", "--iodepth"]);
-    run("--filename=x --zonemode=zbd").failed(2, &["fio's option zonemode is not supported"]);
+    run("--filename=x --zone_reset_threshold=1")
+        .failed(2, &["fio's option zone_reset_threshold is not supported"]);
     run("--filename=x --minimal").failed(2, &["--minimal is not supported", "json"]);
     run("--filename=x --size=4k --ioengine=mmap").failed(2, &["engine mmap is not supported"]);
     run("--filename=ram:size=1m --section=b --name=a").failed(2, &["no job of this name"]);
@@ -176,7 +177,7 @@ fn options_explain_themselves() {
     let run = |words: &str| directory.run(&format!("bench io {words}"));
     assert!(run("--cmdhelp=blocksize").done().contains("bs="));
     assert!(run("--cmdhelp=all").done().lines().count() > 100);
-    assert!(run("--cmdhelp=zonemode").done().contains("not supported"));
+    assert!(run("--cmdhelp=zone_reset_threshold").done().contains("not supported"));
     run("--cmdhelp=nothing").failed(2, &["no option is called nothing"]);
     let help = run("--help").done();
     for word in ["--iodepth", "[default: psync]", "[unit: s]", "[example:", "Verification:"] {

@@ -20,7 +20,7 @@ fn the_page_of_bench_io_has_every_option() {
     for name in options(&directory) {
         assert!(page.contains(&format!("--{name}\\f")), "no --{name} in the page");
     }
-    assert!(!page.contains("--zonemode"), "options that are refused are not offered");
+    assert!(!page.contains("--zone_reset_threshold"), "options that are refused are not offered");
 }
 
 #[test]
