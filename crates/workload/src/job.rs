@@ -126,6 +126,19 @@ pub struct FlowShare {
     pub pause: Duration,
 }
 
+/// A latency that a job searches the depth of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyGoal {
+    /// The longest.
+    pub latency: Duration,
+    /// How long each depth is tried.
+    pub window: Duration,
+    /// Percent of the requests that must be as fast.
+    pub percent: f64,
+    /// The search goes on when a depth is found.
+    pub goes_on: bool,
+}
+
 /// Which jobs end when one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndsWith {
@@ -445,6 +458,8 @@ pub struct Job {
     pub batch_complete_min: u32,
     /// Completions taken at once; 0: all that are there.
     pub batch_complete_max: u32,
+    /// The depth is searched, up to [`Job::depth`], at which requests are fast enough.
+    pub latency_target: Option<LatencyGoal>,
     /// How requests are handed out.
     pub form: Form,
 
@@ -471,6 +486,8 @@ pub struct Job {
     pub sample: Option<Duration>,
     /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and its kin, the prefix.
     pub logs: Vec<(String, PathBuf)>,
+    /// Their lines have a column for offsets, which is 0.
+    pub log_offset: bool,
 }
 
 impl Job {
@@ -530,6 +547,7 @@ impl Job {
             batch_submit: 1,
             batch_complete_min: 1,
             batch_complete_max: 0,
+            latency_target: None,
             form: Form::Full,
             flush_blocks: 0,
             flush_at_end: false,
@@ -542,6 +560,7 @@ impl Job {
             percentiles: PERCENTILES.to_vec(),
             sample: None,
             logs: Vec::new(),
+            log_offset: false,
         }
     }
 

@@ -24,8 +24,8 @@ mod run;
 
 pub use job::{
     BlockSizes, Content, CpuPolicy, Direction, Distribution, EndsWith, Extent, FlowShare, Form,
-    Job, Measured, Order, PERCENTILES, Rate, RateProcess, Steps, Stride, Target, TargetOrder,
-    Tolerance, Verbs, Verify, VerifyMethod, Zone,
+    Job, LatencyGoal, Measured, Order, PERCENTILES, Rate, RateProcess, Steps, Stride, Target,
+    TargetOrder, Tolerance, Verbs, Verify, VerifyMethod, Zone,
 };
 pub use observer::{Live, Observer, Unwatched};
 pub use peak::{PeakOptions, PeakReport, peak};

@@ -218,6 +218,8 @@ pub struct JobReport {
     pub verify: VerifyReport,
     /// Errors that were passed over.
     pub passed: Passed,
+    /// The depth that a search for a latency came to.
+    pub depth_found: Option<u32>,
     /// The time series, in samples of [`Job::sample`].
     pub series: Vec<Sample>,
     /// Blocks written or read late against the rate asked for: the most that one was late.

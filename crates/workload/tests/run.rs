@@ -331,7 +331,7 @@ fn a_backlog_is_read_back_while_writing() {
         verify: Some(Verify { backlog: 4, ..verify().unwrap() }),
         ..on("ram:size=64KiB")
     };
-    let report = run(&[job.clone()], &Unwatched).unwrap();
+    let report = run(std::slice::from_ref(&job), &Unwatched).unwrap();
     let done = &report.jobs[0];
     // As fio counts them: 16 writes, 16 reads.
     assert_eq!((done.directions[1].ios, done.directions[0].ios), (16, 16));
@@ -366,7 +366,7 @@ fn errors_can_be_passed_over() {
     let failing = "fault:seed=3,read_error_rate=0.05:ram:size=1MiB";
     let tolerance = Tolerance { read: vec![5], ..Tolerance::default() };
     let bears = Job { tolerance, depth: 4, ..on(failing) };
-    let done = &run(&[bears.clone()], &Unwatched).unwrap().jobs[0];
+    let done = &run(std::slice::from_ref(&bears), &Unwatched).unwrap().jobs[0];
     assert_eq!(done.error, None);
     assert!(done.passed.count > 0 && done.ios() + done.passed.count == 256, "{:?}", done.passed);
     assert!(done.passed.first.as_ref().unwrap().what.contains("reading 4096 bytes at"));

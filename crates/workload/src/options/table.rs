@@ -91,6 +91,10 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Depth, "iodepth_batch", &["iodepth_batch_submit"], Takes::Number, "", "8", "Requests handed to the kernel at once; 0: as --iodepth [default: a sixteenth of --iodepth; fio: 1]"),
     option(Topic::Depth, "iodepth_batch_complete_min", &["iodepth_batch_complete"], Takes::Number, "1", "1", "Completions waited for at once; 0: look without waiting while there is room"),
     option(Topic::Depth, "iodepth_batch_complete_max", &[], Takes::Number, "", "16", "Completions taken at once [default: all that are there; fio: as --iodepth_batch_complete_min]"),
+    option(Topic::Depth, "latency_target", &[], Takes::Microseconds, "", "500us", "Search the depth, up to --iodepth, at which requests take at most this; the job ends when it is found"),
+    option(Topic::Depth, "latency_window", &[], Takes::Microseconds, "", "5s", "With --latency_target: how long each depth is tried"),
+    option(Topic::Depth, "latency_percentile", &[], Takes::Text("PERCENT"), "100", "99.9", "With --latency_target: requests of 100 that must be as fast"),
+    option(Topic::Depth, "latency_run", &[], Takes::Yes, "0", "1", "With --latency_target: go on searching until the job's time is over"),
     option(Topic::Rate, "rate", &[], Takes::BytesEach, "", "10m", "Most bytes a second, for reads, writes, trims"),
     option(Topic::Rate, "rate_iops", &[], Takes::NumberEach, "", "1000", "Most requests a second, for reads, writes, trims; latency counts from the intended start"),
     option(Topic::Rate, "rate_process", &[], Takes::Word(&["linear", "poisson"]), "linear", "poisson", "Distances between requests of a limited rate: equal, or as of independent arrivals"),
@@ -148,5 +152,6 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Reports, "bwavgtime", &[], Takes::Milliseconds, "1000", "500", "As --log_avg_msec; the shortest holds"),
     option(Topic::Reports, "iopsavgtime", &[], Takes::Milliseconds, "1000", "500", "As --log_avg_msec; the shortest holds"),
     option(Topic::Reports, "per_job_logs", &[], Takes::Yes, "1", "1", "A log file for each job; 0 is not supported"),
+    option(Topic::Reports, "log_offset", &[], Takes::Yes, "0", "1", "Lines of logs have a column for offsets; it is 0, since a line is of many requests"),
     option(Topic::Reports, "kb_base", &[], Takes::Word(&["1024", "1000"]), "1024", "1000", "1024: k is 1024 bytes and ki 1000, as fio has it; 1000: the reverse"),
 ];

@@ -81,10 +81,6 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     only("thinktime_blocks_type", &["complete"]),
     only("thinktime_iotime", OFF),
     only("max_latency", OFF),
-    only("latency_target", OFF),
-    only("latency_window", OFF),
-    never("latency_percentile"),
-    only("latency_run", OFF),
     // Content.
     never("buffer_compress_percentage"),
     never("buffer_compress_chunk"),
@@ -128,7 +124,6 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     never("write_hist_log"),
     never("log_entries"),
     only("log_max_value", OFF),
-    only("log_offset", OFF),
     only("log_prio", OFF),
     only("log_compression", OFF),
     never("log_compression_cpus"),

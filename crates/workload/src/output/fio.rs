@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::bins::{Classes, bins};
 use super::entry::{Entry, entries};
 use super::json::{Json, Object};
-use super::own;
+use super::own::{self, nanoseconds};
 use crate::{Direction, DiskReport, Latencies, RunReport, Spread, Tolerance};
 
 /// What `fio version` says: who wrote it, and whose layout it is. Consumers show it and do not take it apart.
@@ -131,15 +131,16 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
         let percents = classes.into_iter().map(|(name, count)| (name, 100.0 * count as f64 / ios));
         object = object.with(unit, percents.collect::<Object>());
     }
+    let goal = all.job.latency_target;
     if all.job.tolerance != Tolerance::default() {
         let first = all.passed.first.as_ref().map_or(0, |error| error.errno);
         object = object.with("total_err", all.passed.count).with("first_error", first);
     }
     object
-        .with("latency_depth", all.job.depth)
-        .with("latency_target", 0_u64)
-        .with("latency_percentile", 100.0)
-        .with("latency_window", 0_u64)
+        .with("latency_depth", all.depth_found.unwrap_or(all.job.depth))
+        .with("latency_target", goal.map_or(0, |goal| nanoseconds(goal.latency)))
+        .with("latency_percentile", goal.map_or(100.0, |goal| goal.percent))
+        .with("latency_window", goal.map_or(0, |goal| nanoseconds(goal.window) / 1000))
         .with_some("desc", all.job.description.as_deref())
         .with("qpair", own::job(entry))
 }

@@ -48,7 +48,8 @@ fn log(job: &JobReport, kind: &str) -> Result<String> {
         for at in Direction::ALL.map(|direction| direction as usize) {
             if sample.ios[at] > 0 {
                 let (end_ms, value) = (milliseconds(sample.end), value(sample, at).round() as u64);
-                let _ = writeln!(out, "{end_ms}, {value}, {at}, 0, 0");
+                let offset = if job.job.log_offset { ", 0" } else { "" };
+                let _ = writeln!(out, "{end_ms}, {value}, {at}, 0{offset}, 0");
             }
         }
     }

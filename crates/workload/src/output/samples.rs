@@ -89,6 +89,7 @@ pub(super) fn job(name: &str) -> JobReport {
         complete_classes: [0, 98_000, 2000, 45, 0, 0, 0],
         verify: VerifyReport::default(),
         passed: Passed::default(),
+        depth_found: None,
         series: (0..10).map(second).collect(),
         late_max: Duration::ZERO,
     }

@@ -191,6 +191,14 @@ impl Page {
             self.lines.push(String::new());
             self.grid(&grid);
         }
+        if let (Some(depth), Some(goal)) = (all.depth_found, all.job.latency_target) {
+            let text = format!(
+                "{depth} in flight is the depth at which {} % of the requests take at most {}",
+                goal.percent,
+                words::duration(goal.latency)
+            );
+            self.labelled("target", &text, None);
+        }
         if workload::is_open_loop(&all.job) && all.ios() > 0 {
             let late = words::time(all.late_max.as_nanos() as f64);
             let text =

@@ -1,7 +1,7 @@
 //! Running jobs: stages, threads, and what they give back.
 //!
 //! - `open`: names to devices; `offsets`, `permutation`, `sizes`: what to ask of them; `arrivals`, `flow`: when;
-//! - `ending`: which jobs wait for others and end with others; `floor`: rates that end a job;
+//! - `ending`: which jobs wait for others and end with others; `floor`, `target`: rates and latencies that end a job;
 //! - `thread`: the loop; `record`, `cpu`: what is kept; `verify`: what blocks hold.
 //!
 //! Invariants:
@@ -20,12 +20,13 @@ mod open;
 mod permutation;
 pub(crate) mod record;
 mod sizes;
+mod target;
 mod thread;
 mod verify;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result, WakeEvent};
@@ -95,6 +96,7 @@ pub fn run(jobs: &[Job], observer: &dyn Observer) -> Result<RunReport> {
                 common: Common { stop: &stop, end: ending.of(*at), clock },
                 ending: &ending,
                 flow: jobs[*at].flow.and_then(|share| Some((flows.get(&share.flow)?, share))),
+                share: Mutex::new(None),
             })
             .collect();
         let outcomes = run_stage(&members_of, &stop, observer, (stage, stages));
@@ -140,6 +142,14 @@ struct Member<'a> {
     common: Common<'a>,
     ending: &'a Ending<'a>,
     flow: Option<(&'a Arc<flow::Flow>, FlowShare)>,
+    /// Its part in the flow, from before it begins.
+    share: Mutex<Option<Share>>,
+}
+
+impl Member<'_> {
+    fn join(&self) -> Option<Share> {
+        self.flow.map(|(flow, share)| Share::join(flow, share))
+    }
 }
 
 fn run_stage(
@@ -149,6 +159,12 @@ fn run_stage(
     stage: (u32, u32),
 ) -> Vec<Outcome> {
     let shown: Vec<Shown> = members.iter().map(|_| Shown::default()).collect();
+    // Jobs that begin together share from the first request on, whichever is first.
+    for member in members {
+        if member.job.wait_for.is_none() && member.job.start_delay.is_zero() {
+            *member.share.lock().unwrap_or_else(PoisonError::into_inner) = member.join();
+        }
+    }
     let watcher = std::thread::current();
     let process_before = Usage::of_process().since(Usage::of_thread());
     let (mut outcomes, usages): (Vec<Outcome>, Vec<Usage>) = std::thread::scope(|scope| {
@@ -231,11 +247,15 @@ fn run_member<'scope>(
         while Instant::now() < delay_end && !common.is_stopped() {
             std::thread::sleep(delay_end.saturating_duration_since(Instant::now()).min(TICK));
         }
-        thread.share = member.flow.map(|(flow, share)| Share::join(flow, share));
+        let joined = member.share.lock().unwrap_or_else(PoisonError::into_inner).take();
+        thread.share = joined.or_else(|| member.join());
         Ok((thread, wake))
     })();
     match (begun, job.form) {
-        (Err(error), _) => failed_with(&error),
+        (Err(error), _) => {
+            *member.share.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            failed_with(&error)
+        }
         (Ok((thread, Some(wake))), Form::Messages { interval }) => {
             let (sender, receiver) = sync_channel(job.depth as usize);
             let over = Arc::new(AtomicBool::new(false));
@@ -353,6 +373,7 @@ fn failed(what: &str) -> Outcome {
         error: Some(JobError { errno: 5, what: what.to_owned() }),
         verify: VerifyReport::default(),
         passed: Passed::default(),
+        depth_found: None,
         begin_ns: 0,
         end_ns: 0,
     }
@@ -363,7 +384,7 @@ fn failed_with(error: &Error) -> Outcome {
 }
 
 fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
-    let Outcome { record, cpu, error, verify, passed, begin_ns, end_ns } = outcome;
+    let Outcome { record, cpu, error, verify, passed, depth_found, begin_ns, end_ns } = outcome;
     JobReport {
         job: job.clone(),
         devices,
@@ -378,6 +399,7 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
         complete_classes: record.complete_classes,
         verify,
         passed,
+        depth_found,
         series: record.series,
         late_max: Duration::from_nanos(record.late_ns_max),
     }

@@ -551,6 +551,6 @@ mod tests {
         };
         let places = kib(&job, 64, 100);
         assert!(places.iter().all(|place| place % 16 == 0));
-        assert!(places.iter().any(|place| *place == 240));
+        assert!(places.contains(&240));
     }
 }

@@ -173,6 +173,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.batch_complete_min = depth.complete_min;
     job.batch_complete_max = depth.complete_max;
     job.form = pace::form(reader)?;
+    job.latency_target = pace::latency_target(reader)?;
     job.flush_blocks = durability.flush_blocks;
     job.flush_at_end = durability.flush_at_end;
     job.force_unit_access = durability.force_unit_access;
@@ -184,6 +185,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.percentiles = measure::percentiles(reader)?;
     job.sample = measure::sample(reader)?;
     job.logs = measure::logs(reader, name)?;
+    job.log_offset = !job.logs.is_empty() && reader.is_set("log_offset")?;
     job.block_sizes = pattern.block_sizes;
     job.targets = place.targets;
     check(reader, &job)?;
@@ -259,9 +261,9 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     }
     let has_backlog = job.verify.as_ref().is_some_and(|verify| verify.backlog > 0);
     if let Form::Messages { .. } = job.form
-        && (has_backlog || job.flow.is_some())
+        && (has_backlog || job.flow.is_some() || job.latency_target.is_some())
     {
-        let what = "verify_backlog and flow exclude mode=msg";
+        let what = "verify_backlog, flow and latency_target exclude mode=msg";
         return Err(reader.contradiction("mode", what));
     }
     if job.number_ios.is_some() && job.time_based {

@@ -6,7 +6,7 @@ use qpair_block::Result;
 
 use super::pattern::mix;
 use super::reader::Reader;
-use crate::job::{FlowShare, Form, Rate, RateProcess};
+use crate::job::{FlowShare, Form, LatencyGoal, Rate, RateProcess};
 use crate::options::value::{self, TimeUnit};
 
 /// Batches that a queue is filled in, unless said otherwise.
@@ -111,6 +111,28 @@ pub(super) fn rate_min(reader: &Reader<'_>) -> Result<([Rate; 3], Duration)> {
         cycle = reader.time("rate_cycle", TimeUnit::Milliseconds)?.unwrap_or(cycle);
     }
     Ok((rates, cycle))
+}
+
+/// `latency_target` and how it is held.
+pub(super) fn latency_target(reader: &Reader<'_>) -> Result<Option<LatencyGoal>> {
+    let latency = reader.time("latency_target", TimeUnit::Microseconds)?.unwrap_or_default();
+    if latency.is_zero() {
+        return Ok(None);
+    }
+    let window = reader.time("latency_window", TimeUnit::Microseconds)?.unwrap_or_default();
+    if window.is_zero() {
+        let what = "latency_target without latency_window";
+        return Err(reader
+            .contradiction("latency_target", what)
+            .hint("give latency_window=1s, for example: how long each depth is tried"));
+    }
+    let percent = reader.with("latency_percentile", value::float)?.unwrap_or(100.0);
+    if !(percent > 0.0 && percent <= 100.0) {
+        let what = format!("latency_percentile={percent} is not over 0, up to 100");
+        return Err(reader.contradiction("latency_percentile", what));
+    }
+    let goes_on = reader.is_set("latency_run")?;
+    Ok(Some(LatencyGoal { latency, window, percent, goes_on }))
 }
 
 /// The job's share of a flow.

@@ -337,6 +337,8 @@ fn contradictions_are_refused() {
     fails("zonemode=zbd", &["zonemode=zbd", "strided"]);
     fails("zonesize=1m", &["zonesize has no effect", "--zonemode=strided"]);
     fails("flow=2 mode=msg runtime=1", &["exclude mode=msg"]);
+    fails("latency_target=20us", &["without latency_window"]);
+    fails("latency_run=1", &["latency_run has no effect", "--latency_target"]);
     fails("wait_for=b", &["no job before it"]);
     fails("ignore_error=EIO", &["ignore_error has no effect", "--continue_on_error"]);
     fails("continue_on_error=all ignore_error=EWHAT", &["EWHAT"]);
@@ -471,6 +473,10 @@ fn every_example_works() {
         "zonesize" => "zonemode=strided",
         "zonerange" | "zoneskip" => "zonemode=strided zonesize=16m",
         "flow_id" | "flow_sleep" => "flow=1",
+        "latency_target" => "latency_window=1s",
+        "latency_window" => "latency_target=20us",
+        "latency_percentile" | "latency_run" => "latency_target=20us latency_window=1s",
+        "log_offset" => "write_bw_log=run",
         "exit_what" => "exitall",
         "ignore_error" => "continue_on_error=all",
         "rate_cycle" => "rate_min=1k",

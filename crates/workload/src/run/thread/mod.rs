@@ -35,6 +35,7 @@ use super::offsets::{Offsets, generator, used_sizes};
 use super::open::Opened;
 use super::record::{Record, Shown, Stamps};
 use super::sizes::Draw;
+use super::target::{LatencyTarget, Verdict};
 use super::verify::Chunks;
 
 pub(super) use messages::{Messages, produce};
@@ -47,6 +48,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
+const ETIMEDOUT: i32 = 110;
 const EDQUOT: i32 = 122;
 const EILSEQ: i32 = 84;
 /// Wrong blocks that are told one by one.
@@ -104,6 +106,7 @@ pub(super) struct Outcome {
     pub(super) error: Option<JobError>,
     pub(super) verify: VerifyReport,
     pub(super) passed: Passed,
+    pub(super) depth_found: Option<u32>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
 }
@@ -170,6 +173,7 @@ pub(super) struct Thread<'a> {
     /// Its part in a flow, while it runs.
     pub(super) share: Option<Share>,
     floor: Option<Floor>,
+    target: Option<LatencyTarget>,
     /// Writes that were done and not yet read back, with `verify_backlog`; how many of them are read back now.
     backlog: VecDeque<(u32, u64, u32)>,
     read_back_now: usize,
@@ -260,6 +264,7 @@ impl<'a> Thread<'a> {
             },
             share: None,
             floor: None,
+            target: None,
             backlog: VecDeque::new(),
             read_back_now: 0,
             writes_since_flush: 0,
@@ -282,6 +287,7 @@ impl<'a> Thread<'a> {
         let end_ns = self.job.runtime.map_or(u64::MAX, |runtime| ramp_end_ns + nanos(runtime));
         self.arrivals = Arrivals::new(self.job, start_ns);
         self.floor = Floor::new(self.job, start_ns);
+        self.target = LatencyTarget::new(self.job, start_ns);
         let mut counters = self.begin_measuring(start_ns);
         let mut ramping = !self.job.ramp.is_zero();
         self.shown.phase.store(if ramping { 1 } else { 2 }, Ordering::Relaxed);
@@ -303,6 +309,14 @@ impl<'a> Thread<'a> {
                 && let Some(what) = floor.check(now, &self.record.directions)
             {
                 self.fail(EIO, what);
+            }
+            if let Some(target) = &mut self.target {
+                match target.check(now) {
+                    Verdict::Go => {}
+                    Verdict::CountAnew => counters = self.begin_measuring(now),
+                    Verdict::End => (self.bytes_left, self.held) = (0, None),
+                    Verdict::Missed => self.latency_missed(),
+                }
             }
             if self.in_flight == 0 && self.completions.is_empty() && self.is_over(over) {
                 break;
@@ -329,6 +343,7 @@ impl<'a> Thread<'a> {
             error: self.error,
             verify: self.verify,
             passed: self.passed,
+            depth_found: self.target.as_ref().map(LatencyTarget::depth),
             begin_ns,
             end_ns,
         }
@@ -358,6 +373,11 @@ impl<'a> Thread<'a> {
         let may_add = !barrier || self.in_flight == 0;
         if !over && may_add {
             while !self.free.is_empty() {
+                if let Some(target) = &mut self.target
+                    && !target.has_room(self.in_flight)
+                {
+                    break;
+                }
                 if let Some(target) = self.flush_due.take() {
                     self.submit_flush(target, now);
                     continue;
@@ -465,6 +485,13 @@ impl<'a> Thread<'a> {
         match completion.result {
             Ok(()) => {
                 self.record.done(direction, slot.len_bytes, slot.stamps, now);
+                let lat_ns = now.saturating_sub(slot.stamps.intended_ns);
+                if let Some(target) = &mut self.target
+                    && !target.done(lat_ns, now)
+                {
+                    self.latency_missed();
+                }
+                let slot = &self.slots[tag as usize];
                 if slot.kind == Kind::Write && !self.chunks.is_empty() {
                     let write = (slot.target, slot.offset_bytes, slot.len_bytes);
                     self.add_to_backlog(write);
@@ -513,6 +540,11 @@ impl<'a> Thread<'a> {
     fn pass(&mut self, errno: i32, what: String) {
         self.passed.count += 1;
         self.passed.first.get_or_insert(JobError { errno, what });
+    }
+
+    fn latency_missed(&mut self) {
+        let what = "requests one at a time are slower than latency_target already";
+        self.fail(ETIMEDOUT, what.to_owned());
     }
 
     /// Ends the job; the first error is the one that counts.
