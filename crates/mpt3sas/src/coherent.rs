@@ -1,0 +1,185 @@
+//! Memory that the controller has for as long as it is driven: frames, sense buffers, reply queues, reply frames.
+//!
+//! Invariant: it is open to the function from before the controller is initialised until after it was reset for the last time. What of
+//! it belongs to whom is who has leased the block.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
+use qpair_mpi_wire::descriptor::DESCRIPTOR_BYTES;
+use qpair_mpi_wire::init::Facts;
+use qpair_pci::Maps;
+
+use crate::replies::ReplyPool;
+
+/// Frames of a block, and sense buffers.
+pub(crate) const FRAMES: u16 = 32;
+/// Bytes from one sense buffer to the next.
+pub(crate) const SENSE_STRIDE: usize = 128;
+/// Entries of a reply queue, at most: how many commands of one channel can be under way, with room for what is late.
+const REPLY_ENTRIES_MAX: u32 = 4096;
+/// Requests under way in all that are made use of.
+const CREDIT_MAX: u16 = 8192;
+/// Reply frames beside those that requests can need, for events.
+const SPARE_FRAMES: u32 = 64;
+
+/// How much of everything there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) frame_bytes: u32,
+    /// Blocks of frames.
+    pub(crate) blocks: u32,
+    pub(crate) queues: u8,
+    pub(crate) reply_entries: u32,
+    pub(crate) reply_bytes: u32,
+    reply_frames: u32,
+}
+
+impl Sizes {
+    pub(crate) fn new(facts: &Facts, queues_max: u8, name: &str) -> Result<Self> {
+        let wrong = |what: String| Error::new(ErrorKind::Unsupported, format!("{name}: {what}"));
+        let frame_bytes = facts.frame_bytes;
+        if !frame_bytes.is_power_of_two() || !(128..=1024).contains(&frame_bytes) {
+            return Err(wrong(format!("request frames of {frame_bytes} bytes")));
+        }
+        let blocks = u32::from(facts.credit.min(CREDIT_MAX) / FRAMES);
+        if blocks < 2 {
+            return Err(wrong(format!("a credit of {} requests is too little", facts.credit)));
+        }
+        let queues = facts.vectors.min(queues_max);
+        if queues < 2 {
+            let context = wrong(format!("{} reply queues", facts.vectors));
+            return Err(context.hint("one is the driver's own, and each channel needs one"));
+        }
+        let entries_max = u32::from(facts.reply_queue_entries_max).min(REPLY_ENTRIES_MAX);
+        if entries_max < 64 {
+            return Err(wrong(format!("reply queues of {entries_max} entries")));
+        }
+        let reply_bytes = facts.reply_bytes;
+        if !(0x44..=1024).contains(&reply_bytes) {
+            return Err(wrong(format!("reply frames of {reply_bytes} bytes")));
+        }
+        Ok(Self {
+            frame_bytes,
+            blocks,
+            queues,
+            // The largest power of two.
+            reply_entries: 1 << entries_max.ilog2(),
+            reply_bytes,
+            reply_frames: blocks * u32::from(FRAMES) + SPARE_FRAMES,
+        })
+    }
+
+    /// Commands that one channel can have under way.
+    pub(crate) fn depth_max(&self) -> u32 {
+        let frames = (self.blocks - 1) * u32::from(FRAMES);
+        // The largest one leaves some to others.
+        (self.reply_entries / 2).min(frames / 2).max(1)
+    }
+}
+
+pub(crate) struct Coherent {
+    pub(crate) sizes: Sizes,
+    pub(crate) frames: Arc<Arena>,
+    pub(crate) frames_iova: u64,
+    pub(crate) sense: Arc<Arena>,
+    pub(crate) sense_iova: u64,
+    pub(crate) replies: Arc<Arena>,
+    pub(crate) replies_iova: u64,
+    pub(crate) pool_iova: u64,
+    pool_arena: Arc<Arena>,
+    pool: Mutex<ReplyPool>,
+    maps: Arc<Maps>,
+}
+
+impl Coherent {
+    pub(crate) fn new(maps: &Arc<Maps>, sizes: Sizes) -> Result<Self> {
+        let new = |block: usize, count: u32| {
+            let shared = maps.needs_shared_memory();
+            let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
+            Arena::new(block, count, options).map_err(|cause| {
+                Error::os(cause, format!("{count} x {block} bytes of memory for a controller"))
+            })
+        };
+        let frames = new(usize::from(FRAMES) * sizes.frame_bytes as usize, sizes.blocks)?;
+        let sense = new(usize::from(FRAMES) * SENSE_STRIDE, sizes.blocks)?;
+        let replies = new(sizes.reply_entries as usize * DESCRIPTOR_BYTES, sizes.queues.into())?;
+        let pool_bytes = ReplyPool::bytes_of(sizes.reply_frames, sizes.reply_bytes);
+        let pool_arena = new(pool_bytes.next_power_of_two(), 1)?;
+        let opened = Opened { maps, arenas: Vec::new() };
+        let (opened, frames_iova) = opened.and(&frames)?;
+        let (opened, sense_iova) = opened.and(&sense)?;
+        let (opened, replies_iova) = opened.and(&replies)?;
+        let (opened, pool_iova) = opened.and(&pool_arena)?;
+        for (what, iova, arena) in
+            [("sense buffers", sense_iova, &sense), ("reply frames", pool_iova, &pool_arena)]
+        {
+            let last = iova + (arena.mapped_bytes() as u64 - 1);
+            if iova >> 32 != last >> 32 {
+                let context = format!("{what} at {iova:#x}, across a boundary of 4 GiB");
+                return Err(Error::new(ErrorKind::Limit, context)
+                    .hint("the controller takes one upper half of an address for all of them"));
+            }
+        }
+        let memory = lease(&pool_arena)?;
+        let pool = ReplyPool::new(memory, pool_iova as u32, sizes.reply_frames, sizes.reply_bytes);
+        opened.keep();
+        Ok(Self {
+            sizes,
+            frames,
+            frames_iova,
+            sense,
+            sense_iova,
+            replies,
+            replies_iova,
+            pool_iova,
+            pool_arena,
+            pool: Mutex::new(pool),
+            maps: maps.clone(),
+        })
+    }
+
+    pub(crate) fn pool(&self) -> MutexGuard<'_, ReplyPool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Coherent {
+    fn drop(&mut self) {
+        for arena in [&self.frames, &self.sense, &self.replies, &self.pool_arena] {
+            self.maps.close(arena);
+        }
+    }
+}
+
+/// Arenas that were opened for something that is being made: closed again if it is not.
+pub(crate) struct Opened<'a> {
+    pub(crate) maps: &'a Maps,
+    pub(crate) arenas: Vec<Arc<Arena>>,
+}
+
+impl Opened<'_> {
+    pub(crate) fn and(mut self, arena: &Arc<Arena>) -> Result<(Self, u64)> {
+        let iova = self.maps.open(arena)?;
+        self.arenas.push(arena.clone());
+        Ok((self, iova))
+    }
+
+    pub(crate) fn keep(mut self) {
+        self.arenas.clear();
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        for arena in &self.arenas {
+            self.maps.close(arena);
+        }
+    }
+}
+
+pub(crate) fn lease(arena: &Arc<Arena>) -> Result<Buffer> {
+    arena
+        .lease()
+        .ok_or_else(|| Error::new(ErrorKind::Limit, "memory of a controller: all is in use"))
+}

@@ -1,0 +1,287 @@
+//! The driver's own part of a controller: its messages, and what the controller says without being asked. One lock guards it.
+//!
+//! Two frames are its own: by the first one it asks and waits for the answer (the control plane alone); by the second one it does
+//! chores that events ask for, one after the other, without waiting.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use qpair_block::{Buffer, Error, ErrorKind, Result};
+use qpair_memory::SharedBytes;
+use qpair_mpi_wire::config::{
+    ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, SAS_DEVICE_0, SasDevice, action,
+    decode_header,
+};
+use qpair_mpi_wire::descriptor::{ReplyDescriptor, RequestDescriptor, request};
+use qpair_mpi_wire::event::{self, Event, change, decode_topology};
+use qpair_mpi_wire::message::{remove_device, request as new_request, status_of};
+use qpair_mpi_wire::task::{self, Task};
+use qpair_mpi_wire::{function, ioc_status};
+use qpair_pci::QueueMemory;
+use qpair_scsi::host::Change;
+
+use crate::coherent::lease;
+use crate::host::Inner;
+use crate::replies::{FRAME_BYTES_MAX, ReplyQueue};
+
+/// The frames of the core: SMID 0 is none.
+const CALL: u16 = 1;
+const CHORE: u16 = 2;
+/// Bytes of a page, at most; one for each of the frames.
+const PAGE_BYTES: usize = 2048;
+/// Devices that a scan finds, at most.
+const DEVICES_MAX: usize = 4096;
+/// Chores that wait, at most: a card that says more than that is scanned anew.
+const CHORES_MAX: usize = 1024;
+/// Turns without sleep while an answer is waited for.
+const TURNS: u32 = 1000;
+const NAP: Duration = Duration::from_micros(50);
+
+/// What an event asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chore {
+    /// Which device came.
+    Ask(u16),
+    /// End what a device that has gone still has.
+    Reset(u16),
+    /// Then let the controller forget it.
+    Forget(u16),
+    Acknowledge(Event),
+}
+
+pub(crate) struct Core {
+    frames: Buffer,
+    replies: ReplyQueue,
+    data: QueueMemory,
+    chores: VecDeque<Chore>,
+    doing: Option<Chore>,
+    /// Bytes of SAS device page 0, as the controller says; 0: not yet asked.
+    device_page_bytes: u32,
+}
+
+impl Core {
+    pub(crate) fn new(inner: &Inner) -> Result<Self> {
+        let memory = &inner.memory;
+        let (frames, replies) = (lease(&memory.frames)?, lease(&memory.replies)?);
+        // An arena's first lease is its first block.
+        if frames.block().0 != 0 || replies.block().0 != 0 {
+            return Err(Error::new(ErrorKind::Busy, "the first frames of a controller are in use"));
+        }
+        Ok(Self {
+            frames,
+            replies: ReplyQueue::new(replies, memory.sizes.reply_entries),
+            data: QueueMemory::new(&inner.maps, 2 * PAGE_BYTES)?,
+            chores: VecDeque::new(),
+            doing: None,
+            device_page_bytes: 0,
+        })
+    }
+
+    /// Nothing is under way, for a controller that begins anew.
+    pub(crate) fn clear(&mut self) {
+        self.replies.clear();
+        self.chores.clear();
+        self.doing = None;
+    }
+
+    fn data_iova(&self, smid: u16) -> u64 {
+        self.data.iova() + u64::from(smid - CALL) * PAGE_BYTES as u64
+    }
+
+    fn post(&mut self, inner: &Inner, smid: u16, message: &[u8], kind: u8) -> Result<()> {
+        let frame_bytes = inner.memory.sizes.frame_bytes as usize;
+        let at = usize::from(smid) * frame_bytes;
+        let frames: SharedBytes<'_> = self.frames.shared();
+        frames.zero(at, frame_bytes);
+        frames.copy_from(at, message);
+        let descriptor = RequestDescriptor { kind, queue: 0, smid, handle: 0 };
+        inner.registers.post(descriptor.encode())
+    }
+
+    /// Sends a message, and waits for its reply.
+    pub(crate) fn call(&mut self, inner: &Inner, message: &[u8], what: &str) -> Result<Vec<u8>> {
+        self.post(inner, CALL, message, request::DEFAULT)?;
+        let start = Instant::now();
+        let timeout = inner.options.message_timeout();
+        let mut turns = 0u32;
+        loop {
+            if let Some(reply) = self.take(inner) {
+                return Ok(reply.to_vec());
+            }
+            turns += 1;
+            if turns > TURNS {
+                std::thread::sleep(NAP);
+            }
+            if turns.is_multiple_of(64) {
+                inner.check_state()?;
+                if start.elapsed() >= timeout {
+                    let context = format!(
+                        "{}: {what}: no answer in {} ms",
+                        inner.name(),
+                        timeout.as_millis()
+                    );
+                    return Err(Error::new(ErrorKind::Io, context));
+                }
+            }
+        }
+    }
+
+    /// Takes what is there; the reply to the message that is waited for, if it is among it.
+    fn take(&mut self, inner: &Inner) -> Option<[u8; FRAME_BYTES_MAX]> {
+        if let Some(stepper) = &inner.stepper {
+            stepper.step(0);
+        }
+        let mut reply = None;
+        while let Some(found) = self.replies.take() {
+            let ReplyDescriptor::Address(smid, low) = found else { continue };
+            // What is none of the pool's frames says nothing.
+            let Some(frame) = inner.memory.pool().take(low, &inner.registers) else { continue };
+            match smid {
+                0 => self.happened(inner, &frame),
+                CALL => reply = Some(frame),
+                CHORE => self.chore_done(inner, &frame),
+                _ => {}
+            }
+        }
+        // Whoever needs to know that the controller is gone learns it from the next register that is read.
+        let _ = self.replies.release(&inner.registers);
+        self.next_chore(inner);
+        reply
+    }
+
+    /// Takes what the controller says by itself. Never waits.
+    pub(crate) fn look(&mut self, inner: &Inner) {
+        let _ = self.take(inner);
+    }
+
+    fn happened(&mut self, inner: &Inner, frame: &[u8]) {
+        let (event, data) = Event::decode(frame);
+        if event.kind == event::kind::SAS_TOPOLOGY_CHANGE_LIST {
+            for entry in decode_topology(data) {
+                match entry.reason {
+                    change::ADDED => self.chores.push_back(Chore::Ask(entry.handle)),
+                    change::NOT_RESPONDING => {
+                        if let Some(number) = inner.targets.lost(entry.handle) {
+                            inner.changed(Change::Removed(number));
+                        }
+                        self.chores.push_back(Chore::Reset(entry.handle));
+                        self.chores.push_back(Chore::Forget(entry.handle));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if event.needs_ack {
+            self.chores.push_back(Chore::Acknowledge(event));
+        }
+        self.chores.truncate(CHORES_MAX);
+    }
+
+    fn next_chore(&mut self, inner: &Inner) {
+        if self.doing.is_some() || self.device_page_bytes == 0 {
+            return;
+        }
+        let Some(chore) = self.chores.pop_front() else { return };
+        let posted = match chore {
+            Chore::Ask(handle) => {
+                let message = self.device_request(CHORE, ADDRESS_HANDLE | u32::from(handle));
+                self.post(inner, CHORE, &message.encode(), request::DEFAULT)
+            }
+            Chore::Reset(handle) => {
+                let task = Task { handle, kind: task::kind::TARGET_RESET, ..Task::default() };
+                self.post(inner, CHORE, &task.encode(), request::HIGH_PRIORITY)
+            }
+            Chore::Forget(handle) => {
+                self.post(inner, CHORE, &remove_device(handle), request::DEFAULT)
+            }
+            Chore::Acknowledge(event) => {
+                self.post(inner, CHORE, &event::acknowledgement(&event), request::DEFAULT)
+            }
+        };
+        // Not posted: the controller is gone, and nobody asks for its devices.
+        self.doing = posted.is_ok().then_some(chore);
+    }
+
+    fn chore_done(&mut self, inner: &Inner, reply: &[u8]) {
+        if let Some(Chore::Ask(_)) = self.doing.take()
+            && status_of(reply) == ioc_status::SUCCESS
+        {
+            let device = self.device(CHORE);
+            if let Some(number) = inner.targets.found(&device) {
+                inner.changed(Change::Added(number));
+            }
+        }
+    }
+
+    fn device_request(&self, smid: u16, address: u32) -> ConfigRequest {
+        ConfigRequest {
+            action: action::READ_CURRENT,
+            page: SAS_DEVICE_0,
+            dwords: (self.device_page_bytes / 4) as u16,
+            version: 0,
+            address,
+            data: (self.device_page_bytes, self.data_iova(smid)),
+        }
+    }
+
+    fn device(&mut self, smid: u16) -> SasDevice {
+        let mut page = [0; PAGE_BYTES];
+        let at = usize::from(smid - CALL) * PAGE_BYTES;
+        let len = (self.device_page_bytes as usize).min(PAGE_BYTES);
+        self.data.bytes().copy_to(at, &mut page[..len]);
+        SasDevice::decode(&page[..len])
+    }
+
+    /// Enables events, and lets the controller find its devices.
+    pub(crate) fn discover(&mut self, inner: &Inner) -> Result<()> {
+        let masks =
+            event::masks_for(&[event::kind::SAS_TOPOLOGY_CHANGE_LIST, event::kind::SAS_DISCOVERY]);
+        self.succeed(inner, &event::notification(masks), "asking for events")?;
+        self.succeed(inner, &new_request::<12>(function::PORT_ENABLE), "enabling the port")?;
+        let header = ConfigRequest { page: SAS_DEVICE_0, ..ConfigRequest::default() };
+        let reply = self.succeed(inner, &header.encode(), "the head of SAS device pages")?;
+        let (dwords, _) = decode_header(&reply);
+        let bytes = usize::from(dwords) * 4;
+        if !(0x24..=PAGE_BYTES).contains(&bytes) {
+            let context = format!("{}: SAS device pages of {bytes} bytes", inner.name());
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        self.device_page_bytes = bytes as u32;
+        // What came meanwhile is found by the scan.
+        self.chores.retain(|chore| matches!(chore, Chore::Acknowledge(_)));
+        self.scan(inner)
+    }
+
+    fn succeed(&mut self, inner: &Inner, message: &[u8], what: &str) -> Result<Vec<u8>> {
+        let reply = self.call(inner, message, what)?;
+        match status_of(&reply) {
+            ioc_status::SUCCESS => Ok(reply),
+            status => {
+                let context = format!("{}: {what}: IOC status {status:#06x}", inner.name());
+                Err(Error::new(ErrorKind::Io, context))
+            }
+        }
+    }
+
+    /// Looks at all devices that the controller knows.
+    pub(crate) fn scan(&mut self, inner: &Inner) -> Result<()> {
+        let mut handle = 0xFFFF;
+        for _ in 0..DEVICES_MAX {
+            let message = self.device_request(CALL, ADDRESS_NEXT_HANDLE | u32::from(handle));
+            let reply = self.call(inner, &message.encode(), "scanning for devices")?;
+            if status_of(&reply) != ioc_status::SUCCESS {
+                break;
+            }
+            let device = self.device(CALL);
+            // Handles ascend; what does not is no list.
+            if handle != 0xFFFF && device.handle <= handle {
+                break;
+            }
+            handle = device.handle;
+            if let Some(number) = inner.targets.found(&device) {
+                inner.changed(Change::Added(number));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! A controller: opening it, its resets, and the end of it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use qpair_block::{Buffer, Error, ErrorKind, Result};
+use qpair_mpi_wire::init::Facts;
+use qpair_pci::{Maps, PciFunction, Step};
+use qpair_scsi::host::{Change, Host, HostInfo, HostQueue, QueueOptions, Target, Unit};
+
+use crate::coherent::{Coherent, Sizes};
+use crate::core::Core;
+use crate::options::HbaOptions;
+use crate::queue::MptQueue;
+use crate::recovery;
+use crate::registers::{Registers, gone, within};
+use crate::state::{Gate, Phase, State, Word};
+use crate::targets::Targets;
+
+/// PCI class of SAS controllers: mass storage, SAS.
+const PCI_CLASS: u32 = 0x01_07;
+/// PCI configuration space: the command register, and the bits that let the device reach memory and be reached.
+const PCI_COMMAND: u32 = 4;
+const PCI_MASTER_AND_MEMORY: u16 = 1 << 2 | 1 << 1;
+/// Resets in a row that may fail before the controller is given up.
+const ATTEMPTS_MAX: u32 = 3;
+/// Bytes of one command's data: what its length field holds, and no controller chokes on.
+const TRANSFER_BYTES_MAX: u32 = 4 << 20;
+/// Changes that nobody asked for, at most.
+const CHANGES_MAX: usize = 4096;
+
+/// A SAS controller, driven by this program.
+pub struct Mpt3sas(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    function: Arc<dyn PciFunction>,
+    pub(crate) registers: Registers,
+    pub(crate) stepper: Option<Arc<dyn Step>>,
+    pub(crate) options: HbaOptions,
+    pub(crate) state: State,
+    pub(crate) targets: Targets,
+    core: Mutex<Option<Core>>,
+    gates: Mutex<Vec<Weak<Gate>>>,
+    changes: Mutex<Vec<Change>>,
+    is_resetting: AtomicBool,
+    resets: AtomicU64,
+    /// Tasks that may be under way at a time still.
+    task_credit: AtomicU32,
+    task_credit_max: u32,
+    /// Where each reply queue stands that no channel has: the life in the upper half.
+    marks: Box<[AtomicU64]>,
+    /// Frames of channels that went while something of theirs was under way: free after the next reset.
+    stale: Mutex<Vec<Buffer>>,
+    /// When the controller's state was looked at last, ms since `start`.
+    watched_ms: AtomicU64,
+    start: Instant,
+    info: HostInfo,
+    pub(crate) memory: Coherent,
+    pub(crate) maps: Arc<Maps>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mpt3sas {
+    /// Takes over a function: resets it, gives it queues, and lets it find its devices.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is no SAS controller of MPI 2.5, `Limit` where memory or queues are short, what the function says.
+    pub fn open(function: Arc<dyn PciFunction>, options: HbaOptions) -> Result<Arc<Self>> {
+        let name = function.name().to_owned();
+        check_class(&*function)?;
+        let registers = Registers::find(function.clone())?;
+        let mut command = [0; 2];
+        function.read_config(PCI_COMMAND, &mut command)?;
+        let command = u16::from_le_bytes(command) | PCI_MASTER_AND_MEMORY;
+        function.write_config(PCI_COMMAND, &command.to_le_bytes())?;
+        recovery::make_ready(&registers, &options)
+            .map_err(|error| within(error, format!("{name}: making it ready")))?;
+        let facts = recovery::facts(&registers, &name, &options)?;
+        let sizes = Sizes::new(&facts, options.queues, &name)?;
+        let maps = Maps::new(function.clone());
+        let memory = Coherent::new(&maps, sizes)?;
+        let task_credit_max = u32::from(facts.high_priority_credit.max(1));
+        let inner = Inner {
+            info: HostInfo {
+                about: about(&facts, &sizes, &*function),
+                name,
+                driver: "mpt3sas".to_owned(),
+                depth_max: sizes.depth_max(),
+                transfer_bytes_max: TRANSFER_BYTES_MAX,
+                shared_memory: maps.needs_shared_memory(),
+            },
+            registers,
+            stepper: function.stepper(),
+            function,
+            options,
+            state: State::new(),
+            targets: Targets::default(),
+            core: Mutex::default(),
+            gates: Mutex::default(),
+            changes: Mutex::default(),
+            is_resetting: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
+            task_credit: AtomicU32::new(task_credit_max),
+            task_credit_max,
+            marks: (0..sizes.queues).map(|_| AtomicU64::new(0)).collect(),
+            stale: Mutex::default(),
+            watched_ms: AtomicU64::new(0),
+            start: Instant::now(),
+            memory,
+            maps,
+        };
+        let mut core = Core::new(&inner)?;
+        core.clear();
+        inner.initialise()?;
+        core.discover(&inner)?;
+        *locked(&inner.core) = Some(core);
+        locked(&inner.changes).clear();
+        inner.state.set(Word::new(1, Phase::Running));
+        Ok(Arc::new(Self(Arc::new(inner))))
+    }
+
+    /// Resets of the controller since it was opened.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.0.resets.load(Ordering::Relaxed)
+    }
+}
+
+fn check_class(function: &dyn PciFunction) -> Result<()> {
+    let mut word = [0; 4];
+    function.read_config(8, &mut word)?;
+    let word = u32::from_le_bytes(word);
+    if word == u32::MAX {
+        return Err(gone(function.name()));
+    }
+    if word >> 16 != PCI_CLASS {
+        let context = format!("{}: class {:06x} is no SAS controller", function.name(), word >> 8);
+        return Err(Error::new(ErrorKind::Unsupported, context));
+    }
+    Ok(())
+}
+
+fn about(facts: &Facts, sizes: &Sizes, function: &dyn PciFunction) -> String {
+    let [a, b, c, d] = facts.firmware.to_be_bytes();
+    format!(
+        "MPI 2.5 over {}, firmware {a}.{b}.{c}.{d}, {} requests, {} reply queues",
+        function.transport(),
+        facts.credit,
+        sizes.queues
+    )
+}
+
+impl Inner {
+    pub(crate) fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn core(&self) -> MutexGuard<'_, Option<Core>> {
+        locked(&self.core)
+    }
+
+    pub(crate) fn changed(&self, change: Change) {
+        let mut changes = locked(&self.changes);
+        if changes.len() < CHANGES_MAX {
+            changes.push(change);
+        }
+    }
+
+    /// A gate for a channel.
+    pub(crate) fn new_gate(&self) -> Arc<Gate> {
+        let gate = Arc::new(Gate::new());
+        let mut gates = locked(&self.gates);
+        gates.retain(|gate| gate.strong_count() > 0);
+        gates.push(Arc::downgrade(&gate));
+        gate
+    }
+
+    /// Where a reply queue stands, if it has been used in this life.
+    pub(crate) fn mark(&self, queue: u8) -> &AtomicU64 {
+        &self.marks[usize::from(queue)]
+    }
+
+    pub(crate) fn take_task_credit(&self) -> bool {
+        let less = |credit: u32| credit.checked_sub(1);
+        self.task_credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    pub(crate) fn give_task_credit(&self) {
+        let max = self.task_credit_max;
+        let more = |credit: u32| Some((credit + 1).min(max));
+        let _ = self.task_credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    /// Keeps frames until nobody can use them any more.
+    pub(crate) fn keep_stale(&self, buffers: impl Iterator<Item = Buffer>) {
+        locked(&self.stale).extend(buffers);
+    }
+
+    /// Looks at events and at the controller's state, for whoever comes by. Never waits.
+    pub(crate) fn look(self: &Arc<Self>) {
+        if let Ok(mut core) = self.core.try_lock()
+            && let Some(core) = &mut *core
+            && self.state.get().phase() == Phase::Running
+        {
+            core.look(self);
+        }
+        let now_ms = self.start.elapsed().as_millis() as u64;
+        let watched_ms = self.watched_ms.load(Ordering::Relaxed);
+        if now_ms.saturating_sub(watched_ms) >= self.options.watch_ms.into() {
+            self.watched_ms.store(now_ms, Ordering::Relaxed);
+            if self.state.get().phase() == Phase::Running && self.check_state().is_err() {
+                self.begin_reset();
+            }
+        }
+    }
+
+    /// Begins a reset on a thread of its own, unless one is going on.
+    pub(crate) fn begin_reset(self: &Arc<Self>) {
+        if self.state.get().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let inner = self.clone();
+        let builder = std::thread::Builder::new().name("mpt3sas-reset".to_owned());
+        let spawned = builder.spawn(move || {
+            // What went wrong is told by the state, and by the next call of the control plane.
+            let _ = inner.reset_now();
+            inner.is_resetting.store(false, Ordering::Release);
+        });
+        if spawned.is_err() {
+            // No thread to be had: on this one.
+            let _ = self.reset_now();
+            self.is_resetting.store(false, Ordering::Release);
+        }
+    }
+
+    /// Resets the controller. On success it runs again, with nothing under way; else it is given up.
+    fn reset_now(&self) -> Result<()> {
+        let mut held = self.core();
+        let word = self.state.get();
+        if word.phase() == Phase::Gone {
+            return Err(gone(self.name()));
+        }
+        let life = word.life();
+        self.state.set(Word::new(life, Phase::Stopping));
+        // Nothing of this life is posted after this.
+        for gate in locked(&self.gates).iter().filter_map(Weak::upgrade) {
+            gate.wait();
+        }
+        let mut failure = gone(self.name());
+        for attempt in 1..=ATTEMPTS_MAX {
+            if let Err(error) = recovery::reset(&self.registers, &self.options) {
+                failure = error;
+                if failure.kind() == ErrorKind::Gone {
+                    break;
+                }
+                continue;
+            }
+            let life = life + u64::from(attempt);
+            self.targets.lose_all();
+            self.task_credit.store(self.task_credit_max, Ordering::Relaxed);
+            locked(&self.stale).clear();
+            self.state.set(Word::new(life, Phase::Quiet));
+            let started = match &mut *held {
+                Some(core) => self.start(core),
+                None => Err(gone(self.name())),
+            };
+            match started {
+                Ok(()) => {
+                    self.resets.fetch_add(1, Ordering::Relaxed);
+                    self.changed(Change::Reset);
+                    self.state.set(Word::new(life, Phase::Running));
+                    return Ok(());
+                }
+                Err(error) => failure = error,
+            }
+            // It may have begun to touch memory again.
+            self.state.set(Word::new(life, Phase::Stopping));
+        }
+        self.give_up();
+        Err(failure)
+    }
+
+    fn start(&self, core: &mut Core) -> Result<()> {
+        core.clear();
+        recovery::make_ready(&self.registers, &self.options)?;
+        self.initialise()?;
+        core.discover(self)
+    }
+
+    /// The controller is given up. Its memory is closed to it, so that it can touch none.
+    fn give_up(&self) {
+        self.targets.lose_all();
+        // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.
+        let _ = self.function.reset();
+        self.maps.cut_off();
+        let life = self.state.get().life() + 1;
+        self.state.set(Word::new(life, Phase::Gone));
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.state.get().phase() == Phase::Gone {
+            return;
+        }
+        let quiet = recovery::make_ready(&self.registers, &self.options);
+        if quiet.is_err() {
+            let _ = self.function.reset();
+            self.maps.cut_off();
+        }
+    }
+}
+
+impl fmt::Debug for Mpt3sas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mpt3sas {}", self.0.name())
+    }
+}
+
+impl Host for Mpt3sas {
+    fn info(&self) -> &HostInfo {
+        &self.0.info
+    }
+
+    fn scan(&self) -> Result<Vec<Target>> {
+        let inner = &self.0;
+        let mut held = inner.core();
+        match (&mut *held, inner.state.get().phase()) {
+            (Some(core), Phase::Running) => core.scan(inner)?,
+            _ => return Err(gone(inner.name())),
+        }
+        Ok(inner.targets.present())
+    }
+
+    fn open_queue(&self, unit: Unit, options: &QueueOptions<'_>) -> Result<Box<dyn HostQueue>> {
+        Ok(Box::new(MptQueue::open(&self.0, unit, options)?))
+    }
+
+    fn reset(&self) -> Result<()> {
+        let inner = &self.0;
+        if inner.is_resetting.swap(true, Ordering::AcqRel) {
+            // Another reset is going on: its end is this one's.
+            drop(inner.core());
+        } else {
+            let done = inner.reset_now();
+            inner.is_resetting.store(false, Ordering::Release);
+            done?;
+        }
+        match inner.state.get().phase() {
+            Phase::Gone => Err(gone(inner.name())),
+            _ => Ok(()),
+        }
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        self.0.look();
+        std::mem::take(&mut *locked(&self.0.changes))
+    }
+}

@@ -1,0 +1,25 @@
+//! A driver for SAS host bus adapters that speak MPI 2.5 (SAS3008 and its kin), over any PCI function: VFIO, vfio-user, or a model in this
+//! process.
+//!
+//! [`Mpt3sas`] is a `qpair_scsi::host::Host`: it moves commands. What they mean is the matter of `qpair-scsi`.
+//!
+//! The design, and what channels share, is in docs/design/mpt3sas.md.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod coherent;
+mod core;
+mod handshake;
+mod host;
+mod options;
+mod queue;
+mod recovery;
+mod registers;
+mod replies;
+mod state;
+mod sync;
+mod targets;
+
+pub use host::Mpt3sas;
+pub use options::HbaOptions;

@@ -1,0 +1,146 @@
+//! What the controller answers by: a reply queue for each channel and the core, and the frames that all of them share.
+
+use qpair_block::{Buffer, Result};
+use qpair_mpi_wire::descriptor::{DESCRIPTOR_BYTES, ReplyDescriptor, UNUSED};
+use qpair_mpi_wire::registers::{REPLY_FREE_HOST_INDEX, REPLY_POST_HOST_INDEX};
+
+use crate::registers::Registers;
+
+/// Bytes of a reply frame that are read.
+pub(crate) const FRAME_BYTES_MAX: usize = 256;
+
+/// One reply queue: a block of the arena of all of them, whose number is its own.
+///
+/// Invariant: an entry that was taken holds ones again, so that an entry with something else in it is news.
+#[derive(Debug)]
+pub(crate) struct ReplyQueue {
+    buffer: Buffer,
+    entries: u32,
+    index: u32,
+    told: u32,
+}
+
+impl ReplyQueue {
+    pub(crate) fn new(buffer: Buffer, entries: u32) -> Self {
+        Self { buffer, entries, index: 0, told: 0 }
+    }
+
+    pub(crate) fn number(&self) -> u8 {
+        self.buffer.block().0 as u8
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Goes on where the queue's last owner stopped.
+    pub(crate) fn resume(&mut self, index: u32) {
+        (self.index, self.told) = (index, index);
+    }
+
+    /// Empty, for a controller that begins anew.
+    pub(crate) fn clear(&mut self) {
+        let memory = self.buffer.shared();
+        for entry in 0..self.entries as usize {
+            memory.store_u64(entry * DESCRIPTOR_BYTES, UNUSED);
+        }
+        self.resume(0);
+    }
+
+    /// The next answer.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<ReplyDescriptor> {
+        let memory = self.buffer.shared();
+        let at = self.index as usize * DESCRIPTOR_BYTES;
+        // Acquire: data, sense and frame were written before the descriptor.
+        let found = ReplyDescriptor::decode(memory.load_u64_acquire(at))?;
+        memory.store_u64(at, UNUSED);
+        self.index = if self.index + 1 == self.entries { 0 } else { self.index + 1 };
+        Some(found)
+    }
+
+    /// Tells the controller what was taken.
+    #[inline]
+    pub(crate) fn release(&mut self, registers: &Registers) -> Result<()> {
+        if self.index == self.told {
+            return Ok(());
+        }
+        self.told = self.index;
+        let value = u32::from(self.number()) << 24 | self.index;
+        registers.write(REPLY_POST_HOST_INDEX, value)
+    }
+}
+
+/// Reply frames, and the queue by which the controller gets them.
+#[derive(Debug)]
+pub(crate) struct ReplyPool {
+    memory: Buffer,
+    /// Low half of the address of the first frame.
+    low: u32,
+    frames: u32,
+    frame_bytes: u32,
+    index: u32,
+}
+
+impl ReplyPool {
+    pub(crate) fn bytes_of(frames: u32, frame_bytes: u32) -> usize {
+        frames as usize * (frame_bytes as usize + 4)
+    }
+
+    /// In memory of [`ReplyPool::bytes_of`] bytes at least, all in one window of 4 GiB.
+    pub(crate) fn new(memory: Buffer, low: u32, frames: u32, frame_bytes: u32) -> Self {
+        Self { memory, low, frames, frame_bytes, index: 0 }
+    }
+
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    fn free_at(&self) -> usize {
+        self.frames as usize * self.frame_bytes as usize
+    }
+
+    /// Low half of the address of the queue of free frames.
+    pub(crate) fn free_low(&self) -> u32 {
+        self.low + self.free_at() as u32
+    }
+
+    /// All frames are free.
+    pub(crate) fn prime(&mut self) {
+        let free_at = self.free_at();
+        let (low, frame_bytes) = (self.low, self.frame_bytes);
+        let memory = self.memory.shared();
+        for frame in 0..self.frames {
+            memory.store_u32(free_at + frame as usize * 4, low + frame * frame_bytes);
+        }
+        // One stays in reserve: a full queue looks like an empty one.
+        self.index = self.frames - 1;
+    }
+
+    /// Tells the controller of the free frames.
+    pub(crate) fn tell(&self, registers: &Registers) -> Result<()> {
+        registers.write(REPLY_FREE_HOST_INDEX, self.index)
+    }
+
+    /// Copies a frame, and gives it back to the controller. `None`: it is none of the pool's.
+    pub(crate) fn take(
+        &mut self,
+        low: u32,
+        registers: &Registers,
+    ) -> Option<[u8; FRAME_BYTES_MAX]> {
+        let offset = low.checked_sub(self.low)?;
+        if !offset.is_multiple_of(self.frame_bytes) || offset / self.frame_bytes >= self.frames {
+            return None;
+        }
+        let mut frame = [0; FRAME_BYTES_MAX];
+        let len = FRAME_BYTES_MAX.min(self.frame_bytes as usize);
+        let free_at = self.free_at();
+        let memory = self.memory.shared();
+        memory.copy_to(offset as usize, &mut frame[..len]);
+        memory.store_u32(free_at + self.index as usize * 4, low);
+        self.index = if self.index + 1 == self.frames { 0 } else { self.index + 1 };
+        // Whoever needs to know that the controller is gone learns it from the next register that is read.
+        let _ = self.tell(registers);
+        Some(frame)
+    }
+}

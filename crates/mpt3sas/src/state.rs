@@ -1,0 +1,123 @@
+//! Where a controller is in its life, and how what is posted is kept apart from its resets.
+//!
+//! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. Who resets stores another word,
+//! and waits until no gate is entered; after that nothing of the old life is posted any more.
+
+use crate::sync::{AtomicBool, AtomicU64, Ordering, yield_now};
+
+/// What channels may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Post, and take what is answered.
+    Running,
+    /// The controller is about to be reset: it may still touch memory. Nothing is posted.
+    Stopping,
+    /// It touches no memory: what was under way is over.
+    Quiet,
+    /// As quiet, for good.
+    Gone,
+}
+
+/// A life of the controller and its phase. With `Quiet` the next life begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    pub(crate) fn new(life: u64, phase: Phase) -> Self {
+        Self(life << 2 | phase as u64)
+    }
+
+    pub(crate) fn life(self) -> u64 {
+        self.0 >> 2
+    }
+
+    #[inline(always)]
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 & 3 {
+            0 => Phase::Running,
+            1 => Phase::Stopping,
+            2 => Phase::Quiet,
+            _ => Phase::Gone,
+        }
+    }
+}
+
+pub(crate) struct State(AtomicU64);
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(Word::new(0, Phase::Quiet).0))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Word {
+        // Acquire: whoever sees that the controller is quiet sees what it wrote before. Pairs with `set`.
+        Word(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, word: Word) {
+        // Sequentially consistent with the entering of gates.
+        self.0.store(word.0, Ordering::SeqCst);
+    }
+}
+
+/// The gate of a channel, by which it posts.
+#[derive(Debug)]
+pub(crate) struct Gate(AtomicBool);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Does `work` if the word is still `seen`. No reset begins meanwhile.
+    #[inline]
+    pub(crate) fn pass<R>(&self, state: &State, seen: Word, work: impl FnOnce() -> R) -> Option<R> {
+        // This store and the load below, and the store of the word and the load in `wait`, are in one order of all threads: either
+        // the new word is seen here, or the entered gate there.
+        self.0.store(true, Ordering::SeqCst);
+        let is_same = state.0.load(Ordering::SeqCst) == seen.0;
+        let done = is_same.then(work);
+        self.0.store(false, Ordering::Release);
+        done
+    }
+
+    /// Waits until it is not entered, after the word was changed: what was posted through it was posted before.
+    pub(crate) fn wait(&self) {
+        while self.0.load(Ordering::SeqCst) {
+            yield_now();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool as LoomBool;
+
+    use super::*;
+
+    /// Nothing is posted once the reset has waited for the gate.
+    #[test]
+    fn no_post_passes_a_reset() {
+        loom::model(|| {
+            let state = Arc::new(State::new());
+            let running = Word::new(1, Phase::Running);
+            state.set(running);
+            let gate = Arc::new(Gate::new());
+            let is_reset = Arc::new(LoomBool::new(false));
+            let poster = {
+                let (state, gate, is_reset) = (state.clone(), gate.clone(), is_reset.clone());
+                loom::thread::spawn(move || {
+                    gate.pass(&state, running, || {
+                        assert!(!is_reset.load(Ordering::SeqCst), "posted into the next life");
+                    });
+                })
+            };
+            state.set(Word::new(1, Phase::Stopping));
+            gate.wait();
+            is_reset.store(true, Ordering::SeqCst);
+            poster.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,6 @@
+//! The driver over the soft HBA, in one process.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+mod conformance;
+mod rig;

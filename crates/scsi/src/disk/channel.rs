@@ -1,0 +1,437 @@
+//! A channel: one thread's requests to one disk. A request is one command at a time; a large one goes piece by piece.
+//!
+//! Invariants:
+//! - `taken` requests were submitted and not returned: each is in a job, or its completion is in `ended`;
+//! - a job's number is the tag of its command and of its slot in the queue, which has the request's buffer;
+//! - a job waits for a bounce buffer if and only if it is in `waiting`.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use qpair_block::{
+    ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, IoError, Op, Request,
+    Result, WaitOptions, WakeEvent,
+};
+use qpair_memory::SharedBytes;
+use qpair_scsi_wire::unmap;
+
+use super::device::MEMORY_ALIGNMENT_BYTES;
+use super::plan::{BOUNCE_BYTES, BOUNCES, Layout, Plan};
+use super::wait::Bell;
+use crate::host::{Host, QueueOptions, Unit};
+use crate::middle::{Command, Done, Place, Queue, UnitState, scratch};
+use crate::options::ScsiOptions;
+
+const NO_BOUNCE: u16 = u16::MAX;
+
+/// What is known of a request beside its buffer.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    op: Op,
+    force_unit_access: bool,
+    /// Its writes are done, and are being flushed.
+    is_flushing: bool,
+    has_buffer: bool,
+    offset_bytes: u64,
+    len_bytes: u32,
+    buffer_offset_bytes: u32,
+    caller_tag: u64,
+    /// Bytes of it that are done, and of the command under way.
+    done_bytes: u32,
+    piece_bytes: u32,
+    bounce: u16,
+    /// Losses of power when its flush was sent.
+    power_losses: u64,
+}
+
+pub(crate) struct ScsiChannel {
+    queue: Queue,
+    jobs: Box<[Option<Job>]>,
+    pub(crate) taken: u32,
+    depth: u32,
+    plan: Plan,
+    layout: Layout,
+    done: Vec<Done>,
+    /// Completions made without the disk.
+    ended: Vec<Completion>,
+    waiting: VecDeque<u16>,
+    free_bounces: Vec<u16>,
+    /// Losses of power up to the last flush that succeeded.
+    power_losses: u64,
+    info: DeviceInfo,
+    pub(crate) statistics: ChannelStatistics,
+    pub(crate) wake: Option<Arc<WakeEvent>>,
+    pub(crate) bell: Bell,
+    /// Kept for as long as the queue is: it is what brought the controller here.
+    _host: Arc<dyn Host>,
+}
+
+impl ScsiChannel {
+    pub(crate) fn open(
+        host: &Arc<dyn Host>,
+        unit: Unit,
+        (state, options): (Arc<UnitState>, ScsiOptions),
+        plan: Plan,
+        info: &DeviceInfo,
+        channel: &ChannelOptions,
+    ) -> Result<Self> {
+        let depth = channel.depth as u16;
+        let layout = Layout::new(depth);
+        let (arena, scratch) = scratch(info.shared_memory, layout.len)?;
+        let mut arenas = channel.arenas.clone();
+        arenas.push(arena);
+        let queue =
+            host.open_queue(unit, &QueueOptions { depth: channel.depth, arenas: &arenas })?;
+        let queue = Queue::new(queue, depth, scratch, state, options, false);
+        let power_losses = queue.power_losses();
+        Ok(Self {
+            queue,
+            jobs: (0..depth).map(|_| None).collect(),
+            taken: 0,
+            depth: channel.depth,
+            plan,
+            layout,
+            done: Vec::with_capacity(depth.into()),
+            ended: Vec::with_capacity(depth.into()),
+            waiting: VecDeque::with_capacity(depth.into()),
+            free_bounces: (0..BOUNCES).rev().collect(),
+            power_losses,
+            info: info.clone(),
+            statistics: ChannelStatistics::default(),
+            wake: channel.wake.clone(),
+            bell: Bell::default(),
+            _host: host.clone(),
+        })
+    }
+
+    /// What can be said of a request without the disk.
+    fn answer(&self, request: &Request) -> Option<std::result::Result<(), IoError>> {
+        if let Err(error) = self.info.check(request, self.plan.size_bytes) {
+            return Some(Err(error));
+        }
+        match request.op {
+            // What has completed is durable already.
+            Op::Flush => (!self.plan.write_cache).then_some(Ok(())),
+            op => (self.plan.piece_bytes_max(op) == 0).then_some(Err(IoError::UNSUPPORTED)),
+        }
+    }
+
+    /// Whether a request is a sound one that is one command, with data that the device reaches: most are.
+    #[inline(always)]
+    fn is_direct(&mut self, request: &Request) -> bool {
+        let Some(buffer) = &request.buffer else { return false };
+        let (len, at) = (request.len_bytes, request.buffer_offset_bytes);
+        let plan = &self.plan;
+        let block_mask = (1 << plan.block_shift) - 1;
+        matches!(request.op, Op::Read | Op::Write)
+            && !self.info.read_only
+            && !request.force_unit_access
+            // Not 0, and not more than a command moves.
+            && len.wrapping_sub(1) < plan.piece_bytes_max(request.op)
+            && (request.offset_bytes | u64::from(len)) & block_mask == 0
+            && u64::from(len) <= plan.size_bytes
+            && request.offset_bytes <= plan.size_bytes - u64::from(len)
+            && at & (MEMORY_ALIGNMENT_BYTES - 1) == 0
+            && u64::from(at) + u64::from(len) <= buffer.len() as u64
+            && self.queue.reaches(buffer)
+    }
+
+    /// Takes a request into a job.
+    #[inline]
+    fn take(&mut self, request: Request) -> std::result::Result<u16, Request> {
+        let Request {
+            op,
+            force_unit_access,
+            offset_bytes,
+            len_bytes,
+            buffer_offset_bytes,
+            buffer,
+            tag: caller_tag,
+        } = request;
+        let has_buffer = buffer.is_some();
+        let tag = self.queue.begin(buffer).map_err(|buffer| Request {
+            op,
+            force_unit_access,
+            offset_bytes,
+            len_bytes,
+            buffer_offset_bytes,
+            buffer,
+            tag: caller_tag,
+        })?;
+        self.jobs[usize::from(tag)] = Some(Job {
+            op,
+            force_unit_access,
+            is_flushing: false,
+            has_buffer,
+            offset_bytes,
+            len_bytes,
+            buffer_offset_bytes,
+            caller_tag,
+            done_bytes: 0,
+            piece_bytes: 0,
+            bounce: NO_BOUNCE,
+            power_losses: 0,
+        });
+        self.taken += 1;
+        Ok(tag)
+    }
+
+    #[inline(always)]
+    fn submit_direct(&mut self, request: Request) -> std::result::Result<(), Request> {
+        let is_write = request.op == Op::Write;
+        let (at, len) = (request.offset_bytes, request.len_bytes);
+        let offset = request.buffer_offset_bytes;
+        let tag = self.take(request)?;
+        if let Some(job) = &mut self.jobs[usize::from(tag)] {
+            job.piece_bytes = len;
+        }
+        let cdb = self.plan.transfer(is_write, at, len, false);
+        let place = Place::Buffer;
+        self.queue.send(tag, Command { cdb, is_out: is_write, place, offset, len });
+        Ok(())
+    }
+
+    #[cold]
+    fn submit_other(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if let Some(result) = self.answer(&request) {
+            self.taken += 1;
+            self.statistics.count(request.op, request.len_bytes, result);
+            self.ended.push(request.complete(result));
+            return Ok(());
+        }
+        let tag = self.take(request)?;
+        self.go_on(tag);
+        Ok(())
+    }
+
+    /// Sends the next command of a request.
+    #[cold]
+    fn go_on(&mut self, tag: u16) {
+        let Some(mut job) = self.jobs[usize::from(tag)] else { return };
+        let at = job.offset_bytes + u64::from(job.done_bytes);
+        let mut len = (job.len_bytes - job.done_bytes).min(self.plan.piece_bytes_max(job.op));
+        let command = match job.op {
+            _ if job.is_flushing => self.flush(&mut job),
+            Op::Flush => self.flush(&mut job),
+            Op::Discard => {
+                let shift = self.plan.block_shift;
+                let offset = self.layout.list(tag);
+                let list = unmap::encode_one(at >> shift, len >> shift);
+                self.queue.scratch().shared().copy_from(offset as usize, &list);
+                let (place, len) = (Place::Scratch, list.len() as u32);
+                Command { cdb: Plan::unmap(), is_out: true, place, offset, len }
+            }
+            Op::WriteZeroes => Command {
+                cdb: self.plan.write_zeroes(at, len),
+                is_out: true,
+                place: Place::Scratch,
+                offset: Layout::ZEROES_AT,
+                len: 1 << self.plan.block_shift,
+            },
+            Op::Read | Op::Write => {
+                let is_out = job.op == Op::Write;
+                let mut place = Place::Buffer;
+                let mut offset = job.buffer_offset_bytes + job.done_bytes;
+                if !self.is_reached(tag) {
+                    let Some(bounce) = self.free_bounces.pop() else {
+                        self.waiting.push_back(tag);
+                        return;
+                    };
+                    len = len.min(BOUNCE_BYTES);
+                    let bounce_at = self.layout.bounce(bounce);
+                    if is_out {
+                        self.copy(tag, offset, bounce_at, len, true);
+                    }
+                    job.bounce = bounce;
+                    (place, offset) = (Place::Scratch, bounce_at);
+                }
+                let cdb = self.plan.transfer(is_out, at, len, job.force_unit_access);
+                Command { cdb, is_out, place, offset, len }
+            }
+        };
+        job.piece_bytes = len;
+        self.jobs[usize::from(tag)] = Some(job);
+        self.queue.send(tag, command);
+    }
+
+    fn flush(&self, job: &mut Job) -> Command {
+        job.power_losses = self.queue.power_losses();
+        Command::plain(self.plan.flush())
+    }
+
+    fn is_reached(&mut self, tag: u16) -> bool {
+        let Some(buffer) = self.queue.buffer(tag) else { return false };
+        let arena = buffer.arena().clone();
+        self.queue.reaches_arena(&arena)
+    }
+
+    /// Copies between a request's buffer and a bounce buffer.
+    fn copy(&mut self, tag: u16, in_buffer: u32, in_bounce: u32, len: u32, is_out: bool) {
+        let (Some(buffer), scratch) = self.queue.both(tag) else { return };
+        let (in_buffer, in_bounce, len) = (in_buffer as usize, in_bounce as usize, len as usize);
+        let (buffer, scratch) = (buffer.shared(), scratch.shared());
+        if is_out {
+            SharedBytes::copy_between(buffer, in_buffer, scratch, in_bounce, len);
+        } else {
+            SharedBytes::copy_between(scratch, in_bounce, buffer, in_buffer, len);
+        }
+    }
+
+    /// Takes what is there, without sleeping.
+    #[inline]
+    pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
+        if !self.ended.is_empty() {
+            self.taken -= self.ended.len() as u32;
+            completions.append(&mut self.ended);
+        }
+        let mut done = std::mem::take(&mut self.done);
+        self.queue.turn(&mut done);
+        self.settle(&mut done, completions);
+        self.done = done;
+    }
+
+    /// Looks after what does not come by itself.
+    pub(crate) fn tend(&mut self, completions: &mut Vec<Completion>) {
+        let mut done = std::mem::take(&mut self.done);
+        self.queue.tend(&mut done);
+        self.settle(&mut done, completions);
+        self.done = done;
+    }
+
+    #[inline]
+    fn settle(&mut self, done: &mut Vec<Done>, completions: &mut Vec<Completion>) {
+        for Done { tag, result, .. } in done.drain(..) {
+            let Some(job) = &self.jobs[usize::from(tag)] else { continue };
+            let is_whole = job.piece_bytes == job.len_bytes && job.bounce == NO_BOUNCE;
+            if is_whole && !job.force_unit_access && job.op != Op::Flush {
+                self.finish(tag, result, completions);
+            } else {
+                self.part_ended(tag, result, completions);
+            }
+        }
+    }
+
+    #[cold]
+    fn part_ended(
+        &mut self,
+        tag: u16,
+        result: std::result::Result<(), IoError>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(mut job) = self.jobs[usize::from(tag)] else { return };
+        if job.bounce != NO_BOUNCE {
+            if job.op == Op::Read && result.is_ok() {
+                let in_buffer = job.buffer_offset_bytes + job.done_bytes;
+                let bounce_at = self.layout.bounce(job.bounce);
+                self.copy(tag, in_buffer, bounce_at, job.piece_bytes, false);
+            }
+            self.free_bounces.push(job.bounce);
+            job.bounce = NO_BOUNCE;
+            self.jobs[usize::from(tag)] = Some(job);
+            if let Some(next) = self.waiting.pop_front() {
+                self.go_on(next);
+            }
+        }
+        if let Err(error) = result {
+            return self.finish(tag, Err(error), completions);
+        }
+        if job.op == Op::Flush || job.is_flushing {
+            // The drive may have lost what it had taken before: this flush proves nothing of it.
+            let is_kept = job.power_losses == self.power_losses
+                && self.queue.power_losses() == self.power_losses;
+            self.power_losses = self.queue.power_losses();
+            let result = if is_kept { Ok(()) } else { Err(IoError::IO) };
+            return self.finish(tag, result, completions);
+        }
+        job.done_bytes += job.piece_bytes;
+        if job.done_bytes >= job.len_bytes {
+            if !self.plan.needs_flush(job.op, job.force_unit_access) {
+                return self.finish(tag, Ok(()), completions);
+            }
+            job.is_flushing = true;
+        }
+        self.jobs[usize::from(tag)] = Some(job);
+        self.go_on(tag);
+    }
+
+    /// Gives a request back.
+    #[inline]
+    fn finish(
+        &mut self,
+        tag: u16,
+        result: std::result::Result<(), IoError>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(job) = self.jobs[usize::from(tag)].take() else { return };
+        let buffer = self.queue.end(tag);
+        debug_assert_eq!(buffer.is_some(), job.has_buffer);
+        self.statistics.count(job.op, job.len_bytes, result);
+        self.taken -= 1;
+        completions.push(Completion { tag: job.caller_tag, op: job.op, buffer, result });
+    }
+
+    pub(crate) fn due(&self) -> Option<std::time::Instant> {
+        self.queue.due()
+    }
+}
+
+impl IoChannel for ScsiChannel {
+    #[inline]
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.taken >= self.depth {
+            return Err(request);
+        }
+        if self.is_direct(&request) {
+            self.submit_direct(request)
+        } else {
+            self.submit_other(request)
+        }
+    }
+
+    #[inline]
+    fn kick(&mut self) {
+        self.queue.kick();
+        self.bell.tell(self.taken, &mut self.statistics);
+    }
+
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.turn(completions);
+        self.bell.tell(self.taken, &mut self.statistics);
+        completions.len() - before
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        self.wait_for(completions, options)
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.taken
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        self.statistics
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        self.bell.descriptor(self.taken).map(Some)
+    }
+}
+
+impl Drop for ScsiChannel {
+    fn drop(&mut self) {
+        // What the device has it may touch until it says that it does not: in bounded time, by the ladder.
+        let mut done = Vec::new();
+        self.queue.kick();
+        while self.queue.sent() > 0 {
+            self.queue.turn(&mut done);
+            // Before anything is sent again: nobody waits for it.
+            self.queue.forget_held();
+            self.queue.tend(&mut done);
+            done.clear();
+            std::thread::yield_now();
+        }
+    }
+}

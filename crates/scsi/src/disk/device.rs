@@ -1,0 +1,122 @@
+//! A disk, and what is said of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+
+use super::channel::ScsiChannel;
+use super::facts::DiskFacts;
+use super::plan::Plan;
+use crate::host::{Host, Unit};
+use crate::middle::UnitState;
+use crate::options::ScsiOptions;
+
+/// Largest request, bytes: channels cut it into commands.
+const TRANSFER_BYTES_MAX: u32 = 1 << 30;
+/// Memory is aligned to a dword, as controllers want it.
+pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;
+
+/// A logical unit as a block device.
+pub struct ScsiDisk {
+    host: Arc<dyn Host>,
+    unit: Unit,
+    state: Arc<UnitState>,
+    options: ScsiOptions,
+    facts: DiskFacts,
+    info: DeviceInfo,
+    plan: Plan,
+}
+
+impl fmt::Debug for ScsiDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScsiDisk {} ({})", self.info.name, self.facts.name)
+    }
+}
+
+impl ScsiDisk {
+    /// Opens a unit of a target, and asks what it is. `name` is what the device is called.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such unit; `Unsupported` for what is no disk that can be used here, by name; what the host says.
+    pub fn open(
+        host: Arc<dyn Host>,
+        unit: Unit,
+        name: impl Into<String>,
+        options: ScsiOptions,
+    ) -> Result<Self> {
+        let name = name.into();
+        let state = Arc::new(UnitState::default());
+        let facts = DiskFacts::ask(&host, unit, &name, state.clone(), options)?;
+        let about = host.info();
+        let plan = Plan::new(&facts, about.transfer_bytes_max);
+        let info = DeviceInfo {
+            name,
+            interface: "scsi".to_owned(),
+            mode: format!("user-space driver {} ({}), polled", about.driver, about.about),
+            logical_block_bytes: facts.logical_block_bytes,
+            memory_alignment_bytes: MEMORY_ALIGNMENT_BYTES,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            atomic_write_bytes: 0,
+            volatile_write_cache: facts.write_cache,
+            read_only: facts.read_only,
+            growable: false,
+            depth_max: about.depth_max,
+            shared_memory: about.shared_memory,
+        };
+        Ok(Self { host, unit, state, options, facts, info, plan })
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn facts(&self) -> &DiskFacts {
+        &self.facts
+    }
+
+    /// Which unit it is.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// The host that it is behind.
+    #[must_use]
+    pub fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+}
+
+impl BlockDevice for ScsiDisk {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.plan.size_bytes
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        if size_bytes <= self.size_bytes() {
+            return Ok(());
+        }
+        let context = format!(
+            "{} has {} bytes and cannot have {size_bytes}",
+            self.info.name,
+            self.size_bytes()
+        );
+        Err(Error::new(ErrorKind::NoSpace, context).hint("a disk has a fixed size"))
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        let channel = ScsiChannel::open(
+            &self.host,
+            self.unit,
+            (self.state.clone(), self.options),
+            self.plan,
+            &self.info,
+            options,
+        )?;
+        Ok(Box::new(channel))
+    }
+}

@@ -1,0 +1,10 @@
+//! The upper layer: a logical unit as a block device.
+
+mod channel;
+mod device;
+mod facts;
+mod plan;
+mod wait;
+
+pub use device::ScsiDisk;
+pub use facts::DiskFacts;

@@ -1,0 +1,21 @@
+//! SCSI disks as block devices.
+//!
+//! - [`host`]: the interface of low-level drivers, which move commands to devices.
+//! - [`ScsiDisk`]: the upper layer: a logical unit as a `BlockDevice`.
+//! - [`scan`]: finds the disks behind a host.
+//!
+//! Between the two is the middle layer: the life of a command, what its answer means, time-outs and the error ladder. It is not seen from
+//! outside.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![forbid(unsafe_code)]
+
+mod disk;
+pub mod host;
+mod middle;
+mod options;
+mod scan;
+
+pub use disk::{DiskFacts, ScsiDisk};
+pub use options::ScsiOptions;
+pub use scan::{Found, Seen, scan};

@@ -1,0 +1,137 @@
+//! The error ladder: what is done, step by step, about a command whose time is up.
+//!
+//! Abort, LUN reset, target reset, host reset, offline. Each step has its time; the last one is the host's, which ends by itself: it
+//! reports all commands, whether the controller came back or not.
+
+use crate::host::{HostQueue, Task};
+
+/// Host resets for time-outs with no good command between them, before the unit is given up.
+const FRUITLESS_MAX: u32 = 2;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Idle,
+    /// To be begun as soon as there is room.
+    Next(Rung),
+    /// A task is under way since then.
+    Doing(Rung, u32),
+    /// The task is over; whether it succeeded.
+    Over(Rung, bool),
+    /// The controller is being reset.
+    Resetting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rung {
+    Abort,
+    LunReset,
+    TargetReset,
+    HostReset,
+}
+
+impl Rung {
+    fn next(self) -> Self {
+        match self {
+            Self::Abort => Self::LunReset,
+            Self::LunReset => Self::TargetReset,
+            Self::TargetReset | Self::HostReset => Self::HostReset,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ladder {
+    step: Step,
+    victim: u16,
+    /// When the step that is to be begun could have been.
+    wanted_ms: u32,
+    fruitless: u32,
+}
+
+impl Ladder {
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.step == Step::Idle
+    }
+
+    #[inline(always)]
+    pub(crate) fn forget_fruitless(&mut self) {
+        self.fruitless = 0;
+    }
+
+    pub(crate) fn victim(&self) -> u16 {
+        self.victim
+    }
+
+    pub(crate) fn begin(&mut self, victim: u16) {
+        self.victim = victim;
+        self.step = Step::Next(Rung::Abort);
+        self.wanted_ms = 0;
+    }
+
+    pub(crate) fn task_ended(&mut self, succeeded: bool) {
+        if let Step::Doing(rung, _) = self.step {
+            self.step = Step::Over(rung, succeeded);
+        }
+    }
+
+    /// Whether the unit is to be asked no more.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.fruitless >= FRUITLESS_MAX
+    }
+
+    /// Goes on. `is_victim_over`: the command for which it was begun was reported.
+    pub(crate) fn climb(
+        &mut self,
+        host: &mut dyn HostQueue,
+        is_victim_over: bool,
+        now_ms: u32,
+        task_timeout_ms: u32,
+    ) {
+        match self.step {
+            Step::Idle => return,
+            Step::Next(_) if is_victim_over => self.step = Step::Idle,
+            Step::Next(_) => {}
+            Step::Doing(rung, since_ms) => {
+                if now_ms.wrapping_sub(since_ms) < task_timeout_ms {
+                    return;
+                }
+                self.step = Step::Next(rung.next());
+                self.wanted_ms = 0;
+            }
+            Step::Over(_, _) if is_victim_over => self.step = Step::Idle,
+            Step::Over(rung, _) => {
+                self.step = Step::Next(rung.next());
+                self.wanted_ms = 0;
+            }
+            Step::Resetting => {
+                if is_victim_over {
+                    self.step = Step::Idle;
+                }
+                return;
+            }
+        }
+        let Step::Next(rung) = self.step else { return };
+        let task = match rung {
+            Rung::Abort => Task::Abort(self.victim),
+            Rung::LunReset => Task::LunReset,
+            Rung::TargetReset => Task::TargetReset,
+            Rung::HostReset => {
+                self.fruitless += 1;
+                self.step = Step::Resetting;
+                host.begin_reset();
+                return;
+            }
+        };
+        if host.begin_task(task).is_ok() {
+            self.step = Step::Doing(rung, now_ms);
+        } else if self.wanted_ms == 0 {
+            self.wanted_ms = now_ms.max(1);
+        } else if now_ms.wrapping_sub(self.wanted_ms) >= task_timeout_ms {
+            // No room for it in all its time.
+            self.step = Step::Next(rung.next());
+            self.wanted_ms = 0;
+        }
+    }
+}

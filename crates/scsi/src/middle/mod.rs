@@ -1,0 +1,9 @@
+//! The middle layer: commands from their beginning to their end.
+
+mod ladder;
+mod queue;
+mod runner;
+mod verdict;
+
+pub(crate) use queue::{Command, Done, Place, Queue, UnitState};
+pub(crate) use runner::{Runner, scratch};

@@ -1,0 +1,459 @@
+//! The life of a command.
+//!
+//! Invariants:
+//! - a slot's number is its command's tag; a slot is `Sent` from when the host's queue took its command until that reported it;
+//! - a command's buffer is in its slot while it is `Sent`;
+//! - a command is `Held` if and only if its tag is in `held`;
+//! - each command that was begun is in `done` exactly once, and its slot is its owner's until [`Queue::end`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use qpair_block::{Arena, Buffer, IoError};
+use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
+
+use super::ladder::Ladder;
+use super::verdict::{self, Verdict};
+use crate::host::{Data, HostQueue, Outcome, Refusal, Report, SENSE_BYTES};
+use crate::options::ScsiOptions;
+
+/// Polls between two looks at the clock: at most, and by how much one that found nothing counts more.
+const POLLS: u32 = 1024;
+const EMPTY_POLL: u32 = 8;
+/// Good commands for each by which the window grows again.
+const GROWTH: u32 = 64;
+
+/// What all channels of a unit know of it.
+#[derive(Debug, Default)]
+pub(crate) struct UnitState {
+    /// Times that it may have been without power.
+    pub(crate) power_losses: AtomicU64,
+}
+
+/// Where a command's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It has none.
+    None,
+    /// In the buffer that came with it.
+    Buffer,
+    /// In the queue's own memory.
+    Scratch,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) cdb: Cdb,
+    pub(crate) is_out: bool,
+    pub(crate) place: Place,
+    /// First byte in that place.
+    pub(crate) offset: u32,
+    /// Bytes.
+    pub(crate) len: u32,
+}
+
+impl Command {
+    /// Without data.
+    pub(crate) fn plain(cdb: Cdb) -> Self {
+        Self { cdb, is_out: false, place: Place::None, offset: 0, len: 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nobody's.
+    Free,
+    /// Its owner's.
+    Idle,
+    Sent,
+    Held,
+}
+
+#[derive(Debug)]
+struct Slot {
+    stage: Stage,
+    retries: u8,
+    /// The ladder was begun for it.
+    is_late: bool,
+    command: Command,
+    buffer: Option<Buffer>,
+    /// When it was sent last, when it was begun, and when it may be sent again: ms of the queue's own time.
+    sent_ms: u32,
+    begun_ms: u32,
+    not_before_ms: u32,
+}
+
+/// The end of a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) tag: u16,
+    pub(crate) result: Result<(), IoError>,
+    pub(crate) sense: Option<Sense>,
+    /// Bytes moved, if fewer than asked for.
+    pub(crate) short: Option<u32>,
+}
+
+pub(crate) struct Queue {
+    host: Box<dyn HostQueue>,
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    held: VecDeque<u16>,
+    reports: Vec<Report>,
+    scratch: Buffer,
+    unit: Arc<UnitState>,
+    options: ScsiOptions,
+    /// Commands sent and not reported.
+    sent: u32,
+    /// Commands that may be sent at a time.
+    window: u32,
+    good: u32,
+    ladder: Ladder,
+    start: Instant,
+    now_ms: u32,
+    polls_left: u32,
+    /// The unit does not answer any more, and is asked no more.
+    is_offline: bool,
+    /// Short transfers are for the owner to judge (answers of varying length).
+    takes_short: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        host: Box<dyn HostQueue>,
+        depth: u16,
+        scratch: Buffer,
+        unit: Arc<UnitState>,
+        options: ScsiOptions,
+        takes_short: bool,
+    ) -> Self {
+        let slot = || Slot {
+            stage: Stage::Free,
+            retries: 0,
+            is_late: false,
+            command: Command::plain(Cdb::default()),
+            buffer: None,
+            sent_ms: 0,
+            begun_ms: 0,
+            not_before_ms: 0,
+        };
+        Self {
+            host,
+            slots: (0..depth).map(|_| slot()).collect(),
+            free: (0..depth).rev().collect(),
+            held: VecDeque::with_capacity(depth.into()),
+            reports: Vec::with_capacity(usize::from(depth) + 1),
+            scratch,
+            unit,
+            options,
+            sent: 0,
+            window: depth.into(),
+            good: 0,
+            ladder: Ladder::default(),
+            start: Instant::now(),
+            now_ms: 0,
+            polls_left: POLLS,
+            is_offline: false,
+            takes_short,
+        }
+    }
+
+    /// The queue's own memory, for parameters of commands that are not under way.
+    pub(crate) fn scratch(&mut self) -> &mut Buffer {
+        &mut self.scratch
+    }
+
+    pub(crate) fn buffer(&mut self, tag: u16) -> Option<&mut Buffer> {
+        self.slots[usize::from(tag)].buffer.as_mut()
+    }
+
+    /// The buffer of a command that is over, and the queue's own memory.
+    pub(crate) fn both(&mut self, tag: u16) -> (Option<&mut Buffer>, &mut Buffer) {
+        (self.slots[usize::from(tag)].buffer.as_mut(), &mut self.scratch)
+    }
+
+    #[inline]
+    pub(crate) fn reaches(&mut self, buffer: &Buffer) -> bool {
+        self.host.reaches(buffer.arena())
+    }
+
+    pub(crate) fn reaches_arena(&mut self, arena: &Arena) -> bool {
+        self.host.reaches(arena)
+    }
+
+    pub(crate) fn power_losses(&self) -> u64 {
+        self.unit.power_losses.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.host.due()
+    }
+
+    /// A slot, with the buffer that goes with its commands.
+    #[inline]
+    pub(crate) fn begin(&mut self, buffer: Option<Buffer>) -> Result<u16, Option<Buffer>> {
+        let Some(tag) = self.free.pop() else { return Err(buffer) };
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.stage = Stage::Idle;
+        slot.buffer = buffer;
+        Ok(tag)
+    }
+
+    /// Gives a slot back.
+    #[inline]
+    pub(crate) fn end(&mut self, tag: u16) -> Option<Buffer> {
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.stage = Stage::Free;
+        self.free.push(tag);
+        slot.buffer.take()
+    }
+
+    /// Sends a command from an idle slot; its end comes by [`Queue::turn`].
+    #[inline]
+    pub(crate) fn send(&mut self, tag: u16, command: Command) {
+        let now = self.now_ms;
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.command = command;
+        slot.retries = 0;
+        slot.is_late = false;
+        slot.begun_ms = now;
+        if self.held.is_empty() && self.sent < self.window && self.ladder.is_idle() {
+            self.dispatch(tag);
+        } else {
+            self.hold(tag, 0);
+        }
+    }
+
+    fn hold(&mut self, tag: u16, delay_ms: u32) {
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.stage = Stage::Held;
+        slot.not_before_ms = if delay_ms == 0 { 0 } else { self.now_ms.saturating_add(delay_ms) };
+        self.held.push_back(tag);
+    }
+
+    /// Hands a command to the host's queue, or holds it.
+    #[inline]
+    fn dispatch(&mut self, tag: u16) -> bool {
+        let slot = &mut self.slots[usize::from(tag)];
+        let Command { cdb, is_out, place, offset, len } = slot.command;
+        let buffer = match place {
+            Place::None => None,
+            Place::Buffer => slot.buffer.as_mut(),
+            Place::Scratch => Some(&mut self.scratch),
+        };
+        let data = buffer.map(|buffer| Data { is_out, buffer, offset: offset as usize, len });
+        match self.host.queue(tag, &cdb, data) {
+            Ok(()) => {
+                slot.stage = Stage::Sent;
+                slot.sent_ms = self.now_ms;
+                self.sent += 1;
+                true
+            }
+            Err(Refusal::Later) => {
+                self.hold(tag, 0);
+                false
+            }
+            Err(Refusal::Gone) => {
+                // Told with the next turn, as all ends are.
+                slot.stage = Stage::Sent;
+                self.sent += 1;
+                self.reports.push(Report::Ended(tag, Outcome::Gone));
+                true
+            }
+        }
+    }
+
+    pub(crate) fn kick(&mut self) {
+        self.host.kick();
+    }
+
+    /// Takes what is there, without sleeping.
+    #[inline]
+    pub(crate) fn turn(&mut self, done: &mut Vec<Done>) {
+        let before = done.len();
+        self.host.kick();
+        let mut reports = std::mem::take(&mut self.reports);
+        self.host.poll(&mut reports);
+        for report in reports.drain(..) {
+            match report {
+                Report::Ended(tag, Outcome::Good) => self.ended_well(tag, done),
+                Report::Ended(tag, outcome) => self.ended_otherwise(tag, outcome, done),
+                Report::Task(succeeded) => self.task_ended(succeeded),
+            }
+        }
+        // Keeps what was allocated; what was reported meanwhile comes with the next turn.
+        std::mem::swap(&mut self.reports, &mut reports);
+        self.reports.append(&mut reports);
+        let polls = if done.len() > before { 1 } else { EMPTY_POLL };
+        self.polls_left = self.polls_left.saturating_sub(polls);
+        if self.polls_left == 0 || !self.held.is_empty() || !self.ladder.is_idle() {
+            self.tend(done);
+        }
+    }
+
+    #[inline]
+    fn ended_well(&mut self, tag: u16, done: &mut Vec<Done>) {
+        let Some(slot) = self.slots.get_mut(usize::from(tag)) else { return };
+        if slot.stage != Stage::Sent {
+            return;
+        }
+        slot.stage = Stage::Idle;
+        self.sent -= 1;
+        self.ladder.forget_fruitless();
+        if self.window < self.slots.len() as u32 {
+            self.good += 1;
+            if self.good >= GROWTH {
+                (self.good, self.window) = (0, self.window + 1);
+            }
+        }
+        done.push(Done { tag, result: Ok(()), sense: None, short: None });
+    }
+
+    #[cold]
+    fn ended_otherwise(&mut self, tag: u16, outcome: Outcome, done: &mut Vec<Done>) {
+        let is_sent = |slot: &Slot| slot.stage == Stage::Sent;
+        if !self.slots.get(usize::from(tag)).is_some_and(is_sent) {
+            return;
+        }
+        self.slots[usize::from(tag)].stage = Stage::Idle;
+        self.sent -= 1;
+        let mut sense = None;
+        let mut short = None;
+        let verdict = match outcome {
+            Outcome::Good => Verdict::Good,
+            Outcome::Status(status) => {
+                if status == CHECK_CONDITION {
+                    sense = self.sense(tag);
+                }
+                verdict::of_status(status, sense.as_ref())
+            }
+            Outcome::Short(moved) if self.takes_short => {
+                short = Some(moved);
+                Verdict::Good
+            }
+            Outcome::Short(_) | Outcome::Failed => Verdict::Fail(IoError::IO),
+            Outcome::Busy => Verdict::Busy(1),
+            Outcome::Terminated | Outcome::Reset => Verdict::Again(0),
+            Outcome::Gone => Verdict::Fail(IoError::GONE),
+        };
+        if sense.as_ref().is_some_and(verdict::may_have_lost_cache) {
+            self.unit.power_losses.fetch_add(1, Ordering::Relaxed);
+        }
+        self.look_at_clock();
+        let retries_max = self.options.retries_max;
+        let (timeout_ms, now_ms) = (self.timeout_ms(), self.now_ms);
+        let slot = &mut self.slots[usize::from(tag)];
+        let result = match verdict {
+            Verdict::Good => Ok(()),
+            Verdict::Again(delay_ms) if slot.retries < retries_max => {
+                slot.retries += 1;
+                return self.hold(tag, delay_ms);
+            }
+            Verdict::Once if slot.retries == 0 => {
+                slot.retries = retries_max;
+                return self.hold(tag, 0);
+            }
+            Verdict::Busy(delay_ms) => {
+                // Not a retry, and yet not for ever.
+                let patience_ms = timeout_ms.saturating_mul(u32::from(retries_max) + 1);
+                if now_ms.wrapping_sub(slot.begun_ms) < patience_ms {
+                    self.window = self.sent.max(1);
+                    self.good = 0;
+                    return self.hold(tag, delay_ms);
+                }
+                Err(IoError::from_errno(16))
+            }
+            Verdict::Again(_) if slot.is_late => Err(IoError::TIMED_OUT),
+            Verdict::Again(_) if matches!(outcome, Outcome::Reset | Outcome::Terminated) => {
+                Err(IoError::CANCELED)
+            }
+            Verdict::Again(_) | Verdict::Once => Err(IoError::IO),
+            Verdict::Fail(error) => Err(error),
+        };
+        done.push(Done { tag, result, sense, short });
+    }
+
+    fn sense(&mut self, tag: u16) -> Option<Sense> {
+        let mut bytes = [0; SENSE_BYTES];
+        let len = self.host.sense(tag, &mut bytes);
+        Sense::decode(&bytes[..len.min(SENSE_BYTES)])
+    }
+
+    fn timeout_ms(&self) -> u32 {
+        u32::try_from(self.options.timeout().as_millis()).unwrap_or(u32::MAX)
+    }
+
+    fn look_at_clock(&mut self) {
+        self.now_ms = self.start.elapsed().as_millis() as u32;
+    }
+
+    /// Looks after what does not come by itself: the clock, the ladder, held commands.
+    #[cold]
+    pub(crate) fn tend(&mut self, done: &mut Vec<Done>) {
+        self.look_at_clock();
+        self.polls_left = POLLS;
+        self.climb();
+        if self.is_offline {
+            while let Some(tag) = self.held.pop_front() {
+                self.slots[usize::from(tag)].stage = Stage::Idle;
+                done.push(Done { tag, result: Err(IoError::GONE), sense: None, short: None });
+            }
+        }
+        for _ in 0..self.held.len() {
+            if self.sent >= self.window || !self.ladder.is_idle() {
+                break;
+            }
+            let Some(tag) = self.held.pop_front() else { break };
+            if self.slots[usize::from(tag)].not_before_ms > self.now_ms {
+                self.held.push_back(tag);
+            } else if !self.dispatch(tag) {
+                break;
+            }
+        }
+    }
+
+    /// Moves the ladder on.
+    fn climb(&mut self) {
+        let (timeout_ms, now_ms) = (self.timeout_ms(), self.now_ms);
+        if self.ladder.is_idle() {
+            let late = self.slots.iter().position(|slot| {
+                slot.stage == Stage::Sent && now_ms.wrapping_sub(slot.sent_ms) >= timeout_ms
+            });
+            let Some(victim) = late else { return };
+            self.slots[victim].is_late = true;
+            self.ladder.begin(victim as u16);
+        }
+        let victim = self.ladder.victim();
+        let is_victim_over = self.slots[usize::from(victim)].stage != Stage::Sent;
+        let task_timeout_ms = self.options.task_timeout_ms;
+        self.ladder.climb(&mut *self.host, is_victim_over, now_ms, task_timeout_ms);
+        if self.ladder.gave_up() {
+            self.is_offline = true;
+        }
+    }
+
+    #[cold]
+    fn task_ended(&mut self, succeeded: bool) {
+        self.ladder.task_ended(succeeded);
+    }
+
+    /// Commands that the device may still touch the memory of.
+    pub(crate) fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    /// Ends those that wait to be sent: nobody will wait for them.
+    pub(crate) fn forget_held(&mut self) {
+        while let Some(tag) = self.held.pop_front() {
+            self.slots[usize::from(tag)].stage = Stage::Idle;
+        }
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue with {} sent and {} held", self.sent, self.held.len())
+    }
+}

@@ -1,0 +1,113 @@
+//! What the answer to a command means. A table, and nothing else: see docs/design/scsi.md.
+
+use qpair_block::IoError;
+use qpair_scsi_wire::sense::{Code, Key};
+use qpair_scsi_wire::{
+    BUSY, CHECK_CONDITION, CONDITION_MET, GOOD, RESERVATION_CONFLICT, Sense, TASK_ABORTED,
+    TASK_SET_FULL,
+};
+
+/// Somebody else has reserved the unit: EACCES.
+const RESERVED: i32 = 13;
+/// How long a unit that is becoming ready is left alone, ms.
+const BECOMING_READY_MS: u32 = 100;
+/// How long a busy unit is left alone, ms.
+const BUSY_MS: u32 = 2;
+
+/// What is done about an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Good,
+    /// Send it again after a while; one retry less.
+    Again(u32),
+    /// Send it again, once.
+    Once,
+    /// Send it again after a while; the unit has too much to do.
+    Busy(u32),
+    Fail(IoError),
+}
+
+/// Of a SCSI status, with the sense data if there is any.
+pub(crate) fn of_status(status: u8, sense: Option<&Sense>) -> Verdict {
+    match status {
+        GOOD | CONDITION_MET => Verdict::Good,
+        CHECK_CONDITION => sense.map_or(Verdict::Fail(IoError::IO), of_sense),
+        BUSY => Verdict::Busy(BUSY_MS),
+        TASK_SET_FULL => Verdict::Busy(1),
+        RESERVATION_CONFLICT => Verdict::Fail(IoError::from_errno(RESERVED)),
+        TASK_ABORTED => Verdict::Again(0),
+        _ => Verdict::Fail(IoError::IO),
+    }
+}
+
+fn of_sense(sense: &Sense) -> Verdict {
+    // What an earlier command did is not known to have anything to do with this one, which was not done.
+    if sense.is_deferred {
+        return Verdict::Again(0);
+    }
+    match (sense.key, sense.code) {
+        (Key::NoSense | Key::RecoveredError | Key::Completed, _) => Verdict::Good,
+        (Key::NotReady, Code::BECOMING_READY) => Verdict::Again(BECOMING_READY_MS),
+        (Key::UnitAttention, _) => Verdict::Again(0),
+        (Key::HardwareError, _) => Verdict::Once,
+        // Protection information does not fit: it will not the next time.
+        (Key::AbortedCommand, Code(0x10, _)) => Verdict::Fail(IoError::IO),
+        (Key::AbortedCommand, _) => Verdict::Again(0),
+        (Key::DataProtect, Code::SPACE_EXHAUSTED) => Verdict::Fail(IoError::NO_SPACE),
+        (Key::DataProtect, _) => Verdict::Fail(IoError::READ_ONLY),
+        (Key::IllegalRequest, Code::BLOCK_OUT_OF_RANGE) => Verdict::Fail(IoError::INVALID),
+        (Key::IllegalRequest, Code::NO_SUCH_UNIT) => Verdict::Fail(IoError::GONE),
+        (
+            Key::IllegalRequest,
+            Code::INVALID_OPCODE | Code::INVALID_FIELD_IN_CDB | Code::INVALID_FIELD_IN_LIST,
+        ) => Verdict::Fail(IoError::UNSUPPORTED),
+        _ => Verdict::Fail(IoError::IO),
+    }
+}
+
+/// Whether sense data says that the unit may have been without power, and its volatile cache with it.
+pub(crate) fn may_have_lost_cache(sense: &Sense) -> bool {
+    sense.key == Key::UnitAttention
+        && matches!(sense.code, Code::POWER_ON_OR_RESET | Code::POWER_ON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        let check = |key, code| of_status(CHECK_CONDITION, Some(&Sense::new(key, code)));
+        assert_eq!(check(Key::RecoveredError, Code(0x17, 1)), Verdict::Good);
+        assert_eq!(check(Key::NotReady, Code::BECOMING_READY), Verdict::Again(100));
+        assert_eq!(check(Key::NotReady, Code::NEEDS_START), Verdict::Fail(IoError::IO));
+        assert_eq!(check(Key::NotReady, Code::NO_MEDIUM), Verdict::Fail(IoError::IO));
+        assert_eq!(check(Key::UnitAttention, Code::POWER_ON), Verdict::Again(0));
+        assert_eq!(
+            check(Key::MediumError, Code::UNRECOVERED_READ_ERROR),
+            Verdict::Fail(IoError::IO)
+        );
+        assert_eq!(check(Key::HardwareError, Code::INTERNAL_FAILURE), Verdict::Once);
+        assert_eq!(check(Key::AbortedCommand, Code(0x10, 3)), Verdict::Fail(IoError::IO));
+        assert_eq!(check(Key::AbortedCommand, Code(0x4B, 0)), Verdict::Again(0));
+        assert_eq!(
+            check(Key::DataProtect, Code::SPACE_EXHAUSTED),
+            Verdict::Fail(IoError::NO_SPACE)
+        );
+        assert_eq!(
+            check(Key::DataProtect, Code::WRITE_PROTECTED),
+            Verdict::Fail(IoError::READ_ONLY)
+        );
+        assert_eq!(
+            check(Key::IllegalRequest, Code::INVALID_OPCODE),
+            Verdict::Fail(IoError::UNSUPPORTED)
+        );
+        assert_eq!(check(Key::IllegalRequest, Code::NO_SUCH_UNIT), Verdict::Fail(IoError::GONE));
+        assert_eq!(check(Key::Miscompare, Code::MISCOMPARE), Verdict::Fail(IoError::IO));
+        assert_eq!(of_status(CHECK_CONDITION, None), Verdict::Fail(IoError::IO));
+        assert_eq!(of_status(TASK_SET_FULL, None), Verdict::Busy(1));
+        assert_eq!(of_status(0x30, None), Verdict::Fail(IoError::IO), "ACA active");
+        assert!(may_have_lost_cache(&Sense::new(Key::UnitAttention, Code::POWER_ON)));
+        assert!(!may_have_lost_cache(&Sense::new(Key::UnitAttention, Code::DEVICE_RESET)));
+    }
+}
