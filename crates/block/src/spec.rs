@@ -10,6 +10,7 @@
 //! stripe:unit=64KiB:DEVICE+DEVICE+...
 //! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
 //! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
+//! scsi:0000:3b:00.0/0                              a disk behind a SAS controller; also scsi:soft/0, scsi:vfio-user:PATH/0
 //! ```
 //!
 //! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so
@@ -76,7 +77,7 @@ pub enum DeviceSpec {
 }
 
 /// Words that name a driver in this program rather than a file.
-pub const DRIVERS: [&str; 2] = ["nvme", "softnvme"];
+pub const DRIVERS: [&str; 3] = ["nvme", "softnvme", "scsi"];
 
 /// Opens what the block layer cannot: it knows no kernel and no drivers. A function of a path opens files and nothing else.
 pub trait Opener {
@@ -154,7 +155,7 @@ impl DeviceSpec {
         let path = |text: &str| {
             if text.is_empty() {
                 return Err(Error::new(ErrorKind::Invalid, "an empty device name").hint(
-                    "name a path, or ram:, null:, delay:, fault:, stripe:, nvme:, softnvme:",
+                    "name a path, or ram:, null:, delay:, fault:, stripe:, nvme:, softnvme:, scsi:",
                 ));
             }
             plain(text, quoted).map(|text| Self::File(text.into()))
@@ -220,7 +221,7 @@ impl DeviceSpec {
                 }
                 let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are file:, ram:, null:, delay:, fault:, stripe:, nvme: and softnvme:; a file of that name is file:{text}"
+                    "known are file:, ram:, null:, delay:, fault:, stripe:, nvme:, softnvme: and scsi:; a file of that name is file:{text}"
                 )))
             }
         }

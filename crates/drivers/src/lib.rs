@@ -4,6 +4,7 @@
 //! nvme:[wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN]      bound to vfio-pci
 //! nvme:[...:]vfio-user:/run/x.sock[/nsN]                                        served by another process
 //! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
+//! scsi:HOST/UNIT                                      a disk behind a SAS controller; HOST: soft, vfio-user:PATH, 0000:3b:00.0
 //! ```
 //!
 //! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
@@ -13,6 +14,7 @@
 
 mod nvme;
 mod patience;
+mod scsi;
 mod soft;
 
 use std::path::Path;
@@ -23,6 +25,7 @@ pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress};
 pub use qpair_pci::{Patience, Waiting};
+pub use scsi::scsi_host;
 pub use soft::SoftDrive;
 
 /// Opens a device by its driver's name and its own.
@@ -33,6 +36,7 @@ pub fn open(driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
     match driver {
         "nvme" => nvme::open(name),
         "softnvme" => Ok(SoftDrive::open(name)?.device),
+        "scsi" => scsi::open(name),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
             format!("no driver of this program is called {driver}"),
@@ -54,7 +58,11 @@ pub fn controller_named(driver: &str, name: &str) -> Result<Arc<Controller>> {
 /// Whether what is on a device of that name is gone when the program ends.
 #[must_use]
 pub fn is_volatile(driver: &str, name: &str) -> bool {
-    driver == "softnvme" && soft::is_volatile(name)
+    match driver {
+        "softnvme" => soft::is_volatile(name),
+        "scsi" => scsi::is_volatile(name),
+        _ => false,
+    }
 }
 
 /// An [`Opener`] for everything: files as the function inside does, other devices by the drivers here.

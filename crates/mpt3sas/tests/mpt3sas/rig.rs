@@ -16,7 +16,13 @@ pub(crate) struct Rig {
 
 /// Time-outs that a test can wait for.
 pub(crate) fn hba_options() -> HbaOptions {
-    HbaOptions { reset_settle_ms: 0, reset_timeout_ms: 200, message_timeout_ms: 2000, watch_ms: 5, ..HbaOptions::default() }
+    HbaOptions {
+        reset_settle_ms: 0,
+        reset_timeout_ms: 200,
+        message_timeout_ms: 2000,
+        watch_ms: 5,
+        ..HbaOptions::default()
+    }
 }
 
 pub(crate) fn scsi_options() -> ScsiOptions {

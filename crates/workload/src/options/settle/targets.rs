@@ -29,8 +29,8 @@ impl Place {
 const FILES_MAX: u32 = 4096;
 
 /// Kinds of devices that are named by a specifier.
-const SCHEMES: [&str; 8] =
-    ["file:", "ram:", "null:", "delay:", "fault:", "stripe:", "nvme:", "softnvme:"];
+const SCHEMES: [&str; 9] =
+    ["file:", "ram:", "null:", "delay:", "fault:", "stripe:", "nvme:", "softnvme:", "scsi:"];
 
 pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) -> Result<Place> {
     let names = names(reader, clone)?;

@@ -1,0 +1,242 @@
+//! SCSI disks by address.
+//!
+//! ```text
+//! scsi:[timeout_ms=N,task_timeout_ms=N:]HOST/UNIT
+//! HOST   soft, soft:disks=2,size=1GiB,...    a host bus adapter made of software, in this process
+//!        vfio-user:/run/x.sock               one served by another process
+//!        0000:3b:00.0                        one bound to vfio-pci
+//! UNIT   0, or 0.2                           target 0; its unit 2
+//!        naa.5000c50012345678                the unit of that name
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_mpt3sas::{HbaOptions, Mpt3sas};
+use qpair_nvme::NvmeTarget;
+use qpair_pci::sysfs::PciAddress;
+use qpair_pci::{InProcess, PciFunction};
+use qpair_scsi::host::{Host, Unit};
+use qpair_scsi::{ScsiDisk, ScsiOptions, scan};
+use qpair_scsi_wire::luns::Lun;
+use qpair_softdev::{SoftHba, SoftHbaOptions};
+
+/// The host that is made of software.
+const SOFT: &str = "soft";
+
+/// What this program has open. A function has one driver in a process, and a disk is one device: this is the one place that knows
+/// them all. They end with the last device that uses them.
+#[derive(Default)]
+struct Open {
+    hosts: HashMap<String, Weak<Mpt3sas>>,
+    /// By the unit's name.
+    disks: HashMap<String, (Weak<ScsiDisk>, String)>,
+}
+
+static OPEN: Mutex<Option<Open>> = Mutex::new(None);
+
+/// The parts of a name.
+#[derive(Debug, PartialEq)]
+struct Address<'a> {
+    options: ScsiOptions,
+    host: &'a str,
+    unit: &'a str,
+}
+
+fn invalid(name: &str, why: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("scsi:{name}: {why}"))
+        .hint("write scsi:soft/0, scsi:vfio-user:PATH/0 or scsi:0000:3b:00.0/0")
+}
+
+impl<'a> Address<'a> {
+    fn parse(name: &'a str) -> Result<Self> {
+        let (options, rest) = split_options(name)?;
+        let Some((host, unit)) = rest.rsplit_once('/') else {
+            return Err(invalid(name, "it names no unit"));
+        };
+        if host.is_empty() || unit.is_empty() {
+            return Err(invalid(name, "it names no host, or no unit"));
+        }
+        Ok(Self { options, host, unit })
+    }
+
+    /// Which unit, if it is given by numbers.
+    fn numbers(&self) -> Option<Unit> {
+        let (target, lun) = self.unit.split_once('.').unwrap_or((self.unit, "0"));
+        Some(Unit { target: target.parse().ok()?, lun: Lun::of(lun.parse().ok()?)? })
+    }
+}
+
+/// The options before the host, if there are any: what comes before the first colon and has a `=`.
+fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
+    let mut options = ScsiOptions::default();
+    let Some((head, rest)) = name.split_once(':').filter(|(head, _)| head.contains('=')) else {
+        return Ok((options, name));
+    };
+    for option in head.split(',') {
+        let value = |text: &str| {
+            text.parse::<u32>().map_err(|_| invalid(name, &format!("{option} is no number of ms")))
+        };
+        match option.split_once('=') {
+            Some(("timeout_ms", text)) => options.timeout_ms = value(text)?,
+            Some(("task_timeout_ms", text)) => options.task_timeout_ms = value(text)?,
+            _ => {
+                return Err(invalid(name, &format!("there is no option {option}"))
+                    .hint("known are timeout_ms and task_timeout_ms"));
+            }
+        }
+    }
+    Ok((options, rest))
+}
+
+/// Opens a disk by its name.
+pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
+    let address = Address::parse(name)?;
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    open.disks.retain(|_, (disk, _)| disk.strong_count() > 0);
+    let host = host_in(&mut open.hosts, address.host)?;
+    let place = format!("{}/{}", address.host, address.unit);
+    let disk = match address.numbers() {
+        Some(unit) => {
+            check_target(&*host, unit, name)?;
+            ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?
+        }
+        None => find_named(&(host as Arc<dyn Host>), &address, name)?,
+    };
+    let key = disk.facts().name.to_string();
+    if let Some((known, its)) = open.disks.get(&key)
+        && let Some(known) = known.upgrade()
+    {
+        let is_same = Arc::ptr_eq(known.host(), disk.host()) && known.unit() == disk.unit();
+        if !is_same {
+            let context = format!("scsi:{name}: {key} is open as scsi:{its}");
+            return Err(Error::new(ErrorKind::Busy, context)
+                .hint("two paths to a disk are not used together here: use the one that is open"));
+        }
+        return Ok(known);
+    }
+    let disk = Arc::new(disk);
+    open.disks.insert(key, (Arc::downgrade(&disk), place));
+    Ok(disk)
+}
+
+fn check_target(host: &dyn Host, unit: Unit, name: &str) -> Result<()> {
+    let targets = host.scan()?;
+    let Some(target) = targets.iter().find(|target| target.number == unit.target) else {
+        let numbers: Vec<String> = targets.iter().map(|it| it.number.to_string()).collect();
+        let context = format!("scsi:{name}: there is no target {}", unit.target);
+        return Err(Error::new(ErrorKind::NotFound, context).hint(format!(
+            "there are: {}",
+            if numbers.is_empty() { "none".into() } else { numbers.join(", ") }
+        )));
+    };
+    match &target.refused {
+        Some(why) => Err(Error::new(ErrorKind::Unsupported, format!("scsi:{name}: {why}"))),
+        None => Ok(()),
+    }
+}
+
+fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result<ScsiDisk> {
+    let found = scan(host, address.options, |_, _| format!("scsi:{name}"))?;
+    found
+        .into_iter()
+        .filter_map(|found| found.disk.ok())
+        .find(|disk| disk.facts().name.to_string() == address.unit)
+        .ok_or_else(|| {
+            let context = format!("scsi:{name}: no unit there is called {}", address.unit);
+            Error::new(ErrorKind::NotFound, context)
+                .hint("units are numbers (0, or 0.2 for unit 2 of target 0) or names such as naa.5000c50012345678")
+        })
+}
+
+/// The host by its name: the one that is open already, or a new one.
+///
+/// # Errors
+/// `Invalid` for a name that makes no sense; what the function and the driver say.
+pub fn scsi_host(name: &str) -> Result<Arc<Mpt3sas>> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    host_in(&mut open.get_or_insert_default().hosts, name)
+}
+
+fn host_in(hosts: &mut HashMap<String, Weak<Mpt3sas>>, name: &str) -> Result<Arc<Mpt3sas>> {
+    hosts.retain(|_, host| host.strong_count() > 0);
+    if let Some(host) = hosts.get(name).and_then(Weak::upgrade) {
+        return Ok(host);
+    }
+    let host = Mpt3sas::open(function(name)?, HbaOptions::default())?;
+    hosts.insert(name.to_owned(), Arc::downgrade(&host));
+    Ok(host)
+}
+
+fn function(name: &str) -> Result<Arc<dyn PciFunction>> {
+    let (head, rest) = name.split_once(':').unwrap_or((name, ""));
+    match head {
+        SOFT => {
+            let card = SoftHba::new(SoftHbaOptions::parse(rest)?)?;
+            Ok(Arc::new(InProcess::new(format!("scsi:{name}"), card)))
+        }
+        "vfio-user" => crate::nvme::function(&NvmeTarget::VfioUser(rest.into())),
+        _ => match PciAddress::parse(name) {
+            Some(address) => crate::nvme::function(&NvmeTarget::Pci(address.to_string())),
+            None => Err(invalid(name, "no such host")),
+        },
+    }
+}
+
+/// Whether what is on it is gone with the program.
+pub(crate) fn is_volatile(name: &str) -> bool {
+    Address::parse(name).is_ok_and(|address| address.host.split(':').next() == Some(SOFT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read() {
+        let address = Address::parse("vfio-user:/run/a/b.sock/3.2").unwrap();
+        assert_eq!((address.host, address.unit), ("vfio-user:/run/a/b.sock", "3.2"));
+        assert_eq!(address.numbers(), Some(Unit { target: 3, lun: Lun::of(2).unwrap() }));
+        let address = Address::parse("timeout_ms=500:soft:size=1MiB/0").unwrap();
+        assert_eq!((address.host, address.options.timeout_ms), ("soft:size=1MiB", 500));
+        assert_eq!(Address::parse("soft/naa.5").unwrap().numbers(), None);
+        assert_eq!(open("hard/0").unwrap_err().kind(), ErrorKind::Invalid);
+        for name in ["soft", "/0", "soft/", "timeout_ms=x:soft/0", "tea=1:soft/0"] {
+            assert_eq!(Address::parse(name).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_disk_is_one_device() {
+        let host = "soft:size=1MiB,disks=2,serial=one";
+        let first = open(&format!("{host}/0")).unwrap();
+        assert_eq!(first.size_bytes(), 1 << 20);
+        assert!(Arc::ptr_eq(&first, &open(&format!("{host}/0")).unwrap()), "one disk");
+        assert!(!Arc::ptr_eq(&first, &open(&format!("{host}/1")).unwrap()));
+        // Another controller with a path to the same disk.
+        let error = open(&format!("{host},queues=8/0")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(error.to_string().contains(&format!("scsi:{host}/0")), "{error}");
+        let error = open(&format!("{host}/7")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(is_volatile("soft/0") && !is_volatile("vfio-user:/x/0"));
+    }
+
+    #[test]
+    fn a_unit_by_its_name() {
+        let disk = open("soft:size=1MiB,serial=two/0").unwrap();
+        let found = scan(
+            &(scsi_host("soft:size=1MiB,serial=two").unwrap() as Arc<dyn Host>),
+            ScsiOptions::default(),
+            |target, lun| format!("{target}.{lun}"),
+        );
+        let found = found.unwrap();
+        let name = found[0].disk.as_ref().unwrap().facts().name.to_string();
+        let named = open(&format!("soft:size=1MiB,serial=two/{name}")).unwrap();
+        assert!(Arc::ptr_eq(&disk, &named));
+        let error = open("soft:size=1MiB,serial=two/naa.1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}
