@@ -1,5 +1,6 @@
-//! `qpair softdrive`: NVMe drives made of software, for other programs.
+//! `qpair softdrive`: drives made of software, for other programs.
 
+mod model;
 mod report;
 mod sockets;
 
@@ -9,22 +10,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair_softdev::{SoftNvme, SoftNvmeOptions};
+use qpair_softdev::hba::DiskOptions;
+use qpair_softdev::{MediumOptions, SoftHba, SoftHbaOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use signal_hook::consts::SIGUSR1;
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::store_args::parse_size;
+use model::Model;
 use report::Reporter;
 use sockets::Sockets;
 
 /// How often drivers that came and went are looked for, and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Serve NVMe drives made of software to this program, SPDK or QEMU
+/// Serve NVMe drives, or SAS disks, made of software to this program, SPDK or QEMU
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The drives are complete NVMe controllers behind sockets (vfio-user). A driver maps their doorbells and they map its \
@@ -37,6 +40,9 @@ PATH.1 to PATH.N; if PATH is a folder, PATH/1/cntrl to PATH/N/cntrl.
 Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane; each option of one can be changed: \
 --profile tlc,read_us=80,dies=8.
 
+With --hba one SAS host bus adapter (MPI 2.5) is served, with --drives N disks behind it: each request is a message over \
+the socket then, since no card lets that register be mapped. SIGUSR2 pulls the last disk, and plugs it in again.
+
 Examples:
   qpair softdrive --socket /run/soft.sock
   qpair bench io --filename nvme:vfio-user:/run/soft.sock --rw randread --iodepth 32 --runtime 5
@@ -44,6 +50,7 @@ Examples:
   qpair softdrive --socket /run/soft.sock --size 4GiB --size 64MiB --block 4096 --block 512
   qpair softdrive --socket /run/drives --drives 4 --null --cpu 3 --idle poll
   qpair softdrive --socket /run/soft.sock --file drive.img --size 10GiB --profile qlc
+  qpair softdrive --socket /run/hba.sock --hba --drives 2 --size 256MiB
   qpair softdrive --socket /run/soft.sock --fault seed=7,read_error_rate=0.001,remove_after=50000")]
 pub(crate) struct SoftDrive {
     /// Where drivers connect
@@ -66,8 +73,12 @@ pub(crate) struct SoftDrive {
     #[arg(long)]
     null: bool,
 
+    /// Serve one SAS host bus adapter, with the drives as disks behind it
+    #[arg(long, conflicts_with_all = ["file", "profile", "fault", "trap_doorbells"])]
+    hba: bool,
+
     /// Drives, all alike; with --file, drive N keeps its blocks in PATH.N
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     drives: u16,
 
     /// How long commands take: none, tlc, qlc, optane, with options after it
@@ -82,7 +93,7 @@ pub(crate) struct SoftDrive {
     #[arg(long)]
     volatile_cache: bool,
 
-    /// Pairs of I/O queues of a drive
+    /// Pairs of I/O queues of a drive; reply queues of a host bus adapter
     #[arg(long, value_name = "N")]
     queues: Option<u16>,
 
@@ -122,10 +133,25 @@ fn parse_idle(text: &str) -> std::result::Result<Idle, String> {
 
 impl SoftDrive {
     pub(crate) fn run(self) -> Result<Exit> {
+        if self.hba {
+            let options = self.hba_options()?;
+            return self.serve(1, |_| Ok(SoftHba::new(options.clone())?));
+        }
+        self.serve(self.drives, |number| Ok(SoftNvme::new(self.options_of(number)?)?))
+    }
+
+    /// Serves `count` devices until it is told to end.
+    fn serve<D: Model + 'static>(
+        &self,
+        count: u16,
+        make: impl Fn(u16) -> Result<Arc<D>>,
+    ) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let power = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGUSR1, power.clone())
-            .map_err(|error| Failure::io(&error, "taking over SIGUSR1"))?;
+        let (power, plug) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for (signal, name, flag) in [(SIGUSR1, "SIGUSR1", &power), (SIGUSR2, "SIGUSR2", &plug)] {
+            signal_hook::flag::register(signal, flag.clone())
+                .map_err(|error| Failure::io(&error, format_args!("taking over {name}")))?;
+        }
         if let Some(cpu) = self.cpu {
             pin(cpu)?;
         }
@@ -134,10 +160,10 @@ impl SoftDrive {
             idle_timeout: self.idle_timeout.map(Duration::from_secs_f64),
             ..ServerOptions::default()
         };
-        let sockets = Sockets::prepare(&self.socket, self.drives)?;
+        let sockets = Sockets::prepare(&self.socket, count)?;
         let mut drives = Vec::new();
         for (number, path) in (1..).zip(sockets.paths()) {
-            let drive = SoftNvme::new(self.options_of(number)?)?;
+            let drive = make(number)?;
             drives.push((drive.clone(), Server::bind(path, drive, options.clone())?));
         }
         let mut host = Host::new(drives, self.idle);
@@ -148,17 +174,47 @@ impl SoftDrive {
             host.run_for(LOOK_EVERY);
             if power.swap(false, Ordering::Relaxed) {
                 cuts += 1;
-                for (drive, _) in host.drives() {
-                    drive.power_cut(cuts);
-                    drive.insert();
-                }
+                host.drives().iter().for_each(|(drive, _)| drive.power_cut(cuts));
                 reporter.power_cut()?;
+            }
+            if plug.swap(false, Ordering::Relaxed) {
+                for (drive, _) in host.drives() {
+                    if let Some(what) = drive.pull_or_plug() {
+                        reporter.plugged(what)?;
+                    }
+                }
             }
             reporter.look(&mut host, Instant::now())?;
         }
         reporter.end(&mut host)?;
         // A request to end is how this command ends.
         Ok(Exit::Done)
+    }
+
+    /// Of a host bus adapter: its disks are all alike, or as many as there are sizes.
+    fn hba_options(&self) -> Result<SoftHbaOptions> {
+        let mut options = SoftHbaOptions::default();
+        let count = usize::from(self.drives).max(self.size.len());
+        let of = |values: &[u64], number: usize| values.get(number).or(values.first()).copied();
+        let disk = |number: usize| {
+            let mut disk = DiskOptions::default();
+            if let Some(bytes) = of(&self.size, number) {
+                disk.size_bytes = bytes;
+            }
+            if let Some(bytes) = of(&self.block, number) {
+                disk.logical_block_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            }
+            if self.null {
+                disk.medium = MediumOptions::Null;
+            }
+            disk
+        };
+        options.disks = (0..count).map(disk).collect();
+        if let Some(queues) = self.queues {
+            options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
+        }
+        options.volatile_write_cache = self.volatile_cache;
+        Ok(options)
     }
 
     /// Of drive `number`, from 1.

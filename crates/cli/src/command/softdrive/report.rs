@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use qpair_softdev::SoftNvme;
 use qpair_vfio_user::{Counters, Host};
 use serde_json::{Value, json};
 
+use super::model::Model;
 use crate::failure::Result;
 use crate::output::Output;
 use crate::text::{count, size};
@@ -32,53 +32,43 @@ impl Reporter {
         Self { json, status_every, status_at: Instant::now(), known: Vec::new() }
     }
 
-    pub(super) fn begin(&mut self, host: &mut Host<SoftNvme>) -> Result<()> {
+    pub(super) fn begin<D: Model>(&mut self, host: &mut Host<D>) -> Result<()> {
         let drives = host.drives();
         self.known = vec![Known::default(); drives.len()];
         if self.json {
             let drives: Vec<Value> = drives
                 .iter()
                 .map(|(drive, server)| {
-                    let options = drive.options();
-                    let namespaces: Vec<Value> = options
-                        .namespaces
-                        .iter()
-                        .map(|namespace| {
+                    let parts = drive.parts().into_iter();
+                    let parts: Vec<Value> = parts
+                        .map(|(size_bytes, logical_block_bytes)| {
                             json!({
-                                "size_bytes": namespace.size_bytes,
-                                "logical_block_bytes": namespace.logical_block_bytes,
+                                "size_bytes": size_bytes,
+                                "logical_block_bytes": logical_block_bytes,
                             })
                         })
                         .collect();
-                    json!({
+                    let mut about = json!({
                         "socket": server.path(),
-                        "serial": options.serial,
-                        "namespaces": namespaces,
-                        "options": options.to_string(),
-                    })
+                        "serial": drive.serial(),
+                    });
+                    about[D::PARTS] = json!(parts);
+                    about
                 })
                 .collect();
             return say(json!({"event": "serving", "drives": drives}).to_string());
         }
         let mut out = Output::new();
         for (drive, server) in drives.iter() {
-            let options = drive.options();
-            let namespaces: Vec<String> = options
-                .namespaces
-                .iter()
-                .map(|namespace| {
-                    format!(
-                        "{} in blocks of {}",
-                        size(namespace.size_bytes),
-                        namespace.logical_block_bytes
-                    )
-                })
+            let parts = drive.parts().into_iter();
+            let parts: Vec<String> = parts
+                .map(|(bytes, block)| format!("{} in blocks of {block}", size(bytes)))
                 .collect();
             let path = server.path().display();
-            out.line(format!("{path}  serial {}, {}", options.serial, namespaces.join(" and ")))?;
+            out.line(format!("{path}  serial {}, {}", drive.serial(), parts.join(" and ")))?;
         }
         if let Some((_, server)) = drives.first() {
-            for line in uses(server.path()) {
+            for line in uses::<D>(server.path()) {
                 out.line(line)?;
             }
         }
@@ -87,7 +77,7 @@ impl Reporter {
     }
 
     /// Tells what has changed since the last look.
-    pub(super) fn look(&mut self, host: &mut Host<SoftNvme>, now: Instant) -> Result<()> {
+    pub(super) fn look<D: Model>(&mut self, host: &mut Host<D>, now: Instant) -> Result<()> {
         let is_one = host.drives().len() == 1;
         for (number, (_, server)) in host.drives().iter_mut().enumerate() {
             let ended = server.take_ended();
@@ -130,11 +120,15 @@ impl Reporter {
         self.tell("the power failed, and came back".to_owned(), json!({"event": "power-cut"}))
     }
 
-    pub(super) fn end(&self, host: &mut Host<SoftNvme>) -> Result<()> {
+    pub(super) fn plugged(&self, what: &str) -> Result<()> {
+        self.tell(format!("the last disk was {what}"), json!({"event": what.replace(' ', "-")}))
+    }
+
+    pub(super) fn end<D: Model>(&self, host: &mut Host<D>) -> Result<()> {
         self.status(host, "end")
     }
 
-    fn status(&self, host: &mut Host<SoftNvme>, name: &str) -> Result<()> {
+    fn status<D: Model>(&self, host: &mut Host<D>, name: &str) -> Result<()> {
         for (number, (_, server)) in host.drives().iter().enumerate() {
             let counters = server.counters();
             let text = format!("drive {}: {}", number + 1, words(&counters));
@@ -192,16 +186,9 @@ fn event(name: &str, number: usize, counters: &Counters, more: &Value) -> Value 
 }
 
 /// How programs use the drive at a socket.
-fn uses(socket: &Path) -> Vec<String> {
+fn uses<D: Model>(socket: &Path) -> Vec<String> {
     let path = socket.display().to_string();
-    let mut lines =
-        vec![format!("  qpair   nvme:vfio-user:{path}   as a device, with /nsN for namespace N")];
-    lines.push(match (socket.file_name(), socket.parent()) {
-        (Some(name), Some(folder)) if name == "cntrl" => {
-            format!("  SPDK    -r 'trtype:VFIOUSER traddr:{}'", folder.display())
-        }
-        _ => "  SPDK    looks for a socket called cntrl: give a folder as --socket".to_owned(),
-    });
+    let mut lines = D::uses(socket);
     let device = json!({"driver": "vfio-user-pci", "socket": {"type": "unix", "path": path}});
     lines.push(format!("  QEMU    -device '{device}'"));
     lines.push(

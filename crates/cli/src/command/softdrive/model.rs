@@ -1,0 +1,90 @@
+//! What is served: an NVMe drive, or a host bus adapter with disks.
+
+use std::path::Path;
+
+use qpair_pci::PciDevice;
+use qpair_softdev::{SoftHba, SoftNvme};
+
+/// A device that the command serves, as far as it speaks of it.
+pub(super) trait Model: PciDevice {
+    /// What its parts are called.
+    const PARTS: &'static str;
+
+    fn serial(&self) -> &str;
+
+    /// Bytes of each of its parts, and of their blocks.
+    fn parts(&self) -> Vec<(u64, u32)>;
+
+    /// The power fails, and comes back.
+    fn power_cut(&self, seed: u64);
+
+    /// The last of its disks is pulled, or plugged in again. `None`: it has none that can be.
+    fn pull_or_plug(&self) -> Option<&'static str>;
+
+    /// How programs use it at a socket, a line each; those for QEMU are the same for all.
+    fn uses(socket: &Path) -> Vec<String>;
+}
+
+impl Model for SoftNvme {
+    const PARTS: &'static str = "namespaces";
+
+    fn serial(&self) -> &str {
+        &self.options().serial
+    }
+
+    fn parts(&self) -> Vec<(u64, u32)> {
+        let namespaces = self.options().namespaces.iter();
+        namespaces.map(|it| (it.size_bytes, it.logical_block_bytes)).collect()
+    }
+
+    fn power_cut(&self, seed: u64) {
+        SoftNvme::power_cut(self, seed);
+        self.insert();
+    }
+
+    fn pull_or_plug(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn uses(socket: &Path) -> Vec<String> {
+        let path = socket.display();
+        let spdk = match (socket.file_name(), socket.parent()) {
+            (Some(name), Some(folder)) if name == "cntrl" => {
+                format!("  SPDK    -r 'trtype:VFIOUSER traddr:{}'", folder.display())
+            }
+            _ => "  SPDK    looks for a socket called cntrl: give a folder as --socket".to_owned(),
+        };
+        vec![
+            format!("  qpair   nvme:vfio-user:{path}   as a device, with /nsN for namespace N"),
+            spdk,
+        ]
+    }
+}
+
+impl Model for SoftHba {
+    const PARTS: &'static str = "disks";
+
+    fn serial(&self) -> &str {
+        &self.options().serial
+    }
+
+    fn parts(&self) -> Vec<(u64, u32)> {
+        self.options().disks.iter().map(|it| (it.size_bytes, it.logical_block_bytes)).collect()
+    }
+
+    fn power_cut(&self, seed: u64) {
+        SoftHba::power_cut(self, seed);
+    }
+
+    fn pull_or_plug(&self) -> Option<&'static str> {
+        let last = self.options().disks.len() - 1;
+        if self.pull(last) {
+            return Some("pulled");
+        }
+        self.plug(last).then_some("plugged in")
+    }
+
+    fn uses(socket: &Path) -> Vec<String> {
+        vec![format!("  qpair   scsi:vfio-user:{}/0   as a device: disk 0", socket.display())]
+    }
+}
