@@ -25,7 +25,7 @@ pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress};
 pub use qpair_pci::{Patience, Waiting};
-pub use scsi::scsi_host;
+pub use scsi::{scsi_disk, scsi_host};
 pub use soft::SoftDrive;
 
 /// Opens a device by its driver's name and its own.

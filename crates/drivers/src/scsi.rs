@@ -92,6 +92,14 @@ fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
 
 /// Opens a disk by its name.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
+    Ok(scsi_disk(name)?)
+}
+
+/// The disk of that name: the one that is open already, or a new one.
+///
+/// # Errors
+/// `Invalid` for a name that makes no sense, `Busy` if the disk is open by another path, `NotFound`; what the driver says.
+pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
     let address = Address::parse(name)?;
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();

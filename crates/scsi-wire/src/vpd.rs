@@ -1,6 +1,6 @@
 //! Vital product data: names, limits, what is provided.
 
-use crate::bytes::{put, put_text, text, u8_at, u16_at, u32_at, u64_at};
+use crate::bytes::{put, text, u8_at, u16_at, u32_at, u64_at};
 
 /// Pages.
 pub mod page {
@@ -119,9 +119,9 @@ pub fn unit_name(data: &[u8]) -> Option<UnitName> {
     longest(3, &[8, 16]).map(UnitName::Naa).or_else(|| longest(2, &[8, 12, 16]).map(UnitName::Eui))
 }
 
-/// The body of page 83h of a SAS disk: its NAA name, its port's SAS address, and a T10 name of vendor and serial number.
+/// The body of page 83h of a SAS disk: its NAA name, and its port's SAS address and number.
 #[must_use]
-pub fn encode_identification(naa: u64, port: u64, vendor: &str, serial: &str) -> Vec<u8> {
+pub fn encode_identification(naa: u64, port: u64) -> Vec<u8> {
     let mut body = vec![0x01, 0x03, 0, 8];
     body.extend(naa.to_be_bytes());
     // Of the target port, with the protocol.
@@ -129,12 +129,6 @@ pub fn encode_identification(naa: u64, port: u64, vendor: &str, serial: &str) ->
     body.extend(port.to_be_bytes());
     // The relative port.
     body.extend([0x61, 0x94, 0, 4, 0, 0, 0, 1]);
-    let len = 8 + serial.len().min(64);
-    body.extend([0x02, 0x01, 0, len as u8]);
-    let start = body.len();
-    body.resize(start + len, 0);
-    put_text(&mut body[start..start + 8], vendor);
-    put_text(&mut body[start + 8..], serial);
     body
 }
 
@@ -287,17 +281,17 @@ mod tests {
     #[test]
     fn a_unit_is_known_by_its_naa_name() {
         let naa = 0x5000_c500_1234_5678;
-        let body = encode_identification(naa, naa + 1, "QPAIR", "S1");
+        let body = encode_identification(naa, naa + 1);
         let data = encode(page::DEVICE_IDENTIFICATION, &body);
         let name = unit_name(&data).unwrap();
         assert_eq!(name, UnitName::Naa(naa.to_be_bytes().to_vec()));
         assert_eq!(name.to_string(), "naa.5000c50012345678");
-        assert_eq!(designators(&data).count(), 4);
+        assert_eq!(designators(&data).count(), 3);
         // A descriptor that runs over the end is none.
         let cut = &data[..data.len() - 1];
-        assert_eq!(designators(cut).count(), 3);
+        assert_eq!(designators(cut).count(), 2);
         // A name of zeroes names nothing.
-        let body = encode_identification(0, 5, "QPAIR", "S1");
+        let body = encode_identification(0, 5);
         assert_eq!(unit_name(&encode(page::DEVICE_IDENTIFICATION, &body)), None);
         assert_eq!(unit_name(&[]), None);
     }

@@ -23,6 +23,7 @@ mod nvme;
 mod put;
 mod repair;
 mod scan;
+mod scsi;
 mod softdrive;
 mod stat;
 mod study;
@@ -57,6 +58,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
     Nvme(nvme::Nvme),
+    Scsi(scsi::Scsi),
     Study(study::Study),
     Advise(advise::Advise),
     #[command(name = "softdrive")]
@@ -85,6 +87,7 @@ impl Command {
             Self::Bench(command) => command.run(),
             Self::Doctor(command) => command.run(),
             Self::Nvme(command) => command.run(),
+            Self::Scsi(command) => command.run(),
             Self::Study(command) => command.run(),
             Self::Advise(command) => command.run(),
             Self::SoftDrive(command) => command.run(),

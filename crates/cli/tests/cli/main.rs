@@ -20,6 +20,7 @@ mod nvme;
 mod pages;
 mod records;
 mod round_trips;
+mod scsi;
 mod softdrive;
 mod study;
 mod system_calls;

@@ -3,4 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 mod conformance;
+mod faults;
+mod resets;
 mod rig;
+mod worker;

@@ -26,7 +26,7 @@ pub(crate) fn hba_options() -> HbaOptions {
 }
 
 pub(crate) fn scsi_options() -> ScsiOptions {
-    ScsiOptions { timeout_ms: 100, task_timeout_ms: 50, ..ScsiOptions::default() }
+    ScsiOptions { timeout_ms: 40, task_timeout_ms: 20, ..ScsiOptions::default() }
 }
 
 impl Rig {

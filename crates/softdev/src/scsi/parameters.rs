@@ -130,7 +130,7 @@ impl Unit {
             page::UNIT_SERIAL_NUMBER => vpd::encode(page, self.options.serial.as_bytes()),
             page::DEVICE_IDENTIFICATION => {
                 let (naa, port) = (self.options.naa, self.options.port);
-                let body = vpd::encode_identification(naa, port, VENDOR, &self.options.serial);
+                let body = vpd::encode_identification(naa, port);
                 vpd::encode(page, &body)
             }
             page::BLOCK_LIMITS => BlockLimits {

@@ -1,0 +1,92 @@
+//! `qpair scsi list`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use qpair_scsi::host::Host;
+use qpair_scsi::{Found, ScsiOptions, scan};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+use crate::text::size;
+
+/// List the disks behind a controller
+///
+/// The controller is reset and initialised, as for I/O. Data on disks is not touched.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each line: the disk's name as a device, vendor, product and revision, size, and the unit's own name; or why it cannot be used.
+
+Examples:
+  qpair scsi list 0000:3b:00.0
+  qpair scsi list vfio-user:/run/hba.sock --json | jq -r '.[].device'")]
+pub(crate) struct List {
+    /// soft:OPTIONS, vfio-user:PATH, or an address such as 0000:3b:00.0
+    #[arg(value_name = "HOST")]
+    host: String,
+
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let text = self.host.strip_prefix("scsi:").unwrap_or(&self.host);
+        let host: Arc<dyn Host> = qpair_drivers::scsi_host(text)?;
+        let name = |target: u32, unit: u16| match unit {
+            0 => format!("scsi:{text}/{target}"),
+            unit => format!("scsi:{text}/{target}.{unit}"),
+        };
+        let found = scan(&host, ScsiOptions::default(), name)?;
+        let mut out = Output::new();
+        if self.json {
+            out.line(Value::from_iter(found.iter().map(object)).to_string())?;
+        } else {
+            if found.is_empty() {
+                out.line("no disks")?;
+            }
+            found.iter().try_for_each(|found| out.line(line(found)))?;
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+fn line(found: &Found) -> String {
+    let device = &found.address;
+    match &found.disk {
+        Ok(disk) => {
+            let facts = disk.facts();
+            format!(
+                "{device}  {:8} {:16} {:4}  {}  {}",
+                facts.vendor,
+                facts.product,
+                facts.revision,
+                size(facts.blocks * u64::from(facts.logical_block_bytes)),
+                facts.name
+            )
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+fn object(found: &Found) -> Value {
+    match &found.disk {
+        Ok(disk) => {
+            let facts = disk.facts();
+            json!({
+                "device": found.address,
+                "vendor": facts.vendor,
+                "product": facts.product,
+                "revision": facts.revision,
+                "serial": facts.serial,
+                "name": facts.name.to_string(),
+                "size_bytes": facts.blocks * u64::from(facts.logical_block_bytes),
+                "logical_block_bytes": facts.logical_block_bytes,
+            })
+        }
+        Err(error) => json!({ "device": found.address, "error": error.to_string() }),
+    }
+}

@@ -1,0 +1,44 @@
+//! `qpair scsi`, and the workload tool on a disk behind a controller made of software.
+
+use serde_json::Value;
+
+use crate::harness::Directory;
+
+#[test]
+fn disks_are_listed_and_say_what_they_are() {
+    let directory = Directory::new();
+    let host = "soft:disks=2,size=64MiB,block=4096,serial=T1";
+    let out = directory.run(&format!("scsi list {host} --json")).done();
+    let all: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(all.as_array().unwrap().len(), 2, "{out}");
+    assert_eq!(all[1]["device"], format!("scsi:{host}/1"));
+    assert_eq!(all[1]["size_bytes"], 64 << 20);
+    assert_ne!(all[0]["name"], all[1]["name"]);
+    let text = directory.run(&format!("scsi list {host}")).done();
+    assert!(text.contains("QPAIR") && text.lines().count() == 2, "{text}");
+    let name = all[1]["name"].as_str().unwrap();
+    let text = directory.run(&format!("scsi info scsi:{host}/{name}")).done();
+    assert!(text.contains(name) && text.contains("4.00 KiB logical"), "{text}");
+    directory.run(&format!("scsi info {host}/9")).failed(3, &["no target 9", "there are: 0, 1"]);
+    directory.run("scsi list soft:disks=33").failed(2, &["no expanders"]);
+}
+
+#[test]
+fn sense_data_is_told_in_words() {
+    let directory = Directory::new();
+    let out = directory.run("scsi sense 72 05 24 00 00 00 00 08 02 06 00 00 c0 00 01 00").done();
+    assert_eq!(out, "illegal request, 24/00 invalid field in CDB, byte 1 of the CDB\n");
+    let out = directory.run("scsi sense f00003000004d20a0000000011000000").done();
+    assert_eq!(out, "medium error, 11/00 unrecovered read error, at block 1234\n");
+    directory.run("scsi sense 12 34").failed(2, &["no sense data", "70, 71, 72 or 73"]);
+    directory.run("scsi sense xyz").failed(2, &["hexadecimal"]);
+}
+
+#[test]
+fn verified_writes() {
+    let directory = Directory::new();
+    let out = directory
+        .run("bench io --name=v --filename=scsi:soft/0 --rw=randwrite --bs=4k --iodepth=16 --size=8m --verify=crc32c")
+        .done();
+    assert!(out.contains("2,048 blocks read and checked, none wrong"), "{out}");
+}

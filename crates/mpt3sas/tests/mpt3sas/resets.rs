@@ -1,0 +1,155 @@
+//! Resets, pulls and losses of power, with requests in flight.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use qpair_block::{ArenaOptions, BlockDevice, ChannelOptions, ErrorKind, Op};
+use qpair_scsi::host::Change;
+
+use crate::rig::{Rig, scsi_options};
+use crate::worker::{BLOCK, Worker};
+
+/// A diagnostic reset with 64 writes in flight loses none that was acknowledged.
+#[test]
+fn resets_lose_no_acknowledged_write() {
+    let rig = Rig::new("size=8MiB");
+    let disk = rig.disk(0, scsi_options());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut worker = Worker::new(&disk, 64);
+            let mut round = 0u8;
+            while !is_over.load(Ordering::Relaxed) || round < 10 {
+                round = round.wrapping_add(1).max(1);
+                for number in 0..64 {
+                    let request = worker.request(Op::Write, number, round);
+                    worker.submit(request);
+                }
+                for (number, result) in worker.drain() {
+                    assert_eq!(result, Ok(()), "block {number}, round {round}");
+                }
+                for number in 0..64 {
+                    assert_eq!(worker.fill_of(number), Some(round), "block {number}");
+                }
+            }
+        });
+        for _ in 0..20 {
+            rig.host.reset().unwrap();
+            std::thread::yield_now();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+    assert_eq!(rig.driver.resets(), 20);
+}
+
+/// A reset is everybody's: channels on other threads go on, also those of another disk.
+#[test]
+fn channels_side_by_side_over_resets() {
+    let rig = Rig::new("size=8MiB,disks=2");
+    let disks = [rig.disk(0, scsi_options()), rig.disk(1, scsi_options())];
+    std::thread::scope(|scope| {
+        for number in 0..4u64 {
+            let disk = &disks[number as usize % 2];
+            scope.spawn(move || {
+                let mut worker = Worker::new(disk, 16);
+                for round in 0..200u8 {
+                    let start = number * 100;
+                    for number in start..start + 16 {
+                        let request = worker.request(Op::Write, number, round);
+                        worker.submit(request);
+                    }
+                    assert!(worker.drain().iter().all(|(_, result)| result.is_ok()));
+                    assert_eq!(worker.fill_of(start + u64::from(round) % 16), Some(round));
+                }
+            });
+        }
+        for _ in 0..10 {
+            rig.host.reset().unwrap();
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// A disk that is pulled and plugged in again is the same one, by another handle.
+#[test]
+fn a_disk_that_comes_back_is_the_same() {
+    let rig = Rig::new("size=8MiB,disks=2");
+    let disk = rig.disk(1, scsi_options());
+    let mut worker = Worker::new(&disk, 8);
+    assert_eq!(worker.run(Op::Write, 3, 7), Ok(()));
+    assert!(rig.card.pull(1));
+    // Nobody has looked yet: the controller says it.
+    assert_eq!(worker.run(Op::Read, 3, 0).unwrap_err().kind, ErrorKind::Gone);
+    let mut changes = Vec::new();
+    while !changes.contains(&Change::Removed(1)) {
+        changes.extend(rig.host.changes());
+    }
+    assert_eq!(worker.run(Op::Read, 3, 0).unwrap_err().kind, ErrorKind::Gone);
+    assert_eq!(rig.host.scan().unwrap().len(), 1);
+    assert!(rig.card.plug(1));
+    while !changes.contains(&Change::Added(1)) {
+        changes.extend(rig.host.changes());
+    }
+    assert_eq!(worker.fill_of(3), Some(7));
+    assert_eq!(rig.disk(1, scsi_options()).facts().name, disk.facts().name);
+}
+
+/// A flush over a loss of power fails once: what was acknowledged before may be gone. It is not told to the flush alone.
+#[test]
+fn a_flush_over_a_loss_of_power_fails() {
+    let rig = Rig::new("size=8MiB,cache=on");
+    let disk = rig.disk(0, scsi_options());
+    let mut worker = Worker::new(&disk, 8);
+    let mut other = Worker::new(&disk, 8);
+    assert_eq!(worker.run(Op::Write, 0, 1), Ok(()));
+    rig.card.power_cut(7);
+    // Another channel's command is the one that is told.
+    assert_eq!(other.run(Op::Read, 5, 0), Ok(()));
+    assert_eq!(worker.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(other.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(worker.run(Op::Write, 0, 2), Ok(()));
+    assert_eq!(worker.run(Op::Flush, 0, 0), Ok(()));
+    rig.card.power_cut(8);
+    assert_eq!(worker.fill_of(0), Some(2), "flushed");
+}
+
+/// As many channels as there are reply queues beside the driver's own; each closed one makes room.
+#[test]
+fn channels_are_as_many_as_reply_queues() {
+    let rig = Rig::new("size=8MiB,queues=4");
+    let disk = rig.disk(0, scsi_options());
+    let options = ChannelOptions { depth: 8, ..ChannelOptions::default() };
+    for _ in 0..3 {
+        let channels: Vec<_> = (0..3).map(|_| disk.open_channel(&options).unwrap()).collect();
+        let error = disk.open_channel(&options).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+        assert!(error.to_string().contains("reply queues"), "{error}");
+        drop(channels);
+    }
+    // Credit ends also: 4096 requests, in channels of at most 1024.
+    let rig = Rig::new("size=8MiB,credit=128,queues=8");
+    let disk = rig.disk(0, scsi_options());
+    let depth = disk.info().depth_max;
+    let options = ChannelOptions { depth, ..ChannelOptions::default() };
+    let _first = disk.open_channel(&options).unwrap();
+    let error = disk.open_channel(&options).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+}
+
+/// Memory that the controller does not reach is copied.
+#[test]
+fn memory_that_is_not_open_is_copied() {
+    let rig = Rig::new("size=8MiB");
+    let disk = rig.disk(0, scsi_options());
+    let mut worker = Worker::new(&disk, 64);
+    worker.arena =
+        qpair_block::Arena::new(BLOCK as usize, 64, ArenaOptions::ordinary_pages()).unwrap();
+    for number in 0..64 {
+        let request = worker.request(Op::Write, number, number as u8);
+        worker.submit(request);
+    }
+    assert!(worker.drain().iter().all(|(_, result)| result.is_ok()));
+    for number in 0..64 {
+        assert_eq!(worker.fill_of(number), Some(number as u8));
+    }
+}
