@@ -19,6 +19,9 @@ use crate::shared::SharedBytes;
 /// Size and alignment of a huge page, bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
+/// Bytes of the smallest page, and what small arenas are a multiple of.
+const PAGE: usize = 4096;
+
 /// Number of a block in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockIndex(pub u32);
@@ -30,6 +33,8 @@ pub enum Backing {
     HugePages,
     /// Ordinary memory, with transparent huge pages asked for by madvise.
     Transparent,
+    /// Ordinary memory, less than a huge page of it.
+    Small,
 }
 
 /// How to map an arena.
@@ -90,9 +95,12 @@ impl Arena {
                 ),
             ));
         }
-        let wanted = block_size
-            .checked_mul(block_count as usize)
-            .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE))
+        let bytes = block_size.checked_mul(block_count as usize);
+        // A huge page would be cleared and held for the sake of a few bytes in it.
+        let small = bytes.is_some_and(|bytes| bytes < HUGE_PAGE);
+        let small = small && options.no_huge_pages && !options.shared;
+        let wanted = bytes
+            .and_then(|bytes| bytes.checked_next_multiple_of(if small { PAGE } else { HUGE_PAGE }))
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let (base, backing, file) = match (options.shared, options.no_huge_pages) {
             (true, no_huge_pages) => map_shared(wanted, no_huge_pages)?,
@@ -100,6 +108,7 @@ impl Arena {
                 Ok(base) => (base, Backing::HugePages, None),
                 Err(_) => (map_aligned(wanted)?, Backing::Transparent, None),
             },
+            (false, true) if small => (map(wanted, MapFlags::PRIVATE)?, Backing::Small, None),
             (false, true) => (map_aligned(wanted)?, Backing::Transparent, None),
         };
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
@@ -163,7 +172,7 @@ impl Arena {
         self.cover.as_ref().is_some_and(Cover::is_hit)
     }
 
-    /// Bytes that are mapped: the blocks, rounded up to whole huge pages.
+    /// Bytes that are mapped: the blocks, rounded up to whole huge pages; in small arenas of ordinary pages, to 4 KiB.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
         self.mapped_bytes
@@ -177,8 +186,8 @@ impl Arena {
     pub fn prefault(&self, blocks: Range<u32>) -> io::Result<()> {
         let end = blocks.end.min(self.block_count) as usize * self.block_size;
         let start = (blocks.start as usize * self.block_size).min(end) / HUGE_PAGE * HUGE_PAGE;
-        let end = end.next_multiple_of(HUGE_PAGE);
-        // SAFETY: inside the mapping, as `start <= end <= mapped_bytes`, which is a multiple of huge pages; no byte changes.
+        let end = end.next_multiple_of(HUGE_PAGE).min(self.mapped_bytes);
+        // SAFETY: inside the mapping, as `start <= end <= mapped_bytes`; no byte changes.
         unsafe {
             let address = self.base.as_ptr().add(start).cast();
             rustix::mm::madvise(address, end - start, Advice::LinuxPopulateWrite)
@@ -428,6 +437,16 @@ mod tests {
         arena.prefault(513..u32::MAX).unwrap();
         assert_eq!(present(&arena), arena.mapped_bytes() / 4096);
         assert_eq!(&buffer.as_slice()[8..12], b"kept");
+    }
+
+    /// 500 jobs with 4 KiB in flight once held 500 huge pages.
+    #[test]
+    fn a_small_arena_is_as_small_as_it_can_be() {
+        let small = Arena::new(4096, 3, ArenaOptions::ordinary_pages()).unwrap();
+        assert_eq!((small.mapped_bytes(), small.backing()), (3 * 4096, Backing::Small));
+        small.prefault(0..3).unwrap();
+        let large = Arena::new(4096, 512, ArenaOptions::ordinary_pages()).unwrap();
+        assert_eq!((large.mapped_bytes(), large.backing()), (HUGE_PAGE, Backing::Transparent));
     }
 
     #[test]

@@ -317,6 +317,8 @@ pub struct Verify {
 /// What buffers that are written hold, where nothing is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
+    /// Random bytes, made once, with a mark in each 512 of them that no other write has.
+    Unique,
     /// Random bytes, made once.
     Random,
     /// Random bytes, anew for every write.

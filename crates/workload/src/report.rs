@@ -202,6 +202,8 @@ pub struct JobReport {
     pub begin: Duration,
     /// Time measured, without the ramp.
     pub elapsed: Duration,
+    /// It ended before its ramp was over: nothing was measured.
+    pub in_ramp: bool,
     /// By [`Direction`].
     pub directions: [DirectionReport; 3],
     /// Flushes: their number and their latency.

@@ -217,6 +217,9 @@ fn a_job_that_ends_in_its_ramp_has_measured_nothing() {
     let report = run(&[job], &Unwatched).unwrap();
     assert_eq!(report.jobs[0].ios(), 0);
     assert_eq!(report.jobs[0].cpu.system_calls, 0);
+    let table = qpair_workload::output::table(&report, qpair_workload::output::Style::default());
+    assert!(table.contains("ended within its ramp of 60 s"), "{table}");
+    assert!(!table.contains("after 60 s"), "{table}");
 }
 
 #[test]

@@ -192,6 +192,12 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
     let failed = directory.run("bench io --filename=data --output=missing/report");
     assert_eq!(failed.code, Some(3));
     assert!(failed.err.contains("missing/report"), "{}", failed.err);
+    for option in ["--write_bw_log=missing/log", "--hgrm=missing/h", "--write_lat_log=data/log"] {
+        let failed =
+            directory.run(&format!("bench io --filename=data --rw=write {option} --force"));
+        assert_eq!(failed.code, Some(3), "{option}: {}", failed.err);
+        assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20], "{option}");
+    }
     let refused = directory.run("bench io --filename=data --output=./data");
     assert_eq!(refused.code, Some(2));
     assert!(refused.err.contains("overwrite"), "{}", refused.err);

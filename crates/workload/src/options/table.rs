@@ -119,7 +119,7 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Durability, "fsync_on_close", &[], Takes::Yes, "0", "1", "Flush before files are closed, which is at the end"),
     option(Topic::Content, "zero_buffers", &[], Takes::Flag, "0", "1", "Write zeroes"),
     option(Topic::Content, "refill_buffers", &[], Takes::Flag, "0", "1", "Write new random bytes each time"),
-    option(Topic::Content, "scramble_buffers", &[], Takes::Yes, "0", "1", "1: no two written blocks are alike; done as --refill_buffers. fio's default is 1"),
+    option(Topic::Content, "scramble_buffers", &[], Takes::Flag, "1", "1", "No two written blocks are alike: each 512 bytes hold a number of their own"),
     option(Topic::Content, "buffer_pattern", &[], Takes::Text("PATTERN"), "", "0xdeadface", "Write this, repeated: 0xHEX, \"text\", decimal numbers, or these one after the other"),
     option(Topic::Verification, "verify", &[], Takes::Word(&["0", "crc32c", "crc32c-intel", "crc32", "crc64", "xxhash", "md5", "sha1", "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384", "sha3-512", "meta", "pattern"]), "0", "crc32c", "Write blocks that can be told from others, and check them when they are read: after the writes, or in a job that reads"),
     option(Topic::Verification, "verify_pattern", &[], Takes::Text("PATTERN"), "", "0xa5", "The pattern of --verify=pattern"),

@@ -143,6 +143,7 @@ fn merge(jobs: &[&JobReport]) -> JobReport {
         all.verify.errors.extend_from_slice(&job.verify.errors);
         all.passed.count += job.passed.count;
         all.passed.first = all.passed.first.take().or_else(|| job.passed.first.clone());
+        all.in_ramp &= job.in_ramp;
         all.late_max = all.late_max.max(job.late_max);
         all.error = all.error.or_else(|| job.error.clone());
         for device in &job.devices {

@@ -65,6 +65,7 @@ pub(super) fn job(name: &str) -> JobReport {
         error: None,
         begin: Duration::from_millis(5),
         elapsed: Duration::from_secs(10),
+        in_ramp: false,
         directions: [
             direction(70_045, 120_000),
             direction(30_000, 50_000),

@@ -99,7 +99,10 @@ impl Page {
         if entry.jobs.len() > 1 {
             words.push(words::counted(entry.jobs.len() as u64, "job"));
         }
-        if !all.job.ramp.is_zero() {
+        if all.in_ramp {
+            let ramp = words::duration(all.job.ramp);
+            words.push(format!("ended within its ramp of {ramp}: nothing was measured"));
+        } else if !all.job.ramp.is_zero() {
             words.push(format!("after {} of ramp", words::duration(all.job.ramp)));
         }
         let names = entry.names();

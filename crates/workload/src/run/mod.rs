@@ -13,6 +13,7 @@ mod arrivals;
 pub(crate) mod cpu;
 mod disks;
 mod ending;
+mod fill;
 mod floor;
 mod flow;
 pub(crate) mod offsets;
@@ -376,6 +377,7 @@ fn failed(what: &str) -> Outcome {
         depth_found: None,
         begin_ns: 0,
         end_ns: 0,
+        in_ramp: false,
     }
 }
 
@@ -384,13 +386,15 @@ fn failed_with(error: &Error) -> Outcome {
 }
 
 fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
-    let Outcome { record, cpu, error, verify, passed, depth_found, begin_ns, end_ns } = outcome;
+    let Outcome { record, cpu, error, verify, passed, depth_found, begin_ns, end_ns, in_ramp } =
+        outcome;
     JobReport {
         job: job.clone(),
         devices,
         error,
         begin: Duration::from_nanos(begin_ns),
         elapsed: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
+        in_ramp,
         directions: record.directions,
         flushes: DirectionReport { ..record.flushes },
         cpu,

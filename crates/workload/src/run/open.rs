@@ -358,7 +358,7 @@ const FILL_DEPTH: u32 = 8;
 
 /// Fills a device with random bytes.
 fn fill(device: &dyn BlockDevice, seed: u64, what: &str, observer: &dyn Observer) -> Result<()> {
-    let arena = Arena::new(FILL_BYTES, FILL_DEPTH, ArenaOptions::default())
+    let arena = Arena::new(FILL_BYTES, FILL_DEPTH, ArenaOptions::ordinary_pages())
         .map_err(|cause| Error::os(cause, "mapping memory to fill a file from"))?;
     let options = ChannelOptions { depth: FILL_DEPTH, arenas: vec![arena.clone()], wake: None };
     let mut channel = device.open_channel(&options)?;

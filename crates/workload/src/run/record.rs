@@ -137,16 +137,18 @@ impl Record {
             shown.bytes[at].store(self.directions[at].bytes, Ordering::Relaxed);
         }
         if now_ns >= self.sample_end_ns {
-            self.close_sample(now_ns);
+            // Ends stay on the grid of whole samples, however late they are seen.
+            let over_ns = now_ns - self.sample_end_ns;
+            self.close_sample(now_ns - over_ns % self.sample_ns);
         }
     }
 
-    fn close_sample(&mut self, now_ns: u64) {
-        self.sample.end = Duration::from_nanos(now_ns - self.begin_ns);
-        self.sample.len = Duration::from_nanos(now_ns - self.sample_begin_ns);
+    fn close_sample(&mut self, end_ns: u64) {
+        self.sample.end = Duration::from_nanos(end_ns - self.begin_ns);
+        self.sample.len = Duration::from_nanos(end_ns - self.sample_begin_ns);
         self.series.push(std::mem::take(&mut self.sample));
-        self.sample_begin_ns = now_ns;
-        self.sample_end_ns = now_ns + self.sample_ns;
+        self.sample_begin_ns = end_ns;
+        self.sample_end_ns = end_ns.saturating_add(self.sample_ns);
     }
 
     /// Closes the last sample, if it is long enough to say something.
@@ -181,4 +183,28 @@ fn batch_class(count: u32) -> usize {
 #[inline]
 fn depth_class(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_end_on_the_grid() {
+        let measured = Measured { slat: false, clat: false, lat: false };
+        let mut record = Record::new(measured, Duration::from_secs(1));
+        let shown = Shown::default();
+        record.begin(500);
+        let ms = 1_000_000;
+        for now_ns in [999, 1001, 2100, 2999, 5300, 6000] {
+            record.turn(500 + now_ns * ms, &shown);
+        }
+        record.end(500 + 6400 * ms);
+        let ends: Vec<_> = record.series.iter().map(|sample| sample.end.as_millis()).collect();
+        let lens: Vec<_> = record.series.iter().map(|sample| sample.len.as_millis()).collect();
+        assert_eq!(
+            (ends, lens),
+            (vec![1000, 2000, 5000, 6000, 6400], vec![1000, 1000, 3000, 1000, 400])
+        );
+    }
 }

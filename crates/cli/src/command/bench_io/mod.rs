@@ -231,6 +231,18 @@ impl Io {
 
     /// Whether the report can be written at the end, before hours are spent on it; and not over what is measured.
     fn check_output(&self, jobs: &[qpair_workload::Job]) -> Result<()> {
+        let logs = jobs.iter().flat_map(|job| &job.logs).map(|(_, prefix)| prefix);
+        for prefix in logs.chain(&self.own.hgrm) {
+            let folder = match prefix.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            let missing =
+                |error| Failure::io(&error, format_args!("writing {}_*", prefix.display()));
+            if !std::fs::metadata(folder).map_err(missing)?.is_dir() {
+                return Err(missing(std::io::ErrorKind::NotADirectory.into()));
+            }
+        }
         let Some(path) = &self.own.output else { return Ok(()) };
         let same = |other: &Path| match (std::fs::canonicalize(path), std::fs::canonicalize(other))
         {

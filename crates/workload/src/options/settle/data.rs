@@ -92,8 +92,12 @@ pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content>
         return Ok(Content::Pattern(pattern));
     }
     let refill = reader.is_set("refill_buffers")?;
-    let scramble = reader.is_set("scramble_buffers")?;
-    Ok(if refill || scramble { Content::Refill } else { Content::Random })
+    let scramble = reader.flag("scramble_buffers")?.unwrap_or(true);
+    Ok(match (refill, scramble) {
+        (true, _) => Content::Refill,
+        (false, true) => Content::Unique,
+        (false, false) => Content::Random,
+    })
 }
 
 /// What is flushed when.

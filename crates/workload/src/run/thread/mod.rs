@@ -21,14 +21,15 @@ use qpair_block::{
     Result, WakeEvent,
 };
 use qpair_kernel::Interface;
+use rand::Rng;
 use rand::rngs::SmallRng;
-use rand::{Rng, RngCore};
 
-use crate::job::{Content, Direction, Form, Job, Measured};
+use crate::job::{Direction, Form, Job, Measured};
 use crate::report::{JobError, Passed, VerifyReport};
 
 use super::arrivals::Arrivals;
 use super::cpu::Counters;
+use super::fill::Fill;
 use super::floor::Floor;
 use super::flow::Share;
 use super::offsets::{Offsets, generator, used_sizes};
@@ -65,6 +66,8 @@ struct Slot {
     /// What it reads should hold what a write left.
     is_checked: bool,
     buffer: Option<Buffer>,
+    /// Bytes of the buffer that hold what is to be written, since it was last read into.
+    filled_bytes: u32,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -109,6 +112,8 @@ pub(super) struct Outcome {
     pub(super) depth_found: Option<u32>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
+    /// It ended before anything counted.
+    pub(super) in_ramp: bool,
 }
 
 /// What the threads of a run share.
@@ -161,6 +166,7 @@ pub(super) struct Thread<'a> {
     in_flight: u32,
     offsets: Vec<Offsets>,
     chunks: Vec<Chunks>,
+    fill: Fill,
     draw: Draw,
     random: SmallRng,
     arrivals: Arrivals,
@@ -209,23 +215,18 @@ impl<'a> Thread<'a> {
             Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
                 .hint("choose a smaller bs or iodepth")
         };
-        let shared = targets.iter().any(|target| target.device.info().shared_memory);
-        let memory = ArenaOptions { shared, ..ArenaOptions::default() };
-        let arena = Arena::new(block, job.depth, memory).map_err(no_memory)?;
+        let arena = Arena::new(block, job.depth, memory(targets)).map_err(no_memory)?;
         let options = ChannelOptions { depth: job.depth, arenas: vec![arena.clone()], wake };
         let devices = targets.iter().map(|target| (target.device.as_ref(), &options));
         let channels = ChannelGroup::open(devices)?;
         let mut random = generator(job.seed, job.clone);
         let mut slots: Vec<Slot> = (0..job.depth).map(|_| Slot::default()).collect();
-        let mut content = vec![0; block];
         for slot in &mut slots {
-            let mut buffer = arena.lease().ok_or_else(|| {
+            slot.buffer = Some(arena.lease().ok_or_else(|| {
                 Error::new(ErrorKind::Limit, "fewer buffers than requests in flight")
-            })?;
-            fill_content(&job.content, &mut content, &mut random);
-            buffer.copy_from(0, &content);
-            slot.buffer = Some(buffer);
+            })?);
         }
+        let fill = Fill::new(&job.content, random.random());
         let offsets =
             targets.iter().map(|target| Offsets::new(job, target.region, random.random()));
         let offsets = offsets.collect::<Result<Vec<_>>>()?;
@@ -251,6 +252,7 @@ impl<'a> Thread<'a> {
             in_flight: 0,
             offsets,
             chunks,
+            fill,
             draw: Draw::new(job),
             random,
             arrivals: Arrivals::new(job, 0),
@@ -346,6 +348,7 @@ impl<'a> Thread<'a> {
             depth_found: self.target.as_ref().map(LatencyTarget::depth),
             begin_ns,
             end_ns,
+            in_ramp: ramping,
         }
     }
 
@@ -582,14 +585,8 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
     job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
 }
 
-fn fill_content(content: &Content, bytes: &mut [u8], random: &mut SmallRng) {
-    match content {
-        Content::Random | Content::Refill => random.fill_bytes(bytes),
-        Content::Zeroes => bytes.fill(0),
-        Content::Pattern(pattern) => {
-            for (byte, wanted) in bytes.iter_mut().zip(pattern.iter().cycle()) {
-                *byte = *wanted;
-            }
-        }
-    }
+/// How the buffers of requests are mapped. Reserved huge pages were reserved for others.
+fn memory(targets: &[Opened]) -> ArenaOptions {
+    let shared = targets.iter().any(|target| target.device.info().shared_memory);
+    ArenaOptions { shared, ..ArenaOptions::ordinary_pages() }
 }

@@ -1,9 +1,8 @@
 //! From a request that was decided on to one that the device has.
 
 use qpair_block::Request;
-use rand::RngCore;
 
-use crate::job::{Content, Direction, Verbs};
+use crate::job::{Direction, Verbs};
 
 use super::{Candidate, EBUSY, Kind, Stamps, Thread, nanos};
 
@@ -37,15 +36,14 @@ impl Thread<'_> {
             Kind::Read | Kind::Write => {
                 let Some(mut buffer) = slot.buffer.take() else { return };
                 if slot.kind == Kind::Read {
+                    slot.filled_bytes = 0;
                     Request::read(offset_bytes, len_bytes, buffer, tag.into())
                 } else {
                     if let Some(chunks) = self.chunks.get_mut(target as usize) {
                         chunks
                             .fill(offset_bytes, len_bytes, |at, bytes| buffer.copy_from(at, bytes));
-                    } else if self.job.content == Content::Refill {
-                        let mut bytes = vec![0; len_bytes as usize];
-                        self.random.fill_bytes(&mut bytes);
-                        buffer.copy_from(0, &bytes);
+                    } else {
+                        self.fill.fill(&mut buffer, &mut slot.filled_bytes, len_bytes);
                     }
                     Request {
                         force_unit_access: self.job.force_unit_access,

@@ -1,0 +1,122 @@
+//! What is written where nothing is verified.
+//!
+//! Invariant: no byte of a buffer is touched before a write needs it.
+
+use std::hash::{BuildHasher, RandomState};
+
+use qpair_block::Buffer;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::job::Content;
+
+/// Every so many bytes, a written block says a number of its own: a drive that looks for blocks it has already looks at
+/// no smaller ones.
+const MARK_BYTES: usize = 512;
+
+/// Fills buffers of one job.
+pub(super) struct Fill {
+    content: Content,
+    random: SmallRng,
+    /// As large as the largest write so far.
+    scratch: Vec<u8>,
+}
+
+impl Fill {
+    /// The seed decides the bytes, but for those that are to be like no others: two runs write different ones.
+    pub(super) fn new(content: &Content, seed: u64) -> Self {
+        let own = match content {
+            Content::Unique => RandomState::new().hash_one(seed),
+            _ => 0,
+        };
+        let random = SmallRng::seed_from_u64(seed ^ own);
+        Self { content: content.clone(), random, scratch: Vec::new() }
+    }
+
+    /// Makes the first `len_bytes` of a buffer what a write is to bring; `filled_bytes` of it still hold what an earlier write
+    /// left there.
+    pub(super) fn fill(&mut self, buffer: &mut Buffer, filled_bytes: &mut u32, len_bytes: u32) {
+        if *filled_bytes < len_bytes || self.content == Content::Refill {
+            *filled_bytes = len_bytes;
+            let len = len_bytes as usize;
+            self.scratch.resize(self.scratch.len().max(len), 0);
+            let bytes = &mut self.scratch[..len];
+            match &self.content {
+                Content::Unique | Content::Random | Content::Refill => {
+                    self.random.fill_bytes(bytes)
+                }
+                Content::Zeroes => bytes.fill(0),
+                Content::Pattern(pattern) => {
+                    for (byte, wanted) in bytes.iter_mut().zip(pattern.iter().cycle()) {
+                        *byte = *wanted;
+                    }
+                }
+            }
+            buffer.copy_from(0, bytes);
+        }
+        if self.content == Content::Unique {
+            let first = self.random.next_u64();
+            let whole = (len_bytes as usize) / size_of::<u64>() * size_of::<u64>();
+            let mut bytes = buffer.bytes_mut();
+            for (number, at) in (0..whole).step_by(MARK_BYTES).enumerate() {
+                bytes.store_u64(at, first.wrapping_add(number as u64));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use qpair_block::{Arena, ArenaOptions};
+
+    use super::*;
+
+    fn written(content: Content, writes: usize) -> Vec<Vec<u8>> {
+        let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+        let (mut buffer, mut filled) = (arena.lease().unwrap(), 0);
+        let mut fill = Fill::new(&content, 7);
+        let write = |_| {
+            fill.fill(&mut buffer, &mut filled, 4096);
+            buffer.as_slice().to_vec()
+        };
+        (0..writes).map(write).collect()
+    }
+
+    fn count(blocks: impl IntoIterator<Item = Vec<u8>>) -> usize {
+        blocks
+            .into_iter()
+            .flat_map(|b| b.chunks(512).map(<[u8]>::to_vec).collect::<Vec<_>>())
+            .collect::<HashSet<_>>()
+            .len()
+    }
+
+    #[test]
+    fn no_two_sectors_are_alike_in_one_run_or_two() {
+        let blocks = [written(Content::Unique, 100), written(Content::Unique, 100)].concat();
+        assert_eq!(count(blocks), 1600);
+    }
+
+    #[test]
+    fn what_should_repeat_does() {
+        assert_eq!(count([written(Content::Random, 9), written(Content::Random, 9)].concat()), 8);
+        assert_eq!(count(written(Content::Refill, 9)), 72);
+        assert_eq!(count(written(Content::Zeroes, 9)), 1);
+        let pattern = written(Content::Pattern(vec![1, 2, 3]), 2);
+        assert!(
+            pattern.iter().flatten().zip([1, 2, 3].iter().cycle()).take(4096).all(|(a, b)| a == b)
+        );
+    }
+
+    #[test]
+    fn what_was_read_is_not_written() {
+        let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+        let (mut buffer, mut filled) = (arena.lease().unwrap(), 0);
+        let mut fill = Fill::new(&Content::Zeroes, 7);
+        fill.fill(&mut buffer, &mut filled, 512);
+        buffer.copy_from(512, &[9; 512]);
+        fill.fill(&mut buffer, &mut filled, 4096);
+        assert_eq!(buffer.as_slice(), [0; 4096]);
+    }
+}
