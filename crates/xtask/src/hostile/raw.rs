@@ -99,6 +99,16 @@ impl Raw {
         self.ask(Command::DmaMap, &map.payload(), &[file.as_fd()])
     }
 
+    /// The same, and nobody answers.
+    pub(super) fn map_posted(&self, iova: u64, len: u64, file: &OwnedFd) -> bool {
+        const NO_REPLY: u8 = 0x10;
+        let map = DmaMap { readable: true, writable: true, file_offset_bytes: 0, iova, len };
+        let payload = map.payload();
+        let mut message = Header::command(1, Command::DmaMap, payload.len()).message(&payload);
+        message[8] |= NO_REPLY;
+        self.send(&message, &[file.as_fd()])
+    }
+
     pub(super) fn set_irq(&mut self, vector: u32, event: &OwnedFd) -> Option<u32> {
         let (data, action) = (IrqData::Events, IrqAction::Trigger);
         let set = SetIrqs { data, action, index: irq_index::MSIX, start: vector, count: 1 };

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Far longer than anything takes.
-const STUCK: Duration = Duration::from_secs(90);
+const STUCK: Duration = Duration::from_secs(240);
 
 /// What is being done, and since when.
 #[derive(Clone)]
