@@ -14,7 +14,7 @@ use super::locks;
 use super::options::{Durability, Isolation, TransactionOptions};
 use super::range::{RangeCursor, View, next_into};
 use super::registry::Info;
-use super::row::Image;
+use super::row::{INLINE_KEY_BYTES, Image, Row};
 use super::rows::{Locking, RowRef};
 use super::serializable::ReadSet;
 use super::slot_here;
@@ -80,6 +80,8 @@ pub(crate) struct Core {
     pub(super) writes: WriteSet,
     pub(super) reads: ReadSet,
     pub(super) locks: Vec<RowRef>,
+    /// Bytes of their keys that do not lie in the rows.
+    long_keys_bytes: usize,
     /// Room for a commit to note where its writes go.
     pub(super) spots: Vec<Spot>,
     /// Room for a range.
@@ -121,6 +123,7 @@ impl Core {
             writes,
             reads: ReadSet::default(),
             locks,
+            long_keys_bytes: 0,
             spots,
             batches,
             ahead,
@@ -214,8 +217,10 @@ impl Core {
     /// Notes that a row's lock was taken.
     fn locked(&mut self, tree: Tree, key: &[u8], row: RowRef, newest: u64) -> Result<RowRef> {
         self.locks.push(row);
+        self.long_keys_bytes += if key.len() > INLINE_KEY_BYTES { key.len() } else { 0 };
         self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
         self.recent.of(tree.id, key).row = Some(row);
+        self.check_locks()?;
         let Some(snapshot) = self.snapshot else { return Ok(row) };
         if newest > snapshot && !self.inner.shared.has_canary(Canary::LostUpdate) {
             return Err(self.conflict(tree, key, newest, snapshot));
@@ -223,6 +228,30 @@ impl Core {
         // What a lost snapshot needed to tell may be gone.
         self.check_snapshot(snapshot)?;
         Ok(row)
+    }
+
+    /// Bytes of what was locked and not written, but for the row that is about to be.
+    fn locks_bytes(&self) -> usize {
+        let idle = self.locks.len().saturating_sub(self.writes.len() + 1);
+        idle * (size_of::<Row>() + size_of::<RowRef>()) + self.long_keys_bytes
+    }
+
+    /// Refuses a lock that would have a transaction keep too much.
+    fn check_locks(&self) -> Result<()> {
+        let bytes = self.locks_bytes() + self.writes.size_bytes() + self.reads.size_bytes();
+        if bytes <= self.bytes_max {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::TooLarge,
+            format!(
+                "a transaction with {} locked rows and {} writes: it may have {} bytes",
+                self.locks.len(),
+                self.writes.len(),
+                self.bytes_max
+            ),
+            "commit in smaller parts, or give it more: write_set_bytes_max of its options, transaction_bytes_max of the store's",
+        ))
     }
 
     /// A commit that the snapshot does not see has changed a row that is locked: all that is left is to roll back.
@@ -443,7 +472,8 @@ impl Core {
     }
 
     fn enter(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) -> Result<()> {
-        let bytes_max = self.bytes_max.saturating_sub(self.reads.size_bytes());
+        let others = self.reads.size_bytes() + self.locks_bytes();
+        let bytes_max = self.bytes_max.saturating_sub(others);
         let spot = self.recent.spot.filter(|_| self.recent.is(tree.id, key));
         self.writes.put(tree, key, (row, spot), write, bytes_max)?;
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);

@@ -10,7 +10,7 @@ pub(crate) const FREE: u64 = 0;
 /// Older values beside the first for which a row that is used again keeps room.
 const VERSIONS_KEPT: usize = 8;
 /// Longest key that lies in its row.
-const INLINE_KEY_BYTES: usize = 30;
+pub(super) const INLINE_KEY_BYTES: usize = 30;
 
 /// What a row held before a commit changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
