@@ -57,7 +57,9 @@ impl Relief {
         let is_log_full = || shared.log_device.as_ref().is_some_and(LogDevice::is_full);
         // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
         if !is_log_full() {
-            if shared.tx.give_history_up() {
+            // Where what they need is not as much as the change lacks, they have a better use for it.
+            let there = shared.tx.old_device_bytes() / shared.page_size as u64;
+            if there >= shared.space.short() && shared.tx.give_history_up(&shared) {
                 return Ok(true);
             }
             if shared.tx.is_writing_history() {
@@ -97,7 +99,7 @@ impl Relief {
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
             return checkpoint_to_its_end(&shared).await.map(|()| true);
         }
-        Ok(is_log_full && shared.tx.give_history_up())
+        Ok(is_log_full && shared.tx.give_history_up(&shared))
     }
 
     /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have

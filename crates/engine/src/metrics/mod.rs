@@ -61,7 +61,7 @@ pub struct Metrics {
     pub frames_free: u64,
     /// Bytes of older values that are kept for snapshots.
     pub versions_bytes: u64,
-    /// Bytes of the device that older values have.
+    /// Bytes of the device that older values have, the pages of large ones among them.
     pub history_bytes: u64,
     /// Commits since the oldest snapshot in use was taken.
     pub oldest_snapshot_age_commits: u64,

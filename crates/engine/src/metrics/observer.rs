@@ -110,7 +110,7 @@ fn metrics(shared: &Shared) -> Result<Metrics> {
         frames: u64::from(shared.pool.frames.len()),
         frames_free: shared.pool.free_count() as u64,
         versions_bytes: shared.tx.versions_bytes(),
-        history_bytes: shared.tx.history.device_bytes(),
+        history_bytes: shared.tx.old_device_bytes(),
         oldest_snapshot_age_commits: shared.tx.oldest_snapshot_age(),
         open_transactions: shared.tx.transactions().len() as u64,
         last_stamp: shared.last_stamp(),

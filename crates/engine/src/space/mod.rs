@@ -68,6 +68,8 @@ pub(crate) struct Space {
     urgent: AtomicBool,
     /// A page could not leave memory for want of space.
     squeezed: AtomicBool,
+    /// Pages that what was refused last lacked: free ones, or ones in a row.
+    short: AtomicU64,
     /// A commit that has its stamp found no frame, and more of what is kept is there for it.
     starved: AtomicBool,
     /// Who is inside has pages promised.
@@ -91,6 +93,7 @@ impl Space {
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
             squeezed: AtomicBool::new(false),
+            short: AtomicU64::new(0),
             starved: AtomicBool::new(false),
             gate: Arc::default(),
             unsaved: AtomicU64::new(0),
@@ -126,6 +129,15 @@ impl Space {
     /// Whether a page could not leave memory since the last checkpoint, for want of space.
     pub(crate) fn is_squeezed(&self) -> bool {
         self.squeezed.load(Ordering::Relaxed)
+    }
+
+    /// Pages that what was refused last lacked.
+    pub(crate) fn short(&self) -> u64 {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    fn note_short(&self, pages: u64) {
+        self.short.store(pages, Ordering::Relaxed);
     }
 
     /// Nothing is kept any more for pages that the checkpoint under way has not looked at.
@@ -280,7 +292,10 @@ impl Space {
         purpose: Purpose,
     ) -> Result<Range<u64>> {
         let start = self.allocate_locked(inner, 1, purpose)?;
-        let last = (start + most).min(self.capacity());
+        // Each of those behind it leaves as much as the first did; what is kept grows with what is in use.
+        let kept = self.kept_by(inner, most - 1, purpose);
+        let room = inner.free(self.capacity()).saturating_sub(kept);
+        let last = (start + most).min(start + 1 + room).min(self.capacity());
         let mut end = start + 1;
         while end < last && !inner.is_taken(end) {
             end += 1;
@@ -291,9 +306,48 @@ impl Space {
     }
 
     fn allocate_locked(&self, inner: &mut Inner, count: u64, purpose: Purpose) -> Result<u64> {
-        // What is in memory must still find a place when nothing new does.
-        let written_out = self.written_out(inner);
-        let keep = match purpose {
+        let keep = self.kept_by(inner, 0, purpose);
+        let mut refusal = None;
+        if inner.free(self.capacity()) < count + keep {
+            refusal = self.grow(inner, count + keep, purpose).err();
+        }
+        if inner.free(self.capacity()) >= count + keep {
+            if let Some(start) = inner.find(count, self.capacity()) {
+                inner.take(start, count);
+                return Ok(start);
+            }
+            // There is space, but not in a row: it comes at the end, and no more than that. In a store whose pages move all the time
+            // what is free is single pages, however large the device is.
+            inner.row_cursor = (self.capacity() / 64) as usize;
+            refusal = self.grow_for_row(count).err();
+            if let Some(start) = inner.find(count, self.capacity()) {
+                inner.take(start, count);
+                return Ok(start);
+            }
+        }
+        match purpose {
+            Purpose::Eviction | Purpose::EvictionAgain => {
+                self.squeezed.store(true, Ordering::Relaxed)
+            }
+            _ => match (count + keep).saturating_sub(inner.free(self.capacity())) {
+                0 => self.note_short(count),
+                pages => self.note_short(pages),
+            },
+        }
+        Err(refusal.unwrap_or_else(|| {
+            Error::with_hint(
+                ErrorKind::NoSpace,
+                format!("no {count} free pages in a row on {}", self.device.info().name),
+                "make room on the device, or delete records and let a checkpoint pass",
+            )
+        }))
+    }
+
+    /// Pages that are left free by who is handed some for a purpose, and `more` beside them: what is in memory must still find a place when
+    /// nothing new does.
+    fn kept_by(&self, inner: &Inner, more: u64, purpose: Purpose) -> u64 {
+        let written_out = self.written_out_with(inner, more);
+        match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
             Purpose::New | Purpose::Log => left_by_new(written_out) + self.promised_more(),
             // The checkpoint has begun: what leaves memory was changed after its instant.
@@ -314,35 +368,7 @@ impl Space {
             // What it takes it gives back at once; a sweep finds its own places meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,
-        };
-        let mut refusal = None;
-        if inner.free(self.capacity()) < count + keep {
-            refusal = self.grow(inner, count + keep, purpose).err();
         }
-        if inner.free(self.capacity()) >= count + keep {
-            if let Some(start) = inner.find(count, self.capacity()) {
-                inner.take(start, count);
-                return Ok(start);
-            }
-            // There is space, but not in a row: it comes at the end, and no more than that. In a store whose pages move all the time
-            // what is free is single pages, however large the device is.
-            inner.row_cursor = (self.capacity() / 64) as usize;
-            refusal = self.grow_for_row(count).err();
-            if let Some(start) = inner.find(count, self.capacity()) {
-                inner.take(start, count);
-                return Ok(start);
-            }
-        }
-        if matches!(purpose, Purpose::Eviction | Purpose::EvictionAgain) {
-            self.squeezed.store(true, Ordering::Relaxed);
-        }
-        Err(refusal.unwrap_or_else(|| {
-            Error::with_hint(
-                ErrorKind::NoSpace,
-                format!("no {count} free pages in a row on {}", self.device.info().name),
-                "make room on the device, or delete records and let a checkpoint pass",
-            )
-        }))
     }
 
     /// Notes that somebody is about to allocate pages, and to refer to them or give them back: a close waits for

@@ -57,6 +57,7 @@ impl Space {
         }
         let free = inner.free(self.capacity());
         if free < needed {
+            self.note_short(needed - free);
             inside.take_back();
             return Err(Error::with_hint(
                 ErrorKind::NoSpace,

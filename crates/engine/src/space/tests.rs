@@ -179,3 +179,15 @@ fn a_run_among_single_pages_does_not_make_the_device_much_larger() {
     }
     assert!(space.capacity() <= 16384 + 2 * 256 + 16);
 }
+
+/// Who takes many pages at once leaves as much as who takes them one by one.
+#[test]
+fn what_is_kept_is_left_by_who_takes_many() {
+    let space = fixed(512);
+    let mut taken = 0;
+    while let Ok(pages) = space.allocate_some(256, Purpose::New) {
+        taken += pages.end - pages.start;
+    }
+    assert!(space.counts().1 >= left_by_new(64 + 32), "{} are free", space.counts().1);
+    assert!(taken > 300, "{taken}");
+}

@@ -52,7 +52,8 @@ pub struct StoreOptions {
     /// Memory for older values that snapshots need, bytes, at most. The oldest of them go to the device when they have half of it; when
     /// they outgrow it even so, by an eighth while the device still takes them, the oldest snapshot is given up.
     pub versions_bytes_max: u64,
-    /// What older values may have of the device, bytes, at most; 0: they stay in memory. It is given back when the snapshots are over
+    /// What older values may have of the device, bytes, at most, large ones with their pages; 0: they stay in memory, and large ones may
+    /// have `versions_bytes_max` of the device. It is given back when the snapshots are over
     /// that need them, and before a change would fail for want of space.
     pub history_bytes_max: u64,
     /// What a transaction may gather to write before its commit, bytes, unless its own options say otherwise.

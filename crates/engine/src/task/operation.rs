@@ -134,7 +134,7 @@ impl Context<'_> {
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.shared.log.is_unflushed() && !self.shared.space.is_urgent() {
             self.detach_large(descriptor);
-            self.shared.tx.give_large_back(self.shared, vec![descriptor.into()]);
+            self.shared.tx.give_large_up(self.shared, vec![descriptor.into()]);
         } else {
             self.free_large(descriptor);
         }

@@ -33,6 +33,7 @@ impl Change {
                 && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
             {
                 context.detach_large(old);
+                context.shared.tx.note_large(context.shared, old, self.stamp);
             }
             let before = value.map(|value| (page.as_slice(), value));
             return context.shared.tx.rows.keep(row, self.stamp, before, delete);

@@ -69,6 +69,30 @@ impl Tx {
         self.slots.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
     }
 
+    /// Bytes of the device that older values have: on pages of their own, and in runs.
+    pub(crate) fn old_device_bytes(&self) -> u64 {
+        self.old_large_bytes.load(Ordering::Relaxed) + self.history.device_bytes()
+    }
+
+    /// What they may have of it. Where none go to the device, large ones are there all the same, and have what the others may have of memory.
+    fn old_device_bytes_max(&self) -> u64 {
+        match self.history.bytes_max() {
+            0 => self.versions_bytes_max,
+            bytes_max => bytes_max,
+        }
+    }
+
+    /// Whether a run of so many bytes may be written.
+    pub(super) fn has_room_for_run(&self, bytes: u64) -> bool {
+        self.old_device_bytes() + bytes <= self.history.bytes_max()
+    }
+
+    /// An image refers to the pages of a large value from now on that a commit replaces.
+    pub(crate) fn note_large(&self, shared: &Shared, descriptor: &[u8], stamp: u64) {
+        self.old_large_bytes.fetch_add(large_bytes(shared, descriptor), Ordering::Relaxed);
+        self.old_large_newest.fetch_max(stamp, Ordering::Relaxed);
+    }
+
     /// The stamps of the snapshots in use, in order.
     pub(super) fn snapshots_in_use(&self) -> Vec<u64> {
         let from = self.lost_below.load(Ordering::Acquire);
@@ -94,6 +118,12 @@ impl Tx {
         let oldest = self.look_for_oldest();
         let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
         front.filter(|stamp| *stamp > oldest && self.history.is_open(oldest))
+    }
+
+    /// The oldest commit of a slot whose images are kept, if it does not survive a crash yet.
+    fn not_durable(&self, shared: &Shared, slot: usize) -> Option<u64> {
+        let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
+        front.filter(|stamp| shared.log.enabled && *stamp > shared.durable.horizon())
     }
 
     /// All commits up to this one are seen by who takes a snapshot now, and survive a crash.
@@ -153,7 +183,11 @@ impl Tx {
         while self.is_history_behind(slot) && is_open() {
             if !self.slots[slot].spills.load(Ordering::Relaxed) {
                 match self.due_spill(slot) {
-                    None => return,
+                    None => match self.not_durable(shared, slot) {
+                        // They are there for no snapshot, but until their commits survive a crash.
+                        Some(stamp) if Worker::wait_durable(stamp).await.is_ok() => {}
+                        _ => return,
+                    },
                     Some(stamp) if shared.log.enabled && stamp > shared.durable.horizon() => {
                         if Worker::wait_durable(stamp).await.is_err() {
                             return;
@@ -171,12 +205,26 @@ impl Tx {
         }
     }
 
-    /// Gives up all snapshots that need older values on the device; whether that frees pages.
-    pub(crate) fn give_history_up(&self) -> bool {
-        let Some(newest) = self.history.newest() else { return false };
-        self.lost_below.fetch_max(newest, Ordering::AcqRel);
-        self.history.forget(self.look_for_oldest());
-        true
+    /// Gives up all snapshots that need older values on the device; whether that frees pages, now or with the next checkpoint.
+    pub(crate) fn give_history_up(&self, shared: &Shared) -> bool {
+        let (before, runs) = (self.old_device_bytes(), self.history.newest());
+        let newest_large = match self.old_large_bytes.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.old_large_newest.load(Ordering::Relaxed),
+        };
+        let newest = runs.unwrap_or(0).max(newest_large);
+        if newest == 0 {
+            return false;
+        }
+        // Those are stable whose images count: no snapshot is taken below them any more.
+        self.lost_below.fetch_max(newest.min(self.clock.stable()), Ordering::AcqRel);
+        let (oldest, settled) = (self.look_for_oldest(), self.settled(shared));
+        self.history.forget(oldest);
+        for slot in 0..self.slots.len() {
+            let mut budget = usize::MAX;
+            self.forget_upto(shared, slot, oldest.min(settled), &mut budget);
+        }
+        runs.is_some() || self.old_device_bytes() < before
     }
 
     /// Looks for the oldest snapshot in use.
@@ -208,11 +256,12 @@ impl Tx {
         true
     }
 
-    /// Whether older values have so much of memory that a snapshot must go. What the device still takes is on its way there: it is given an
-    /// eighth more meanwhile.
+    /// Whether older values have so much of memory, or of the device, that a snapshot must go. What the device still takes is on its way
+    /// there: it is given an eighth more meanwhile.
     fn is_too_much(&self, oldest: u64) -> bool {
         let more = if self.history.is_open(oldest) { self.versions_bytes_max / 8 } else { 0 };
         self.versions_bytes() > self.versions_bytes_max.saturating_add(more)
+            || self.old_device_bytes() > self.old_device_bytes_max()
     }
 
     /// Forgets what the commits of a slot replaced, for up to `budget` rows; whether it did anything.
@@ -291,8 +340,15 @@ impl Tx {
         (done, next)
     }
 
-    /// Gives the pages of large values back that nobody reads any more, whose replacement is durable.
+    /// Gives the pages of large values back of which there was an image, that nobody reads any more, and whose replacement is durable.
     pub(crate) fn give_large_back(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
+        let bytes = large.iter().map(|descriptor| large_bytes(shared, descriptor)).sum();
+        self.old_large_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.give_large_up(shared, large);
+    }
+
+    /// The same where there was no image.
+    pub(crate) fn give_large_up(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
         if shared.log.is_unflushed() {
             // What counts as durable there is only written.
             self.large_held().extend(large);
@@ -333,6 +389,12 @@ impl Tx {
         }
         self.large.free_all(shared);
     }
+}
+
+/// Bytes of the device that a large value has.
+fn large_bytes(shared: &Shared, descriptor: &[u8]) -> u64 {
+    let pages = Descriptor::decode(descriptor, shared.page_size).map_or(0, |value| value.pages);
+    u64::from(pages) * shared.page_size as u64
 }
 
 /// Gives the pages of a large value back that nobody can read any more.

@@ -92,6 +92,10 @@ pub(crate) struct Tx {
     large: UncommittedLarge,
     /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
     large_held: Mutex<Vec<Box<[u8]>>>,
+    /// Bytes of the device that replaced large values have for which there is an image.
+    old_large_bytes: AtomicU64,
+    /// The newest commit that replaced one.
+    old_large_newest: AtomicU64,
     /// Snapshots below this stamp are lost.
     lost_below: AtomicU64,
     /// No snapshot in use is older, as far as was looked.
@@ -136,6 +140,8 @@ impl Tx {
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
             large_held: Mutex::default(),
+            old_large_bytes: AtomicU64::new(0),
+            old_large_newest: AtomicU64::new(0),
             lost_below: AtomicU64::new(0),
             oldest: AtomicU64::new(0),
             versions_bytes_max: options.versions_bytes_max,

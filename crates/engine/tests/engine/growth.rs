@@ -1,7 +1,10 @@
 //! What a store grows by: it stays in proportion to what is in it.
 
-use crate::common::{assert_sound, options, ram};
-use qpair_engine::{Store, StoreOptions, Table};
+use std::sync::Arc;
+
+use crate::common::{Device, assert_sound, options, ram};
+use qpair_block::{RamDevice, RamOptions};
+use qpair_engine::{ErrorKind, Store, StoreOptions, Table, TransactionOptions};
 
 const PAGE: usize = 4096;
 /// A quarter of them may be promised to commits without a look.
@@ -9,6 +12,7 @@ const FRAMES: u64 = 256;
 const RECORDS: u64 = 60_000;
 
 type Key = [u8; 8];
+type KeyOf = fn(u64) -> Key;
 
 fn sorted(i: u64) -> Key {
     i.to_be_bytes()
@@ -51,7 +55,7 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
         let size = size_after(change);
         assert!(size <= 2 * loaded, "{name}: {size} bytes; a load makes {loaded}");
     };
-    let orders: [(&str, fn(u64) -> Key); 3] =
+    let orders: [(&str, KeyOf); 3] =
         [("sorted", sorted), ("falling", falling), ("scattered", scattered)];
     for (name, key) in orders {
         grown(name, &|store, table| put_in_one(store, table, key, 0..RECORDS));
@@ -75,4 +79,117 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
             })
             .unwrap();
     });
+}
+
+/// A large value, bytes.
+const LARGE: usize = 256 << 10;
+
+/// What is replaced for a snapshot has its bounds, also where it has pages of its own: the snapshot goes, and whoever writes goes on.
+#[test]
+fn large_values_that_snapshots_need_have_bounds() {
+    for (history_bytes_max, drops) in [(2 << 20, false), (0, false), (2 << 20, true)] {
+        let bound = 2 << 20;
+        let device = ram();
+        let options = StoreOptions {
+            versions_bytes_max: if history_bytes_max == 0 { bound } else { 256 << 10 },
+            history_bytes_max,
+            ..options(PAGE, FRAMES)
+        };
+        let store = Store::open(vec![device.clone()], &options).unwrap();
+        let table = store.table("t").unwrap();
+        table.put(b"large", &[0; LARGE]).unwrap();
+        table.put(b"small", b"before").unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let mut most = 0;
+        for turn in 0..60u8 {
+            let name = format!("t{turn}");
+            if drops {
+                // The table goes, and what was replaced in it is there for the snapshot.
+                let other = store.table(&name).unwrap();
+                for value in 0..3 {
+                    other.put(b"large", &[value; LARGE]).unwrap();
+                }
+                drop(other);
+                store.drop_table(&name).unwrap();
+            } else {
+                table.put(b"large", &[turn; LARGE]).unwrap();
+            }
+            table.put(b"small", b"after").unwrap();
+            most = most.max(store.metrics().unwrap().history_bytes);
+        }
+        assert!(most > bound / 2, "{most} bytes were counted");
+        assert!(most <= bound + bound / 10 + LARGE as u64, "{most} bytes");
+        let lost = snapshot.get(&table, b"small").unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::SnapshotLost, "{lost}");
+        drop((snapshot, table));
+        store.close().unwrap();
+        assert_sound(std::slice::from_ref(&device), PAGE);
+        assert!(device.size_bytes() < 20 << 20, "{} bytes", device.size_bytes());
+    }
+}
+
+fn fixed(size_bytes: u64) -> Device {
+    let options = RamOptions { size_bytes, growable: false, ..RamOptions::default() };
+    Arc::new(RamDevice::new(options).unwrap())
+}
+
+/// Old snapshots never make a change fail, whatever they need.
+#[test]
+fn a_writer_of_large_values_goes_on_beside_a_snapshot_on_a_small_device() {
+    let device = fixed(16 << 20);
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"large", &[0; LARGE]).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    for turn in 0..200u8 {
+        table.put(b"large", &[turn; LARGE]).unwrap();
+    }
+    let lost = snapshot.get(&table, b"large").unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::SnapshotLost, "{lost}");
+    drop((snapshot, table));
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+/// What a change lacks is more than what a snapshot needs: it is refused either way, and the snapshot stays.
+#[test]
+fn a_snapshot_stays_where_giving_it_up_does_not_suffice() {
+    let store = Store::open(vec![fixed(12 << 20)], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"large", &[1; LARGE]).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    table.put(b"large", &[2; LARGE]).unwrap();
+    let refused = table.put(b"huge", &vec![3; 16 << 20]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    assert_eq!(snapshot.get(&table, b"large").unwrap().unwrap(), [1; LARGE]);
+}
+
+/// What is locked and not written is kept in memory as well.
+#[test]
+fn locks_count_against_what_a_transaction_may_have() {
+    let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    load(&table);
+    let small =
+        TransactionOptions { write_set_bytes_max: 64 << 10, ..TransactionOptions::default() };
+    for inserts in [false, true] {
+        let mut tx = store.begin_with(&small);
+        let refused = (0..RECORDS).find_map(|i| {
+            let outcome = match inserts {
+                true => tx.insert(&table, &sorted(i), &[3; 8]).map(drop),
+                false => tx.lock(&table, &sorted(i)),
+            };
+            outcome.err().map(|error| (i, error))
+        });
+        let (locked, error) = refused.expect("there is a bound");
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        assert!((200..600).contains(&locked), "{locked} locks in 64 KiB");
+        tx.rollback();
+    }
+    // Rows that are written count as writes.
+    let mut tx = store.begin_with(&small);
+    for i in 0..400 {
+        tx.put(&table, &sorted(i), &[3; 8]).unwrap();
+    }
+    tx.commit().unwrap();
 }

@@ -231,6 +231,11 @@ impl Scenario {
         self.transaction_bytes_max.is_some() || self.log_device_bytes_max.is_some()
     }
 
+    /// Whether a snapshot may be given up since it needs too much: large values that were replaced soon have what they may of the device.
+    pub(crate) fn bounds_snapshots(&self) -> bool {
+        self.versions_bytes_max.is_some() || (1..=1 << 20).contains(&self.history_bytes_max)
+    }
+
     /// Length of a value, bytes: some do not fit a leaf.
     pub(crate) fn value_len(&self, rng: &mut Rng) -> u32 {
         match rng.u8(0..40) {

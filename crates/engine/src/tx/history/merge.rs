@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::store::yield_now;
 use crate::task::current;
+use crate::tx::Tx;
 use crate::tx::row::Version;
 
 /// Runs of about the same size that are merged into one.
@@ -24,14 +25,14 @@ const IMAGES_AT_ONCE: usize = 256;
 
 impl History {
     /// The runs to merge next: as many of one level as make one of the next, if there is room for it.
-    fn to_merge(&self) -> Option<Vec<Arc<Run>>> {
+    fn to_merge(&self, tx: &Tx) -> Option<Vec<Arc<Run>>> {
         let runs = self.lock();
         let levels = runs.iter().map(|run| run.level()).max().unwrap_or(0);
         (0..=levels).find_map(|level| {
             let of_level = runs.iter().filter(|run| run.level() == level && run.is_settled());
             let all: Vec<_> = of_level.take(FAN_IN).cloned().collect();
             let bytes = all.iter().map(|run| run.device_bytes()).sum();
-            (all.len() == FAN_IN && self.has_room(bytes)).then_some(all)
+            (all.len() == FAN_IN && tx.has_room_for_run(bytes)).then_some(all)
         })
     }
 
@@ -42,7 +43,7 @@ impl History {
 
     /// Starts merging as a task of this worker if there is something to merge, and nobody does.
     pub(super) fn begin_merge(&self, shared: &Arc<Shared>) {
-        if self.to_merge().is_none() || self.merges.swap(true, Ordering::AcqRel) {
+        if self.to_merge(&shared.tx).is_none() || self.merges.swap(true, Ordering::AcqRel) {
             return;
         }
         let shared = shared.clone();
@@ -58,7 +59,7 @@ impl History {
 async fn merge_all(shared: &Arc<Shared>) {
     let Some(_entered) = Entered::new(shared) else { return };
     while shared.failure().is_none()
-        && let Some(runs) = shared.tx.history.to_merge()
+        && let Some(runs) = shared.tx.history.to_merge(&shared.tx)
     {
         if let Err(error) = merge(shared, &runs).await {
             // They stay as they are: whoever needs the page that cannot be read is told so.

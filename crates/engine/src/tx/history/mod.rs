@@ -105,11 +105,6 @@ impl History {
         if self.is_behind(snapshot) { self.generation.load(Ordering::Acquire) } else { 0 }
     }
 
-    /// Whether so many bytes more may go to the device.
-    fn has_room(&self, bytes: u64) -> bool {
-        self.device_bytes() + bytes <= self.bytes_max
-    }
-
     /// Whether a run may be written as long as this is the oldest snapshot in use.
     pub(super) fn is_open(&self, oldest: u64) -> bool {
         self.bytes_max > 0 && self.refused_at.load(Ordering::Relaxed) != oldest

@@ -94,7 +94,7 @@ async fn write(
     (sorted, bytes): (Sorted, u64),
     bound: u64,
 ) -> Result<Option<Run>> {
-    if !shared.tx.history.has_room(bytes) {
+    if !shared.tx.has_room_for_run(bytes) {
         return Err(Error::new(
             ErrorKind::NoSpace,
             "older values have all that they may have of the device",

@@ -175,8 +175,7 @@ impl Single {
             Err(error)
                 if error.kind() == ErrorKind::TooLarge
                     && scenario.transaction_bytes_max.is_some()
-                    || error.kind() == ErrorKind::SnapshotLost
-                        && scenario.versions_bytes_max.is_some() =>
+                    || error.kind() == ErrorKind::SnapshotLost && scenario.bounds_snapshots() =>
             {
                 self.context.notes().oracle.ends(record, Outcome::Refused);
             }

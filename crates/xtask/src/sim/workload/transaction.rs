@@ -109,7 +109,7 @@ impl Transactions {
         let scenario = &self.context.scenario;
         let expected = match error.kind() {
             ErrorKind::Conflict => true,
-            ErrorKind::SnapshotLost => scenario.versions_bytes_max.is_some(),
+            ErrorKind::SnapshotLost => scenario.bounds_snapshots(),
             ErrorKind::TooLarge => scenario.bounds_transactions(),
             ErrorKind::NotFound => self.context.notes().catalog.has_dropped(),
             _ => false,
