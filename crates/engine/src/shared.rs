@@ -16,7 +16,7 @@ use crate::metrics::Counters;
 use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
 use crate::store::LogDevice;
-use crate::task::{Alone, Remote};
+use crate::task::{Alone, Remote, Worker};
 use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
 
@@ -45,6 +45,8 @@ pub(crate) struct LogOptions {
     pub(crate) geometry: LogGeometry,
     /// Of changes that are not part of a transaction.
     pub(crate) durability: Durability,
+    /// Reads that are not part of a transaction wait until what they found is durable.
+    pub(crate) reads_wait: bool,
 }
 
 impl LogOptions {
@@ -453,6 +455,30 @@ impl Shared {
         self.space.note_starved();
         let evictions = self.pool.evictions.load(Ordering::Relaxed);
         patience.waits_on(Instant::now(), evictions, self.space.has_image())
+    }
+
+    /// Whether what was found at this stamp may be given to a program. `waits`: it has not asked for what is not durable.
+    #[inline]
+    pub(crate) fn may_give(&self, waits: bool, stamp: u64) -> bool {
+        !waits || !self.log.enabled || self.durable.has(stamp)
+    }
+
+    /// Waits, on a worker, until what was found at this stamp may be given to a program.
+    ///
+    /// # Errors
+    /// `ReadOnly` if it never will be: the log could not be written.
+    pub(crate) async fn wait_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
+        if self.may_give(waits, stamp) {
+            return Ok(());
+        }
+        Worker::wait_durable(stamp).await.map_err(|error| match self.failure() {
+            Some(failure) => Error::with_hint(
+                ErrorKind::ReadOnly,
+                format!("what was read is of commit {stamp} or before, which may be lost: {failure}"),
+                "mend the device and open the store again to see what is durable; with read_non_durable, or in a transaction with Durability::Async, it can be read now",
+            ),
+            None => error,
+        })
     }
 
     /// The cause that made the store read-only, if one did.

@@ -3,6 +3,7 @@
 //! What always holds: a log's entry is not above the smallest stamp that is in the log, or about to be, and not durable. So
 //! every commit below all entries is durable, and so is everything it may have read. Nobody takes a lock for it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The word of a log in which everything is durable.
@@ -22,6 +23,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Durable {
     entries: Box<[Entry]>,
+    /// The greatest stamp that was found durable: those who read old data look no further.
+    known: AtomicU64,
 }
 
 impl Durable {
@@ -30,7 +33,20 @@ impl Durable {
             open_from: AtomicU64::new(NOTHING_OPEN),
             awaited: AtomicU64::new(NOTHING_OPEN),
         };
-        Self { entries: (0..logs).map(|_| entry()).collect() }
+        Self { entries: (0..logs).map(|_| entry()).collect(), known: AtomicU64::new(0) }
+    }
+
+    /// Whether a commit that was seen, and all before it, are durable.
+    #[inline]
+    pub(crate) fn has(&self, stamp: u64) -> bool {
+        if stamp <= self.known.load(Ordering::Relaxed) {
+            return true;
+        }
+        let has = stamp <= self.horizon();
+        if has {
+            self.known.fetch_max(stamp, Ordering::Relaxed);
+        }
+        has
     }
 
     /// Every commit with this stamp or a smaller one is durable.
@@ -41,12 +57,8 @@ impl Durable {
         open.unwrap_or(NOTHING_OPEN).saturating_sub(1)
     }
 
-    /// The log will be given a stamp of `stamp` or more; called before that stamp is taken.
-    pub(crate) fn expect(&self, log: usize, stamp: u64) {
-        self.entries[log].open_from.fetch_min(stamp, Ordering::SeqCst);
-    }
-
-    /// The smallest stamp in the log that is not durable; none if all are.
+    /// The smallest stamp that is in the log, or about to be, and not durable; none if there is none. A stamp that is about to be there is
+    /// told before it is taken.
     pub(crate) fn set_open(&self, log: usize, stamp: Option<u64>) {
         self.entries[log].open_from.store(stamp.unwrap_or(NOTHING_OPEN), Ordering::SeqCst);
     }
@@ -65,23 +77,82 @@ impl Durable {
     }
 }
 
+/// The stamps of one log that are not durable: those in it, and the one that is about to be.
+#[derive(Debug, Default)]
+pub(crate) struct OpenStamps {
+    /// Appended, ascending.
+    appended: VecDeque<u64>,
+    /// A commit takes this stamp, or a greater one, and has no record yet.
+    expected: Option<u64>,
+}
+
+impl OpenStamps {
+    /// A commit is about to take this stamp, or a greater one.
+    pub(crate) fn expect(&mut self, stamp: u64) {
+        self.expected.get_or_insert(stamp);
+    }
+
+    /// The commit that was expected does not come.
+    pub(crate) fn expect_none(&mut self) {
+        self.expected = None;
+    }
+
+    /// The commit that was expected has its record in the log.
+    pub(crate) fn append(&mut self, stamp: u64) {
+        self.expected = None;
+        self.appended.push_back(stamp);
+    }
+
+    /// The log is durable up to this stamp.
+    pub(crate) fn note_durable(&mut self, stamp: u64) {
+        while self.appended.front().is_some_and(|first| *first <= stamp) {
+            self.appended.pop_front();
+        }
+    }
+
+    /// The smallest of them.
+    pub(crate) fn first(&self) -> Option<u64> {
+        // What is expected may come while all that was appended becomes durable.
+        self.appended.front().copied().into_iter().chain(self.expected).min()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A commit takes its stamp and compares what it has read, while a write of its log ends: its record is in no chunk yet.
+    #[test]
+    fn a_stamp_without_a_record_is_open_whatever_becomes_durable() {
+        let mut open = OpenStamps::default();
+        assert_eq!(open.first(), None);
+        open.append(4);
+        open.expect(6);
+        assert_eq!(open.first(), Some(4));
+        open.note_durable(4);
+        assert_eq!(open.first(), Some(6));
+        open.append(7);
+        assert_eq!(open.first(), Some(7));
+        open.expect(8);
+        open.expect_none();
+        open.note_durable(7);
+        assert_eq!(open.first(), None);
+    }
 
     #[test]
     fn the_horizon_is_below_what_is_open_in_any_log() {
         let durable = Durable::new(2);
         assert!(durable.horizon() >= 100);
-        durable.expect(0, 5);
-        durable.expect(1, 3);
-        durable.expect(1, 7);
+        durable.set_open(0, Some(5));
+        durable.set_open(1, Some(3));
         assert_eq!(durable.horizon(), 2);
         durable.set_awaited(0, Some(5));
         assert_eq!(durable.satisfied(1).count(), 0);
         durable.set_open(1, Some(7));
         assert_eq!(durable.horizon(), 4);
+        assert!(durable.has(4) && !durable.has(5));
         durable.set_open(0, None);
+        assert!(durable.has(5) && durable.has(3) && !durable.has(7));
         assert_eq!(durable.horizon(), 6);
         assert_eq!(durable.satisfied(1).collect::<Vec<_>>(), [0]);
     }

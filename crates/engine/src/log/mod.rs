@@ -23,7 +23,7 @@ mod window;
 mod writer;
 
 pub(crate) use describe::{describe, describe_operation};
-pub(crate) use durable::Durable;
+pub(crate) use durable::{Durable, OpenStamps};
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
 pub(crate) use reader::{EndReason, InDoubt, LogEnd, LogReader};

@@ -234,6 +234,19 @@ impl StoreInner {
         }
     }
 
+    /// [`Shared::wait_to_give`](crate::shared::Shared::wait_to_give) on a caller's thread.
+    ///
+    /// # Errors
+    /// As that; `Invalid` on a worker.
+    pub(crate) fn block_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
+        let shared = &self.shared;
+        if shared.may_give(waits, stamp) {
+            return Ok(());
+        }
+        let shared = shared.clone();
+        self.block_on(move || async move { shared.wait_to_give(waits, stamp).await })
+    }
+
     /// Starts a task on one of the workers, in turn.
     fn start<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<JoinHandle<T>>
     where

@@ -63,8 +63,11 @@ pub struct StoreOptions {
     /// Keep a write-ahead log: commits survive a crash as their durability says. Without one the store comes back as its
     /// last checkpoint has it.
     pub log: bool,
-    /// When changes return that are not part of a transaction.
+    /// When changes and reads return that are not part of a transaction.
     pub durability: Durability,
+    /// Reads that are not part of a transaction, of tables and of snapshots, may find commits that are not durable yet, and do not wait for that:
+    /// as with [`Durability::Async`], but for reads only.
+    pub read_non_durable: bool,
     /// Wait until each write of the log survives power loss. Without, commits survive the end of the process, and
     /// power loss may take the last of them: all from one on that were committed since the last checkpoint.
     pub log_flushed: bool,
@@ -106,6 +109,7 @@ impl Default for StoreOptions {
             log_place: LogPlace::Unsaid,
             log: true,
             durability: Durability::Sync,
+            read_non_durable: false,
             log_flushed: true,
             checkpoint_bytes: 256 << 20,
             log_segment_bytes: 1 << 20,
@@ -405,6 +409,7 @@ fn start(
         checkpoint_bytes: options.checkpoint_bytes,
         geometry,
         durability: options.durability,
+        reads_wait: options.durability != Durability::Async && !options.read_non_durable,
     };
     let tx = Tx::new(
         workers,

@@ -73,7 +73,10 @@ impl Cursor {
         let mut scan =
             Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch)
                 .limited(self.pace.left());
-        if run_inline(&shared, &mut scan).is_none() {
+        if run_inline(&shared, &mut scan).is_none()
+            || !shared.may_give(shared.log.reads_wait, self.batch.stamp)
+        {
+            self.batch.clear();
             return Ok(false);
         }
         self.taken()?;
@@ -82,6 +85,8 @@ impl Cursor {
 
     async fn fetch(&mut self) -> Result<()> {
         let Some(from) = &self.from else { return Ok(()) };
+        // Who drops this while it waits finds the range where it was: nothing of a leaf counts before it is taken.
+        self.next = usize::MAX;
         let shared = self.table.inner().shared.clone();
         if let Some(window) = self.pace.window(self.batch.leaf_records) {
             let tree = self.table.tree();
@@ -91,6 +96,7 @@ impl Cursor {
         let scan = Scan::new(self.table.tree(), self.direction, from, &self.to, &mut self.batch)
             .limited(self.pace.left());
         run(&shared, scan).await?;
+        shared.wait_to_give(shared.log.reads_wait, self.batch.stamp).await?;
         self.taken()
     }
 }

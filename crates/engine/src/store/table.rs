@@ -51,16 +51,18 @@ impl Table {
     /// The value of a key.
     ///
     /// # Errors
-    /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched.
+    /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched. `ReadOnly` if what was found did
+    /// not become durable, since the log could not be written ([`Durability`](crate::Durability)).
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.inner.shared.check_table(self.tree)?;
         let mut value = Vec::new();
         let seen = run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value));
         self.inner.shared.check_table(self.tree)?;
-        match seen {
-            Some(Seen { found: Found::Value, .. }) => return Ok(Some(value)),
-            Some(Seen { found: Found::Nothing, .. }) => return Ok(None),
-            Some(_) | None => {}
+        if let Some(Seen { found, stamp, .. }) = seen
+            && found != Found::Overflow
+        {
+            self.inner.block_to_give(self.inner.shared.log.reads_wait, stamp)?;
+            return Ok((found == Found::Value).then_some(value));
         }
         let (table, key) = (self.task(), key.to_vec());
         self.inner.block_on(move || async move { table.get(&key).await })
@@ -219,25 +221,40 @@ impl TaskTable {
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.shared().check_table(self.table.tree)?;
         let start = value.len();
-        let found = match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
-            Found::Value => Ok(true),
-            Found::Nothing => Ok(false),
-            Found::Overflow => self.get_overflow(key, value).await,
+        let Seen { found, stamp, .. } =
+            run(self.shared(), Get::new(self.table.tree, key, value)).await?;
+        let found = match found {
+            Found::Value => Ok((true, stamp)),
+            Found::Nothing => Ok((false, stamp)),
+            Found::Overflow => self.get_overflow(key, stamp, value).await,
         };
         let there = self.shared().check_table(self.table.tree);
         there.inspect_err(|_| value.truncate(start))?;
-        found
+        let (found, stamp) = found?;
+        self.wait_to_give(stamp).await.inspect_err(|_| value.truncate(start))?;
+        Ok(found)
     }
 
-    /// Goes on with a lookup that found a descriptor, which it appended to `value`.
-    async fn get_overflow(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+    async fn wait_to_give(&self, stamp: u64) -> Result<()> {
+        let shared = self.shared();
+        shared.wait_to_give(shared.log.reads_wait, stamp).await
+    }
+
+    /// Goes on with a lookup that found a descriptor at a stamp, which it appended to `value`; whether there is a value, and the stamp of
+    /// the leaf that says so.
+    async fn get_overflow(
+        &self,
+        key: &[u8],
+        mut stamp: u64,
+        value: &mut Vec<u8>,
+    ) -> Result<(bool, u64)> {
         let start = value.len() - Descriptor::BYTES.min(value.len());
         let mut previous = None;
         loop {
             let encoded = value.split_off(start);
             let descriptor = Descriptor::decode(&encoded, self.shared().page_size)?;
             match overflow::read(self.shared(), descriptor, value).await {
-                Ok(true) => return Ok(true),
+                Ok(true) => return Ok((true, stamp)),
                 // The value was replaced under our eyes, or is damaged: the second look at the same place tells.
                 outcome => {
                     value.truncate(start);
@@ -254,9 +271,11 @@ impl TaskTable {
                     previous = Some(descriptor);
                 }
             }
-            match run(self.shared(), Get::new(self.table.tree, key, value)).await?.found {
-                Found::Value => return Ok(true),
-                Found::Nothing => return Ok(false),
+            let seen = run(self.shared(), Get::new(self.table.tree, key, value)).await?;
+            stamp = seen.stamp;
+            match seen.found {
+                Found::Value => return Ok((true, stamp)),
+                Found::Nothing => return Ok((false, stamp)),
                 Found::Overflow => {}
             }
         }
@@ -306,11 +325,14 @@ impl TaskTable {
         Ok(TaskRange::new(self.table.clone(), from, to))
     }
 
+    /// Puts a large value in the place of its descriptor, which was found at a stamp that may be given; whether there is still a value.
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let there = self.get_overflow(key, value).await;
+        let there = self.get_overflow(key, 0, value).await;
         // The pages of a table that was dropped may be another's by now.
         self.shared().check_table(self.table.tree)?;
-        there
+        let (there, stamp) = there?;
+        self.wait_to_give(stamp).await?;
+        Ok(there)
     }
 }
 

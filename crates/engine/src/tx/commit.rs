@@ -569,12 +569,14 @@ impl Drop for Work {
 /// Commits a transaction, in a task.
 pub(super) async fn commit(mut core: Core) -> Result<Commit> {
     if let Some(done) = nothing_to_do(&mut core)? {
+        let (waits, seen) = core.seen();
+        core.inner.shared.wait_to_give(waits, seen).await?;
         return Ok(done);
     }
     Work::new(core)?.complete().await
 }
 
-/// The end of a transaction that has nothing to write.
+/// The end of a transaction that has nothing to write; what it has read may have to be waited for.
 pub(super) fn nothing_to_do(core: &mut Core) -> Result<Option<Commit>> {
     if let Some(doomed) = &core.doomed {
         return Err(doomed.clone());

@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub(super) id: u64,
     pub(super) info: Arc<Info>,
     pub(super) snapshot: Option<u64>,
+    /// The greatest stamp that it has read at.
+    seen: u64,
     pub(super) writes: WriteSet,
     pub(super) reads: ReadSet,
     pub(super) locks: Vec<RowRef>,
@@ -120,6 +122,7 @@ impl Core {
             id: info.id.load(Ordering::Relaxed),
             info,
             snapshot: None,
+            seen: 0,
             writes,
             reads: ReadSet::default(),
             locks,
@@ -361,7 +364,7 @@ impl Core {
         let start = value.len();
         let spot = self.ahead.take(tree.id, key);
         let seen = find_at(&self.inner.shared, tree, key, snapshot, value, spot, false).await?;
-        self.note_seen(tree, key, seen.spot);
+        self.note_seen(tree, key, &seen);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
@@ -432,7 +435,7 @@ impl Core {
         let Some(seen) = run_inline(self.shared(), &mut Get::new(tree, key, value)) else {
             return Ok(None);
         };
-        self.note_seen(tree, key, seen.spot);
+        self.note_seen(tree, key, &seen);
         let found = older_now(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
@@ -447,8 +450,19 @@ impl Core {
         Ok(Some(found == Found::Value))
     }
 
-    fn note_seen(&mut self, tree: Tree, key: &[u8], spot: Spot) {
-        self.recent.of(tree.id, key).spot = Some(spot);
+    fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {
+        self.recent.of(tree.id, key).spot = Some(seen.spot);
+        self.note_stamp(seen.stamp);
+    }
+
+    /// Notes the stamp of a leaf that was read: what it had at the snapshot is no newer than that, and than the snapshot.
+    pub(super) fn note_stamp(&mut self, stamp: u64) {
+        self.seen = self.seen.max(stamp.min(self.snapshot.unwrap_or(u64::MAX)));
+    }
+
+    /// The greatest stamp that it has read at, and whether that must be durable before the program may tell others of it.
+    pub(super) fn seen(&self) -> (bool, u64) {
+        (self.durability != Durability::Async, self.seen)
     }
 
     fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
@@ -528,7 +542,7 @@ impl Core {
         // The lock keeps the row as it is: there is nothing to compare at the commit.
         let seen =
             find_at(&self.inner.shared, tree, key, snapshot, &mut value, None, false).await?;
-        self.note_seen(tree, key, seen.spot);
+        self.note_seen(tree, key, &seen);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
         Ok(seen.found != Found::Nothing)
@@ -773,7 +787,7 @@ async fn find_at(
     Ok(Seen { found, ..seen })
 }
 
-/// Appends the value of a key at a snapshot that is in use.
+/// Appends the value of a key at a snapshot that is in use, once it may be given to the program.
 pub(super) async fn read_at(
     shared: &Shared,
     tree: Tree,
@@ -783,7 +797,10 @@ pub(super) async fn read_at(
 ) -> Result<bool> {
     let start = value.len();
     let seen = find_at(shared, tree, key, snapshot, value, None, true).await?;
-    resolve(shared, seen.found, start, value).await
+    let found = resolve(shared, seen.found, start, value).await;
+    let given = shared.wait_to_give(shared.log.reads_wait, seen.stamp.min(snapshot)).await;
+    given.inspect_err(|_| value.truncate(start))?;
+    found
 }
 
 /// Puts a large value in the place of its descriptor, which is in `value` from `start` on; whether there is a value.

@@ -17,7 +17,17 @@ pub enum Isolation {
     Serializable,
 }
 
-/// When a commit returns.
+/// When a commit returns, and what reads return.
+///
+/// A commit is seen by others before it is durable. Even so **what a program is given is durable, or was asked for as `Async`**:
+///
+/// - A commit returns when it survives power loss, and with it all that the transaction has read. One that wrote nothing waits for what it has
+///   read, and so does [`Store::transact`](crate::Store::transact) before it returns an error of its closure.
+/// - [`Table::get`](crate::Table::get), ranges and reads of snapshots wait until what they found is durable, unless the store's own
+///   [`durability`](crate::StoreOptions::durability) is `Async`, or it was opened with
+///   [`read_non_durable`](crate::StoreOptions::read_non_durable). Data that is older than the last write of the log costs a comparison.
+/// - Reads within a transaction do not wait. Until its commit has returned a power cut may take back what they found.
+/// - Records of a sorted load can be read a moment before [`BulkLoader::finish`](crate::BulkLoader::finish) has made them durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// When it survives power loss.
@@ -25,7 +35,7 @@ pub enum Durability {
     Sync,
     /// When it survives power loss, and it may wait a little for others to go with it.
     Group,
-    /// At once; [`Commit::durable`] waits for the rest.
+    /// At once; [`Commit::durable`] waits for the rest. What was read may not be durable either.
     Async,
 }
 
@@ -34,7 +44,7 @@ pub enum Durability {
 pub struct TransactionOptions {
     /// What it must not notice of others.
     pub isolation: Isolation,
-    /// When its commit returns.
+    /// When its commit returns, and whether what it has read is durable then.
     pub durability: Durability,
     /// It only reads; writes are refused.
     pub read_only: bool,

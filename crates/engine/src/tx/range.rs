@@ -88,6 +88,7 @@ impl RangeCursor {
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
         run_as(&shared, scan, interleave).await?;
+        view.wait_to_give(&shared, self.batch.stamp).await?;
         let mut part = Part::default();
         loop {
             let fetched = match self.fetched(&shared, &from, view, &part) {
@@ -127,8 +128,8 @@ impl RangeCursor {
         view.enter();
         let mut scan =
             Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        if run_inline(&shared, &mut scan).is_none() {
-            self.from = Some(from);
+        if run_inline(&shared, &mut scan).is_none() || !view.may_give(&shared, self.batch.stamp) {
+            self.undo(from);
             return Ok(false);
         }
         let mut part = Part::default();
@@ -239,6 +240,25 @@ impl View<'_> {
             Self::Transaction(core) => Some(core),
             Self::Snapshot(_) => None,
         }
+    }
+
+    /// Whether what a leaf of this stamp has may be given to the program. A transaction's commit waits for it.
+    fn may_give(&mut self, shared: &Shared, stamp: u64) -> bool {
+        match self {
+            Self::Transaction(core) => {
+                core.note_stamp(stamp);
+                true
+            }
+            Self::Snapshot(core) => shared.may_give(shared.log.reads_wait, stamp.min(core.stamp())),
+        }
+    }
+
+    /// Waits until it may.
+    async fn wait_to_give(&mut self, shared: &Shared, stamp: u64) -> Result<()> {
+        if self.may_give(shared, stamp) {
+            return Ok(());
+        }
+        shared.wait_to_give(true, stamp.min(self.snapshot())).await
     }
 
     fn note(&mut self, tree: Tree, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<()> {

@@ -86,7 +86,12 @@ impl TaskStore {
                     Err(error) => error,
                 },
                 Err(error) => {
+                    let (waits, seen) = transaction.core.seen();
                     drop(transaction);
+                    // It may tell what was read.
+                    if error.kind() != ErrorKind::Conflict {
+                        self.inner.shared.wait_to_give(waits, seen).await?;
+                    }
                     error
                 }
             };
@@ -142,8 +147,13 @@ impl Store {
                     }
                 },
                 Err(error) => {
-                    contended = transaction.core().ok().and_then(|core| core.contended.take());
+                    let core = transaction.core().ok();
+                    let (waits, seen) = core.as_ref().map_or((false, 0), |core| core.seen());
+                    contended = core.and_then(|core| core.contended.take());
                     drop(transaction);
+                    if error.kind() != ErrorKind::Conflict {
+                        self.inner.block_to_give(waits, seen)?;
+                    }
                     error
                 }
             };

@@ -72,6 +72,9 @@ impl SnapshotCore {
         let Some(found) = run_inline(shared, &mut Get::new(table.tree(), key, &mut value)) else {
             return Ok(None);
         };
+        if !shared.may_give(shared.log.reads_wait, found.stamp.min(self.0.stamp)) {
+            return Ok(None);
+        }
         let found = older_now(shared, table.tree(), key, self.0.stamp, found, 0, &mut value);
         self.check()?;
         self.check_table(table)?;

@@ -253,6 +253,8 @@ impl Transaction {
 
 fn finish(mut core: Core) -> Result<Commit> {
     if let Some(done) = nothing_to_do(&mut core)? {
+        let (waits, seen) = core.seen();
+        core.inner.block_to_give(waits, seen)?;
         return Ok(done);
     }
     let inner = core.inner.clone();

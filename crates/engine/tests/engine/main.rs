@@ -11,6 +11,7 @@ mod damage;
 mod delete_range;
 mod dropped_futures;
 mod dropped_tables;
+mod durable_reads;
 mod faults;
 mod full_device;
 mod growth;

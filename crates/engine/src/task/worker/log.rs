@@ -4,7 +4,6 @@
 //! commits are grouped by the pace of the device, and by nothing else.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +16,7 @@ use crate::canary::Canary;
 use crate::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
-    LogIdentity, LogPosition, LogWriter, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
+    LogIdentity, LogPosition, LogWriter, OpenStamps, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
 };
 
 /// Bytes of one write of the log at most.
@@ -38,8 +37,8 @@ pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Are
 #[derive(Default)]
 pub(super) struct WorkerLog {
     writer: RefCell<Option<LogWriter>>,
-    /// Stamps that were appended and are not durable, ascending.
-    open: RefCell<VecDeque<u64>>,
+    /// Stamps that are not durable.
+    open: RefCell<OpenStamps>,
     under_way: Cell<Option<PlannedWrite>>,
     /// Tasks that wait for a stamp to be durable.
     waiters: RefCell<Vec<(u64, Waker)>>,
@@ -79,10 +78,7 @@ impl Worker {
             // Room was made before the stamp was taken, and is still there: it is only less than one would like.
             Err(error)
                 if error.kind() == ErrorKind::NoSpace
-                    && self.log.expected_bytes.get() >= bytes_max =>
-            {
-                self.shared.durable.expect(self.number, self.shared.next_stamp());
-            }
+                    && self.log.expected_bytes.get() >= bytes_max => {}
             outcome => outcome?,
         }
         let mut writer = self.log.writer.borrow_mut();
@@ -96,7 +92,7 @@ impl Worker {
             self.wake_all_durable();
         })?;
         self.set_expected(0);
-        self.log.open.borrow_mut().push_back(stamp);
+        self.log.open.borrow_mut().append(stamp);
         self.publish_open();
         let appended = end - before;
         self.shared.log_bytes_total.fetch_add(appended, Ordering::Relaxed);
@@ -110,6 +106,7 @@ impl Worker {
     /// The commit that was expected does not come.
     pub(crate) fn expect_no_commit(&self) {
         self.set_expected(0);
+        self.log.open.borrow_mut().expect_none();
         self.publish_open();
     }
 
@@ -123,7 +120,8 @@ impl Worker {
             return Ok(());
         }
         self.set_expected(bytes_max);
-        self.shared.durable.expect(self.number, self.shared.next_stamp());
+        self.log.open.borrow_mut().expect(self.shared.next_stamp());
+        self.publish_open();
         Ok(())
     }
 
@@ -258,11 +256,7 @@ impl Worker {
         }
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
             writer.complete(&planned);
-            let durable = writer.durable_stamp();
-            let mut open = self.log.open.borrow_mut();
-            while open.front().is_some_and(|stamp| *stamp <= durable) {
-                open.pop_front();
-            }
+            self.log.open.borrow_mut().note_durable(writer.durable_stamp());
         }
         drop(completion);
         self.publish_open();
@@ -279,7 +273,7 @@ impl Worker {
     }
 
     fn publish_open(&self) {
-        let open = self.log.open.borrow().front().copied();
+        let open = self.log.open.borrow().first();
         self.shared.durable.set_open(self.number, open);
     }
 

@@ -82,14 +82,12 @@ impl Oracle {
         keys
     }
 
-    /// Commits with something to write that were acknowledged, and are durable or not as is asked for.
+    /// Commits that were acknowledged, and are durable or not as is asked for; what one that wrote nothing has read is durable.
     pub(super) fn acknowledged(&self, wanted: impl Fn(bool) -> bool) -> Happened {
         let mut happened = Happened::new();
         for (number, record) in self.records.iter().enumerate() {
             if let Outcome::Done { durable, .. } = record.outcome
                 && wanted(durable)
-                // One that only read may have read what was not durable yet.
-                && !record.writes.is_empty()
             {
                 happened.insert(number, Reason::Durable);
             }
@@ -116,7 +114,10 @@ impl Oracle {
     fn close(&self, happened: &mut Happened, terms: &Terms) -> Verdict {
         loop {
             let before = happened.len();
-            let stamp = happened.keys().filter_map(|number| self.records[*number].stamp()).max();
+            let wrote = |number: &&usize| !self.records[**number].writes.is_empty();
+            let writers = happened.keys().filter(wrote);
+            // One that only read is durable as far as what it found, which may be older than its snapshot.
+            let stamp = writers.filter_map(|number| self.records[*number].stamp()).max();
             for (number, record) in self.records.iter().enumerate() {
                 // One that only read changes no state, and may have read a sorted load that is younger than its snapshot.
                 if let (Some(own), Some(stamp)) = (record.stamp(), stamp)
@@ -137,7 +138,12 @@ impl Oracle {
                 }
             }
             for number in happened.keys().copied().collect::<Vec<_>>() {
-                for (key, value) in &self.records[number].reads {
+                let record = &self.records[number];
+                for (key, value) in &record.reads {
+                    // A sorted load can be read before it is durable.
+                    if record.writes.is_empty() && key.table >= TEMPORARY {
+                        continue;
+                    }
                     if let Some(value) = value
                         && let Some(Writer::Record(writer)) = self.writer_of(*key, *value)
                     {

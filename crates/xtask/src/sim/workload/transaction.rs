@@ -174,7 +174,10 @@ impl Transactions {
         notes.operations += 1;
         let record =
             notes.oracle.asks(began, view.seen.into_iter().collect(), Values::new(), false);
-        notes.oracle.ends(record, Outcome::Done { stamp, durable: false });
+        // One that was rolled back has not waited for what it read.
+        let scenario = &self.context.scenario;
+        let durable = stamp.is_some() && scenario.is_durable(scenario.durability);
+        notes.oracle.ends(record, Outcome::Done { stamp, durable });
     }
 
     async fn transaction(&mut self) {
