@@ -32,10 +32,18 @@ pub enum Canary {
     UnwrittenLogs,
     /// A snapshot does not look at the older values that went to the device.
     UnreadHistory,
+    /// A panic while a page is split. Not one of [`Canary::ALL`], as those below: the store must hold with it.
+    PanicInSplit,
+    /// A panic in a checkpoint, with the gate closed.
+    PanicInCheckpoint,
+    /// A panic in a commit that has its stamp.
+    PanicInCommit,
+    /// A panic in the loop of a worker, when a page was read.
+    PanicInLoop,
 }
 
 impl Canary {
-    /// All there are.
+    /// All that the simulation must catch.
     pub const ALL: [Self; 14] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
@@ -71,6 +79,10 @@ impl Canary {
             Self::EndlessLogs => "endless-logs",
             Self::UnwrittenLogs => "unwritten-logs",
             Self::UnreadHistory => "unread-history",
+            Self::PanicInSplit => "panic-in-split",
+            Self::PanicInCheckpoint => "panic-in-checkpoint",
+            Self::PanicInCommit => "panic-in-commit",
+            Self::PanicInLoop => "panic-in-loop",
         }
     }
 }

@@ -57,6 +57,8 @@ pub enum ErrorKind {
     SnapshotLost,
     /// The caller asked for it to end early.
     Interrupted,
+    /// The engine panicked, by a fault of its own: the store is of no use until it is opened again.
+    Panicked,
 }
 
 /// The way out of damage.

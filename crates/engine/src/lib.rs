@@ -23,6 +23,7 @@ mod log;
 mod metrics;
 mod overflow;
 mod page;
+mod panics;
 mod pool;
 mod shared;
 mod space;

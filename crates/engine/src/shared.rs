@@ -135,6 +135,8 @@ pub(crate) struct Shared {
     pub(crate) recovered: OnceLock<Recovered>,
     /// The first write or flush that failed; final.
     failure: OnceLock<Error>,
+    /// The engine has panicked; final.
+    pub(crate) panicked: OnceLock<Error>,
     /// The workers have their logs, and a checkpoint says where those begin.
     logs_begun: AtomicBool,
     /// The members say that the store is being changed.
@@ -194,6 +196,7 @@ impl Shared {
             record: Mutex::default(),
             recovered: OnceLock::new(),
             failure: OnceLock::new(),
+            panicked: OnceLock::new(),
             logs_begun: AtomicBool::new(false),
             marked_open: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -488,6 +491,9 @@ impl Shared {
 
     /// Whether the store may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(panicked) = self.panicked() {
+            return Err(panicked.clone());
+        }
         if let Some(failure) = self.failure() {
             return Err(Error::with_hint(
                 ErrorKind::ReadOnly,

@@ -251,7 +251,7 @@ impl FrameTable {
     /// [`Blocked`] if somebody or a device has it.
     pub fn try_exclusive(&self, frame: FrameIndex) -> Result<ExclusiveFrame<'_>, Blocked> {
         self.header(frame).latch.try_exclusive()?;
-        Ok(ExclusiveFrame { table: self, frame })
+        Ok(ExclusiveFrame::new(self, frame))
     }
 
     /// Announces a waiter for the end of the frame's I/O: [`Latch::add_waiter`].
@@ -276,7 +276,7 @@ impl FrameTable {
         assert!(Arc::ptr_eq(buffer.arena(), &self.arena), "a buffer of another arena");
         let latch = &self.header(FrameIndex(buffer.block().0)).latch;
         assert!(latch.optimistic() == Err(Blocked::InFlight), "the frame is not being filled");
-        ExclusiveFrame { table: self, frame: self.take_back(buffer) }
+        ExclusiveFrame::new(self, self.take_back(buffer))
     }
 
     /// Takes back the buffer of a write-back; the frame is open again. Whether somebody waits for it.
@@ -349,19 +349,27 @@ impl<'a> OptimisticFrame<'a> {
     /// [`Blocked`] if it did, or somebody or a device has it.
     pub fn upgrade(self) -> Result<ExclusiveFrame<'a>, Blocked> {
         self.table.header(self.frame).latch.try_upgrade(self.version)?;
-        Ok(ExclusiveFrame { table: self.table, frame: self.frame })
+        Ok(ExclusiveFrame::new(self.table, self.frame))
     }
 }
 
 /// The exclusive latch on a frame; released when dropped.
 ///
-/// It must not be held across anything that waits: tree operations take it, change bytes, and drop it.
+/// It must not be held across anything that waits: tree operations take it, change bytes, and drop it. A panic that goes through it
+/// does not release it: the page may be half changed, and nobody is to see it.
 pub struct ExclusiveFrame<'a> {
     table: &'a FrameTable,
     frame: FrameIndex,
+    /// The thread was panicking already when the latch was taken.
+    panicking: bool,
 }
 
 impl<'a> ExclusiveFrame<'a> {
+    #[inline(always)]
+    fn new(table: &'a FrameTable, frame: FrameIndex) -> Self {
+        Self { table, frame, panicking: std::thread::panicking() }
+    }
+
     /// Which frame.
     #[must_use]
     pub fn index(&self) -> FrameIndex {
@@ -443,8 +451,11 @@ impl<'a> ExclusiveFrame<'a> {
 }
 
 impl Drop for ExclusiveFrame<'_> {
+    #[inline]
     fn drop(&mut self) {
-        let _ = self.table.header(self.frame).latch.release_exclusive();
+        if self.panicking || !std::thread::panicking() {
+            let _ = self.table.header(self.frame).latch.release_exclusive();
+        }
     }
 }
 
@@ -454,6 +465,36 @@ mod tests {
 
     fn table() -> FrameTable {
         FrameTable::new(512, 4, ArenaOptions::ordinary_pages()).unwrap()
+    }
+
+    /// A page that a panic has left half changed would be sealed and written with the next eviction.
+    #[test]
+    fn a_page_that_a_panic_left_half_changed_stays_latched() {
+        let table = table();
+        let frame = FrameIndex(3);
+        let before = table.optimistic(frame).unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut guard = table.try_exclusive(frame).unwrap();
+            guard.bytes_mut().store_u64(8, 42);
+            panic!("planted");
+        }));
+        assert!(panicked.is_err());
+        assert!(!before.validate());
+        assert_eq!(table.optimistic(frame).err(), Some(Blocked::Contended));
+        assert!(table.try_exclusive(frame).is_err());
+        // What is latched and let go while a panic goes on is released.
+        struct Uses<'a>(&'a FrameTable);
+        impl Drop for Uses<'_> {
+            fn drop(&mut self) {
+                drop(self.0.try_exclusive(FrameIndex(1)).unwrap());
+            }
+        }
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _uses = Uses(&table);
+            panic!("planted");
+        }));
+        assert!(panicked.is_err());
+        assert!(table.try_exclusive(FrameIndex(1)).is_ok());
     }
 
     #[test]

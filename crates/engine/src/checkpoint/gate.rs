@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
+use crate::task::{Ticket, Waiters};
 
 /// Bits of the word that counts who is inside; those above them count promised pages.
 const INSIDE_BITS: u32 = 24;
@@ -20,7 +21,7 @@ pub(crate) struct Gate {
     /// Closed for good: the store is being closed.
     shut: AtomicBool,
     /// Those who wait to enter.
-    waiters: Mutex<Vec<Waker>>,
+    waiters: Waiters,
     /// Who waits for nobody to be inside.
     closer: Mutex<Option<Waker>>,
 }
@@ -59,11 +60,12 @@ impl Gate {
     /// # Errors
     /// `Closed` if the store is being closed.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<GateGuard> {
+        let mut ticket = Ticket::default();
         poll_fn(|context| {
             if let Some(entered) = self.try_enter() {
                 return Poll::Ready(entered);
             }
-            self.lock().push(context.waker().clone());
+            self.waiters.wait(&mut ticket, 0, context.waker());
             // It may have been opened in between.
             match self.try_enter() {
                 Some(entered) => Poll::Ready(entered),
@@ -110,15 +112,6 @@ impl Gate {
         self.closer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake_all(&self) {
-        let waiters = std::mem::take(&mut *self.lock());
-        waiters.into_iter().for_each(Waker::wake);
-    }
-
     /// Lets nobody in from now on, and waits until nobody is inside.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -139,7 +132,7 @@ impl Gate {
     pub(crate) fn open(&self) {
         if !self.shut.load(Ordering::SeqCst) {
             self.closed.store(false, Ordering::SeqCst);
-            self.wake_all();
+            self.waiters.wake_all();
         }
     }
 
@@ -147,6 +140,6 @@ impl Gate {
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
-        self.wake_all();
+        self.waiters.wake_all();
     }
 }

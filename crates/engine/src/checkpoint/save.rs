@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use qpair_memory::{ExclusiveFrame, FrameIndex, RacyBytesMut};
+use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, RacyBytesMut};
 
 use super::{Checkpoints, Epoch};
 use crate::error::Result;
@@ -147,8 +147,11 @@ impl Pool {
             for position in 0..=node.count() {
                 let Swip::Hot(child) = Swip::decode(node.child(position)) else { continue };
                 // The page's latch keeps its children where they are. A child that is not saved yet will be, and
-                // where is settled here. A clean leaf will not, though another worker may make it dirty just now.
+                // where is settled here. A clean leaf will not, though another worker may make it dirty just now; nor a page
+                // that is still being read, which has the new epoch before anybody sees it. So that is asked first.
+                let is_read = self.frames.optimistic(child).err() == Some(Blocked::InFlight);
                 let unsaved = match children_are_leaves {
+                    _ if is_read => false,
                     true => self.frames.is_dirty_before(child, epoch.number),
                     false => self.frames.epoch(child) != epoch.number,
                 };

@@ -15,7 +15,7 @@ use crate::error::{ErrorKind, Result};
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
-use crate::task::{LocalFuture, current, promise, spawn_here};
+use crate::task::{LocalFuture, Worker, current, guarded_here, promise, spawn_here};
 
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
@@ -84,22 +84,25 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
     shared.gate.close().await;
+    shared.strike(Canary::PanicInCheckpoint);
     // Nobody changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpoints.begin());
     shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
     let large_held = shared.tx.count_large_held();
-    // What workers had under way when the epoch moved is over before anybody relies on it.
-    settle(shared).await?;
+    let phase = shared.checkpoints.flip();
     let roots = shared.begin_image_of_roots();
     let mut logs = shared.old_logs.places();
+    // Every worker has ended the step it was in: from here on all go by the new epoch.
+    let marks = mark_logs(shared).await?;
     if !last && logs.is_empty() {
-        logs = mark_logs(shared).await?;
+        logs = marks;
     }
     if !last {
         shared.gate.open();
         shared.counters.stalls.record(begun.elapsed());
     }
+    drain(shared, phase).await?;
     sweep(shared).await?;
     settle(shared).await?;
     if let Some(failure) = shared.failure() {
@@ -160,7 +163,7 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
         let (promise, handle) = promise();
         let make = make.clone();
         let task = Box::new(move || -> LocalFuture {
-            Box::pin(async move { promise.fill(Ok(make().await)) })
+            Box::pin(async move { promise.fill(Ok(guarded_here(make).await)) })
         });
         // A worker that is gone has nothing under way.
         if remote.spawn(task).is_ok() {
@@ -174,17 +177,15 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
     Ok(outcomes)
 }
 
-/// Lets every worker end the turn it is in, and waits until the page transfers that began before are over.
+/// Lets every worker end the step it is in, and waits until the page transfers that began before are over.
 async fn settle(shared: &Arc<Shared>) -> Result<()> {
     let phase = shared.checkpoints.flip();
-    on_every_worker(shared, move || {
-        Box::pin(async move {
-            while current(|worker| worker.has_transfers(phase)).unwrap_or(false) {
-                yield_now().await;
-            }
-        })
-    })
-    .await?;
+    drain(shared, phase).await
+}
+
+/// Waits until the page transfers that were counted in a phase are over.
+async fn drain(shared: &Arc<Shared>, phase: u64) -> Result<()> {
+    on_every_worker(shared, move || Box::pin(Worker::wait_transfers(phase))).await?;
     Ok(())
 }
 
@@ -194,7 +195,7 @@ async fn truncate_logs(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Where each log goes on; the gate is closed.
+/// Where each log goes on, once its worker has ended the step it is in; the gate is closed.
 async fn mark_logs(shared: &Arc<Shared>) -> Result<Vec<Vec<u8>>> {
     let marks = on_every_worker(shared, || {
         Box::pin(async { current(|worker| worker.mark_log()).flatten() })

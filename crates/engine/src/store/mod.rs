@@ -52,7 +52,8 @@ use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worke
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::task::{
-    Alone, JoinHandle, Promise, Step, current, refuse_on_worker, spawn_here, spawn_to, stepped,
+    Alone, JoinHandle, Promise, Step, current, refuse_on_worker, spawn_here, spawn_program,
+    spawn_to, stepped,
 };
 use crate::tree::Tree;
 use crate::tx::Awaited;
@@ -153,7 +154,7 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        spawn_to(&self.inner.shared, worker, make)
+        spawn_program(&self.inner.shared, worker, make)
     }
 
     /// Workers of the store.
@@ -228,10 +229,16 @@ impl StoreInner {
         T: Send + 'static,
     {
         refuse_on_worker()?;
-        match Awaited::here() {
-            None => self.start(make)?.join()?,
-            Some(awaited) => self.start(move || awaited(make()))?.join()?,
+        if let Some(panicked) = self.shared.panicked() {
+            return Err(panicked.clone());
         }
+        let handle = match Awaited::here() {
+            None => self.start(make)?,
+            Some(awaited) => self.start(move || awaited(make()))?,
+        };
+        // Whatever it came to when the engine panicked.
+        let panicked = |error| self.shared.panicked().cloned().unwrap_or(error);
+        handle.join().and_then(|outcome| outcome).map_err(panicked)
     }
 
     /// [`Shared::wait_to_give`](crate::shared::Shared::wait_to_give) on a caller's thread.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use super::stepped::{self, Step};
 use super::{current, refuse_on_worker};
 use crate::error::{Error, ErrorKind, Result};
+use crate::panics::guarded_future;
 use crate::shared::Shared;
 
 struct State<T> {
@@ -39,8 +40,29 @@ pub(crate) fn promise<T>() -> (Promise<T>, JoinHandle<T>) {
     (Promise { cell: Some(cell.clone()) }, JoinHandle { cell })
 }
 
-/// Starts a task on a worker.
+/// Starts a task of the engine's on a worker: its panics fail the store.
 pub(crate) fn spawn_to<F, T>(
+    shared: &Shared,
+    worker: usize,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> JoinHandle<T>
+where
+    F: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    spawn_program(shared, worker, move || guarded_here(make))
+}
+
+/// Makes a future on a worker, and runs it as the engine's.
+pub(crate) async fn guarded_here<F: Future>(make: impl FnOnce() -> F) -> F::Output {
+    match current(|worker| worker.shared_arc()) {
+        Some(shared) => guarded_future(&shared, async move { make().await }).await,
+        None => make().await,
+    }
+}
+
+/// Starts a task of the program on a worker.
+pub(crate) fn spawn_program<F, T>(
     shared: &Shared,
     worker: usize,
     make: impl FnOnce() -> F + Send + 'static,

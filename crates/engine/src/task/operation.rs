@@ -14,6 +14,7 @@ use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::overflow::Descriptor;
 use crate::page::Node;
+use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::tree::table_dropped;
 
@@ -208,8 +209,12 @@ pub(crate) async fn run_as<O: Operation>(
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
+            if let Some(panicked) = shared.panicked() {
+                return Poll::Ready(Err(panicked.clone()));
+            }
             let waker = context.waker();
-            worker.keep_waker(waker, turn(worker, &mut operation, waker, interleave))
+            let polled = guarded(shared, || turn(worker, &mut operation, waker, interleave));
+            worker.keep_waker(waker, polled)
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
     })
@@ -250,6 +255,9 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
             if !std::ptr::eq(worker.shared(), shared) {
                 return Poll::Ready(Err(elsewhere()));
             }
+            if let Some(panicked) = shared.panicked() {
+                return Poll::Ready(Err(panicked.clone()));
+            }
             let mut at = 0;
             loop {
                 if at == open.len() {
@@ -257,7 +265,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
                     let Some(next) = more.then(|| coming.next()).flatten() else { break };
                     open.push(next);
                 }
-                match turn(worker, &mut open[at], context.waker(), true) {
+                match guarded(shared, || turn(worker, &mut open[at], context.waker(), true)) {
                     Poll::Ready(ended) => {
                         // Nothing is under way, and the others would wait as long in turn.
                         let hopeless =
@@ -392,9 +400,13 @@ fn turn<O: Operation>(
 /// Runs an operation on a caller's thread as far as it goes without waiting; `None` if it must wait for more
 /// than a latch, or the store was closed.
 pub(crate) fn run_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
-    if shared.has_ended() {
+    if shared.has_ended() || shared.panicked().is_some() {
         return None;
     }
+    guarded(shared, || spin_inline(shared, operation))
+}
+
+fn spin_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
     let context = Context { shared, worker: None, interleave: false };
     for spins in 0..1000u32 {
         match operation.step(context) {

@@ -30,6 +30,8 @@ struct Slot {
     alive: bool,
     /// Waits for others, and has what others wait for: goes before those that do not.
     urgent: bool,
+    /// In the queue of those who wait for a frame.
+    wants_frame: bool,
 }
 
 /// Urgent tasks that run in a row while others are ready.
@@ -83,6 +85,7 @@ impl Tasks {
         entry.alive = true;
         entry.queued = true;
         entry.urgent = false;
+        entry.wants_frame = false;
         self.ready.push_back(task);
         self.alive += 1;
     }
@@ -102,6 +105,15 @@ impl Tasks {
         }
     }
 
+    /// Notes whether a task is in the queue of those who wait for a frame; whether it was.
+    pub(crate) fn set_wants_frame(&mut self, task: TaskRef, wants: bool) -> bool {
+        let slot = self.slots.get_mut(task.slot as usize);
+        let Some(slot) = slot.filter(|slot| slot.generation == task.generation) else {
+            return false;
+        };
+        std::mem::replace(&mut slot.wants_frame, wants)
+    }
+
     /// Whether a task is not over.
     pub(crate) fn is_alive(&self, task: TaskRef) -> bool {
         let slot = self.slots.get(task.slot as usize);
@@ -118,6 +130,13 @@ impl Tasks {
                 true => self.ready_urgent.push_back(task),
                 false => self.ready.push_back(task),
             }
+        }
+    }
+
+    /// Puts all tasks into a ready queue.
+    pub(crate) fn make_all_ready(&mut self) {
+        for slot in 0..self.slots.len() as u32 {
+            self.make_ready(TaskRef { slot, generation: self.slots[slot as usize].generation });
         }
     }
 

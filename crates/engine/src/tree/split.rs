@@ -6,6 +6,7 @@ use qpair_memory::{ExclusiveFrame, FrameIndex};
 
 use super::Tree;
 use super::descend::{Route, latch, to_level};
+use crate::canary::Canary;
 use crate::page::{Node, NodeInit, NodeMut, separator_len, shared_prefix_len};
 use crate::pool::state;
 use crate::swip::Swip;
@@ -96,6 +97,7 @@ impl<'a> Split<'a> {
             lower: &lower,
             upper: Some(&cut.separator),
         });
+        context.shared.strike(Canary::PanicInSplit);
         node.append_range(old, 0, cut.position);
         node.set_stamp(old.stamp());
         if level > 0 {

@@ -8,16 +8,10 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 use crate::error::{Error, Result};
-use crate::task::{Worker, current};
-
-/// Who waits for `stable` to come to a stamp.
-struct Waiter {
-    stamp: u64,
-    waker: Waker,
-}
+use crate::task::{Ticket, Waiters, Worker, current};
 
 #[derive(Default)]
 struct State {
@@ -25,7 +19,6 @@ struct State {
     last: u64,
     /// For each stamp above `stable` that was given: whether its commit is applied.
     ended: VecDeque<bool>,
-    waiters: Vec<Waiter>,
     /// No commit may begin.
     closed: bool,
     /// A commit could not be applied in full: `stable` stays where it is.
@@ -36,12 +29,15 @@ struct State {
 pub(crate) struct Clock {
     stable: AtomicU64,
     state: Mutex<State>,
+    /// Those who wait for `stable` to come to a stamp.
+    waiters: Waiters,
 }
 
 impl Clock {
     /// A clock whose first stamp is the one after `start`.
     pub(crate) fn new(start: u64) -> Self {
-        Self { stable: start.into(), state: Mutex::new(State { last: start, ..State::default() }) }
+        let state = Mutex::new(State { last: start, ..State::default() });
+        Self { stable: start.into(), state, waiters: Waiters::default() }
     }
 
     /// Goes on behind a stamp that is applied in full; before the first commit.
@@ -95,12 +91,9 @@ impl Clock {
             return;
         }
         self.stable.store(now, Ordering::Release);
-        if state.waiters.is_empty() {
-            return;
-        }
-        let woken: Vec<_> = state.waiters.extract_if(.., |waiter| waiter.stamp <= now).collect();
         drop(state);
-        woken.into_iter().for_each(|waiter| waiter.waker.wake());
+        // Who enters himself has looked at `stable` under the lock.
+        self.waiters.wake_up_to(now);
     }
 
     /// The commit with this stamp could not be applied in full: no stamp from it on becomes stable, and nobody waits
@@ -108,9 +101,8 @@ impl Clock {
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.failure.get_or_insert(error);
-        let woken = std::mem::take(&mut state.waiters);
         drop(state);
-        woken.into_iter().for_each(|waiter| waiter.waker.wake());
+        self.waiters.wake_all();
     }
 
     /// Waits until all commits up to this stamp are applied.
@@ -122,18 +114,16 @@ impl Clock {
             return Ok(());
         }
         let _waits = current(Worker::wait_for_others);
+        let mut ticket = Ticket::default();
         poll_fn(|context| {
-            let mut state = self.lock();
+            let state = self.lock();
             if self.stable() >= stamp {
                 return Poll::Ready(Ok(()));
             }
             if let Some(failure) = &state.failure {
                 return Poll::Ready(Err(failure.clone()));
             }
-            let waker = context.waker();
-            if !state.waiters.iter().any(|w| w.stamp == stamp && w.waker.will_wake(waker)) {
-                state.waiters.push(Waiter { stamp, waker: waker.clone() });
-            }
+            self.waiters.wait(&mut ticket, stamp, context.waker());
             Poll::Pending
         })
         .await
@@ -158,7 +148,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::task::Context;
+    use std::task::{Context, Waker};
 
     use super::*;
     use crate::error::ErrorKind;

@@ -195,7 +195,7 @@ impl Tx {
                     }
                     Some(_) if self.begin_spill(shared, slot) => {
                         current(|worker| {
-                            worker.spawn(Box::pin(spill(worker.shared_arc(), slot)));
+                            worker.spawn_own(spill(worker.shared_arc(), slot));
                         });
                     }
                     Some(_) => {}

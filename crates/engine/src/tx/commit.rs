@@ -4,6 +4,7 @@
 //! end, whatever becomes of the task that asked for it; if the device does not let it, the store is read-only.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -15,6 +16,7 @@ use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, Relief, flush};
 use crate::error::{ErrorKind, Result};
 use crate::log;
+use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::{Promised, Purpose};
@@ -159,7 +161,7 @@ impl Work {
     pub(super) async fn complete(&mut self) -> Result<Commit> {
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         let inner = core.inner.clone();
-        let outcome = self.phases(&inner.shared).await;
+        let outcome = guarded_future(&inner.shared, self.phases(&inner.shared)).await;
         if outcome.is_err() {
             // Either nothing was changed, or the store is read-only: nobody goes on with this.
             self.phase = Phase::Over;
@@ -260,6 +262,11 @@ impl Work {
     pub(super) fn inline(&mut self) -> Result<bool> {
         let Some(core) = &self.core else { return Ok(false) };
         let shared = core.inner.shared.clone();
+        guarded(&shared, || self.go_on_inline(&shared))
+    }
+
+    fn go_on_inline(&mut self, shared: &Arc<Shared>) -> Result<bool> {
+        let Some(core) = &self.core else { return Ok(false) };
         if core.isolation == Isolation::Serializable
             || shared.log.enabled
             || !shared.logs_begun()
@@ -271,9 +278,12 @@ impl Work {
             Some(entered) => self.inside = Some(entered?),
             None => return Ok(false),
         }
-        let context = Context { shared: &shared, worker: None, interleave: false };
+        let context = Context { shared, worker: None, interleave: false };
         let mut preparing = Preparing::default();
-        if shared.has_ended() || !preparing.go_on(core, &mut self.spots, context) {
+        if shared.has_ended()
+            || shared.panicked().is_some()
+            || !preparing.go_on(core, &mut self.spots, context)
+        {
             self.spots.clear();
             return Ok(false);
         }
@@ -285,13 +295,13 @@ impl Work {
         }
         self.is_cut = preparing.promise().made > 0;
         self.take_stamp()?;
-        match self.apply_now(&shared, None) {
+        match self.apply_now(shared, None) {
             Ok(true) if shared.tx.clock.stable() >= self.stamp => {
-                self.finish(&shared);
+                self.finish(shared);
                 Ok(self.sparse.is_empty())
             }
             Ok(_) => Ok(false),
-            Err(error) => Err(self.fail(&shared, error)),
+            Err(error) => Err(self.fail(shared, error)),
         }
     }
 
@@ -405,6 +415,7 @@ impl Work {
     fn apply_now(&mut self, shared: &Shared, worker: Option<&std::rc::Rc<Worker>>) -> Result<bool> {
         let worker = worker.map(|worker| &**worker);
         let context = Context { shared, worker, interleave: false };
+        shared.strike(Canary::PanicInCommit);
         let Some(core) = &mut self.core else { return Ok(false) };
         // The leaf changed last. Others were prepared at the version before.
         let mut last: Option<(u32, Leaf)> = None;
@@ -547,8 +558,13 @@ impl Drop for Work {
             return;
         }
         // The task that asked for it went away. The stamp is taken: another task goes on.
-        let Some(core) = self.core.take() else { return };
+        let Some(mut core) = self.core.take() else { return };
         let inner = core.inner.clone();
+        if inner.shared.panicked().is_some() {
+            // Nobody goes on with what a panic left. A leaf may refer to these.
+            core.large.drain(..).for_each(super::large::LargeValue::keep);
+            return;
+        }
         let mut rest = Self {
             core: Some(core),
             spots: std::mem::take(&mut self.spots),

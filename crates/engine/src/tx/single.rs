@@ -9,6 +9,7 @@ use super::options::TransactionOptions;
 use super::task::TaskStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::key_len_max;
+use crate::panics::of_program;
 use crate::store::{StoreInner, Table};
 
 /// Puts a record; whether one was replaced.
@@ -64,7 +65,7 @@ pub(crate) async fn delete_range(
             part => part?,
         };
         deleted += part;
-        let goes_on = progress(deleted).is_continue();
+        let goes_on = of_program(|| progress(deleted)).is_continue();
         if part < most {
             return Ok(deleted);
         }

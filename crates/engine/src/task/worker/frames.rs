@@ -45,10 +45,10 @@ impl Worker {
                 }
             });
         }
-        let (task, mut waiters) = (self.running.get(), self.frame_waiters.borrow_mut());
+        let task = self.running.get();
         // A task may have several operations that wait. Each entry that is nobody's any more has a page evicted.
-        if !waiters.contains(&task) {
-            waiters.push_back(task);
+        if !self.tasks.borrow_mut().set_wants_frame(task, true) {
+            self.frame_waiters.borrow_mut().push_back(task);
         }
         Poll::Pending
     }
@@ -120,6 +120,7 @@ impl Worker {
         let wake = if hopeless { waiting } else { waiting.min(available) };
         for _ in 0..wake {
             let Some(task) = self.frame_waiters.borrow_mut().pop_front() else { break };
+            self.tasks.borrow_mut().set_wants_frame(task, false);
             self.make_ready(task);
         }
     }

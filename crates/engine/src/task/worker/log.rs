@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
     LogIdentity, LogPosition, LogWriter, OpenStamps, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
 };
+use crate::task::waiters::{Ticket, Waiters};
 
 /// Bytes of one write of the log at most.
 const WRITE_BYTES: usize = 256 << 10;
@@ -41,7 +42,7 @@ pub(super) struct WorkerLog {
     open: RefCell<OpenStamps>,
     under_way: Cell<Option<PlannedWrite>>,
     /// Tasks that wait for a stamp to be durable.
-    waiters: RefCell<Vec<(u64, Waker)>>,
+    waiters: Waiters,
     /// Bytes of the commit that room was made for and that was not appended yet.
     expected_bytes: Cell<usize>,
     /// Where the checkpoint under way has this log begin.
@@ -201,11 +202,11 @@ impl Worker {
             return;
         }
         let shared = self.shared.clone();
-        self.spawn(Box::pin(async move {
+        self.spawn_own(async move {
             // If it fails, the store is read-only, and says why.
             let _ = checkpoint::checkpoint(&shared, false).await;
             shared.checkpoint_wanted.store(false, Ordering::Release);
-        }));
+        });
     }
 
     /// Sends what was appended on its way, unless a write is under way.
@@ -282,15 +283,17 @@ impl Worker {
     /// # Errors
     /// `ReadOnly` with the cause, if the log cannot be written.
     pub(crate) async fn wait_durable(stamp: u64) -> Result<()> {
+        let mut ticket = Ticket::default();
         poll_fn(|context| {
-            super::current(|worker| worker.poll_durable(stamp, context.waker())).unwrap_or_else(
+            let waker = context.waker();
+            super::current(|worker| worker.poll_durable(stamp, &mut ticket, waker)).unwrap_or_else(
                 || Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))),
             )
         })
         .await
     }
 
-    fn poll_durable(&self, stamp: u64, waker: &Waker) -> Poll<Result<()>> {
+    fn poll_durable(&self, stamp: u64, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<()>> {
         let shared = &self.shared;
         if shared.durable.horizon() >= stamp {
             return Poll::Ready(Ok(()));
@@ -298,7 +301,7 @@ impl Worker {
         if shared.failure().is_some() {
             return Poll::Ready(shared.check_writable());
         }
-        self.log.waiters.borrow_mut().push((stamp, waker.clone()));
+        self.log.waiters.wait(ticket, stamp, waker);
         self.publish_awaited();
         // It may have become durable on another worker before that was published.
         if shared.durable.horizon() >= stamp {
@@ -308,24 +311,19 @@ impl Worker {
     }
 
     fn publish_awaited(&self) {
-        let awaited = self.log.waiters.borrow().iter().map(|(stamp, _)| *stamp).min();
-        self.shared.durable.set_awaited(self.number, awaited);
+        self.shared.durable.set_awaited(self.number, self.log.waiters.first());
     }
 
     /// Wakes the tasks whose commits are durable now.
     pub(super) fn wake_durable(&self) {
-        if self.log.waiters.borrow().is_empty() {
-            return;
-        }
-        let horizon = self.shared.durable.horizon();
-        let failed = self.shared.failure().is_some();
-        let woken: Vec<_> = {
-            let mut waiters = self.log.waiters.borrow_mut();
-            waiters.extract_if(.., |(stamp, _)| failed || *stamp <= horizon).collect()
+        let Some(first) = self.log.waiters.first() else { return };
+        let horizon = match self.shared.failure() {
+            None => self.shared.durable.horizon(),
+            Some(_) => u64::MAX,
         };
-        if !woken.is_empty() {
+        if first <= horizon {
+            self.log.waiters.wake_up_to(horizon);
             self.publish_awaited();
-            woken.into_iter().for_each(|(_, waker)| waker.wake());
         }
     }
 

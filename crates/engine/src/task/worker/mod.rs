@@ -14,7 +14,10 @@ use qpair_memory::FrameIndex;
 use super::remote::{LocalFuture, Remote};
 use super::stepped;
 use super::tasks::{TaskRef, Tasks};
+use super::waiters::Waiters;
+use crate::canary::Canary;
 use crate::error::Error;
+use crate::panics::guarded_future;
 use crate::shared::Shared;
 
 mod frames;
@@ -112,6 +115,8 @@ pub(crate) struct Worker {
     write_backs: Cell<u32>,
     /// Transfers of pages in flight, by the phase in which they began.
     transfers: [Cell<u32>; 2],
+    /// Those who wait for the end of the transfers of a phase.
+    drains: Waiters,
     /// Operations the running task has begun since it was given the worker.
     charged: Cell<u32>,
     /// The waker of the running task, and those of futures within it that wait for this worker and have another.
@@ -119,6 +124,10 @@ pub(crate) struct Worker {
     within: RefCell<Vec<Waker>>,
     /// Tasks that wait for what tasks of other workers give: rows, commits.
     waits_for_others: Cell<u32>,
+    /// Panics of the loop.
+    panics: Cell<u32>,
+    /// All tasks were woken since the engine panicked.
+    told_of_panic: Cell<bool>,
 }
 
 /// A task waits for others, see [`Worker::wait_for_others`].
@@ -145,6 +154,9 @@ const SPINS_BEFORE_SLEEP: u32 = 300;
 const CHARGE_MAX: u32 = 64;
 /// The same for a task that has what others may come to wait for: to stop there would make them wait for a whole turn.
 const CHARGE_AT_ONCE_MAX: u32 = 1024;
+
+/// Panics of a worker's loop before it ends, as at a close. All who wait were told at the first.
+const PANICS_MAX: u32 = 64;
 
 /// Rows of which a turn forgets older values, at most.
 const COLLECT_ROWS: usize = 64;
@@ -196,10 +208,13 @@ impl Worker {
             starved: Cell::new(0),
             write_backs: Cell::new(0),
             transfers: Default::default(),
+            drains: Waiters::default(),
             charged: Cell::new(0),
             running_waker: Cell::new(std::ptr::null()),
             within: RefCell::default(),
             waits_for_others: Cell::new(0),
+            panics: Cell::new(0),
+            told_of_panic: Cell::new(false),
             tasks: RefCell::default(),
             channel: RefCell::new(channel),
             shared,
@@ -242,8 +257,14 @@ impl Worker {
         self.channel.borrow().statistics()
     }
 
+    /// Starts a task of the engine's own.
+    pub(crate) fn spawn_own(&self, future: impl Future<Output = ()> + 'static) {
+        let shared = self.shared.clone();
+        self.spawn(Box::pin(async move { guarded_future(&shared, future).await }));
+    }
+
     /// Starts a task.
-    pub(crate) fn spawn(&self, future: LocalFuture) {
+    fn spawn(&self, future: LocalFuture) {
         self.tasks.borrow_mut().spawn(future, &self.remote);
     }
 
@@ -290,23 +311,43 @@ impl Worker {
 
     fn turns(&self) {
         let mut pace = Pace { looked: Some(Instant::now()), ..self.pace() };
-        loop {
-            match self.turn(&mut pace) {
-                Turn::Busy => self.look_now_and_then(&mut pace),
-                Turn::Idle if self.hears_from_others() => {}
-                Turn::Idle => {
-                    self.sleep(&mut pace.completions, pace.stop);
-                    (pace.unkicked_turns, pace.turns_since_poll) = (0, 0);
+        let mut is_over = false;
+        while !is_over && self.panics.get() <= PANICS_MAX {
+            self.survive(|| {
+                match self.turn(&mut pace) {
+                    Turn::Busy => self.look_now_and_then(&mut pace),
+                    Turn::Idle if self.hears_from_others() => {}
+                    Turn::Idle => {
+                        self.sleep(&mut pace.completions, pace.stop);
+                        (pace.unkicked_turns, pace.turns_since_poll) = (0, 0);
+                    }
+                    Turn::Done => is_over = true,
                 }
-                Turn::Done => break,
+                self.take_completions(&mut pace.completions);
+            });
+        }
+    }
+
+    /// Runs a part of the loop. A panic in it is the engine's: the store fails, and the loop goes on, for others wait for what it has under
+    /// way. `None` after one.
+    fn survive<T>(&self, part: impl FnOnce() -> T) -> Option<T> {
+        match catch_unwind(AssertUnwindSafe(part)) {
+            Ok(outcome) => Some(outcome),
+            Err(_) => {
+                self.shared.fail_by_panic();
+                self.panics.set(self.panics.get() + 1);
+                None
             }
-            self.take_completions(&mut pace.completions);
         }
     }
 
     /// One turn, up to where completions are looked for.
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
+        if self.shared.panicked().is_some() && !self.told_of_panic.replace(true) {
+            // What some wait for never comes.
+            self.tasks.borrow_mut().make_all_ready();
+        }
         if self.remote.is_pending() {
             pace.stop |= self.take_inbox();
         }
@@ -316,7 +357,7 @@ impl Worker {
         self.make_frames_free();
         self.drop_broken();
         if let Some(slot) = crate::tx::collect(&self.shared, COLLECT_ROWS) {
-            self.spawn(Box::pin(crate::tx::spill(self.shared.clone(), slot)));
+            self.spawn_own(crate::tx::spill(self.shared.clone(), slot));
         }
         self.drain_backlog();
         if self.has_ready() || self.remote.is_pending() {
@@ -385,13 +426,20 @@ impl Worker {
     #[inline(always)]
     fn take_completions(&self, completions: &mut Vec<Completion>) {
         self.prefetch(completions);
-        for completion in completions.drain(..) {
+        // Should one panic, the others are still there.
+        completions.reverse();
+        while let Some(completion) = completions.pop() {
             self.complete(completion);
         }
     }
 
     /// One turn without ever sleeping. `look`: hand over requests and look for completions even if there is more to run.
     pub(crate) fn step(&self, pace: &mut Pace, look: bool) -> Turn {
+        let turn = self.survive(|| self.step_once(pace, look)).unwrap_or(Turn::Busy);
+        if self.panics.get() > PANICS_MAX { Turn::Done } else { turn }
+    }
+
+    fn step_once(&self, pace: &mut Pace, look: bool) -> Turn {
         let turn = self.turn(pace);
         if look || turn == Turn::Idle {
             self.kick(pace);
@@ -586,6 +634,7 @@ impl Worker {
         let value = completion.tag & ((1 << TAG_SHIFT) - 1);
         match (completion.tag >> TAG_SHIFT, completion.buffer) {
             (0, Some(buffer)) => {
+                self.shared.strike(Canary::PanicInLoop);
                 let phase = value >> LOAD_PHASE_SHIFT;
                 let slot = (value & ((1 << LOAD_PHASE_SHIFT) - 1)) >> 32;
                 let task = TaskRef { slot: slot as u32, generation: value as u32 };

@@ -1,9 +1,13 @@
 //! Pages in and out: loads, write-backs, and their ends.
 
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
 use qpair_block::{Buffer, IoError, Request};
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
-use super::{Tag, TaskRef, Worker, latch_free, load_tag, tag};
+use super::{Tag, TaskRef, Worker, current, latch_free, load_tag, tag};
 use crate::canary::Canary;
 use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
@@ -11,6 +15,7 @@ use crate::page::{self, Node, NodeMut, PageKind};
 use crate::pool::state;
 use crate::swip::Swip;
 use crate::task::operation::{LoadPlan, Need};
+use crate::task::waiters::Ticket;
 
 /// What became of a load that was asked for.
 pub(crate) enum Loading {
@@ -96,6 +101,8 @@ impl Worker {
                 .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_id)),
             Err(error) => Some(Error::io(error, format!("reading page {page_id}"))),
         };
+        // Nobody has seen it yet: whatever image is under way has it where it was read from.
+        pool.frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
         if let Some(error) = fault {
             pool.frames.set_state(frame, state::BROKEN);
             // Whoever asked may be gone meanwhile.
@@ -189,11 +196,26 @@ impl Worker {
     pub(super) fn end_transfer(&self, phase: u64) {
         let pending = &self.transfers[(phase & 1) as usize];
         pending.set(pending.get() - 1);
+        if pending.get() == 0 {
+            self.drains.wake_all();
+        }
     }
 
-    /// Whether transfers of pages that this worker began in a phase are in flight.
-    pub(crate) fn has_transfers(&self, phase: u64) -> bool {
-        self.transfers[(phase & 1) as usize].get() > 0
+    /// Waits until no transfer of a page that the running task's worker began in a phase is in flight.
+    pub(crate) async fn wait_transfers(phase: u64) {
+        let mut ticket = Ticket::default();
+        poll_fn(|context| {
+            let wait = |worker: &Rc<Self>| {
+                let is_over = worker.transfers[(phase & 1) as usize].get() == 0;
+                if is_over || worker.shared.panicked().is_some() {
+                    return Poll::Ready(());
+                }
+                worker.drains.wait(&mut ticket, phase, context.waker());
+                Poll::Pending
+            };
+            current(wait).unwrap_or(Poll::Ready(()))
+        })
+        .await;
     }
 
     /// Writes the image's copy of a page, which is about to be changed or was met by the sweep.

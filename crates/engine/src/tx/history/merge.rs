@@ -48,10 +48,10 @@ impl History {
         }
         let shared = shared.clone();
         current(|worker| {
-            worker.spawn(Box::pin(async move {
+            worker.spawn_own(async move {
                 merge_all(&shared).await;
                 shared.tx.history.merges.store(false, Ordering::Release);
-            }));
+            });
         });
     }
 }

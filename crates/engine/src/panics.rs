@@ -1,0 +1,84 @@
+//! Panics in the engine's own code: what it was changing is half done, so the store fails.
+//!
+//! What always holds: a panic in code of the program, a closure or a task, ends that alone. One that goes through a frame's latch
+//! leaves it latched for ever, and nobody sees the page; whoever meets it is told of the failure.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+
+use crate::canary::Canary;
+use crate::error::{Error, ErrorKind};
+use crate::shared::Shared;
+
+thread_local! {
+    /// The program's code is running within the engine's.
+    static IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The engine's code is running; dropped by a panic, it fails the store.
+struct Running<'a>(&'a Shared);
+
+impl Drop for Running<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        if !IN_PROGRAM.take() {
+            self.0.fail_by_panic();
+        }
+    }
+}
+
+/// Runs code of the engine, whose panics fail the store.
+#[inline(always)]
+pub(crate) fn guarded<T>(shared: &Shared, run: impl FnOnce() -> T) -> T {
+    let running = Running(shared);
+    let outcome = run();
+    std::mem::forget(running);
+    outcome
+}
+
+/// A future of the engine, whose panics fail the store.
+pub(crate) async fn guarded_future<F: Future>(shared: &Shared, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| guarded(shared, || future.as_mut().poll(context))).await
+}
+
+/// Runs code of the program within a future of the engine: its panics do not fail the store.
+pub(crate) fn of_program<T>(run: impl FnOnce() -> T) -> T {
+    IN_PROGRAM.set(true);
+    let outcome = run();
+    IN_PROGRAM.set(false);
+    outcome
+}
+
+impl Shared {
+    /// The engine has panicked: nothing in memory is relied on from here on, and nobody waits for what does not come.
+    #[cold]
+    pub(crate) fn fail_by_panic(&self) {
+        let error = Error::with_hint(
+            ErrorKind::Panicked,
+            "the engine panicked, and the store is of no use until it is opened again; where and why is in the standard error of the process",
+            "close the store and open it again: what was acknowledged is recovered; report the panic",
+        );
+        let _ = self.panicked.set(error.clone());
+        self.fail(error.clone());
+        self.tx.clock.fail(error);
+        self.gate.open();
+        self.remotes.iter().for_each(|remote| remote.poke());
+    }
+
+    /// That the engine has panicked, if it has.
+    #[inline]
+    pub(crate) fn panicked(&self) -> Option<&Error> {
+        self.panicked.get()
+    }
+
+    /// Panics if that is planted.
+    #[inline]
+    #[expect(clippy::panic, reason = "it was asked for")]
+    pub(crate) fn strike(&self, canary: Canary) {
+        if self.has_canary(canary) {
+            panic!("planted: {canary:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A panic of the engine fails the store, and everybody is told; a panic of the program ends what panicked.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use crate::common::{assert_sound, existing, key, options, ram};
+use qpair_block::sim::SimClock;
+use qpair_engine::{Canary, ErrorKind, Runtime, Store, StoreOptions};
+
+const PAGE: usize = 512;
+const FRAMES: u64 = 96;
+const RECORDS: u32 = 1000;
+
+fn value(i: u32) -> Vec<u8> {
+    format!("value {i}").into_bytes()
+}
+
+/// With a panic planted: changes and reads of many tasks at once, until one is told of it, then all are.
+fn falls(canary: Canary, runtime: impl Fn() -> Runtime) {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    (0..RECORDS).for_each(|i| _ = table.put(&key(2 * i), &value(i)).unwrap());
+    drop(table);
+    store.close().unwrap();
+
+    let planted = StoreOptions {
+        workers: 3,
+        canary: Some(canary),
+        runtime: runtime(),
+        checkpoint_bytes: 16 << 10,
+        ..existing(PAGE, FRAMES)
+    };
+    let store = Store::open(vec![device.clone()], &planted).unwrap();
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    let failed = if let Ok(table) = store.table("t") {
+        let tasks: Vec<_> = (0..12u32)
+            .map(|client| {
+                let (table, acknowledged) = (table.task(), acknowledged.clone());
+                store.spawn(move || async move {
+                    for i in 0..RECORDS {
+                        let at = 2 * (i * 37 + client * 83) + 1;
+                        table.put(&key(at), &value(i)).await?;
+                        acknowledged.lock().unwrap().push((at, i));
+                        table.get(&key(2 * (at % RECORDS))).await?;
+                    }
+                    Ok::<_, qpair_engine::Error>(())
+                })
+            })
+            .collect();
+        for task in tasks {
+            // Those that panicked are gone; the others are told, and none waits for ever.
+            let kind = task.join().and_then(|outcome| outcome).unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::Closed | ErrorKind::Panicked), "{kind:?}");
+        }
+        for error in [
+            table.put(&key(1), b"").unwrap_err(),
+            table.get(&key(0)).unwrap_err(),
+            table.delete(&key(0)).unwrap_err(),
+            store.checkpoint().unwrap_err(),
+            store.transact(|tx| tx.put(&table, &key(1), b"")).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Panicked, "{error}");
+            assert!(error.to_string().contains("the engine panicked"), "{error}");
+            assert!(error.way_out().is_some());
+        }
+        true
+    } else {
+        true
+    };
+    assert!(failed);
+    store.close().unwrap_err();
+    let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..RECORDS {
+        assert_eq!(table.get(&key(2 * i)).unwrap(), Some(value(i)));
+    }
+    for (at, i) in acknowledged.lock().unwrap().iter() {
+        let found = table.get(&key(*at)).unwrap();
+        assert!(found.is_some(), "{at} was acknowledged as {i}");
+    }
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
+
+const PANICS: [Canary; 4] =
+    [Canary::PanicInSplit, Canary::PanicInCheckpoint, Canary::PanicInCommit, Canary::PanicInLoop];
+
+#[test]
+fn a_panic_of_the_engine_fails_the_store() {
+    PANICS.into_iter().for_each(|canary| falls(canary, || Runtime::Threads));
+}
+
+#[test]
+fn the_same_whatever_the_order() {
+    for seed in 0..10 {
+        let runtime = || Runtime::Stepped { seed, clock: SimClock::new() };
+        PANICS.into_iter().for_each(|canary| falls(canary, runtime));
+    }
+}
+
+#[test]
+fn a_panic_of_the_program_ends_what_panicked() {
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    (0..10).for_each(|i| _ = table.put(&key(i), &value(i)).unwrap());
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        store.transact::<()>(|tx| {
+            tx.put(&table, &key(1), b"never").unwrap();
+            panic!("of the program");
+        })
+    }));
+    assert!(panicked.is_err());
+    let (task, of) = (store.task(), table.clone());
+    let handle = store.spawn(move || async move {
+        task.transact::<()>(async |tx| {
+            tx.put(&of, &key(2), b"never").await?;
+            tx.get(&of, &key(3)).await?;
+            panic!("of the program");
+        })
+        .await
+    });
+    assert_eq!(handle.join().unwrap_err().kind(), ErrorKind::Closed);
+    let told = table.delete_range_with::<Vec<u8>, _>(key(5).., |_| -> ControlFlow<()> {
+        panic!("of the program");
+    });
+    told.unwrap_err();
+    // The rows are free, nothing of it is there, and the store goes on.
+    for i in 0..5 {
+        assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
+        table.put(&key(i), &value(i + 1)).unwrap();
+    }
+    store.checkpoint().unwrap();
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}

@@ -1,0 +1,64 @@
+//! What holds commits up, in virtual time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::common::{existing, key, options};
+use qpair_block::BlockDevice;
+use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+use qpair_engine::{Runtime, Store, StoreOptions};
+
+fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
+    StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }
+}
+
+/// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end of that read, and not its instant.
+#[test]
+fn a_read_under_way_does_not_keep_the_gate_of_a_checkpoint_closed() {
+    const READ_NS: u64 = 1_000_000_000;
+    for seed in 0..20 {
+        let clock = SimClock::new();
+        let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();
+        let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(device.clone())];
+        let store = Store::open(members, &stepped(options(512, 128), seed, &clock)).unwrap();
+        let (cold, hot) = (store.table("cold").unwrap(), store.table("hot").unwrap());
+        (0..3000).for_each(|i| _ = cold.put(&key(i), &[1; 40]).unwrap());
+        hot.put(b"key", b"value").unwrap();
+        device.set_latency(SimLatency { read_ns: READ_NS, spike: 0.0, ..SimLatency::default() });
+        let lookups: Vec<_> = (0..4)
+            .map(|i| {
+                let cold = cold.task();
+                store.spawn(move || async move { cold.get(&key(700 * i)).await })
+            })
+            .collect();
+        for _ in 0..100 {
+            let _ = store.step();
+        }
+        let (over, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (task, stop, times, now) = (hot.task(), over.clone(), ends.clone(), clock.clone());
+        let puts = store.spawn(move || async move {
+            while !stop.load(Ordering::Relaxed) {
+                times.lock().unwrap().push(now.now_ns());
+                task.put(b"key", b"value").await.unwrap();
+            }
+            times.lock().unwrap().push(now.now_ns());
+        });
+        let begun = clock.now_ns();
+        store.checkpoint().unwrap();
+        assert!(clock.now_ns() - begun > READ_NS / 2, "no read was under way");
+        over.store(true, Ordering::Relaxed);
+        puts.join().unwrap();
+        let ends = std::mem::take(&mut *ends.lock().unwrap());
+        let longest = ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        assert!(longest < READ_NS / 50, "seed {seed}: a put took {longest} ns");
+        for lookup in lookups {
+            assert_eq!(lookup.join().unwrap().unwrap().unwrap(), [1; 40]);
+        }
+        drop((cold, hot));
+        store.close().unwrap();
+        let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(device)];
+        let store = Store::open(members, &stepped(existing(512, 128), seed, &clock)).unwrap();
+        let cold = store.table("cold").unwrap();
+        assert_eq!(cold.range::<[u8], _>(..).unwrap().map(Result::unwrap).count(), 3000);
+    }
+}
