@@ -58,6 +58,13 @@ impl Clock {
         self.stable.load(Ordering::Acquire)
     }
 
+    /// The stamp given last; who takes a later one sees what `before` does.
+    pub(super) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
+        let state = self.lock();
+        before();
+        state.last
+    }
+
     /// Takes the next stamp. From here on the commit must go on to [`Clock::end_commit`] or [`Clock::fail`].
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::core::{Core, written};
 use super::options::{Commit, Durability, Isolation};
 use super::prepare::{Preparing, step};
+use super::recent::Comparing;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, Relief, flush};
@@ -69,6 +70,8 @@ pub(super) struct Work {
     is_hopeless: bool,
     /// Leave to change the trees; from before the first change to after the last. With it goes what was promised.
     inside: Option<GateGuard>,
+    /// What a serializable transaction has read was compared up to a stamp.
+    compared: Option<Comparing>,
     /// No other commit of this worker comes between this one's stamp and its record.
     stamping: Option<AloneGuard>,
 }
@@ -153,6 +156,7 @@ impl Work {
             without_room: None,
             is_hopeless: false,
             inside: None,
+            compared: None,
             stamping: None,
         })
     }
@@ -222,9 +226,12 @@ impl Work {
 
     /// Everything up to the stamp, which may be refused.
     async fn begin(&mut self, shared: &Shared) -> Result<()> {
-        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         // Workers are told apart by their numbers, which another store's have too.
         check_here(shared)?;
+        if self.isolation() == Isolation::Serializable && self.compared.is_none() {
+            self.compare_before(shared).await?;
+        }
+        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         if self.inside.is_none() {
             shared.tx.let_history_pass(shared, core.slot).await;
             self.inside = Some(core.inner.clone().begin_commit().await?);
@@ -379,19 +386,42 @@ impl Work {
         Ok(())
     }
 
-    /// Looks whether what a serializable transaction has read is as it was.
+    /// Looks whether what a serializable transaction has read is as it was, before the stamp is taken: all commits wait for one that has its
+    /// stamp, and this may read ranges of any length.
+    async fn compare_before(&mut self, shared: &Shared) -> Result<()> {
+        let Some(core) = &mut self.core else { return Ok(()) };
+        let Some(snapshot) = core.snapshot else { return Ok(()) };
+        let comparing = shared.tx.recent.begin(&shared.tx.clock);
+        shared.tx.clock.wait_stable(comparing.since).await?;
+        if !shared.has_canary(Canary::UncheckedReads) {
+            let compared = core.reads.compare(shared, snapshot, comparing.since + 1).await;
+            compared.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
+                if error.kind() == ErrorKind::Conflict {
+                    shared.counters.of(core.slot).count_conflict();
+                }
+            })?;
+        }
+        self.compared = Some(comparing);
+        Ok(())
+    }
+
+    /// Looks whether it is so still, at the stamp.
     async fn compare(&mut self, shared: &Shared) -> Result<()> {
         // All that comes before is to be seen in the trees and the row table.
         shared.tx.clock.wait_stable(self.stamp - 1).await?;
         let stamp = self.stamp;
+        let compared = self.compared.take();
         let Some(core) = &mut self.core else { return Ok(()) };
-        let outcome = match core.snapshot {
-            Some(_) if shared.has_canary(Canary::UncheckedReads) => Ok(()),
-            Some(snapshot) => match core.reads.compare(shared, snapshot, stamp).await {
-                Ok(()) => core.check_snapshot(snapshot),
-                Err(error) => Err(error),
-            },
-            None => Ok(()),
+        let outcome = match (core.snapshot, compared) {
+            (Some(snapshot), Some(compared)) if !shared.has_canary(Canary::UncheckedReads) => {
+                let since = compared.since;
+                let same = match compared.changed(stamp) {
+                    Some(changed) => core.reads.compare_with(shared, &changed, since, stamp),
+                    None => core.reads.compare(shared, since, stamp).await,
+                };
+                same.and_then(|()| core.check_snapshot(snapshot))
+            }
+            _ => Ok(()),
         };
         let outcome = outcome.and_then(|()| core.check_tables());
         let appended = append(core, || Ok(stamp), &Cell::new(outcome.is_err()));
@@ -509,6 +539,8 @@ impl Work {
             }
         }
         self.phase = Phase::Applied;
+        let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
+        shared.tx.recent.note(self.stamp, keys);
         shared.tx.clock.end_commit(self.stamp);
     }
 
@@ -571,6 +603,7 @@ impl Drop for Work {
             sparse: std::mem::take(&mut self.sparse),
             is_rest: true,
             inside: self.inside.take(),
+            compared: self.compared.take(),
             stamping: self.stamping.take(),
             ..*self
         };

@@ -21,6 +21,7 @@ mod outer;
 mod prepare;
 mod range;
 mod reach;
+mod recent;
 mod registry;
 mod retry;
 mod row;
@@ -59,6 +60,7 @@ use collect::Queue;
 use history::History;
 use large::UncommittedLarge;
 use names::Names;
+use recent::Recent;
 use registry::{Info, Registry, slot_of};
 use rows::Rows;
 use snapshots::Snapshots;
@@ -90,6 +92,8 @@ pub(crate) struct Tx {
     /// One for each worker, and one for the threads that are none.
     slots: Box<[Slot]>,
     large: UncommittedLarge,
+    /// What is committed while serializable transactions compare what they have read.
+    recent: Arc<Recent>,
     /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
     large_held: Mutex<Vec<Box<[u8]>>>,
     /// Bytes of the device that replaced large values have for which there is an image.
@@ -139,6 +143,7 @@ impl Tx {
             names: Names::default(),
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
+            recent: Arc::default(),
             large_held: Mutex::default(),
             old_large_bytes: AtomicU64::new(0),
             old_large_newest: AtomicU64::new(0),

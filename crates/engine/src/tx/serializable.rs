@@ -3,8 +3,10 @@
 //! What always holds: a read that is not in the set was of a row that the transaction has locked, or has written itself.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::history::{self, Reader};
+use super::recent::{Changed, is_within};
 use super::rows::Rows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
@@ -107,13 +109,51 @@ impl ReadSet {
                         .await?
                         .is_some_and(|version| version.stamp < before);
             if is_changed {
-                return Err(conflict(shared, *tree, key));
+                return Err(conflict(shared, tree.id, key));
             }
             start = *end as usize;
         }
         for (tree, (from, to)) in &self.ranges {
             compare_range(shared, rows, *tree, from, to, after, before).await?;
         }
+        self.check_tables(shared)
+    }
+
+    /// [`ReadSet::compare`] with what is known to have been committed between the two.
+    ///
+    /// # Errors
+    /// As that.
+    pub(super) fn compare_with(
+        &self,
+        shared: &Shared,
+        changed: &[Arc<Changed>],
+        after: u64,
+        before: u64,
+    ) -> Result<()> {
+        let mut keys = Vec::new();
+        if !changed.is_empty() {
+            let mut start = 0;
+            for (tree, end) in &self.keys {
+                keys.push((tree.id, &self.bytes[start..*end as usize]));
+                start = *end as usize;
+            }
+            keys.sort_unstable();
+        }
+        for one in changed {
+            let (tree, key) = (one.tree, &*one.key);
+            let range = || self.ranges.iter().find(|(of, at)| of.id == tree && is_within(at, key));
+            if (keys.binary_search(&(tree, key)).is_ok() || range().is_some())
+                // One that deleted what was not there has changed nothing.
+                && (shared.tx.rows.changed(tree, key, after, before)
+                    || shared.tx.history.is_behind(after))
+            {
+                return Err(conflict(shared, tree, key));
+            }
+        }
+        self.check_tables(shared)
+    }
+
+    fn check_tables(&self, shared: &Shared) -> Result<()> {
         // What a dropped table had cannot be compared any more, and is not there to be read at the commit.
         let trees = self.keys.iter().map(|(tree, _)| tree);
         trees
@@ -139,7 +179,7 @@ async fn compare_range(
             for index in 0..batch.len() {
                 let key = batch.entry(index).0;
                 if rows.changed(tree.id, key, after, before) {
-                    return Err(conflict(shared, tree, key));
+                    return Err(conflict(shared, tree.id, key));
                 }
             }
         }
@@ -151,7 +191,7 @@ async fn compare_range(
         rows.deleted(tree.id, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
     {
         if rows.changed(tree.id, &key, after, before) {
-            return Err(conflict(shared, tree, &key));
+            return Err(conflict(shared, tree.id, &key));
         }
     }
     let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
@@ -174,7 +214,7 @@ async fn compare_history(
             history.part(shared, &mut reader, tree.id, Direction::Forward, bounds, after).await?;
         for (key, version) in &part.images {
             if version.stamp < before {
-                return Err(conflict(shared, tree, key));
+                return Err(conflict(shared, tree.id, key));
             }
         }
         let Some(cut) = part.cut else { break };
@@ -183,12 +223,12 @@ async fn compare_history(
     Ok(())
 }
 
-fn conflict(shared: &Shared, tree: Tree, key: &[u8]) -> Error {
+fn conflict(shared: &Shared, tree: u32, key: &[u8]) -> Error {
     Error::with_hint(
         ErrorKind::Conflict,
         format!(
             "{} was changed after a serializable transaction had read it, or the range it is in",
-            shared.tx.names.place(tree.id, key)
+            shared.tx.names.place(tree, key)
         ),
         "roll back and try again, as Store::transact does",
     )
