@@ -9,7 +9,7 @@ use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoints, Gate, OldLogs, Record};
+use crate::checkpoint::{Checkpoints, Flushes, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
@@ -93,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) checkpointing: Arc<Alone>,
     /// Who flushes the device.
     pub(crate) flushing: Arc<Alone>,
+    pub(crate) flushes: Flushes,
     /// Who loads the root of a tree.
     pub(crate) opening: Arc<Alone>,
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
@@ -186,6 +187,7 @@ impl Shared {
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
             flushing: Arc::default(),
+            flushes: Flushes::default(),
             opening: Arc::default(),
             next_tree: AtomicU32::new(1),
             has_dropped: AtomicBool::new(false),

@@ -19,7 +19,7 @@ pub(crate) use gate::{Gate, GateGuard};
 pub(crate) use image::Image;
 pub(crate) use old_logs::OldLogs;
 pub(crate) use record::{
-    ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest, read_records,
+    Flushes, ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest, read_records,
 };
 pub(crate) use relief::Relief;
 pub(crate) use sweep::{

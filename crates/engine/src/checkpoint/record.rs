@@ -4,6 +4,7 @@
 //! the one before, whose pages are still there, and a damaged one leaves its twin.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::{Arena, Request};
 
@@ -247,7 +248,16 @@ fn damaged_image(what: &str) -> Error {
     Error::with_hint(ErrorKind::Corrupt, format!("the checkpoint's image {what}"), SALVAGE)
 }
 
-/// Flushes the device. One flush at a time: one that fails may lose writes that another, under way beside it, calls durable.
+/// Flushes of a store, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Flushes {
+    begun: AtomicU64,
+    /// The last one that ended well.
+    ended: AtomicU64,
+}
+
+/// Makes all writes durable that are done by now. One flush at a time: one that fails may lose writes that another, under way beside it, calls
+/// durable. All who come while one is under way are served by the next.
 ///
 /// # Errors
 /// The flush that failed, now or earlier: final for the store.
@@ -256,18 +266,26 @@ pub(crate) async fn flush(shared: &Shared) -> Result<()> {
         return Err(Error::new(ErrorKind::Invalid, "flushed by who is no worker"));
     };
     // To its end, even if who waits for it goes away: until then there is no other.
-    spawn_here(shared, move || async move { flush_alone(&own).await }).await?
+    let begun = own.flushes.begun.load(Ordering::SeqCst);
+    spawn_here(shared, move || async move { flush_alone(&own, begun).await }).await?
 }
 
-async fn flush_alone(shared: &Shared) -> Result<()> {
+/// Flushes, unless one did that began after the one numbered `after`.
+async fn flush_alone(shared: &Shared, after: u64) -> Result<()> {
     let _alone = shared.flushing.enter().await;
     if let Some(failure) = shared.failure() {
         return Err(failure.clone());
     }
+    if shared.flushes.ended.load(Ordering::SeqCst) > after {
+        return Ok(());
+    }
+    let number = shared.flushes.begun.fetch_add(1, Ordering::SeqCst) + 1;
     let completion = Transfer::submit(Request::flush(0)).done().await?;
     completion.result.map_err(|error| {
         let error = Error::io(error, "flushing the store");
         shared.fail(error.clone());
         error
-    })
+    })?;
+    shared.flushes.ended.store(number, Ordering::SeqCst);
+    Ok(())
 }

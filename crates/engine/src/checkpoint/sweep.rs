@@ -94,9 +94,10 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let roots = shared.begin_image_of_roots();
     let mut logs = shared.old_logs.places();
     // Every worker has ended the step it was in: from here on all go by the new epoch.
-    let marks = mark_logs(shared).await?;
     if !last && logs.is_empty() {
-        logs = marks;
+        logs = mark_logs(shared).await?;
+    } else {
+        on_every_worker(shared, || Box::pin(async {})).await?;
     }
     if !last {
         shared.gate.open();

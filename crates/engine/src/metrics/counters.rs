@@ -14,6 +14,8 @@ pub(crate) struct Cell {
     conflicts: AtomicU64,
     rollbacks: AtomicU64,
     commit_latency: Recording,
+    turns: Recording,
+    operations: AtomicU64,
 }
 
 impl Cell {
@@ -23,6 +25,16 @@ impl Cell {
 
     pub(crate) fn count_durable(&self, latency: Duration) {
         self.commit_latency.record(latency);
+    }
+
+    pub(crate) fn count_turn(&self, length: Duration) {
+        self.turns.record(length);
+    }
+
+    /// Counts operations on trees; only the worker whose cell this is does.
+    pub(crate) fn count_operations(&self, begun: u32) {
+        let before = self.operations.load(Ordering::Relaxed);
+        self.operations.store(before + u64::from(begun), Ordering::Relaxed);
     }
 
     pub(crate) fn count_rollback(&self) {
@@ -64,6 +76,8 @@ impl Counters {
             metrics.conflicts += cell.conflicts.load(Ordering::Relaxed);
             metrics.rollbacks += cell.rollbacks.load(Ordering::Relaxed);
             cell.commit_latency.add_to(&mut metrics.commit_latency_us);
+            metrics.operations += cell.operations.load(Ordering::Relaxed);
+            cell.turns.add_to(&mut metrics.worker_turn_us);
         }
         self.checkpoints.add_to(&mut metrics.checkpoint_us);
         self.stalls.add_to(&mut metrics.checkpoint_stall_us);

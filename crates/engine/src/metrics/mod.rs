@@ -1,7 +1,7 @@
 //! What a store counts, and how people and programs get to see it.
 //!
-//! What always holds: counting is an addition without ordering in a place of the worker's own, and nothing is counted on the way of a
-//! lookup. What can be had from elsewhere is taken from there, when somebody asks.
+//! What always holds: counting is an addition without ordering in a place of the worker's own, and on the way of a lookup nothing is counted but
+//! what a task has begun since it was given the worker. What can be had from elsewhere is taken from there, when somebody asks.
 
 mod counters;
 mod histogram;
@@ -29,6 +29,12 @@ pub struct Metrics {
     /// How long commits took, from being asked for until they survived power loss, microseconds. Those that did not wait for that
     /// are not among them.
     pub commit_latency_us: Histogram,
+    /// How long the turns of workers took in which tasks ran, microseconds. Whatever else a worker has to do waits for the end of one: a long
+    /// one is most often a task that computes, and should call [`yield_now`](crate::yield_now).
+    pub worker_turn_us: Histogram,
+    /// Operations on trees that workers have begun: lookups, leaves of a scan, changes of a record. What threads do by themselves, with pages
+    /// in memory, is not among them.
+    pub operations: u64,
     /// Bytes of commit records.
     pub log_bytes: u64,
     /// Writes of the log, each of which made all that had gathered durable.

@@ -38,6 +38,12 @@ impl Metrics {
                 "Time from asking for a commit until it survived power loss",
                 Histogram(&self.commit_latency_us),
             ),
+            ("operations", "Operations on trees that workers have begun", Counter(self.operations)),
+            (
+                "worker_turn_us",
+                "Time that turns of workers took in which tasks ran",
+                Histogram(&self.worker_turn_us),
+            ),
             ("log_bytes", "Bytes of commit records", Counter(self.log_bytes)),
             ("log_writes", "Writes of the log", Counter(self.log_writes)),
             ("checkpoints", "Checkpoints that became durable", Counter(self.checkpoints)),

@@ -112,7 +112,9 @@ impl Tx {
     /// The oldest commit of a slot whose images should go to the device, which they may once it is settled.
     fn due_spill(&self, slot: usize) -> Option<u64> {
         let room = self.versions_bytes_max.saturating_sub(self.history.memory_bytes());
-        if self.images_bytes() <= room / 2 {
+        // Its own line first: if all have more than half, one has more than its share.
+        let own = self.slots[slot].bytes.load(Ordering::Relaxed);
+        if own * self.slots.len() as u64 <= room / 2 || self.images_bytes() <= room / 2 {
             return None;
         }
         let oldest = self.look_for_oldest();
@@ -411,18 +413,20 @@ fn free_large(shared: &Shared, descriptor: &[u8]) {
 /// A worker's share of forgetting, for its turn: up to `budget` rows. The slot whose oldest images should go to the device, if there is
 /// one: [`spill`] is to be started.
 pub(crate) fn collect(shared: &Shared, budget: usize) -> Option<usize> {
-    if shared.tx.versions_bytes() == 0 {
+    let slot = super::slot_here(shared);
+    // The first worker also forgets what other threads have committed.
+    let others = (slot == 0).then_some(shared.remotes.len());
+    // In each turn of each worker: of its own, not of all.
+    let has = |slot: usize| shared.tx.slots[slot].bytes.load(Ordering::Relaxed) > 0;
+    if !has(slot) && !others.is_some_and(has) && shared.tx.history.memory_bytes() == 0 {
         return None;
     }
-    let slot = super::slot_here(shared);
     if shared.tx.history.newest().is_some() {
         shared.tx.history.forget(shared.tx.look_for_oldest());
     }
     if shared.tx.collect_slot(shared, slot, budget) {
         return None;
     }
-    // The first worker also forgets what other threads have committed.
-    let others = (slot == 0).then_some(shared.remotes.len());
     if others.is_some_and(|slot| shared.tx.collect_slot(shared, slot, budget)) {
         return None;
     }

@@ -219,11 +219,8 @@ impl Tx {
 
 /// The slot for what this thread begins.
 fn slot_here(shared: &Shared) -> usize {
-    let workers = shared.remotes.len();
-    current(|worker| {
-        let here = |remote: &Arc<crate::task::Remote>| Arc::ptr_eq(remote, worker.remote());
-        shared.remotes.iter().position(here)
-    })
-    .flatten()
-    .unwrap_or(workers)
+    // Of another store's workers none is one of this one's.
+    current(|worker| std::ptr::eq(worker.shared(), shared).then_some(worker.number))
+        .flatten()
+        .unwrap_or(shared.remotes.len())
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{existing, key, options};
-use qpair_block::BlockDevice;
 use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+use qpair_block::{BlockDevice, FaultDevice, FaultOptions, Op};
 use qpair_engine::{ErrorKind, Isolation, Runtime, Store, StoreOptions, TransactionOptions};
 
 fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
@@ -70,6 +70,7 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     for seed in 0..10 {
         let clock = SimClock::new();
         let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();
+        device.set_latency(SimLatency { spike: 0.0, ..SimLatency::default() });
         let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(device.clone())];
         let store = Store::open(members, &stepped(options(512, 128), seed, &clock)).unwrap();
         let (cold, hot) = (store.table("cold").unwrap(), store.table("hot").unwrap());
@@ -113,6 +114,34 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
         cold.put(&key(3001), &[1; 40]).unwrap();
         assert_eq!(transaction.commit().unwrap_err().kind(), ErrorKind::Conflict);
         drop((cold, hot));
+        store.close().unwrap();
+    }
+}
+
+/// Commits with large values that wait at the same time made a flush each, one after the other.
+#[test]
+fn commits_with_large_values_share_flushes() {
+    const TASKS: u64 = 64;
+    for seed in 0..5 {
+        let clock = SimClock::new();
+        let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();
+        let device = FaultDevice::new(Arc::new(device), FaultOptions::default()).unwrap();
+        let control = device.control();
+        let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(device)];
+        let store = Store::open(members, &stepped(options(512, 256), seed, &clock)).unwrap();
+        let table = store.table("t").unwrap();
+        table.put(b"key", b"value").unwrap();
+        let before = control.seen(Op::Flush);
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let table = table.task();
+                store.spawn(move || async move { table.put(&task.to_be_bytes(), &[1; 2000]).await })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| _ = task.join().unwrap().unwrap());
+        let flushes = control.seen(Op::Flush) - before;
+        assert!(flushes < TASKS / 4, "seed {seed}: {flushes} flushes for {TASKS} commits");
+        drop(table);
         store.close().unwrap();
     }
 }

@@ -20,8 +20,10 @@ pub(super) struct View {
     pid: u64,
     uptime_s: f64,
     numbers: BTreeMap<String, f64>,
-    /// Counts by the bucket of their length, of commits.
-    latencies: Vec<u64>,
+    /// Processor time of its process, seconds; none where it cannot be seen.
+    cpu_s: Option<f64>,
+    /// Counts by the bucket of their length, by name.
+    histograms: BTreeMap<String, Vec<u64>>,
     transactions: Vec<Transaction>,
 }
 
@@ -42,20 +44,25 @@ impl View {
     pub(super) fn read(told: &Value) -> Self {
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let metrics = told["metrics"].as_object();
-        let buckets = told["metrics"]["commit_latency_us"]["buckets"].as_array();
+        let buckets = |value: &Value| {
+            let counts = value["buckets"].as_array()?.iter();
+            Some(counts.map(|count| count.as_u64().unwrap_or_default()).collect())
+        };
+        let pid = told["pid"].as_u64().unwrap_or_default();
         Self {
             store: told["store"].as_str().unwrap_or_default().to_owned(),
-            pid: told["pid"].as_u64().unwrap_or_default(),
+            pid,
+            cpu_s: cpu_s(pid),
             uptime_s: number(&told["uptime_s"]),
             numbers: metrics
                 .into_iter()
                 .flatten()
                 .map(|(name, value)| (name.clone(), number(value)))
                 .collect(),
-            latencies: buckets
+            histograms: metrics
                 .into_iter()
                 .flatten()
-                .map(|value| value.as_u64().unwrap_or_default())
+                .filter_map(|(name, value)| Some((name.clone(), buckets(value)?)))
                 .collect(),
             transactions: told["transactions"]
                 .as_array()
@@ -80,11 +87,13 @@ impl View {
         (self.number(name) - then).max(0.0) / (self.uptime_s - since).max(1e-3)
     }
 
-    /// A bound that this share of the commits since the look before was below, microseconds.
-    fn latency_us(&self, before: Option<&Self>, share: f64) -> u64 {
-        let then = |index: usize| before.and_then(|b| b.latencies.get(index)).copied().unwrap_or(0);
-        let counts: Vec<u64> = self
-            .latencies
+    /// A bound that this share of what a histogram has counted since the look before was below, microseconds.
+    fn below_us(&self, before: Option<&Self>, name: &str, share: f64) -> u64 {
+        let now = self.histograms.get(name).map_or(&[][..], Vec::as_slice);
+        let earlier = before.and_then(|before| before.histograms.get(name));
+        let then =
+            |index: usize| earlier.and_then(|counts| counts.get(index)).copied().unwrap_or(0);
+        let counts: Vec<u64> = now
             .iter()
             .enumerate()
             .map(|(index, count)| count.saturating_sub(then(index)))
@@ -114,8 +123,8 @@ impl View {
         out.line(format!(
             "commits     {}/s, half of them below {} us, 99 % below {} us; conflicts {}/s, rollbacks {}/s",
             rate("commits"),
-            count(self.latency_us(before, 0.5)),
-            count(self.latency_us(before, 0.99)),
+            count(self.below_us(before, "commit_latency_us", 0.5)),
+            count(self.below_us(before, "commit_latency_us", 0.99)),
             rate("conflicts"),
             rate("rollbacks"),
         ))?;
@@ -144,6 +153,27 @@ impl View {
             rate("device_writes"),
             bytes_rate("device_written_bytes"),
             rate("device_flushes"),
+        ))?;
+        let operations = self.rate(before, "operations");
+        let reads = (self.rate(before, "device_reads") / operations.max(1e-3)).min(1.0);
+        out.line(format!(
+            "operations  {}/s by the workers, {:.1} % of them without a read of the device",
+            rate("operations"),
+            if operations > 0.0 { 100.0 * (1.0 - reads) } else { 0.0 },
+        ))?;
+        let turn = |share| count(self.below_us(before, "worker_turn_us", share));
+        let stall = self.below_us(before, "checkpoint_stall_us", 1.0);
+        let since = before.map_or(0.0, |before| before.uptime_s);
+        let cpu = self.cpu_s.filter(|_| before.is_some()).map(|now| {
+            let then = before.and_then(|before| before.cpu_s).unwrap_or(now);
+            format!("; processor {:.0} %", 100.0 * (now - then) / (self.uptime_s - since).max(1e-3))
+        });
+        out.line(format!(
+            "stalls      99 % of the workers' turns below {} us, all below {} us; a gate closed for less than {} us{}",
+            turn(0.99),
+            turn(1.0),
+            count(stall),
+            cpu.unwrap_or_default(),
         ))?;
         out.line(format!(
             "memory      {} of {} frames free, {} pages/s evicted",
@@ -195,6 +225,17 @@ impl View {
         }
         Ok(())
     }
+}
+
+/// Processor time that a process has used, seconds.
+fn cpu_s(pid: u64) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may have spaces: the state, and from the twelfth on user and system time in ticks.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: Vec<u64> =
+        rest.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();
+    // What the kernel shows is in hundredths on all machines that this runs on.
+    (ticks.len() == 2).then(|| (ticks[0] + ticks[1]) as f64 / 100.0)
 }
 
 impl Transaction {

@@ -179,6 +179,9 @@ pub(crate) struct Pace {
     stop: bool,
     unkicked_turns: u32,
     turns_since_poll: u32,
+    /// When the turn began, and whether tasks ran in it; as good as that, for who goes by time.
+    since: Instant,
+    ran: bool,
     /// When the worker looked for completions last because it was late; none: it does not go by time, as in a simulation.
     looked: Option<Instant>,
 }
@@ -305,6 +308,8 @@ impl Worker {
             stop: false,
             unkicked_turns: 0,
             turns_since_poll: 0,
+            since: Instant::now(),
+            ran: false,
             looked: None,
         }
     }
@@ -314,12 +319,20 @@ impl Worker {
         let mut is_over = false;
         while !is_over && self.panics.get() <= PANICS_MAX {
             self.survive(|| {
-                match self.turn(&mut pace) {
+                let turn = self.turn(&mut pace);
+                if std::mem::take(&mut pace.ran) {
+                    let now = Instant::now();
+                    let length = now.duration_since(pace.since);
+                    self.shared.counters.of(self.number).count_turn(length);
+                    pace.since = now;
+                }
+                match turn {
                     Turn::Busy => self.look_now_and_then(&mut pace),
                     Turn::Idle if self.hears_from_others() => {}
                     Turn::Idle => {
                         self.sleep(&mut pace.completions, pace.stop);
                         (pace.unkicked_turns, pace.turns_since_poll) = (0, 0);
+                        pace.since = Instant::now();
                     }
                     Turn::Done => is_over = true,
                 }
@@ -504,6 +517,8 @@ impl Worker {
     /// Runs what is ready now; tasks that become ready meanwhile get the next turn.
     fn run_ready(&self, pace: &mut Pace) {
         let mut budget = self.tasks.borrow().ready_len();
+        pace.ran = budget > 0;
+        let mut operations = 0;
         while budget > 0 {
             budget -= 1;
             if budget.is_multiple_of(TASKS_PER_LOOK) {
@@ -522,6 +537,7 @@ impl Worker {
             self.running_waker.set(body.waker.data());
             let mut context = Context::from_waker(&body.waker);
             let polled = catch_unwind(AssertUnwindSafe(|| body.future.as_mut().poll(&mut context)));
+            operations += self.charged.get();
             match polled {
                 Ok(Poll::Pending) => {
                     body.within.append(&mut self.within.borrow_mut());
@@ -538,6 +554,7 @@ impl Worker {
                 }
             }
         }
+        self.shared.counters.of(self.number).count_operations(operations);
     }
 
     /// A future of the running task waits for this worker, which wakes tasks. Those that gather futures may poll only the ones whose own waker
