@@ -20,6 +20,17 @@ pub(super) struct Way {
     pub(super) is_synchronous: bool,
 }
 
+impl Way {
+    /// Linux asynchronous I/O has no command for trims. As in fio, each is a call of its own.
+    pub(super) fn trims_by_calls(&mut self, reader: &Reader<'_>) {
+        if self.mode.interface == Interface::Libaio {
+            reader.note("libaio has no trims: each is a call of its own (fallocate), as in fio");
+            self.mode = Mode::new(Interface::Posix);
+            (self.mode.threads, self.is_synchronous) = (0, true);
+        }
+    }
+}
+
 /// fio's engines that are not supported.
 const OTHERS: &[&str] = &[
     "vsync",

@@ -106,8 +106,11 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     let section = reader.section;
     let name = reader.own("name").and_then(|given| given.value.as_deref()).unwrap_or(&section.name);
     reader.allow(&["name"]);
-    let way = interface::way(reader)?;
+    let mut way = interface::way(reader)?;
     let pattern = pattern::pattern(reader)?;
+    if pattern.verbs == Verbs::Trim {
+        way.trims_by_calls(reader);
+    }
     let place = targets::place(reader, &way, clone, !limits.read_only)?;
     let seed = pattern::seed(reader, number)?;
     let one_by_one = way.is_synchronous && place.has_files();

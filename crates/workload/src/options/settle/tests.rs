@@ -384,6 +384,7 @@ fn what_fio_lets_pass_is_noted() {
     note("rwmixread=70 name=a rw=read", "rwmixread has no effect: it needs --rw=rw");
     note("name=a bs=4KiB", "counts by 1000");
     note("name=a rw=write sync=1", "sync=dsync");
+    note("name=a rw=randtrim ioengine=libaio", "libaio has no trims");
     note("name=a rw=read fsync=1", "fsync has no effect: the job only reads");
     note("name=a rw=read end_fsync=1", "end_fsync has no effect: the job only reads");
     note("name=a iodepth_batch=8", "one call at a time: iodepth_batch has no effect");
