@@ -106,13 +106,7 @@ impl SoftHba {
                 open | history | reset
             }
             // Words of the doorbell are taken at once, so the bit for that is never set.
-            HOST_INTERRUPT_STATUS => {
-                if control.rang {
-                    STATUS_DOORBELL
-                } else {
-                    0
-                }
-            }
+            HOST_INTERRUPT_STATUS if control.rang => STATUS_DOORBELL,
             HOST_INTERRUPT_MASK => self.interrupt_mask(),
             _ => 0,
         }
