@@ -44,7 +44,7 @@ pub use store::{
     LogEntry, LogFileEnd, LogOperation, LogPlace, Range, RecoveryProgress, RepairReport,
     RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics,
     Table, TableCheck, TaskRange, TaskTable, WeakStore, dump_log, examine_log, find_content,
-    is_label, is_unfinished, repair, yield_now,
+    find_foreign, is_label, repair, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

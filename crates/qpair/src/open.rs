@@ -15,7 +15,7 @@ use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
 use qpair_engine::{
-    Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content, is_unfinished,
+    Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content, find_foreign,
 };
 use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 
@@ -45,9 +45,10 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
 fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenReport)> {
     let missing = members.missing();
     let all_missing = members.is_new(&missing);
-    if let Some(path) = missing.first() {
-        check_missing(options, path, all_missing)?;
-    }
+    let part_missing = match missing.first().map(|path| check_missing(options, path, all_missing)) {
+        Some(Err(error)) if !may_be_made_anew(options, members, &error) => return Err(error),
+        checked => checked.transpose().err(),
+    };
     check_missing_log(options, members)?;
     let mut store = options.store.clone();
     store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
@@ -63,10 +64,14 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         }
     };
     let make = open(attempt.store.clone());
-    let mut outcome = attempt.run(&mut interfaces, &mut new_files, &make);
+    let mut outcome = match part_missing {
+        Some(error) => Err(error),
+        None => attempt.run(&mut interfaces, &mut new_files, &make),
+    };
     let mut made = attempt.store.format;
     if let Err(error) = &outcome
-        && may_be_made_anew(options, members, &attempt, error)
+        && !attempt.store.format
+        && may_be_made_anew(options, members, error)
     {
         let store = StoreOptions { format: true, ..attempt.store.clone() };
         let make = open(store.clone());
@@ -102,6 +107,8 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         outcome => (outcome?, None),
     };
     let (store, infos) = opened;
+    let bounded = [options.store.transaction_bytes_max as u64, MEMORY_BESIDE_BYTES];
+    check_memory_left(bounded.into_iter().sum())?;
     let mut report = OpenReport {
         interface: joined(infos.iter().map(|info| info.interface.as_str()), "+"),
         mode: joined(infos.iter().map(|info| info.mode.as_str()), "; "),
@@ -122,20 +129,17 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     Ok((store, report))
 }
 
-/// Whether a store may be made where there is none: in files that whoever made a store there has left, as far as the error tells. The attempt
-/// finds out, when it has locked them.
-fn may_be_made_anew(
-    options: &Options,
-    members: &Members,
-    attempt: &Attempt<'_>,
-    error: &Error,
-) -> bool {
-    let is_file = |path: &&Path| path.metadata().is_ok_and(|metadata| metadata.is_file());
-    error.kind() == ErrorKind::NotAStore
+/// Whether a store may be made where there is none: in files that whoever made a store there has left, as far as the error tells, and in those
+/// that he did not come to make. The attempt finds out, when it has locked them.
+fn may_be_made_anew(options: &Options, members: &Members, error: &Error) -> bool {
+    let is_file = |path: &&Path| match path.metadata() {
+        Ok(metadata) => metadata.is_file(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    let is_part_missing = || error.kind() == ErrorKind::Member && !members.missing().is_empty();
+    (error.kind() == ErrorKind::NotAStore || is_part_missing())
         && options.create
-        && !attempt.store.format
-        && !attempt.store.read_only
-        && members.log_paths().is_empty()
+        && !options.store.read_only
         && !members.paths().is_empty()
         && members.paths().iter().all(is_file)
 }
@@ -165,7 +169,8 @@ pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Resul
 }
 
 fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()> {
-    if !all_missing {
+    // Where a store is to be made, what is there is looked at before anything is written, unless by force.
+    if !all_missing && (!options.store.format || options.force) {
         return Err(Error::with_hint(
             ErrorKind::Member,
             format!("{} is missing, while other members of the store are there", path.display()),
@@ -192,6 +197,32 @@ fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Memory that an open store needs beside its pages and what its transactions gather, bytes: stacks, older values, tasks.
+const MEMORY_BESIDE_BYTES: u64 = 32 << 20;
+
+/// Refuses to work in a process that may map little more memory than it has: the first small piece that cannot be had would end it.
+fn check_memory_left(needed_bytes: u64) -> Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let pages = || -> Option<u64> {
+        std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()
+    };
+    let (Some(limit), Some(pages)) = (limit, limit.and_then(|_| pages())) else { return Ok(()) };
+    let left = limit.saturating_sub(pages * rustix::param::page_size() as u64);
+    if left >= needed_bytes {
+        return Ok(());
+    }
+    Err(Error::with_hint(
+        ErrorKind::Limit,
+        format!(
+            "the process may map {} of memory; of that {} are left beside the store's pages, and transactions and older values may need {}",
+            block::format_bytes(limit),
+            block::format_bytes(left),
+            block::format_bytes(needed_bytes)
+        ),
+        "raise the limit (`ulimit -v`), or give the store less memory",
+    ))
 }
 
 /// Each once, in order.
@@ -313,20 +344,26 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Refuses a device with something on it that may be of use to somebody.
-    fn check_blank(&self, device: &dyn BlockDevice) -> Result<()> {
-        let at_bytes = match find_content(device)? {
-            Some(at_bytes) => at_bytes,
-            // Of a file of the size that it was made with all was looked at but a little in the middle.
-            None if !self.remade || [0, self.new_file_bytes].contains(&device.size_bytes()) => {
-                return Ok(());
-            }
-            None => 0,
-        };
-        match is_unfinished(device)? {
-            true => Ok(()),
-            false => Err(not_blank(&device.info().name, at_bytes)),
+    /// Refuses devices with something on them that may be of use to somebody.
+    fn check_blank(
+        &self,
+        members: &[Arc<dyn BlockDevice>],
+        log_device: Option<&Arc<dyn BlockDevice>>,
+    ) -> Result<()> {
+        if let Some((device, at_bytes)) = find_foreign(members, log_device)? {
+            return Err(not_blank(&device.info().name, at_bytes));
         }
+        // Of a file of the size that it was made with all was looked at but a little in the middle.
+        let is_as_made = |device: &Arc<dyn BlockDevice>| {
+            Ok([0, self.new_file_bytes].contains(&device.size_bytes())
+                || find_content(device.as_ref())?.is_some())
+        };
+        for member in members {
+            if self.remade && !is_as_made(member)? {
+                return Err(not_blank(&member.info().name, 0));
+            }
+        }
+        Ok(())
     }
 
     /// Opens over the first interface that works.
@@ -393,8 +430,7 @@ impl<'a> Attempt<'a> {
             check_tail(&path, size_bytes)?;
         }
         if self.must_be_blank.get() {
-            let devices = members.iter().chain(log_device);
-            devices.into_iter().try_for_each(|device| self.check_blank(device.as_ref()))?;
+            self.check_blank(&members, log_device)?;
             self.must_be_blank.set(false);
         }
         let infos = members.iter().chain(log_device).map(|device| device.info().clone()).collect();

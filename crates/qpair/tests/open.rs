@@ -6,7 +6,11 @@
     reason = "a test that fails should panic, and one that skips should say so"
 )]
 
+use std::sync::Arc;
+
 use qpair::{ErrorKind, Interface, Options, Store};
+use qpair_block::BlockDevice;
+use qpair_block::sim::{SimClock, SimDevice, SimOptions, SimPower};
 use tempfile::TempDir;
 
 fn directory() -> TempDir {
@@ -200,5 +204,141 @@ fn what_the_making_of_a_store_left_is_made_one() {
         std::fs::write(&path, &content).unwrap();
         assert_eq!(kind(open().map(|(store, _)| store)), ErrorKind::NotAStore);
         assert!(std::fs::read(&path).unwrap() == content);
+    }
+}
+
+/// What a power cut leaves of devices on which a store with two members and a log device was being made, `changes` writes and flushes after
+/// the beginning; none if it was done before.
+fn cut_while_made(seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
+    let clock = SimClock::new();
+    let power = SimPower::new(&clock);
+    let devices: Vec<SimDevice> = (0..3)
+        .map(|device| {
+            let power = power.clone();
+            // As large as files are made.
+            let size_bytes = (64 << 10) + (2 << 20);
+            let options =
+                SimOptions { power, size_bytes, ..SimOptions::new(seed + device, &clock) };
+            SimDevice::new(options).unwrap()
+        })
+        .collect();
+    let member = |device: usize| -> Arc<dyn BlockDevice> { Arc::new(devices[device].clone()) };
+    let options = qpair::StoreOptions {
+        format: true,
+        memory_bytes: 4 << 20,
+        workers: 1,
+        log_place: qpair::LogPlace::Device(member(2)),
+        runtime: qpair_engine::Runtime::Stepped { seed, clock },
+        ..Default::default()
+    };
+    power.cut_at_change(changes);
+    let made = Store::open(vec![member(0), member(1)], &options);
+    if let Ok(store) = made {
+        store.crash();
+    }
+    (power.is_cut(), devices.iter().map(SimDevice::content).collect())
+}
+
+/// Wherever the making of a store was cut, whoever may make one there finishes it, whatever its parts; whoever may not is told.
+#[test]
+fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
+    let directory = directory();
+    let paths = ["s0", "s1", "log"].map(|name| directory.path().join(name));
+    let of = |create: bool| {
+        let options = Options::striped([&paths[0], &paths[1]]).log_device(&paths[2]);
+        small(options).create(create).open_with_report()
+    };
+    let check = |what: &str| {
+        let refused = of(false).map(|(store, _)| store.close().unwrap()).err();
+        let (store, report) = of(true).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(report.created, refused.is_some(), "{what}: {refused:?}");
+        assert_eq!(store.table_names().unwrap(), Vec::<String>::new(), "{what}");
+        store.table("t").unwrap().put(b"k", b"v").unwrap();
+        store.close().unwrap();
+        let (store, report) = of(false).unwrap();
+        assert!(!report.created);
+        assert_eq!(store.existing_table("t").unwrap().unwrap().get(b"k").unwrap().unwrap(), b"v");
+        store.close().unwrap();
+    };
+    let mut cuts = 0;
+    for seed in 0..4 {
+        for changes in 1.. {
+            let (is_cut, contents) = cut_while_made(seed * 10, changes);
+            for (path, content) in paths.iter().zip(contents) {
+                std::fs::write(path, content).unwrap();
+            }
+            check(&format!("seed {seed}, cut at change {changes}"));
+            if !is_cut {
+                assert!(changes > 10, "{changes}");
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 40, "{cuts}");
+    // Before there were labels, files are missing, empty, or as large as they are made.
+    let new_bytes = (64 << 10) + (2 << 20);
+    for case in 0..27u32 {
+        for (path, digit) in paths.iter().zip([1, 3, 9]) {
+            let _ = std::fs::remove_file(path);
+            match case / digit % 3 {
+                0 => {}
+                1 => drop(std::fs::File::create(path).unwrap()),
+                _ => std::fs::File::create(path).unwrap().set_len(new_bytes).unwrap(),
+            }
+        }
+        check(&format!("files {case}"));
+    }
+}
+
+/// What is somebody's is not made a store, be it that the other parts are blank.
+#[test]
+fn parts_of_other_stores_are_left_alone() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    let of = |members: [&str; 2], log: &str| {
+        small(Options::striped(members.map(path)).log_device(path(log))).open()
+    };
+    of(["a0", "a1"], "alog").unwrap().close().unwrap();
+    let content = |name: &str| std::fs::read(path(name)).unwrap();
+    let before = ["a0", "a1", "alog"].map(content);
+    for (members, log) in [
+        (["new", "a1"], "new-log"),
+        (["new", "new-too"], "alog"),
+        (["a0", "new"], "alog"),
+        (["new", "a0"], "alog"),
+    ] {
+        let error = of(members, log).expect_err("it is another store's");
+        assert!(matches!(error.kind(), ErrorKind::Member | ErrorKind::Exists), "{error}");
+        assert!(["new", "new-too", "new-log"].iter().all(|name| !path(name).exists()));
+    }
+    assert!(["a0", "a1", "alog"].map(content) == before);
+    of(["a0", "a1"], "alog").unwrap().close().unwrap();
+}
+
+/// A file that is removed while its store is open goes on until it is closed: who makes a checkpoint or closes it is told.
+#[test]
+fn a_file_that_is_removed_while_it_is_open() {
+    let directory = directory();
+    let paths = ["s0", "s1", "log"].map(|name| directory.path().join(name));
+    for removed in &paths {
+        let options = Options::striped([&paths[0], &paths[1]]).log_device(&paths[2]);
+        let store = small(options).open().unwrap();
+        let table = store.table("t").unwrap();
+        table.put(b"k", b"v").unwrap();
+        store.checkpoint().unwrap();
+        std::fs::remove_file(removed).unwrap();
+        table.put(b"k", b"w").unwrap();
+        drop(table);
+        for outcome in [store.checkpoint(), store.close()] {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            let name = removed.display().to_string();
+            assert!(error.to_string().contains(&format!("{name} was removed")), "{error}");
+        }
+        paths
+            .iter()
+            .filter(|path| path.exists())
+            .for_each(|path| std::fs::remove_file(path).unwrap());
     }
 }

@@ -3,30 +3,66 @@
 //! Labels and superblocks of others lie near the beginning (btrfs' at 64 KiB, a store's own pages behind its labels) or the end (ZFS, RAIDs,
 //! the second GPT). What lies in between is not looked at: a device of terabytes would be read for hours.
 
+use std::sync::Arc;
+
 use qpair_block::{BlockDevice, Request};
 
 use super::labels::read_slots;
-use super::log_device::LOG_LABEL_MAGIC;
+use super::log_device::{LOG_LABEL_MAGIC, is_log_of};
 use super::offline::{open_channel, transfer_arena, wait};
-use super::superblock::{LABEL_BYTES, SLOT_OFFSETS, Superblock};
+use super::superblock::{LABEL_BYTES, SLOT_OFFSETS, StoreState, Superblock};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes at the beginning that are looked at, and as many at the end.
 const EDGE_BYTES: u64 = 1 << 20;
 
-/// Whether a device has the label of a store that never became one: what was making it, or a repair that was filling it, did not come to
-/// its end. Nobody can open it, and nothing that was acknowledged is in it.
+/// Looks for what may be of use to somebody on devices where a store is to be made: the first of them that has anything, and where. What the
+/// making of a store has left that did not come to its end counts as nothing, since nobody can open it, and nothing that was acknowledged is
+/// in it.
 ///
 /// # Errors
 /// What the device says, and `Version` for the label of a later version.
-pub fn is_unfinished(device: &dyn BlockDevice) -> Result<bool> {
+pub fn find_foreign<'a>(
+    members: &'a [Arc<dyn BlockDevice>],
+    log_device: Option<&'a Arc<dyn BlockDevice>>,
+) -> Result<Option<(&'a Arc<dyn BlockDevice>, u64)>> {
+    let mut first = None;
+    for (index, member) in members.iter().enumerate() {
+        let label = label_of(member.as_ref())?;
+        if index == 0 {
+            first = label.clone().filter(|label| label.unfinished);
+        }
+        // The first member's label is the last to say that the store is whole.
+        let is_left = label.is_some_and(|label| {
+            let closes = first.as_ref().is_some_and(|first| {
+                label.store_id == first.store_id
+                    && label.state == StoreState::Clean
+                    && label.generation == first.generation + 1
+            });
+            label.unfinished || closes
+        });
+        if !is_left && let Some(at_bytes) = find_content(member.as_ref())? {
+            return Ok(Some((member, at_bytes)));
+        }
+    }
+    // A log device is given its label after the members.
+    if let Some(device) = log_device
+        && let Some(at_bytes) = find_content(device.as_ref())?
+        && !is_log_of(device.as_ref(), first.as_ref())?
+    {
+        return Ok(Some((device, at_bytes)));
+    }
+    Ok(None)
+}
+
+/// The newest label of a device; none if it has none, or one that cannot be read, which may be newer.
+fn label_of(device: &dyn BlockDevice) -> Result<Option<Superblock>> {
     if device.size_bytes() < LABEL_BYTES {
-        return Ok(false);
+        return Ok(None);
     }
     let (slots, unread) = read_slots(device)?;
     let newest = Superblock::newest(&slots, &device.info().name)?;
-    // The one that cannot be read may be newer.
-    Ok(unread.is_none() && newest.is_some_and(|newest| newest.unfinished))
+    Ok(newest.filter(|_| unread.is_none()))
 }
 
 /// Where labels are in a member of a store, or in its log device, bytes from the beginning: there are two, and one may be damaged.

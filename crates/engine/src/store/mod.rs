@@ -20,7 +20,7 @@ mod superblock;
 mod table;
 
 pub use backup::BackupReport;
-pub use blank::{LABEL_OFFSETS, find_content, is_label, is_unfinished};
+pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
 pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;
@@ -49,11 +49,11 @@ use std::task::{Context, Poll};
 use qpair_block::{BlockDevice, ChannelStatistics};
 
 use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worker};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::{
-    Alone, JoinHandle, Promise, Step, current, refuse_on_worker, spawn_here, spawn_program,
-    spawn_to, stepped,
+    Alone, JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to,
+    stepped,
 };
 use crate::tree::Tree;
 use crate::tx::Awaited;
@@ -98,6 +98,10 @@ pub(crate) struct StoreInner {
 const LOG_ROOM_BYTES: usize = 4096;
 
 /// An open store. Cheap to clone; the last clone closes it.
+///
+/// It belongs to the process that opened it, whose threads its workers are. After a `fork` the child has none of them: its calls fail with
+/// `Invalid`, but for lookups of what is in memory, which may miss what the parent has changed since, and dropping the store there does
+/// nothing. Open stores after the fork, in the process that uses them.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
@@ -154,6 +158,11 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
+        if let Err(error) = self.inner.shared.check_process() {
+            let (promise, handle) = promise();
+            promise.fill(Err(error));
+            return handle;
+        }
         spawn_program(&self.inner.shared, worker, make)
     }
 
@@ -184,11 +193,13 @@ impl Store {
     /// Makes a checkpoint: on return a crash goes back to it, or to a later one.
     ///
     /// # Errors
-    /// What the device says: the store is read-only then. `NoSpace`: the one before counts, and nothing is lost. `Invalid` on a worker.
+    /// What the device says: the store is read-only then. `NoSpace`: the one before counts, and nothing is lost. `NotFound` if a file of the
+    /// store was removed meanwhile: the checkpoint is made, and goes with the file. `Invalid` on a worker.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.begin_change()?;
         let shared = self.inner.shared.clone();
-        self.inner.block_on(move || async move { checkpoint(&shared, false).await })
+        self.inner.block_on(move || async move { checkpoint(&shared, false).await })?;
+        self.inner.check_not_removed()
     }
 
     /// Steps one of a stepped store's workers.
@@ -228,7 +239,7 @@ impl StoreInner {
         F: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
-        refuse_on_worker()?;
+        self.shared.check_caller()?;
         if let Some(panicked) = self.shared.panicked() {
             return Err(panicked.clone());
         }
@@ -252,6 +263,19 @@ impl StoreInner {
         }
         let shared = shared.clone();
         self.block_on(move || async move { shared.wait_to_give(waits, stamp).await })
+    }
+
+    /// Says it if a file of the store has no name any more.
+    fn check_not_removed(&self) -> Result<()> {
+        let log_device = self.shared.log_device.as_ref().and_then(|log| log.device.removed());
+        let Some(name) = log_device.or_else(|| self.shared.device.removed()) else { return Ok(()) };
+        Err(Error::with_hint(
+            ErrorKind::NotFound,
+            format!(
+                "{name} was removed while the store was open: all that is in it goes when the store is closed"
+            ),
+            "while it is open, make a backup of it",
+        ))
     }
 
     /// Starts a task on one of the workers, in turn.
@@ -281,6 +305,7 @@ impl StoreInner {
         if self.shared.is_marked_open() {
             return Ok(());
         }
+        self.shared.check_process()?;
         let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.is_closing() {
             return Err(Error::closed());

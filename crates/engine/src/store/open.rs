@@ -14,6 +14,7 @@ use super::recover::Room;
 use super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::{Crew, Store, StoreInner, labels, log_device};
 use crate::canary::Canary;
+use crate::checkpoint::Copies;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::log::LogGeometry;
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
@@ -146,6 +147,22 @@ impl std::fmt::Debug for RecoveryProgress {
     }
 }
 
+/// Where opening failed.
+enum Failed {
+    Before(Error),
+    /// Reading the last checkpoint, or recovering.
+    TakingUp(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Before(error)
+    }
+}
+
+/// Times the memory that was given, a recovery takes at most beyond it.
+const MORE_MEMORY_MAX: u64 = 1024;
+
 /// More threads than any machine has cores.
 const WORKERS_MAX: usize = 4096;
 
@@ -200,12 +217,27 @@ impl Store {
     /// `NotAStore`, `Version`, `Member`, `Unclean`, `Corrupt` for what is on the members; `NoMemory` if the
     /// memory is too small; `Limit` and `Unsupported` from the devices; `Invalid` for options out of range.
     pub fn open(members: Vec<Arc<dyn BlockDevice>>, options: &StoreOptions) -> Result<Self> {
-        match Self::open_once(members.clone(), options, Room::Enough) {
-            // A recovery changes nothing that is there before it is over, and may begin anew.
-            Err(error) if error.kind() == ErrorKind::NoSpace && !options.format => {
-                Self::open_once(members, options, Room::Little)
+        let (mut room, mut more_memory) = (Room::Enough, 0);
+        loop {
+            let given = options.memory_bytes;
+            let with_more = StoreOptions { memory_bytes: given + more_memory, ..options.clone() };
+            match Self::open_once(members.clone(), &with_more, room, more_memory) {
+                // A recovery changes nothing that is there before it is over, and may begin anew.
+                Err(Failed::TakingUp(error))
+                    if error.kind() == ErrorKind::NoSpace && room == Room::Enough =>
+                {
+                    room = Room::Little;
+                }
+                // Each table that the log changes needs a page of memory: there may have been more when they were changed.
+                Err(Failed::TakingUp(error))
+                    if error.kind() == ErrorKind::NoMemory
+                        && more_memory / MORE_MEMORY_MAX < given =>
+                {
+                    more_memory = (2 * more_memory).max(given);
+                }
+                Err(Failed::Before(error) | Failed::TakingUp(error)) => return Err(error),
+                Ok(store) => return Ok(store),
             }
-            opened => opened,
         }
     }
 
@@ -213,10 +245,11 @@ impl Store {
         members: Vec<Arc<dyn BlockDevice>>,
         options: &StoreOptions,
         room: Room,
-    ) -> Result<Self> {
+        more_memory: u64,
+    ) -> Result<Self, Failed> {
         options.check()?;
         if members.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a store has at least one member"));
+            return Err(Error::new(ErrorKind::Invalid, "a store has at least one member").into());
         }
         let read_only = options.read_only
             || options.at_checkpoint
@@ -244,7 +277,8 @@ impl Store {
                     ErrorKind::Corrupt,
                     format!("{name} was cut short: it has {size_bytes} bytes, too few for pages"),
                     SALVAGE,
-                ));
+                )
+                .into());
             }
             let block = member.info().logical_block_bytes;
             if page_size < block as usize || page_size > member.info().transfer_bytes_max as usize {
@@ -254,7 +288,8 @@ impl Store {
                         "pages of {page_size} bytes on {}, whose blocks have {block} bytes",
                         member.info().name
                     ),
-                ));
+                )
+                .into());
             }
         }
         let device = labels::join(&members, label.stripe_unit_bytes)?;
@@ -268,7 +303,7 @@ impl Store {
         if options.format {
             inner.begin_new(options.whole_when_closed)?;
         } else {
-            inner.take_up(options, &generations, room)?;
+            inner.take_up(options, &generations, room, more_memory).map_err(Failed::TakingUp)?;
         }
         Ok(Self { inner })
     }
@@ -298,6 +333,7 @@ fn format(
     label.unfinished = true;
     let log_device = options.log_place.make(&mut label)?;
     write_new_labels(members, &label)?;
+    log_device.as_ref().map_or(Ok(()), Attached::write_new_label)?;
     Ok((label, log_device))
 }
 
@@ -423,6 +459,10 @@ fn start(
     // The first checkpoint of a new store is no close: no labels follow it.
     let generation = if options.format { 0 } else { label.generation };
     let mut shared = Shared::new(pool, space, tx, device, page_size, remotes, log);
+    if !read_only {
+        let device = shared.device.info();
+        shared.copies = Copies::new(device, page_size, frame_count, workers)?;
+    }
     shared.log_device = log_device;
     shared.canary = options.canary;
     (shared.read_only, shared.store_id) = (read_only, store_id);

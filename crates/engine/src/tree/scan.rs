@@ -80,6 +80,12 @@ impl Batch {
         self.entries.push(Entry { key_end, value_end: self.bytes.len() as u32, overflow });
     }
 
+    /// Keeps only the first records.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.entries.truncate(len);
+        self.bytes.truncate(self.entries.last().map_or(0, |last| last.value_end as usize));
+    }
+
     fn push(&mut self, node: Node<'_>, position: usize) {
         node.key(position, &mut self.bytes);
         let key_end = self.bytes.len() as u32;

@@ -1,8 +1,10 @@
 //! Ranges as a transaction sees them: the leaves at its snapshot, what was deleted since, and its own writes.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::core::{Core, read_large, written};
+use super::gone::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
 use super::row::Image;
 use crate::error::Result;
@@ -14,6 +16,11 @@ use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, Tree};
 
 /// Records of the first batch at most: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;
+/// Deleted keys of a batch at most.
+const GONE_MAX: usize = 256;
+
+/// Keys in the order of a range that a leaf may no longer have.
+type GoneKeys = Vec<Arc<[u8]>>;
 
 /// Where a range of a transaction is.
 pub(super) struct RangeCursor {
@@ -89,9 +96,10 @@ impl RangeCursor {
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
         run_as(&shared, scan, interleave).await?;
         view.wait_to_give(&shared, self.batch.stamp).await?;
+        let gone = self.take_gone(&shared, &from, view.snapshot());
         let mut part = Part::default();
         loop {
-            let fetched = match self.fetched(&shared, &from, view, &part) {
+            let fetched = match self.fetched(&shared, &from, view, &gone, &part) {
                 Ok(false) => self.read_history(&shared, &from, view.snapshot()).await,
                 Ok(true) => return Ok(()),
                 Err(error) => Err(error),
@@ -105,6 +113,26 @@ impl RangeCursor {
         self.batch.clear();
         self.next = 0;
         self.from = Some(from);
+    }
+
+    /// What was deleted of the part of the range that the batch is, and the snapshot may see. Where that is much, the batch becomes as much
+    /// shorter. The leaf was read before: what had been deleted by then is in the list, or in a run.
+    fn take_gone(&mut self, shared: &Shared, from: &Bound<Vec<u8>>, snapshot: u64) -> GoneKeys {
+        if self.batch.stamp <= snapshot {
+            return GoneKeys::new();
+        }
+        let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
+        let (wanted, most) = (Wanted::seen_at(snapshot), self.limit().clamp(1, GONE_MAX));
+        let found =
+            shared.tx.rows.deleted(self.table.tree().id, bounds, self.direction, wanted, most);
+        if let Some(upto) = found.upto {
+            let is_kept =
+                |index: &usize| !comes_before(self.direction, &upto, self.batch.entry(*index).0);
+            let kept = (0..self.batch.len()).take_while(is_kept).count();
+            self.batch.truncate(kept);
+            self.batch.next = Some(Bound::Excluded(upto.to_vec()));
+        }
+        found.keys
     }
 
     /// What the runs of older values have for the part of the range that the batch is.
@@ -132,8 +160,12 @@ impl RangeCursor {
             self.undo(from);
             return Ok(false);
         }
+        let gone = self.take_gone(&shared, &from, view.snapshot());
         let mut part = Part::default();
-        while !self.fetched(&shared, &from, view, &part).inspect_err(|_| self.undo(from.clone()))? {
+        while !self
+            .fetched(&shared, &from, view, &gone, &part)
+            .inspect_err(|_| self.undo(from.clone()))?
+        {
             let bounds = bounds_of(self.direction, &from, &self.batch.next, &self.to);
             let (history, snapshot) = (&shared.tx.history, view.snapshot());
             match history.part_now(&self.history, tree.id, self.direction, bounds, snapshot) {
@@ -155,6 +187,7 @@ impl RangeCursor {
         shared: &Shared,
         from: &Bound<Vec<u8>>,
         view: &mut View<'_>,
+        gone: &[Arc<[u8]>],
         part: &Part,
     ) -> Result<bool> {
         let tree = self.table.tree();
@@ -173,7 +206,7 @@ impl RangeCursor {
         let bounds = bounds_of(self.direction, from, &next, &self.to);
         if self.batch.stamp > snapshot {
             let (leaf, output) = (&self.batch, &mut self.spare);
-            at_snapshot(shared, tree, self.direction, bounds, snapshot, leaf, part, output);
+            at_snapshot(shared, tree, self.direction, bounds, snapshot, leaf, gone, part, output);
             if !is_current() {
                 // What was cut stays whole in the batch, and where it ends.
                 if part.cut.is_none() {
@@ -295,6 +328,7 @@ fn at_snapshot(
     bounds: Bounds<'_>,
     snapshot: u64,
     leaf: &Batch,
+    gone: &[Arc<[u8]>],
     part: &Part,
     output: &mut Batch,
 ) {
@@ -316,15 +350,17 @@ fn at_snapshot(
             (_, None, None) => {}
         }
     };
-    // The leaf was read before: what had been deleted by then is in the list, or in a run.
-    let mut gone = shared.tx.rows.deleted(tree.id, bounds.0, bounds.1);
+    let in_runs = part.images.keys().map(Vec::as_slice);
+    let mut gone: Vec<&[u8]> = gone.iter().map(AsRef::as_ref).chain(in_runs).collect();
+    if part.cut.is_some() {
+        gone.retain(|key| is_within(bounds, key));
+    }
     if !part.images.is_empty() {
-        gone.extend(part.images.keys().cloned());
         gone.sort_unstable();
         gone.dedup();
-    }
-    if direction == Direction::Reverse {
-        gone.reverse();
+        if direction == Direction::Reverse {
+            gone.reverse();
+        }
     }
     let mut gone = gone.iter().peekable();
     for index in 0..leaf.len() {
@@ -335,7 +371,7 @@ fn at_snapshot(
         while let Some(gone) = gone.next_if(|gone| comes_before(direction, gone, key)) {
             older(output, gone, None);
         }
-        gone.next_if(|gone| gone.as_slice() == key);
+        gone.next_if(|gone| **gone == key);
         older(output, key, Some((value, large)));
     }
     for gone in gone {

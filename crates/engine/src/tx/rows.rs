@@ -6,16 +6,17 @@
 //!
 //! Locks of shards are taken under a leaf's latch, never the other way round; the lists' locks under a shard's.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use super::gone::{Found, Gone, Span, Wanted};
+use super::history::Bounds;
 use super::row::{FREE, Image, Row, Version};
 use super::shard::Shard;
 use crate::head::head_u64;
 use crate::page::LeafValue;
+use crate::tree::Direction;
 
 /// Parts of the table; a power of two.
 const SHARDS: usize = 1024;
@@ -58,9 +59,9 @@ struct Part {
 /// Deleted keys of some trees.
 #[derive(Default)]
 struct List {
-    keys: Mutex<BTreeSet<(u32, Vec<u8>)>>,
-    /// How many, so that who finds none need not lock.
-    len: AtomicUsize,
+    keys: Mutex<Gone>,
+    /// The newest commit that deleted one, so that whoever sees all deletions need not lock.
+    newest: AtomicU64,
 }
 
 /// All rows that are locked or have older values.
@@ -212,13 +213,18 @@ impl Rows {
         let bytes = VERSION_BYTES + image_bytes + entry.key().len();
         debug_assert!(entry.newest() < stamp, "changes of a row come in the order of their stamps");
         entry.versions.push(Version { stamp, image });
-        if delete && !entry.listed {
+        if delete {
             entry.listed = true;
-            let list = self.list(entry.tree);
+            // What the row held before its oldest value is in the runs, or nobody needs it.
+            let born = match entry.versions.iter().next() {
+                Some(Version { stamp, image: Image::Absent }) => *stamp,
+                _ => 0,
+            };
+            let (list, key) = (self.list(entry.tree), Arc::from(entry.key()));
             let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.insert((entry.tree, entry.key().to_vec()));
+            keys.insert(entry.tree, key, Span { born, gone: stamp });
             // Release: pairs with the load in `deleted`.
-            list.len.store(keys.len(), Ordering::Release);
+            list.newest.fetch_max(stamp, Ordering::Release);
         }
         bytes
     }
@@ -249,28 +255,23 @@ impl Rows {
         row.and_then(|row| row.versions.next(after)).is_some_and(|version| version.stamp < before)
     }
 
-    /// Keys of a range that a leaf may no longer have, in order.
-    pub(crate) fn deleted(&self, tree: u32, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Vec<Vec<u8>> {
+    /// Keys of a range that a leaf may no longer have, in the range's order, at most so many; those that are wanted.
+    pub(crate) fn deleted(
+        &self,
+        tree: u32,
+        bounds: Bounds<'_>,
+        direction: Direction,
+        wanted: Wanted,
+        most: usize,
+    ) -> Found {
         let list = self.list(tree);
         // Acquire: a deletion that the leaf showed has entered its key before.
-        if list.len.load(Ordering::Acquire) == 0 {
-            return Vec::new();
+        if !wanted.is_after(list.newest.load(Ordering::Acquire)) {
+            return Found::default();
         }
+        let found = Vec::with_capacity(most);
         let keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = match from {
-            Bound::Included(key) => Bound::Included((tree, key.to_vec())),
-            Bound::Excluded(key) => Bound::Excluded((tree, key.to_vec())),
-            Bound::Unbounded => Bound::Included((tree, Vec::new())),
-        };
-        let inside = |key: &[u8]| match to {
-            Bound::Included(end) => key <= end,
-            Bound::Excluded(end) => key < end,
-            Bound::Unbounded => true,
-        };
-        keys.range((start, Bound::Unbounded))
-            .take_while(|(of, key)| *of == tree && inside(key))
-            .map(|(_, key)| key.clone())
-            .collect()
+        keys.find(tree, bounds, direction, wanted, most, found)
     }
 
     /// Shows the values of a row of commits up to `upto`.
@@ -303,8 +304,7 @@ impl Rows {
             if std::mem::take(&mut entry.listed) {
                 let list = self.list(entry.tree);
                 let mut keys = list.keys.lock().unwrap_or_else(PoisonError::into_inner);
-                keys.remove(&(entry.tree, entry.key().to_vec()));
-                list.len.store(keys.len(), Ordering::Release);
+                keys.remove(entry.tree, entry.key());
             }
             shard.remove_if_idle(row.at);
         }
@@ -351,5 +351,34 @@ mod tests {
         let parts =
             parts_of(&mut (0..10_000).map(|number| format!("user{number:06}").into_bytes()));
         assert!(parts > SHARDS * 9 / 10, "{parts} parts of digits");
+    }
+
+    /// Of very many deleted keys a range is given those that it asks for, and that its snapshot sees. Once it was given all of them.
+    #[test]
+    fn a_range_is_given_the_deleted_keys_that_it_wants() {
+        const KEYS: u32 = 20_000;
+        let rows = Rows::new();
+        let value = LeafValue { offset: 0, len: 5, overflow: false };
+        for i in 0..KEYS {
+            let Locking::Taken(row, _) = rows.lock(7, &i.to_be_bytes(), 1) else { panic!("{i}") };
+            // Half of them were there before, half were made in between.
+            if i % 2 == 1 {
+                rows.keep(row, 10, None, false);
+            }
+            rows.keep(row, 20 + u64::from(i), Some((b"value", value)), true);
+            rows.unlock(row, 1);
+        }
+        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let found = |snapshot, most| {
+            rows.deleted(7, all, Direction::Forward, Wanted::seen_at(snapshot), most).keys
+        };
+        let first = |keys: &[Arc<[u8]>]| keys.first().map(|key| key.to_vec());
+        assert!(found(20 + u64::from(KEYS), 16).is_empty(), "all were deleted before");
+        let old = found(9, 16);
+        assert_eq!((old.len(), first(&old)), (16, Some(0u32.to_be_bytes().to_vec())));
+        assert!(old.iter().all(|key| key[3] % 2 == 0), "what was made after it");
+        let recent = found(20 + u64::from(KEYS) - 3, 16);
+        assert_eq!(first(&recent), Some((KEYS - 2).to_be_bytes().to_vec()));
+        assert_eq!(recent.len(), 2);
     }
 }

@@ -5,6 +5,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::gone::Wanted;
 use super::history::{self, Reader};
 use super::recent::{Changed, is_within};
 use super::rows::Rows;
@@ -14,6 +15,9 @@ use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Deleted keys that are looked up between two looks at their list.
+const GONE_AT_ONCE: usize = 256;
 
 /// Keys and ranges read.
 #[derive(Debug, Default)]
@@ -185,16 +189,19 @@ async fn compare_range(
         }
         next = batch.next.take();
     }
-    let deref = |bound: &Bound<Vec<u8>>| bound.as_ref().map(Vec::clone);
-    let (from, to) = (deref(from), deref(to));
-    for key in
-        rows.deleted(tree.id, from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
-    {
-        if rows.changed(tree.id, &key, after, before) {
-            return Err(conflict(shared, tree.id, &key));
+    let high = to.as_ref().map(Vec::as_slice);
+    let mut low = from.clone();
+    loop {
+        let bounds = (low.as_ref().map(Vec::as_slice), high);
+        let wanted = Wanted::deleted_after(after);
+        let gone = rows.deleted(tree.id, bounds, Direction::Forward, wanted, GONE_AT_ONCE);
+        if let Some(key) = gone.keys.iter().find(|key| rows.changed(tree.id, key, after, before)) {
+            return Err(conflict(shared, tree.id, key));
         }
+        let Some(upto) = gone.upto else { break };
+        low = Bound::Excluded(upto.to_vec());
     }
-    let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+    let bounds = (from.as_ref().map(Vec::as_slice), high);
     compare_history(shared, tree, bounds, after, before).await
 }
 

@@ -21,6 +21,11 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
+    /// Writes the label of a device that was appointed.
+    pub(in crate::store) fn write_new_label(&self) -> Result<()> {
+        self.label.write_new(self.device.as_ref())
+    }
+
     /// Whether the logs of a store that was not closed can be on it: it was there when the life of each began, and no later one was.
     ///
     /// # Errors
@@ -103,6 +108,13 @@ pub(super) fn attach_new(
     device: &Arc<dyn BlockDevice>,
     label: &mut Superblock,
 ) -> Result<Attached> {
+    let attached = appoint(device, label)?;
+    attached.write_new_label()?;
+    Ok(attached)
+}
+
+/// Has the label name a log device that is to be one: its own label is not written.
+pub(super) fn appoint(device: &Arc<dyn BlockDevice>, label: &mut Superblock) -> Result<Attached> {
     let mut id = [0; 16];
     fastrand::fill(&mut id);
     let own = LogLabel {
@@ -111,6 +123,5 @@ pub(super) fn attach_new(
         generation: label.generation,
         created_s: label.created_s,
     };
-    own.write_new(device.as_ref())?;
     attach(device, own, label)
 }

@@ -149,6 +149,19 @@ impl LogLabel {
     }
 }
 
+/// Whether a device is the log device of a store that is being made.
+///
+/// # Errors
+/// `Version`, and what the device says.
+pub(in crate::store) fn is_log_of(
+    device: &dyn BlockDevice,
+    making: Option<&Superblock>,
+) -> Result<bool> {
+    let Some(Superblock { store_id, log: Some(log), .. }) = making else { return Ok(false) };
+    let found = LogLabel::find(device)?;
+    Ok(matches!(found, Found::Label(own) if own.store_id == *store_id && own.id == log.id))
+}
+
 #[cfg(test)]
 mod tests {
     use qpair_block::{RamDevice, RamOptions};

@@ -15,5 +15,5 @@ mod refusal;
 pub(crate) use address::{any_on_log_device, is_on_log_device};
 pub(super) use attached::{Attached, make_room};
 pub(crate) use device::LogDevice;
-pub(super) use label::MAGIC as LOG_LABEL_MAGIC;
+pub(super) use label::{MAGIC as LOG_LABEL_MAGIC, is_log_of};
 pub use place::LogPlace;

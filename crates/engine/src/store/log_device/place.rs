@@ -6,7 +6,7 @@ use qpair_block::BlockDevice;
 
 use super::super::blank::find_content;
 use super::super::superblock::{LogReference, StoreState, Superblock};
-use super::attached::{Attached, attach, attach_new, refuse_read_only, refuse_too_small};
+use super::attached::{Attached, appoint, attach, attach_new, refuse_read_only, refuse_too_small};
 use super::label::{Found, LogLabel};
 use super::refusal::{not_given, not_the_one, other_moment};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,11 +25,12 @@ pub enum LogPlace {
 }
 
 impl LogPlace {
-    /// Makes a log device of it for a store that is being made, and has the store's label name it.
+    /// Makes a log device of it for a store that is being made, and has the store's label name it. Its own label is to be written after
+    /// those of the members, which tell that it is this store's.
     pub(in crate::store) fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
         let Self::Device(device) = self else { return Ok(None) };
         refuse_too_small(device.as_ref())?;
-        attach_new(device, label).map(Some)
+        appoint(device, label).map(Some)
     }
 
     /// Finds out where the log of a store that is there is to be, and has the label in memory say so; on the members it says

@@ -1,0 +1,442 @@
+//! Deleted keys that snapshots may still see, in order.
+//!
+//! A tree of its own kind: each part knows the span of commits that its keys were there between, so whoever looks for what one snapshot sees
+//! passes over all that was made after it or was deleted before it, however much that is.
+//!
+//! What always holds: a part's span covers those of its keys; keys are in order; no part but the root is empty.
+
+use std::cmp::Ordering;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use super::history::Bounds;
+use crate::tree::Direction;
+
+/// Entries of a part at most.
+const ENTRIES_MAX: usize = 32;
+/// Keys that are looked at with the lock held, at most.
+const LOOKED_MAX: usize = 1024;
+
+/// When a key was there, as far as the row table knows: snapshots from `born` on and below `gone` may see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) born: u64,
+    pub(super) gone: u64,
+}
+
+impl Span {
+    /// What covers nothing.
+    const NONE: Self = Self { born: u64::MAX, gone: 0 };
+
+    fn with(self, other: Self) -> Self {
+        Self { born: self.born.min(other.born), gone: self.gone.max(other.gone) }
+    }
+}
+
+/// Which keys are wanted: deleted by a commit above one stamp, and there at another or before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    gone_above: u64,
+    born_upto: u64,
+}
+
+impl Wanted {
+    /// Those that a snapshot sees.
+    pub(crate) fn seen_at(snapshot: u64) -> Self {
+        Self { gone_above: snapshot, born_upto: snapshot }
+    }
+
+    /// Those that were deleted after a snapshot, be it that they were made after it as well.
+    pub(crate) fn deleted_after(snapshot: u64) -> Self {
+        Self { gone_above: snapshot, born_upto: u64::MAX }
+    }
+
+    /// Whether a key may be wanted that a commit of this stamp, or one before, deleted.
+    pub(super) fn is_after(self, newest: u64) -> bool {
+        newest > self.gone_above
+    }
+
+    fn has(self, span: Span) -> bool {
+        span.gone > self.gone_above && span.born <= self.born_upto
+    }
+}
+
+/// Some of the keys of a range, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) keys: Vec<Arc<[u8]>>,
+    /// The last key that was looked at, if that is not all of the range.
+    pub(crate) upto: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tree: u32,
+    key: Arc<[u8]>,
+    span: Span,
+}
+
+#[derive(Debug)]
+struct Child {
+    /// Its keys are at or above this one.
+    tree: u32,
+    low: Arc<[u8]>,
+    span: Span,
+    node: Node,
+}
+
+#[derive(Debug)]
+enum Node {
+    Leaf(Vec<Entry>),
+    Inner(Vec<Child>),
+}
+
+/// The keys.
+#[derive(Debug)]
+pub(super) struct Gone {
+    root: Node,
+}
+
+impl Default for Gone {
+    fn default() -> Self {
+        Self { root: Node::Leaf(Vec::new()) }
+    }
+}
+
+impl Gone {
+    /// Enters a key, or makes its span longer.
+    pub(super) fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span) {
+        if let Some(right) = self.root.insert(tree, key, span) {
+            let left = std::mem::replace(&mut self.root, Node::Inner(Vec::new()));
+            // Nothing is below the lowest.
+            self.root = Node::Inner(vec![left.into_child(0, Arc::default()), right]);
+        }
+    }
+
+    pub(super) fn remove(&mut self, tree: u32, key: &[u8]) {
+        self.root.remove(tree, key);
+        match &mut self.root {
+            Node::Inner(children) if children.is_empty() => self.root = Node::Leaf(Vec::new()),
+            Node::Inner(children) if children.len() == 1 => {
+                if let Some(only) = children.pop() {
+                    self.root = only.node;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The wanted keys of a range, at most so many.
+    pub(super) fn find(
+        &self,
+        tree: u32,
+        bounds: Bounds<'_>,
+        direction: Direction,
+        wanted: Wanted,
+        most: usize,
+        keys: Vec<Arc<[u8]>>,
+    ) -> Found {
+        let mut search = Search {
+            tree,
+            bounds,
+            direction,
+            wanted,
+            most,
+            looked: 0,
+            found: Found { keys, upto: None },
+        };
+        search.visit(&self.root);
+        search.found
+    }
+}
+
+impl Node {
+    fn len(&self) -> usize {
+        match self {
+            Self::Leaf(entries) => entries.len(),
+            Self::Inner(children) => children.len(),
+        }
+    }
+
+    fn span(&self) -> Span {
+        match self {
+            Self::Leaf(entries) => {
+                entries.iter().fold(Span::NONE, |span, entry| span.with(entry.span))
+            }
+            Self::Inner(children) => {
+                children.iter().fold(Span::NONE, |span, child| span.with(child.span))
+            }
+        }
+    }
+
+    fn into_child(self, tree: u32, low: Arc<[u8]>) -> Child {
+        Child { tree, low, span: self.span(), node: self }
+    }
+
+    /// Enters a key; the right half, if it was cut in two.
+    fn insert(&mut self, tree: u32, key: Arc<[u8]>, span: Span) -> Option<Child> {
+        match self {
+            Self::Leaf(entries) => match position(entries, tree, &key) {
+                Ok(at) => entries[at].span = entries[at].span.with(span),
+                Err(at) => entries.insert(at, Entry { tree, key, span }),
+            },
+            Self::Inner(children) => {
+                let at = child_of(children, tree, &key);
+                let child = &mut children[at];
+                let right = child.node.insert(tree, key, span);
+                child.span = match right {
+                    Some(_) => child.node.span(),
+                    None => child.span.with(span),
+                };
+                children.splice(at + 1..at + 1, right);
+            }
+        }
+        if self.len() <= ENTRIES_MAX {
+            return None;
+        }
+        Some(match self {
+            Self::Leaf(entries) => {
+                let right = entries.split_off(ENTRIES_MAX / 2);
+                let (tree, low) = (right[0].tree, right[0].key.clone());
+                Self::Leaf(right).into_child(tree, low)
+            }
+            Self::Inner(children) => {
+                let right = children.split_off(ENTRIES_MAX / 2);
+                let (tree, low) = (right[0].tree, right[0].low.clone());
+                Self::Inner(right).into_child(tree, low)
+            }
+        })
+    }
+
+    fn remove(&mut self, tree: u32, key: &[u8]) {
+        match self {
+            Self::Leaf(entries) => {
+                if let Ok(at) = position(entries, tree, key) {
+                    entries.remove(at);
+                }
+            }
+            Self::Inner(children) => {
+                let at = child_of(children, tree, key);
+                let child = &mut children[at];
+                child.node.remove(tree, key);
+                match child.node.len() {
+                    0 => drop(children.remove(at)),
+                    _ => child.span = child.node.span(),
+                }
+            }
+        }
+    }
+}
+
+fn position(entries: &[Entry], tree: u32, key: &[u8]) -> Result<usize, usize> {
+    entries.binary_search_by(|entry| (entry.tree, &*entry.key).cmp(&(tree, key)))
+}
+
+/// The child that has a key, or would have it. What is below the first one's lowest is the first one's.
+fn child_of(children: &[Child], tree: u32, key: &[u8]) -> usize {
+    children.partition_point(|child| (child.tree, &*child.low) <= (tree, key)).saturating_sub(1)
+}
+
+/// A search for the keys of a range.
+struct Search<'a> {
+    tree: u32,
+    bounds: Bounds<'a>,
+    direction: Direction,
+    wanted: Wanted,
+    most: usize,
+    looked: usize,
+    found: Found,
+}
+
+impl Search<'_> {
+    /// Where a key is of the range: before it, in it or behind it.
+    fn side(&self, tree: u32, key: &[u8]) -> Ordering {
+        let (low, high) = self.bounds;
+        let is_before = match low {
+            Bound::Included(low) => key < low,
+            Bound::Excluded(low) => key <= low,
+            Bound::Unbounded => false,
+        };
+        let is_behind = match high {
+            Bound::Included(high) => key > high,
+            Bound::Excluded(high) => key >= high,
+            Bound::Unbounded => false,
+        };
+        tree.cmp(&self.tree).then(match (is_before, is_behind) {
+            (true, _) => Ordering::Less,
+            (_, true) => Ordering::Greater,
+            _ => Ordering::Equal,
+        })
+    }
+
+    /// Looks at a part; whether to go on.
+    fn visit(&mut self, node: &Node) -> bool {
+        match node {
+            Node::Leaf(entries) => {
+                let part = self.part(entries, |entry| (entry.tree, &entry.key));
+                self.in_order(&entries[part], Self::look)
+            }
+            Node::Inner(children) => {
+                let part = self.part(children, |child| (child.tree, &child.low));
+                // The one before begins before the range, and may reach into it.
+                self.in_order(&children[part.start.saturating_sub(1)..part.end], |search, child| {
+                    !search.wanted.has(child.span) || search.visit(&child.node)
+                })
+            }
+        }
+    }
+
+    /// Those of a part whose key is in the range.
+    fn part<T>(&self, all: &[T], place: impl Fn(&T) -> (u32, &Arc<[u8]>)) -> Range<usize> {
+        let side = |one: &T| {
+            let (tree, key) = place(one);
+            self.side(tree, key)
+        };
+        let start = all.partition_point(|one| side(one).is_lt());
+        start..start + all[start..].partition_point(|one| side(one).is_eq())
+    }
+
+    fn in_order<T>(&mut self, part: &[T], mut visit: impl FnMut(&mut Self, &T) -> bool) -> bool {
+        match self.direction {
+            Direction::Forward => part.iter().all(|one| visit(self, one)),
+            Direction::Reverse => part.iter().rev().all(|one| visit(self, one)),
+        }
+    }
+
+    fn look(&mut self, entry: &Entry) -> bool {
+        self.looked += 1;
+        if self.wanted.has(entry.span) {
+            self.found.keys.push(entry.key.clone());
+        }
+        let goes_on = self.found.keys.len() < self.most && self.looked < LOOKED_MAX;
+        if !goes_on {
+            self.found.upto = Some(entry.key.clone());
+        }
+        goes_on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Model = BTreeMap<(u32, Vec<u8>), Span>;
+
+    /// All wanted keys of a range, by as many searches as it takes, and how many keys those looked at.
+    fn search(
+        gone: &Gone,
+        tree: u32,
+        (mut low, mut high): (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        direction: Direction,
+        wanted: Wanted,
+        most: usize,
+    ) -> (Vec<Vec<u8>>, usize) {
+        let (mut all, mut looked) = (Vec::new(), 0);
+        loop {
+            let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+            let found = Found::default();
+            let mut search = Search { tree, bounds, direction, wanted, most, looked: 0, found };
+            search.visit(&gone.root);
+            looked += search.looked;
+            assert!(search.found.keys.len() <= most);
+            all.extend(search.found.keys.iter().map(|key| key.to_vec()));
+            let Some(upto) = search.found.upto else { return (all, looked) };
+            match direction {
+                Direction::Forward => low = Bound::Excluded(upto.to_vec()),
+                Direction::Reverse => high = Bound::Excluded(upto.to_vec()),
+            }
+        }
+    }
+
+    /// The parts' spans and order.
+    fn check(node: &Node) {
+        if let Node::Inner(children) = node {
+            for child in children {
+                assert_eq!(child.span, child.node.span());
+                assert!((1..=ENTRIES_MAX).contains(&child.node.len()));
+                check(&child.node);
+            }
+        }
+    }
+
+    #[test]
+    fn as_a_sorted_map() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut gone, mut model) = (Gone::default(), Model::new());
+        for round in 0..60_000u64 {
+            let (tree, key) = (random.u32(6..9), random.u16(0..3000).to_be_bytes().to_vec());
+            // It grows, then shrinks to nothing, and grows again.
+            if random.u64(0..30_000) > round % 30_000 {
+                let born = if random.bool() { 0 } else { random.u64(..=round) };
+                let span = Span { born, gone: round };
+                gone.insert(tree, key.as_slice().into(), span);
+                let known = model.entry((tree, key)).or_insert(span);
+                *known = known.with(span);
+            } else {
+                gone.remove(tree, &key);
+                model.remove(&(tree, key));
+            }
+            if round % 200 != 0 {
+                continue;
+            }
+            check(&gone.root);
+            let mut ends = [random.u16(0..3000), random.u16(0..3000)];
+            ends.sort_unstable();
+            let mut bound = |end: u16| match random.u8(0..3) {
+                0 => Bound::Included(end.to_be_bytes().to_vec()),
+                1 => Bound::Excluded(end.to_be_bytes().to_vec()),
+                _ => Bound::Unbounded,
+            };
+            let bounds = (bound(ends[0]), bound(ends[1]));
+            let snapshot = random.u64(0..=round);
+            for wanted in [Wanted::seen_at(snapshot), Wanted::deleted_after(snapshot)] {
+                let slices =
+                    (bounds.0.as_ref().map(Vec::as_slice), bounds.1.as_ref().map(Vec::as_slice));
+                let is_in = |(of, key): &(u32, Vec<u8>), span: &Span| {
+                    *of == tree && crate::tx::history::is_within(slices, key) && wanted.has(*span)
+                };
+                let expected = model.iter().filter(|(place, span)| is_in(place, span));
+                let mut expected: Vec<_> = expected.map(|((_, key), _)| key.clone()).collect();
+                for direction in [Direction::Forward, Direction::Reverse] {
+                    let most = random.usize(1..300);
+                    let found = search(&gone, tree, bounds.clone(), direction, wanted, most).0;
+                    assert_eq!(found, expected, "{bounds:?} at {snapshot}");
+                    expected.reverse();
+                }
+            }
+        }
+    }
+
+    /// What a snapshot does not see is passed over, whether it was deleted before or made after.
+    #[test]
+    fn what_is_not_wanted_costs_nothing() {
+        const KEYS: u32 = 200_000;
+        let mut gone = Gone::default();
+        for i in 0..KEYS {
+            let (born, gone_at) = (u64::from(i) * 2, u64::from(i) * 2 + 100);
+            gone.insert(7, (*i.to_be_bytes().as_slice()).into(), Span { born, gone: gone_at });
+        }
+        let all = || (Bound::Unbounded, Bound::Unbounded);
+        for direction in [Direction::Forward, Direction::Reverse] {
+            for snapshot in [0, 50_000, 200_000, 399_999, 1_000_000] {
+                let wanted = Wanted::seen_at(snapshot);
+                let (found, looked) = search(&gone, 7, all(), direction, wanted, 1000);
+                assert!(found.len() <= 50, "{} at {snapshot}", found.len());
+                assert!(looked <= 50 + 4 * ENTRIES_MAX, "{looked} for {} keys", found.len());
+            }
+        }
+        // Of many that are wanted only as many are looked at.
+        let found = gone.find(
+            7,
+            (Bound::Unbounded, Bound::Unbounded),
+            Direction::Forward,
+            Wanted::deleted_after(0),
+            16,
+            Vec::new(),
+        );
+        assert_eq!(found.keys.len(), 16);
+        assert_eq!(found.upto.as_deref(), Some(15u32.to_be_bytes().as_slice()));
+    }
+}
