@@ -80,6 +80,10 @@ impl BlockDevice for DelayDevice {
         self.inner.size_bytes()
     }
 
+    fn removed(&self) -> Option<String> {
+        self.inner.removed()
+    }
+
     fn grow(&self, size_bytes: u64) -> Result<()> {
         self.inner.grow(size_bytes)
     }

@@ -122,6 +122,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// `NoSpace` if there is none, or the device has a fixed size.
     fn grow(&self, size_bytes: u64) -> Result<()>;
 
+    /// Its name, or that of a part of it, if it was removed meanwhile: a file without a name goes when the last who has it open closes it, and
+    /// all that is in it with it.
+    fn removed(&self) -> Option<String> {
+        None
+    }
+
     /// Opens a channel. Call it on the thread that will use it: a channel belongs to one thread.
     ///
     /// # Errors

@@ -94,6 +94,10 @@ impl BlockDevice for FaultDevice {
         self.inner.size_bytes()
     }
 
+    fn removed(&self) -> Option<String> {
+        self.inner.removed()
+    }
+
     fn grow(&self, size_bytes: u64) -> Result<()> {
         if self.control.growing_fails() && size_bytes > self.inner.size_bytes() {
             let context = format!("{} cannot grow to {size_bytes} bytes", self.info.name);

@@ -180,6 +180,10 @@ impl BlockDevice for StripeDevice {
         self.size_bytes.load(Ordering::Acquire)
     }
 
+    fn removed(&self) -> Option<String> {
+        self.members.iter().find_map(|member| member.device.removed())
+    }
+
     fn grow(&self, size_bytes: u64) -> Result<()> {
         if size_bytes <= self.size_bytes() {
             return Ok(());

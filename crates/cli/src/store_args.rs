@@ -304,6 +304,12 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
             dropped => format!(", {} that nobody was told of left out", count(dropped)),
         };
         eprintln!("qpair: note: the store was not closed; recovered {commits}{left_out}");
+        if recovered.more_memory_bytes > 0 {
+            let taken = qpair::format_bytes(store.report().memory_bytes);
+            eprintln!(
+                "qpair: note: it has {taken} of memory until it is closed, more than it was given: its log had changes of very many tables"
+            );
+        }
     }
     opened
 }

@@ -9,14 +9,14 @@ use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoints, Flushes, Gate, OldLogs, Record};
+use crate::checkpoint::{Checkpoints, Copies, Flushes, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
 use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
 use crate::store::LogDevice;
-use crate::task::{Alone, Remote, Worker};
+use crate::task::{Alone, Remote, Worker, refuse_on_worker};
 use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
 
@@ -65,6 +65,8 @@ pub struct Recovered {
     pub dropped: u64,
     /// Bytes of log that were read.
     pub bytes: u64,
+    /// Memory that was taken beyond what was given, bytes, since the log had changes of very many tables.
+    pub more_memory_bytes: u64,
 }
 
 /// The parts of an open store that every worker and every caller reach.
@@ -107,6 +109,10 @@ pub(crate) struct Shared {
     dropping: Mutex<Vec<u32>>,
     /// Roots of dropped trees that left since a checkpoint under way began, whose image lists them: their places in it.
     departed: Mutex<BTreeMap<u32, u64>>,
+    /// Memory of checkpoints; none in a store that is only read.
+    pub(crate) copies: Copies,
+    /// The process that has the workers.
+    process_id: AtomicU32,
     /// Generation of the labels, as all members have it.
     pub(crate) generation: AtomicU64,
     /// The newest durable checkpoint's.
@@ -194,6 +200,8 @@ impl Shared {
             dropping: Mutex::default(),
             departed: Mutex::default(),
             roots: Mutex::default(),
+            copies: Copies::default(),
+            process_id: AtomicU32::new(std::process::id()),
             generation: AtomicU64::new(0),
             record: Mutex::default(),
             recovered: OnceLock::new(),
@@ -204,6 +212,33 @@ impl Shared {
             closing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// Refuses a blocking call where it would never return: on a worker, and in a process that is a fork of the one that has the workers.
+    pub(crate) fn check_caller(&self) -> Result<()> {
+        refuse_on_worker()?;
+        self.check_process()
+    }
+
+    /// Refuses what a fork of the process that opened the store asks of it.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        let (opened, own) = (self.process_id.load(Ordering::Relaxed), std::process::id());
+        if opened == own {
+            return Ok(());
+        }
+        Err(Error::with_hint(
+            ErrorKind::Invalid,
+            format!(
+                "process {opened} opened the store, and process {own} is a fork of it: the store's workers are threads, and a fork has none of them"
+            ),
+            "open stores after the fork, in the process that uses them",
+        ))
+    }
+
+    /// Makes this process a fork of the one that opened the store, as far as can be told.
+    #[cfg(test)]
+    pub(crate) fn pretend_fork(&self) {
+        self.process_id.store(0, Ordering::Relaxed);
     }
 
     /// Whether this bug is planted.

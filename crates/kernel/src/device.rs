@@ -187,6 +187,13 @@ impl BlockDevice for KernelDevice {
         }
     }
 
+    fn removed(&self) -> Option<String> {
+        match &self.target {
+            Target::File(file) => file.is_removed().then(|| file.name().to_owned()),
+            Target::Namespace(_) => None,
+        }
+    }
+
     fn grow(&self, size_bytes: u64) -> Result<()> {
         match &self.target {
             Target::File(file) => file.grow(size_bytes),

@@ -177,6 +177,12 @@ impl File {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether it has no name any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.kind != Kind::BlockDevice
+            && rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     /// Makes the file at least `wanted` bytes large, with its space reserved from the first byte on.
     pub(crate) fn grow(&self, wanted: u64) -> Result<()> {
         let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);

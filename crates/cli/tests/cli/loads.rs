@@ -218,3 +218,31 @@ fn more_data_than_memory() {
     assert_eq!(directory.run("get s 7919").done(), format!("{value}1"));
     assert!(directory.run("check s").done().contains("no damage found"));
 }
+
+/// A load in a process that may map little memory is refused, or goes well. Once it was ended by the first piece that could not be had.
+#[test]
+fn a_load_with_little_memory_to_map_ends_with_an_error() {
+    let directory = Directory::new();
+    let mut records = String::new();
+    for i in 0..200_000u64 {
+        records += &format!(
+            "k{}\tvalue number {i} with some more bytes behind it\n",
+            i * 7919 % 1_500_007
+        );
+    }
+    directory.file("in.tsv", records);
+    for limit_kib in [310_000, 330_000, 360_000, 400_000, 440_000] {
+        let command = format!(
+            "ulimit -v {limit_kib}; exec timeout -k 1 60 {} load s{limit_kib} --format tsv in.tsv",
+            env!("CARGO_BIN_EXE_qpair")
+        );
+        let mut shell = std::process::Command::new("sh");
+        shell.current_dir(directory.path("")).args(["-c", &command]);
+        let output = shell.output().unwrap();
+        let code = output.status.code();
+        let err = String::from_utf8_lossy(&output.stderr);
+        // 3: what the machine does not offer.
+        assert!(matches!(code, Some(0 | 3)), "{limit_kib} KiB: {code:?}: {err}");
+        assert!(code == Some(0) || err.contains("error: "), "{err}");
+    }
+}

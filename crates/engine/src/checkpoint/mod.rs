@@ -22,6 +22,8 @@ pub(crate) use record::{
     Flushes, ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest, read_records,
 };
 pub(crate) use relief::Relief;
+pub(crate) use save::PAGES_MAX;
+pub(crate) use stage::Copies;
 pub(crate) use sweep::{
     checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,
 };

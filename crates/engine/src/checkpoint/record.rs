@@ -136,8 +136,8 @@ pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<R
     records.max_by_key(|record| record.sequence)
 }
 
-/// Writes pages beside the trees. It has memory of its own: a checkpoint must come to its end also when no page can leave memory
-/// before it has.
+/// Writes pages beside the trees, for one checkpoint at a time. It has memory of its own: a checkpoint must come to its end also when no
+/// page can leave memory before it has.
 struct PageWriter<'a> {
     shared: &'a Shared,
     arena: Arc<Arena>,
@@ -145,11 +145,7 @@ struct PageWriter<'a> {
 
 impl<'a> PageWriter<'a> {
     fn new(shared: &'a Shared) -> Result<Self> {
-        let options = shared.device.info().small_arena_options();
-        let arena = Arena::new(shared.page_size, 1, options).map_err(|error| {
-            Error::new(ErrorKind::NoMemory, format!("mapping memory for a checkpoint: {error}"))
-        })?;
-        Ok(Self { shared, arena })
+        Ok(Self { shared, arena: shared.copies.page()?.clone() })
     }
 
     async fn write_page(&self, page_id: u64, kind: PageKind, content: &[u8]) -> Result<()> {

@@ -17,6 +17,8 @@ use crate::swip::Swip;
 
 /// Bits of a target word that are the page id; the epoch's low bits are above them.
 const TARGET_PAGE_BITS: u32 = 40;
+/// Pages that a store uses at most; what a device has beyond them is left alone.
+pub(crate) const PAGES_MAX: u64 = 1 << TARGET_PAGE_BITS;
 
 fn target_word(epoch: Epoch, page_id: u64) -> u64 {
     u64::from(epoch.number) << TARGET_PAGE_BITS | page_id

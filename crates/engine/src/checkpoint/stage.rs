@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use qpair_block::{Arena, Buffer, Request};
+use qpair_block::{Arena, Buffer, DeviceInfo, Request};
 use qpair_memory::{FrameIndex, Version};
 
 use super::Epoch;
@@ -21,6 +21,7 @@ use crate::page::{Node, seal};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::space::Purpose;
+use crate::task::current;
 
 /// Bytes written at once, at most.
 const EXTENT_BYTES: usize = 256 << 10;
@@ -28,6 +29,54 @@ const EXTENT_BYTES: usize = 256 << 10;
 const EXTENTS: u32 = 4;
 /// The part of the frames that the extents of all workers may have beside them.
 const FRAMES_PART: usize = 8;
+
+/// Memory in which checkpoints copy pages. It is mapped when the store is opened: a checkpoint that found none would make the store read-only.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    /// Each worker's, for its stage.
+    stages: Vec<Arc<Arena>>,
+    /// One page, for what is written beside the trees.
+    page: Option<Arc<Arena>>,
+}
+
+impl Copies {
+    /// # Errors
+    /// `NoMemory`.
+    pub(crate) fn new(
+        device: &DeviceInfo,
+        page_size: usize,
+        frames: u32,
+        workers: usize,
+    ) -> Result<Self> {
+        let most = (EXTENT_BYTES / page_size)
+            .min(device.transfer_bytes_max as usize / page_size)
+            .min(frames as usize / FRAMES_PART / EXTENTS as usize / workers)
+            .max(1);
+        let map = |bytes, blocks| {
+            Arena::new(bytes, blocks, device.small_arena_options()).map_err(|error| {
+                Error::new(ErrorKind::NoMemory, format!("mapping memory for checkpoints: {error}"))
+            })
+        };
+        let extent_bytes = page_size << most.ilog2();
+        Ok(Self {
+            stages: (0..workers).map(|_| map(extent_bytes, EXTENTS)).collect::<Result<_>>()?,
+            page: Some(map(page_size, 1)?),
+        })
+    }
+
+    fn of_worker(&self, worker: usize) -> Result<&Arc<Arena>> {
+        self.stages.get(worker).ok_or_else(none)
+    }
+
+    pub(super) fn page(&self) -> Result<&Arc<Arena>> {
+        self.page.as_ref().ok_or_else(none)
+    }
+}
+
+/// A store that is only read has no memory for checkpoints.
+fn none() -> Error {
+    Error::new(ErrorKind::ReadOnly, "a checkpoint of a store that was opened for reading only")
+}
 
 /// What became of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,27 +112,11 @@ pub(super) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(shared: &'a Shared, epoch: Epoch) -> Result<Self> {
-        let page_size = shared.page_size;
-        let workers = shared.remotes.len();
-        let frames = shared.pool.frames.len() as usize;
-        let most = (EXTENT_BYTES / page_size)
-            .min(shared.device.info().transfer_bytes_max as usize / page_size)
-            .min(frames / FRAMES_PART / EXTENTS as usize / workers)
-            .max(1);
-        let pages_max = 1 << most.ilog2();
-        let options = shared.device.info().small_arena_options();
-        let arena = Arena::new(pages_max * page_size, EXTENTS, options).map_err(|error| {
-            Error::new(ErrorKind::NoMemory, format!("mapping memory for a checkpoint: {error}"))
-        })?;
-        Ok(Self {
-            shared,
-            epoch,
-            arena,
-            pages_max,
-            spare: 0..0,
-            open: None,
-            writing: VecDeque::new(),
-        })
+        let worker = current(|worker| worker.number).unwrap_or(0);
+        let arena = shared.copies.of_worker(worker)?.clone();
+        let pages_max = arena.block_size() / shared.page_size;
+        let (spare, open, writing) = (0..0, None, VecDeque::new());
+        Ok(Self { shared, epoch, arena, pages_max, spare, open, writing })
     }
 
     /// Looks whether the page in a frame is a leaf that the image needs, and chooses its place.

@@ -122,6 +122,33 @@ impl<'a> Node<'a> {
         self.bytes.append_to(self.bytes.len().saturating_sub(lower + len), len, target);
     }
 
+    /// Whether the fences of a child are the keys on both sides of its reference. `key` is memory to put keys together in.
+    pub(crate) fn bounds(self, position: usize, child: Node<'_>, key: &mut Vec<u8>) -> bool {
+        let size = child.bytes.len();
+        let lower = usize::from(child.bytes.load_u16(field::LOWER_LEN));
+        let upper = usize::from(child.bytes.load_u16(field::UPPER_LEN));
+        let is_fence = |len_from_end: usize, len: usize, key: &[u8]| {
+            child.bytes.compare(size.saturating_sub(len_from_end), len, key).is_eq()
+        };
+        key.clear();
+        match position.checked_sub(1) {
+            None => self.lower_fence(key),
+            Some(before) => self.key(before, key),
+        }
+        if !is_fence(lower, lower, key) {
+            return false;
+        }
+        key.clear();
+        let has_upper = if position < self.count() {
+            self.key(position, key);
+            true
+        } else {
+            self.upper_fence(key);
+            self.has_upper_fence()
+        };
+        child.has_upper_fence() == has_upper && (!has_upper || is_fence(lower + upper, upper, key))
+    }
+
     /// Whether the key lies between the fences.
     #[inline]
     pub(crate) fn covers(self, key: &[u8]) -> bool {

@@ -6,6 +6,7 @@ use qpair_block::BlockDevice;
 
 use super::inner::Inner;
 use super::{Purpose, Space};
+use crate::checkpoint::PAGES_MAX;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Least and most bytes by which the device is made larger at once; between them a sixteenth of its size, or a quarter while
@@ -81,7 +82,7 @@ impl Space {
     }
 
     pub(super) fn note_capacity(&self) {
-        let capacity = self.device.size_bytes() / self.page_size;
+        let capacity = (self.device.size_bytes() / self.page_size).min(PAGES_MAX);
         if capacity > self.capacity() {
             self.capacity.store(capacity, Ordering::Relaxed);
         }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
 
-use crate::checkpoint::Gate;
+use crate::checkpoint::{Gate, PAGES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 pub(crate) use bitmap::Bitmap;
 use inner::Inner;
@@ -85,7 +85,7 @@ impl Space {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, page_size: usize, frames: u32) -> Self {
         let mut inner = Inner::default();
         inner.take(0, RECORD_PAGES);
-        let capacity = device.size_bytes() / page_size as u64;
+        let capacity = (device.size_bytes() / page_size as u64).min(PAGES_MAX);
         Self {
             device,
             page_size: page_size as u64,

@@ -191,3 +191,14 @@ fn what_is_kept_is_left_by_who_takes_many() {
     assert!(space.counts().1 >= left_by_new(64 + 32), "{} are free", space.counts().1);
     assert!(taken > 300, "{taken}");
 }
+
+/// Where a page is goes into 40 bits: pages behind them are not used, or one place would be taken for another.
+#[test]
+fn no_page_is_behind_the_last_that_can_be_named() {
+    let size_bytes = (PAGES_MAX + 100) * 512;
+    let device = qpair_block::NullDevice::new(qpair_block::NullOptions { size_bytes }).unwrap();
+    let space = Space::new(Arc::new(device), 512, 64);
+    assert_eq!(space.capacity(), PAGES_MAX);
+    space.note_capacity();
+    assert_eq!(space.capacity(), PAGES_MAX);
+}

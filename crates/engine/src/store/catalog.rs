@@ -30,10 +30,11 @@ const TABLE_NAME_LEN_MAX: usize = 128;
 
 impl Store {
     /// Opens a table, and makes it if there is none of this name. From then on one page of it stays in memory, until it is dropped or the
-    /// store is closed: a store with memory for 4,000 pages has less than 4,000 tables open.
+    /// store is closed. All of the store's memory but 32 pages for each worker, and half of it at least, may be had by tables: with
+    /// memory for 4,000 pages and 4 workers, 3,872 of them.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to be made or to
+    /// `NoMemory` if so many are open; `Invalid` for an empty name or one over 128 bytes (or the store's longest key), and on a worker if it would have to be made or to
     /// wait; `ReadOnly` if it would have to be made in a store that refuses changes; and what the device says.
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
@@ -429,8 +430,32 @@ fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
     shared.space.free(page_id, 1);
 }
 
+/// Refuses a table whose page, which would stay in memory, would leave too few to work with.
+fn check_room_for_root(shared: &Shared) -> Result<()> {
+    let (frames, workers) = (shared.pool.frames.len() as usize, shared.remotes.len());
+    let most = tables_open_max(frames, workers);
+    let roots = shared.roots();
+    let is_open = |root: &&Root| matches!(root, Root::Open(_));
+    if roots.len() < most || roots.values().filter(is_open).count() < most {
+        return Ok(());
+    }
+    Err(Error::with_hint(
+        ErrorKind::NoMemory,
+        format!(
+            "{most} tables are open, of which each keeps a page in memory: with {frames} pages of memory and {workers} workers no more can be"
+        ),
+        "give the store more memory, or open fewer tables",
+    ))
+}
+
+/// Tables that can be open at the same time, the catalog among them: so many that each worker has its way down a tree beside them.
+fn tables_open_max(frames: usize, workers: usize) -> usize {
+    frames - (32 * workers).min(frames / 2)
+}
+
 /// Makes an empty tree, on a worker.
 pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
+    check_room_for_root(shared)?;
     let frame = scratch_frame().await?;
     let page_id = match shared.space.allocate(1, Purpose::New) {
         Ok(page_id) => page_id,
@@ -479,6 +504,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
             format!("a tree's root at page {root_page}, past the store's end"),
         ));
     }
+    check_room_for_root(shared)?;
     let frame = scratch_frame().await?;
     let frames = &shared.pool.frames;
     let page = latch_free(shared, frame);

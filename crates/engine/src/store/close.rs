@@ -21,8 +21,8 @@ impl Store {
     /// same outcome.
     ///
     /// # Errors
-    /// The write or flush that failed, now or earlier; the store is not marked clean then. `Invalid` on a worker: the
-    /// store then closes when the last of its clones is gone.
+    /// The write or flush that failed, now or earlier; the store is not marked clean then. `NotFound` if a file of the store was removed while
+    /// it was open, and all that was in it is lost. `Invalid` on a worker: the store then closes when the last of its clones is gone.
     pub fn close(self) -> Result<()> {
         self.inner.close()
     }
@@ -35,6 +35,12 @@ impl Store {
 
 impl Drop for StoreInner {
     fn drop(&mut self) {
+        if self.shared.check_process().is_err() {
+            // The threads are another process's.
+            let crew = self.crew.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::replace(crew, Crew::Gone));
+            return;
+        }
         if refuse_on_worker().is_ok() {
             // Nobody is there to be told; the label stays open, and the next open says so.
             let _ = self.close();
@@ -80,7 +86,7 @@ impl Drop for StoreInner {
 
 impl StoreInner {
     fn close(&self) -> Result<()> {
-        refuse_on_worker()?;
+        self.shared.check_caller()?;
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         closed.get_or_insert_with(|| self.close_once()).clone()
     }
@@ -112,6 +118,7 @@ impl StoreInner {
             Crew::Stepped => stepped::finish(&self.shared),
             Crew::Gone => {}
         }
+        let outcome = outcome.and_then(|()| self.check_not_removed());
         self.shared.end();
         self.shared.end_companions();
         outcome
@@ -194,5 +201,46 @@ pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> 
 impl StoreInner {
     pub(crate) fn evictions(&self) -> u64 {
         self.shared.pool.evictions.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_block::{RamDevice, RamOptions};
+
+    use super::super::StoreOptions;
+    use super::*;
+
+    /// In a fork there are no workers. What would wait for one says so at once, and nothing is written.
+    #[test]
+    fn a_fork_is_told_that_the_store_is_not_its_own() {
+        let options =
+            StoreOptions { format: true, workers: 1, memory_bytes: 4 << 20, ..Default::default() };
+        let device = || Arc::new(RamDevice::new(RamOptions::default()).unwrap());
+        let opened = device();
+        let store = Store::open(vec![opened.clone()], &options).unwrap();
+        let table = store.table("t").unwrap();
+        table.put(b"k", b"v").unwrap();
+        let mut transaction = store.begin();
+        transaction.put(&table, b"k", b"w").unwrap();
+        store.inner.shared.pretend_fork();
+        for outcome in [
+            table.put(b"k", b"w").map(|_| ()),
+            table.delete(b"k").map(|_| ()),
+            table.delete_range::<[u8], _>(..).map(|_| ()),
+            transaction.commit().map(|_| ()),
+            store.table("u").map(|_| ()),
+            store.checkpoint(),
+            store.spawn(|| async {}).join(),
+            store.clone().close(),
+        ] {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.to_string().contains("is a fork of it"), "{error}");
+        }
+        drop((store, table));
+        // It was not closed: the label says so still.
+        let label = labels::read(opened.as_ref()).unwrap();
+        assert_eq!(label.state, StoreState::Open);
     }
 }

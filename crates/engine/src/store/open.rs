@@ -18,6 +18,7 @@ use crate::checkpoint::Copies;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::log::LogGeometry;
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use crate::panics::of_program;
 use crate::pool::Pool;
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
@@ -136,7 +137,7 @@ impl RecoveryProgress {
 
     pub(super) fn tell(&self, done: u64, all: u64) {
         if let Some(told) = &self.0 {
-            told(done, all);
+            of_program(|| told(done, all));
         }
     }
 }

@@ -52,7 +52,8 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt` and `Io` if a page on the way could not be read as it was written; others are not touched. `ReadOnly` if what was found did
-    /// not become durable, since the log could not be written ([`Durability`](crate::Durability)).
+    /// not become durable, since the log could not be written ([`Durability`](crate::Durability)). `Invalid` on a worker, whether the page is
+    /// in memory or not.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.inner.shared.check_table(self.tree)?;
         let mut value = Vec::new();
@@ -77,6 +78,7 @@ impl Table {
     /// unless it is the write of the log that failed (`ReadOnly`, and the store is from then on): then nobody knows whether the new value
     /// is there once the store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.inner.shared.check_caller()?;
         check_sizes(&self.inner.shared, key, value)?;
         self.inner.begin_change()?;
         if let Some(replaced) = tx::put_inline(self, key, value)? {
@@ -91,6 +93,7 @@ impl Table {
     /// # Errors
     /// `ReadOnly`, and what the device says.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.inner.shared.check_caller()?;
         self.inner.begin_change()?;
         let (table, key) = (self.task(), key.to_vec());
         self.inner.block_on(move || async move { table.delete(&key).await })
@@ -109,23 +112,38 @@ impl Table {
         self.delete_range_with(range, |_| ControlFlow::Continue(()))
     }
 
-    /// [`Table::delete_range`], where `progress` is told how many are gone after each transaction, and may break it off.
+    /// [`Table::delete_range`], where `progress` is told on this thread how many are gone after each transaction, and may break it off.
     ///
     /// # Errors
     /// As [`Table::delete_range`]; `Interrupted` if `progress` broke it off.
     pub fn delete_range_with<K, R>(
         &self,
         range: R,
-        progress: impl Fn(u64) -> ControlFlow<()> + Send + 'static,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64>
     where
         K: AsRef<[u8]> + ?Sized,
         R: RangeBounds<K>,
     {
         let (from, to) = bounds(&range)?;
-        let table = self.clone();
-        self.inner
-            .block_on(move || async move { tx::delete_range(&table, from, to, progress).await })
+        let mut removal = tx::RangeRemoval::new(self, from, to);
+        loop {
+            let goes_on;
+            (removal, goes_on) = self.inner.block_on(move || async move {
+                let goes_on = removal.part().await?;
+                Ok((removal, goes_on))
+            })?;
+            match progress(removal.deleted()) {
+                _ if !goes_on => return Ok(removal.deleted()),
+                ControlFlow::Continue(()) => {}
+                ControlFlow::Break(()) => {
+                    return Err(Error::new(
+                        ErrorKind::Interrupted,
+                        "the removal of a range was broken off",
+                    ));
+                }
+            }
+        }
     }
 
     /// The records of a range of keys, in order; [`Range::reverse`] turns it round. Each leaf is read as
@@ -309,7 +327,9 @@ impl TaskTable {
         R: RangeBounds<K>,
     {
         let (from, to) = bounds(&range)?;
-        tx::delete_range(&self.table, from, to, |_| ControlFlow::Continue(())).await
+        let mut removal = tx::RangeRemoval::new(&self.table, from, to);
+        while removal.part().await? {}
+        Ok(removal.deleted())
     }
 
     /// The records of a range of keys.

@@ -398,9 +398,9 @@ fn turn<O: Operation>(
 }
 
 /// Runs an operation on a caller's thread as far as it goes without waiting; `None` if it must wait for more
-/// than a latch, or the store was closed.
+/// than a latch, the store was closed, or the thread is a worker, where no call may block, whether it would have to or not.
 pub(crate) fn run_inline<O: Operation>(shared: &Shared, operation: &mut O) -> Option<O::Output> {
-    if shared.has_ended() || shared.panicked().is_some() {
+    if shared.has_ended() || shared.panicked().is_some() || refuse_on_worker().is_err() {
         return None;
     }
     guarded(shared, || spin_inline(shared, operation))

@@ -48,7 +48,7 @@ pub(crate) use collect::{collect, spill};
 pub(crate) use outer::Awaited;
 pub(crate) use reach::Reach;
 pub(crate) use rows::RowRef;
-pub(crate) use single::{delete, delete_range, put, put_inline};
+pub(crate) use single::{RangeRemoval, delete, put, put_inline};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

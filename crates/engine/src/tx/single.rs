@@ -1,15 +1,14 @@
 //! Changes by themselves: transactions of one write, which read nothing and so need no snapshot.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::commit::Work;
 use super::core::Core;
 use super::options::TransactionOptions;
 use super::task::TaskStore;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::page::key_len_max;
-use crate::panics::of_program;
 use crate::store::{StoreInner, Table};
 
 /// Puts a record; whether one was replaced.
@@ -33,48 +32,57 @@ pub(crate) async fn delete(table: &Table, key: &[u8]) -> Result<bool> {
     Ok(work.found)
 }
 
-/// Removes the records of a range in transactions of bounded size; how many. `progress` is told how many after each, and may break it
-/// off.
-pub(crate) async fn delete_range(
-    table: &Table,
+/// Most records of one transaction of a removal.
+const PART_MAX: u64 = 1000;
+
+/// The removal of a range's records in transactions of bounded size.
+pub(crate) struct RangeRemoval {
+    table: Table,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
-    progress: impl Fn(u64) -> ControlFlow<()>,
-) -> Result<u64> {
-    /// Most records of one transaction.
-    const PART_MAX: u64 = 1000;
-    let durability = table.inner().shared.log.durability;
-    let options = TransactionOptions { durability, ..TransactionOptions::default() };
-    let store = TaskStore::new(table.inner().clone());
-    let (mut deleted, mut most) = (0, PART_MAX);
-    loop {
-        let (from, to) = (&from, &to);
-        let part = store
-            .transact_with(&options, async |tx| {
-                tx.core.delete_range(table, from.clone(), to.clone(), most).await
-            })
-            .await;
-        let part = match part {
-            // A full device has no places for so many leaves at once, or the keys are long: fewer may go.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::TooLarge) && most > 1 =>
-            {
-                most /= 2;
-                continue;
+    deleted: u64,
+    /// Records of the next transaction at most.
+    most: u64,
+}
+
+impl RangeRemoval {
+    pub(crate) fn new(table: &Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        Self { table: table.clone(), from, to, deleted: 0, most: PART_MAX }
+    }
+
+    /// How many are gone.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
+    /// Removes some of them; whether there may be more.
+    pub(crate) async fn part(&mut self) -> Result<bool> {
+        let inner = self.table.inner();
+        let durability = inner.shared.log.durability;
+        let options = TransactionOptions { durability, ..TransactionOptions::default() };
+        let store = TaskStore::new(inner.clone());
+        loop {
+            let (table, from, to, most) = (&self.table, &self.from, &self.to, self.most);
+            let part = store
+                .transact_with(&options, async |tx| {
+                    tx.core.delete_range(table, from.clone(), to.clone(), most).await
+                })
+                .await;
+            match part {
+                // A full device has no places for so many leaves at once, or the keys are long: fewer may go.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::TooLarge)
+                        && most > 1 =>
+                {
+                    self.most /= 2;
+                }
+                part => {
+                    let part = part?;
+                    self.deleted += part;
+                    self.most = (2 * most).min(PART_MAX);
+                    return Ok(part == most);
+                }
             }
-            part => part?,
-        };
-        deleted += part;
-        let goes_on = of_program(|| progress(deleted)).is_continue();
-        if part < most {
-            return Ok(deleted);
-        }
-        most = (2 * most).min(PART_MAX);
-        if !goes_on {
-            return Err(Error::new(
-                ErrorKind::Interrupted,
-                "the removal of a range was broken off",
-            ));
         }
     }
 }

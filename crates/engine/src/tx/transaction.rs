@@ -64,6 +64,7 @@ impl Store {
 
 impl Transaction {
     pub(super) fn core(&mut self) -> Result<&mut Core> {
+        refuse_on_worker()?;
         self.core.as_mut().ok_or_else(Error::closed)
     }
 
@@ -76,7 +77,7 @@ impl Transaction {
         F: Future<Output = (Core, Result<T>)> + 'static,
         T: Send + 'static,
     {
-        refuse_on_worker()?;
+        self.core()?.inner.shared.check_caller()?;
         let core = self.core.take().ok_or_else(Error::closed)?;
         let inner = core.inner.clone();
         let (core, result) = inner.block_on(move || async move { Ok(make(core).await) })?;
@@ -252,6 +253,7 @@ impl Transaction {
 }
 
 fn finish(mut core: Core) -> Result<Commit> {
+    core.inner.shared.check_caller()?;
     if let Some(done) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
         core.inner.block_to_give(waits, seen)?;

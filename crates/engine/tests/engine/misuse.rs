@@ -132,7 +132,7 @@ fn more_tasks_than_frames() {
 fn calls_in_the_wrong_place() {
     let store = filled(&ram(), 5000);
     let table = store.table("t").unwrap();
-    // A blocking call on a worker. What is in memory needs no waiting and may answer.
+    // A blocking call on a worker, which would have to wait.
     let on_worker = {
         let table = table.clone();
         store.spawn(move || async move { table.get(&key(4000)) }).join().unwrap()
@@ -516,4 +516,57 @@ fn changes_beside_ones_own_transaction() {
     drop(table);
     store.close().unwrap();
     assert_sound(&[device], 512);
+}
+
+/// A blocking call on a worker is refused, be all of it in memory: else it would pass with little data only.
+#[test]
+fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
+    for log in [true, false] {
+        let store =
+            Store::open(vec![ram()], &StoreOptions { log, ..options(PAGE, FRAMES) }).unwrap();
+        let table = store.table("t").unwrap();
+        table.put(b"k", b"v").unwrap();
+        assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
+        let inside = (store.clone(), table.clone());
+        let kinds = store.spawn(move || async move {
+            let (store, table) = inside;
+            let (snapshot, mut own) = (store.snapshot().unwrap(), store.begin());
+            let range = table.range::<[u8], _>(..).unwrap().next().unwrap().map(|_| ());
+            let of_snapshot = snapshot.range::<[u8], _>(&table, ..).unwrap().next().unwrap();
+            [
+                table.get(b"k").map(|_| ()),
+                table.put(b"k", b"w").map(|_| ()),
+                table.delete(b"k").map(|_| ()),
+                range,
+                snapshot.get(&table, b"k").map(|_| ()),
+                of_snapshot.map(|_| ()),
+                own.get(&table, b"k").map(|_| ()),
+                own.lock(&table, b"k"),
+                own.put(&table, b"k", b"w"),
+                store.begin().commit().map(|_| ()),
+            ]
+            .map(|outcome| outcome.map_err(|error| error.kind()))
+        });
+        assert_eq!(kinds.join().unwrap(), [Err(ErrorKind::Invalid); 10], "log: {log}");
+        assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
+    }
+}
+
+/// What is told of a removal's progress panics in its own thread, and the store goes on.
+#[test]
+fn a_panic_in_what_is_told_of_a_removal() {
+    let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
+    let table = store.table("t").unwrap();
+    for i in 0..3000 {
+        table.put(&key(i), b"v").unwrap();
+    }
+    let removal = std::panic::AssertUnwindSafe(|| {
+        table.delete_range_with::<[u8], _>(.., |removed| panic!("at {removed}"))
+    });
+    let panic = std::panic::catch_unwind(removal).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>().unwrap(), "at 1000");
+    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 2000);
+    assert_eq!(table.delete_range::<[u8], _>(..).unwrap(), 2000);
+    drop(table);
+    store.close().unwrap();
 }

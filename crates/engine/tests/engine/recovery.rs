@@ -362,3 +362,48 @@ fn a_recovery_that_moves_many_pages_can_be_interrupted_by_a_crash() {
         }
     }
 }
+
+/// A store with many tables, changed with much memory and killed, opens in as little as could make it; more is taken, and said.
+#[test]
+fn a_log_with_changes_of_more_tables_than_memory_has_pages() {
+    const TABLES: u32 = 300;
+    let device = ram();
+    let store = Store::open(vec![device.clone()], &options(PAGE, 1024)).unwrap();
+    let name = |table: u32| format!("t{table}");
+    for table in 0..TABLES {
+        store.table(&name(table)).unwrap().put(b"k", &table.to_be_bytes()).unwrap();
+    }
+    let crashed = copy_of(device.as_ref(), device.size_bytes());
+    let store = Store::open(vec![crashed.clone()], &existing(PAGE, 64)).unwrap();
+    let report = store.report();
+    let recovered = report.recovered.unwrap();
+    assert!(recovered.more_memory_bytes > 0, "{recovered:?}");
+    assert_eq!(report.memory_bytes, 64 * PAGE as u64 + recovered.more_memory_bytes);
+    for table in 0..TABLES {
+        let found = store.table(&name(table)).unwrap().get(b"k").unwrap();
+        assert_eq!(found.unwrap(), table.to_be_bytes(), "{table}");
+    }
+    store.close().unwrap();
+    // Once it is closed it needs no more than was given. So many tables are open at most, and those go on.
+    let store = Store::open(vec![crashed.clone()], &existing(PAGE, 64)).unwrap();
+    assert_eq!(store.report().memory_bytes, 64 * PAGE as u64);
+    let mut opened = Vec::new();
+    let refused = loop {
+        match store.table(&name(opened.len() as u32)) {
+            Ok(table) => opened.push(table),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused.kind(), opened.len()), (ErrorKind::NoMemory, 31), "{refused}");
+    assert!(refused.to_string().contains("tables are open"), "{refused}");
+    assert_eq!(store.table("new").unwrap_err().kind(), ErrorKind::NoMemory);
+    for (table, number) in opened.iter().zip(0u32..) {
+        for key in 0..50 {
+            table.put(&[key], &number.to_be_bytes()).unwrap();
+        }
+        assert_eq!(table.get(&[7]).unwrap().unwrap(), number.to_be_bytes());
+    }
+    drop(opened);
+    store.close().unwrap();
+    common::assert_sound(&[crashed], PAGE);
+}

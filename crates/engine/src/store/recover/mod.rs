@@ -48,6 +48,7 @@ impl StoreInner {
         options: &StoreOptions,
         generations: &Generations,
         room: Room,
+        more_memory_bytes: u64,
     ) -> Result<()> {
         let image = self.load_image(generations);
         let (mut roots, mut logs) = (BTreeMap::new(), Vec::new());
@@ -107,7 +108,10 @@ impl StoreInner {
             }
             if !record.closed {
                 self.shared.space.set_urgent(true);
-                let is_due = self.recover(record, Behind { roots, logs }, options, room)?;
+                let is_due = {
+                    let behind = Behind { roots, logs };
+                    self.recover(record, behind, options, room, more_memory_bytes)?
+                };
                 self.shared.space.set_urgent(false);
                 if is_due {
                     // The store is of use meanwhile.
@@ -150,6 +154,7 @@ impl StoreInner {
         Behind { roots, logs }: Behind,
         options: &StoreOptions,
         room: Room,
+        more_memory_bytes: u64,
     ) -> Result<bool> {
         let (inner, progress) = (self.clone(), options.progress.clone());
         self.block_on(move || async move {
@@ -187,8 +192,8 @@ impl StoreInner {
             let behind = Behind { roots, logs: shared.old_logs.places() };
             shared.old_logs.end(log_runs);
             let is_due = life::begin(&inner, behind, &logs, &found, room).await?;
-            let _ =
-                shared.recovered.set(Recovered { commits: end.taken, dropped: end.dropped, bytes });
+            let (commits, dropped) = (end.taken, end.dropped);
+            let _ = shared.recovered.set(Recovered { commits, dropped, bytes, more_memory_bytes });
             Ok(is_due)
         })
     }

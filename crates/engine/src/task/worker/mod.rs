@@ -108,6 +108,8 @@ pub(crate) struct Worker {
     free: RefCell<Vec<FrameIndex>>,
     frame_waiters: RefCell<VecDeque<TaskRef>>,
     load_errors: RefCell<Vec<(TaskRef, u64, Error)>>,
+    /// To put a page's fences together in.
+    fence: Cell<Vec<u8>>,
     broken: RefCell<Vec<FrameIndex>>,
     own: RefCell<Vec<OwnRequest>>,
     /// Turns in a row in which tasks waited for frames and none came free.
@@ -206,6 +208,7 @@ impl Worker {
             free: RefCell::new(Vec::with_capacity(2 * shared.pool.local_max + 64)),
             frame_waiters: RefCell::default(),
             load_errors: RefCell::default(),
+            fence: Cell::default(),
             broken: RefCell::default(),
             own: RefCell::default(),
             starved: Cell::new(0),

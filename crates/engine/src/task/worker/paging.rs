@@ -31,6 +31,14 @@ pub(crate) enum Loading {
     Failed(Error),
 }
 
+/// What a page says of one below it.
+struct Above {
+    level: u8,
+    tree_id: u32,
+    /// Its bounds are the keys on both sides of the reference.
+    is_bound: bool,
+}
+
 impl Worker {
     /// Begins to load a page for the running task.
     pub(crate) fn load(&self, plan: LoadPlan) -> Loading {
@@ -119,22 +127,23 @@ impl Worker {
     /// that refers to frames, would lead readers astray.
     #[inline]
     fn misplaced(&self, node: Node<'_>, frame: FrameIndex, page_id: u64) -> Option<Error> {
-        let frames = &self.shared.pool.frames;
         let kind = if node.is_leaf() { PageKind::Leaf } else { PageKind::Inner };
-        // The parent stays while its child is on the way. If it is latched just now, this look is left out.
-        let level_above = frames
-            .parent_hint(frame)
-            .and_then(|(parent, _)| frames.optimistic(parent).ok())
-            .map(|parent| (Node::new(parent.bytes()).level(), parent.validate()));
+        let above = self.parent_of(node, frame);
         let refers_to_frames = || {
             !node.is_leaf()
                 && (0..=node.count())
                     .any(|position| matches!(Swip::decode(node.child(position)), Swip::Hot(_)))
         };
-        let what = match level_above {
+        let what = match above {
             _ if node.kind_byte() != kind as u8 => format!("is of kind {}", node.kind_byte()),
-            Some((above, true)) if node.level().checked_add(1) != Some(above) => {
-                format!("is of level {} below one of level {above}", node.level())
+            Some(Above { level, .. }) if node.level().checked_add(1) != Some(level) => {
+                format!("is of level {} below one of level {level}", node.level())
+            }
+            Some(Above { tree_id, .. }) if tree_id != node.tree_id() => {
+                format!("is of tree {} below one of tree {tree_id}", node.tree_id())
+            }
+            Some(Above { is_bound: false, .. }) => {
+                "has other bounds than the page above it says".to_owned()
             }
             _ if refers_to_frames() => "refers to memory".to_owned(),
             _ => return None,
@@ -142,8 +151,29 @@ impl Worker {
         Some(Error::with_hint(
             ErrorKind::Corrupt,
             format!("page {page_id} {what}, though its checksum is right"),
-            format!("something other than this software wrote it; {SALVAGE}"),
+            format!(
+                "the device lost a write, or something other than this software wrote it; {SALVAGE}"
+            ),
         ))
+    }
+
+    /// What the page above one that has come says of it. The parent stays while its child is on the way, and the keys beside the reference
+    /// change only with the child latched; the reference may have moved. If the parent is latched just now, this look is left out.
+    #[inline]
+    fn parent_of(&self, node: Node<'_>, frame: FrameIndex) -> Option<Above> {
+        let frames = &self.shared.pool.frames;
+        let (parent, hint) = frames.parent_hint(frame)?;
+        let parent = frames.optimistic(parent).ok()?;
+        let above = Node::new(parent.bytes());
+        let refers = |position: &usize| Swip::decode(above.child(*position)) == Swip::Hot(frame);
+        let position = Some(hint)
+            .filter(|hint| *hint <= above.count() && refers(hint))
+            .or_else(|| (0..=above.count()).find(refers))?;
+        let mut key = self.fence.take();
+        let is_bound = above.bounds(position, node, &mut key);
+        self.fence.set(key);
+        let found = Above { level: above.level(), tree_id: above.tree_id(), is_bound };
+        parent.validate().then_some(found)
     }
 
     pub(super) fn written(&self, buffer: Buffer, result: Result<(), IoError>) {
