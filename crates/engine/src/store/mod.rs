@@ -239,13 +239,31 @@ impl StoreInner {
         F: Future<Output = Result<T>> + 'static,
         T: Send + 'static,
     {
+        self.block_on_worker(self.next_worker(), make)
+    }
+
+    /// A worker, in turn.
+    pub(crate) fn next_worker(&self) -> usize {
+        self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len()
+    }
+
+    /// [`StoreInner::block_on`] on this worker.
+    pub(crate) fn block_on_worker<F, T>(
+        &self,
+        worker: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + 'static,
+        T: Send + 'static,
+    {
         self.shared.check_caller()?;
         if let Some(panicked) = self.shared.panicked() {
             return Err(panicked.clone());
         }
         let handle = match Awaited::here() {
-            None => self.start(make)?,
-            Some(awaited) => self.start(move || awaited(make()))?,
+            None => self.start_on(worker, make)?,
+            Some(awaited) => self.start_on(worker, move || awaited(make()))?,
         };
         // Whatever it came to when the engine panicked.
         let panicked = |error| self.shared.panicked().cloned().unwrap_or(error);
@@ -284,10 +302,21 @@ impl StoreInner {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
+        self.start_on(self.next_worker(), make)
+    }
+
+    fn start_on<F, T>(
+        &self,
+        worker: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<JoinHandle<T>>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
         if self.shared.has_ended() {
             return Err(Error::closed());
         }
-        let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len();
         Ok(spawn_to(&self.shared, worker, make))
     }
 

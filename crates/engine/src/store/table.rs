@@ -127,9 +127,11 @@ impl Table {
     {
         let (from, to) = bounds(&range)?;
         let mut removal = tx::RangeRemoval::new(self, from, to);
+        // One worker's: it waits for its own older values to be written, and for no other's.
+        let worker = self.inner.next_worker();
         loop {
             let goes_on;
-            (removal, goes_on) = self.inner.block_on(move || async move {
+            (removal, goes_on) = self.inner.block_on_worker(worker, move || async move {
                 let goes_on = removal.part().await?;
                 Ok((removal, goes_on))
             })?;
