@@ -41,6 +41,9 @@ pub struct FileOptions {
     pub exclusive_lock: bool,
     /// Go around the page cache (O_DIRECT). Without it, writes rest in the cache until a flush.
     pub direct: bool,
+    /// Take requests of any size at any place of a regular file: a logical block of one byte. Only through the page cache;
+    /// without effect on direct I/O and on block devices.
+    pub byte_blocks: bool,
 }
 
 impl FileOptions {
@@ -53,6 +56,7 @@ impl FileOptions {
             read_only: false,
             exclusive_lock: true,
             direct: true,
+            byte_blocks: false,
         }
     }
 }
@@ -367,6 +371,7 @@ fn geometry(
         Kind::Regular => {
             let size = file.metadata().map_err(failed)?.size();
             match direct_alignment(file) {
+                _ if !options.direct && options.byte_blocks => (1, 1, size),
                 _ if !options.direct => (LOGICAL_BLOCK_DEFAULT, 1, size),
                 Some((0, _)) => {
                     let what = format!("{name} cannot do direct I/O (statx says so)");

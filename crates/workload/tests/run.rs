@@ -494,3 +494,73 @@ fn several_files_cost_the_system_calls_of_one() {
         }
     }
 }
+
+/// Without direct I/O a file takes requests of any size at any place, as files do; sizes and offsets are fio's.
+#[test]
+fn a_buffered_file_takes_any_size() {
+    let folder = folder();
+    for mode in ["posix:threads=0", "posix", "libaio", "io_uring", "io_uring:segments=3"] {
+        let cases = [
+            // 4 MiB hold 1823 blocks of 2300 bytes; the rest of the file stays as it is.
+            (Order::Sequential, Verbs::Write, 4 << 20, 1823),
+            (Order::Random, Verbs::Write, 10_000, 4),
+            (Order::Random, Verbs::Read, 10_000, 4),
+            (Order::Sequential, Verbs::Mixed { read_percent: 50 }, 10_000, 4),
+            (Order::Random, Verbs::Trim, 10_000, 4),
+        ];
+        for (number, (order, verbs, bytes, ios)) in cases.into_iter().enumerate() {
+            if mode == "libaio" && verbs == Verbs::Trim {
+                // It has no such operation.
+                continue;
+            }
+            let path = folder.path().join(format!("{}-{number}", mode.replace(':', "-")));
+            let mut job = on_file(path.clone(), bytes, mode);
+            (job.direct, job.order, job.verbs, job.depth) = (false, order, verbs, 4);
+            job.block_sizes = [2300; 3].map(BlockSizes::Fixed);
+            job.flush_blocks = 1;
+            if verbs == Verbs::Write {
+                job.verify = verify();
+            }
+            let report = match run(&[job.clone()], &Unwatched) {
+                Ok(report) => report,
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    println!("skipped: {mode}: {error}");
+                    break;
+                }
+                Err(error) => panic!("{mode}, case {number}: {error}"),
+            };
+            let did = &report.jobs[0];
+            assert_eq!(did.error, None, "{mode}, case {number}");
+            assert_eq!(did.ios(), ios, "{mode}, case {number}");
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), bytes, "{mode}, case {number}");
+            if verbs == Verbs::Write {
+                assert_eq!((did.verify.blocks, did.verify.wrong), (ios, 0), "{mode}");
+                let mut held = std::fs::read(&path).unwrap();
+                let end = ios as usize * 2300;
+                assert!(held[end..].iter().all(|byte| *byte == 0), "{mode}");
+                // Beyond the last block there is nothing to verify; a byte within one counts.
+                held[2300 + 7] ^= 1;
+                std::fs::write(&path, held).unwrap();
+                job.verbs = Verbs::Read;
+                let report = run(&[job], &Unwatched).unwrap();
+                let verify = &report.jobs[0].verify;
+                assert_eq!((verify.blocks, verify.wrong), (ios, 1), "{mode}");
+            }
+        }
+    }
+    let mut job = on_file(folder.path().join("offset"), 10_000, "posix");
+    (job.direct, job.offset) = (false, Extent::Bytes(701));
+    job.block_sizes = [2300; 3].map(BlockSizes::Fixed);
+    assert_eq!(run(&[job], &Unwatched).unwrap().jobs[0].ios(), 4);
+}
+
+/// A queue that is still being filled does not keep a job from its end, nor from the end of its ramp.
+#[test]
+fn the_clock_is_looked_at_while_the_queue_fills() {
+    let job = Job { depth: 64, verbs: Verbs::Read, ..on("ram:size=1MiB") };
+    let soon = Duration::from_nanos(1);
+    let ends = Job { runtime: Some(soon), time_based: true, ..job.clone() };
+    assert_eq!(run(&[ends], &Unwatched).unwrap().jobs[0].ios(), 1);
+    let ramps = Job { ramp: soon, number_ios: Some(64), ..job };
+    assert_eq!(run(&[ramps], &Unwatched).unwrap().jobs[0].ios(), 63);
+}

@@ -118,6 +118,7 @@ impl Devices {
                 read_only: !writable,
                 exclusive_lock: false,
                 direct: job.direct,
+                byte_blocks: true,
                 ..FileOptions::new(path)
             };
             let device = qpair_kernel::open(&options, job.mode)?;
@@ -143,6 +144,9 @@ impl Devices {
 fn invalid(job: &Job, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("job {}: {what}", job.name))
 }
+
+/// Least bytes that are verified as one, with room for the header that tells them from others.
+const VERIFY_BYTES_MIN: u32 = 512;
 
 /// What is wrong whatever the device.
 fn check_job(job: &Job) -> Result<()> {
@@ -183,9 +187,9 @@ fn check_job(job: &Job) -> Result<()> {
     }
     if let Some(verify) = &job.verify {
         let chunk = if verify.interval_bytes == 0 { min } else { verify.interval_bytes };
-        if chunk < 512 || chunk % 512 != 0 || min % chunk != 0 {
+        if chunk < VERIFY_BYTES_MIN || min % chunk != 0 {
             return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
-                .hint("verify_interval is a multiple of 512 that divides bs"));
+                .hint(format!("verify_interval divides bs and is at least {VERIFY_BYTES_MIN}")));
         }
         let sizes = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);
         for sizes in sizes {
@@ -244,6 +248,16 @@ fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
             return Err(Error::new(ErrorKind::ReadOnly, what)
                 .hint("a block device is made writable by `blockdev --setrw`"));
         }
+    }
+    // What was written is read back in such parts.
+    if let Some(verify) = &job.verify
+        && verify.interval_bytes % block != 0
+    {
+        let what = format!(
+            "verify in blocks of {} bytes, no multiple of {name}'s logical block of {block}",
+            verify.interval_bytes
+        );
+        return Err(invalid(job, what).hint("choose a multiple for verify_interval"));
     }
     let max = used_sizes(job).1;
     if job.verbs != Verbs::Trim && max > info.transfer_bytes_max {
@@ -334,8 +348,10 @@ fn make(path: &Path, bytes: u64, sparse: bool, job: &Job, observer: &dyn Observe
             .map(|()| true)
             .map_err(|cause| Error::os(cause, format!("making {}", path.display())));
     }
-    let options = FileOptions { create: Some(bytes), ..FileOptions::new(path) };
-    // Direct, if the file system can: then the page cache stays as it was.
+    // Direct, if the file system can: then the page cache stays as it was. Only buffered files end within a block.
+    let direct = job.direct || bytes.is_multiple_of(4096);
+    let options =
+        FileOptions { create: Some(bytes), direct, byte_blocks: true, ..FileOptions::new(path) };
     let device = qpair_kernel::open(&options, Interface::Auto).or_else(|error| {
         if error.kind() != ErrorKind::Unsupported {
             return Err(error);

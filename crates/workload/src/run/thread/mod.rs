@@ -303,7 +303,7 @@ impl<'a> Thread<'a> {
             let stop = self.common.is_stopped() || self.error.is_some();
             let over = stop || now >= end_ns;
             now = match messages {
-                None => self.turn(now, over, end_ns),
+                None => self.turn(now, over, if ramping { ramp_end_ns } else { end_ns }),
                 Some(messages) => self.turn_of_messages(now, over, messages),
             };
             self.record.turn(now, self.shown);
@@ -368,9 +368,9 @@ impl<'a> Thread<'a> {
         self.channels.statistics().system_calls
     }
 
-    /// Fills the queue, waits for what completes, takes it; the time then.
+    /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time then.
     #[inline]
-    fn turn(&mut self, mut now: u64, over: bool, end_ns: u64) -> u64 {
+    fn turn(&mut self, mut now: u64, over: bool, until_ns: u64) -> u64 {
         let barrier = matches!(self.job.form, Form::Barrier | Form::Stress);
         let mut later = None;
         let may_add = !barrier || self.in_flight == 0;
@@ -393,6 +393,10 @@ impl<'a> Thread<'a> {
                             // how long submitting takes.
                             if self.measured.slat || !self.free.is_empty() {
                                 now = self.kick();
+                                // Handing over can take longer than the job has: seconds for a deep queue of large blocks.
+                                if now >= until_ns || self.common.is_stopped() {
+                                    break;
+                                }
                             }
                         }
                     }
@@ -409,7 +413,7 @@ impl<'a> Thread<'a> {
         }
         if self.in_flight == 0 {
             return match later {
-                Some(due_ns) => self.sleep_until(due_ns.min(end_ns)),
+                Some(due_ns) => self.sleep_until(due_ns.min(until_ns)),
                 None => self.common.now_ns(),
             };
         }
