@@ -1,6 +1,6 @@
 //! What one run of one configuration found, and the words for it.
 
-use qpair_workload::{Direction, RunReport, latencies};
+use qpair_workload::{Direction, Latencies, RunReport};
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -39,15 +39,14 @@ impl Measure {
     /// From a run; `over_time`: with the time series.
     #[must_use]
     pub fn of(report: &RunReport, round: u32, over_time: bool) -> Self {
-        let mut latency = latencies();
+        let mut latency = Latencies::default();
         let (mut ios, mut bytes, mut cpu_s, mut calls, mut switches) = (0_u64, 0_u64, 0.0, 0, 0);
         let mut instructions = Some(0_u64);
         for job in &report.jobs {
             ios += job.ios();
             bytes += Direction::ALL.iter().map(|d| job.direction(*d).bytes).sum::<u64>();
             for direction in Direction::ALL {
-                // Both have the same bounds, so that nothing is out of range.
-                let _ = latency.add(&job.direction(direction).clat);
+                latency.add(&job.direction(direction).clat);
             }
             cpu_s += job.cpu.all().as_secs_f64();
             calls += job.cpu.system_calls;

@@ -1,5 +1,7 @@
 //! What a run found.
 
+use std::ops::Deref;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
@@ -7,20 +9,48 @@ use qpair_block::DeviceInfo;
 
 use crate::job::{Direction, Job};
 
-/// Latencies, nanoseconds, from 1 ns to over 100 s, to three digits.
-pub type Latencies = Histogram<u64>;
+/// Latencies, nanoseconds, to three digits. Without memory until the first is recorded: a job uses a few of the dozen that its
+/// report has, and there may be hundreds of jobs.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies(Option<Box<Histogram<u64>>>);
 
-/// An empty histogram of [`Latencies`].
-#[must_use]
-pub fn latencies() -> Latencies {
-    // The bounds are constants that the crate accepts; if it did not, a histogram that grows would do as well.
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
-        .or_else(|_| Histogram::new(3))
-        .unwrap_or_else(|_| unreachable!("three digits are a precision that exists"))
+static NONE: LazyLock<Histogram<u64>> = LazyLock::new(empty);
+
+/// An empty histogram, which grows with the largest latency.
+fn empty() -> Histogram<u64> {
+    Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits are a precision that exists"))
 }
 
-/// The longest latency told apart from longer ones, nanoseconds: 200 s.
-pub const LATENCY_NS_MAX: u64 = 200_000_000_000;
+impl Latencies {
+    /// Counts one, nanoseconds.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        // It grows to any value that there is.
+        let _ = self.0.get_or_insert_with(|| Box::new(empty())).record(ns.max(1));
+    }
+
+    /// Whether it has memory.
+    #[cfg(test)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Counts those of another, too.
+    pub fn add(&mut self, others: &Self) {
+        if let Some(others) = &others.0 {
+            // It grows to hold them.
+            let _ = self.0.get_or_insert_with(|| Box::new(empty())).add(&**others);
+        }
+    }
+}
+
+impl Deref for Latencies {
+    type Target = Histogram<u64>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
 
 /// Mean and spread of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,7 +88,7 @@ impl Spread {
 }
 
 /// What one direction did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DirectionReport {
     /// Requests completed without error.
     pub ios: u64,
@@ -70,12 +100,6 @@ pub struct DirectionReport {
     pub clat: Latencies,
     /// Start, or intended start where a rate was set, to completion.
     pub lat: Latencies,
-}
-
-impl Default for DirectionReport {
-    fn default() -> Self {
-        Self { ios: 0, bytes: 0, slat: latencies(), clat: latencies(), lat: latencies() }
-    }
 }
 
 /// What a job cost its processor.

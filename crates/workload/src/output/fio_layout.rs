@@ -97,7 +97,7 @@ fn described_reads() {
     job.job.description = Some("words".into());
     job.directions[1] = DirectionReport::default();
     compare("--rw=randread --ioengine=psync --description=words", false, vec![job.clone()]);
-    job.directions[0].clat.clear();
+    job.directions[0].clat = crate::Latencies::default();
     let options = "--rw=randread --ioengine=psync --description=words --disable_clat=1";
     compare(options, true, vec![job]);
 }

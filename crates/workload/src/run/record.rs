@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::job::{Direction, Measured};
-use crate::report::{DirectionReport, LATENCY_NS_MAX, Latencies, Sample};
+use crate::report::{DirectionReport, Sample};
 
 /// What the watcher sees of a running job. Written by its thread alone, once a turn.
 #[derive(Debug, Default)]
@@ -94,22 +94,22 @@ impl Record {
         if self.measured.slat {
             let slat_ns = stamps.issued_ns.saturating_sub(stamps.start_ns);
             sample.slat_ns_sum[at] += slat_ns;
-            keep(&mut figures.slat, slat_ns);
+            figures.slat.record(slat_ns);
         }
         if self.measured.clat {
             let from = if self.measured.slat { stamps.issued_ns } else { stamps.start_ns };
             let clat_ns = now.saturating_sub(from);
             sample.clat_ns_sum[at] += clat_ns;
-            keep(&mut figures.clat, clat_ns);
+            figures.clat.record(clat_ns);
         }
         if self.measured.lat {
-            keep(&mut figures.lat, lat_ns);
+            figures.lat.record(lat_ns);
         }
     }
 
     pub(crate) fn flushed(&mut self, stamps: Stamps, now: u64) {
         self.flushes.ios += 1;
-        keep(&mut self.flushes.lat, now.saturating_sub(stamps.start_ns));
+        self.flushes.lat.record(now.saturating_sub(stamps.start_ns));
     }
 
     #[inline]
@@ -160,11 +160,6 @@ impl Record {
     }
 }
 
-#[inline]
-fn keep(latencies: &mut Latencies, ns: u64) {
-    latencies.saturating_record(ns.clamp(1, LATENCY_NS_MAX));
-}
-
 /// fio's classes of batches: 0, up to 4, 8, 16, 32, 64, more.
 #[inline]
 fn batch_class(count: u32) -> usize {
@@ -188,6 +183,22 @@ fn depth_class(depth: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Latencies;
+
+    /// A job has memory for the latencies that it measures, and none is cut off.
+    #[test]
+    fn histograms_have_memory_once_they_are_used() {
+        let mut record =
+            Record::new(Measured { slat: false, clat: true, lat: false }, Duration::MAX);
+        let hour_ns = 3600 * 1_000_000_000;
+        record.done(Direction::Write, 4096, Stamps::default(), hour_ns);
+        for (at, direction) in record.directions.iter().enumerate() {
+            let used = [&direction.slat, &direction.clat, &direction.lat].map(Latencies::is_used);
+            assert_eq!(used, [false, at == 1, false]);
+        }
+        assert!(!record.flushes.lat.is_used());
+        assert!(record.directions[1].clat.max() >= hour_ns);
+    }
 
     #[test]
     fn samples_end_on_the_grid() {
