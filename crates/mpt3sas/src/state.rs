@@ -3,7 +3,7 @@
 //! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. Who resets stores another word,
 //! and waits until no gate is entered; after that nothing of the old life is posted any more.
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering, yield_now};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, yield_now};
 
 /// What channels may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ impl State {
     }
 
     pub(crate) fn set(&self, word: Word) {
-        // Sequentially consistent with the entering of gates.
-        self.0.store(word.0, Ordering::SeqCst);
+        // Release: pairs with `get`.
+        self.0.store(word.0, Ordering::Release);
     }
 }
 
@@ -73,10 +73,10 @@ impl Gate {
     /// Does `work` if the word is still `seen`. No reset begins meanwhile.
     #[inline]
     pub(crate) fn pass<R>(&self, state: &State, seen: Word, work: impl FnOnce() -> R) -> Option<R> {
-        // This store and the load below, and the store of the word and the load in `wait`, are in one order of all threads: either
-        // the new word is seen here, or the entered gate there.
-        self.0.store(true, Ordering::SeqCst);
-        let is_same = state.0.load(Ordering::SeqCst) == seen.0;
+        self.0.store(true, Ordering::Relaxed);
+        // Partner of the fence in `wait`: either the new word is seen here, or the entered gate there.
+        fence(Ordering::SeqCst);
+        let is_same = state.0.load(Ordering::Acquire) == seen.0;
         let done = is_same.then(work);
         self.0.store(false, Ordering::Release);
         done
@@ -84,7 +84,10 @@ impl Gate {
 
     /// Waits until it is not entered, after the word was changed: what was posted through it was posted before.
     pub(crate) fn wait(&self) {
-        while self.0.load(Ordering::SeqCst) {
+        // Partner of the fence in `pass`.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the release at the end of `pass`.
+        while self.0.load(Ordering::Acquire) {
             yield_now();
         }
     }

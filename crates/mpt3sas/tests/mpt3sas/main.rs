@@ -1,5 +1,6 @@
 //! The driver over the soft HBA, in one process.
 
+#![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 mod conformance;
