@@ -152,6 +152,8 @@ fn a_failed_write_makes_the_store_read_only() {
     }
     // Reads go on, but for what may be lost, and what lies beside it in its leaf. Who asks for that gets it too.
     let ahead = TransactionOptions { durability: Durability::Async, ..Default::default() };
+    // The one that failed may have a leaf of its own.
+    assert_eq!(table.get(&key(50)).unwrap_err().kind(), ErrorKind::ReadOnly);
     let mut refused = 0;
     for i in 0..50 {
         match table.get(&key(i)) {
@@ -164,7 +166,7 @@ fn a_failed_write_makes_the_store_read_only() {
         let found = store.transact_with(&ahead, |tx| tx.get(&table, &key(i))).unwrap();
         assert_eq!(found, Some(value(i)));
     }
-    assert!((1..50).contains(&refused), "{refused}");
+    assert!(refused < 50, "{refused}");
     drop(table);
     let error = store.close().unwrap_err();
     assert!(error.to_string().contains("writing the log"), "{error}");
