@@ -200,7 +200,7 @@ fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
 }
 
 /// Memory that an open store needs beside its pages and what its transactions gather, bytes: stacks, older values, tasks.
-const MEMORY_BESIDE_BYTES: u64 = 32 << 20;
+const MEMORY_BESIDE_BYTES: u64 = 128 << 20;
 
 /// Refuses to work in a process that may map little more memory than it has: the first small piece that cannot be had would end it.
 fn check_memory_left(needed_bytes: u64) -> Result<()> {

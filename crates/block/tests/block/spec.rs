@@ -61,7 +61,7 @@ fn refuses_the_rest_and_says_what_is_known() {
         ("", "empty"),
         ("file:", "empty"),
         ("delay:read_us=1:", "empty"),
-        ("scsi:0000:01:00.0", "known are file:, ram:"),
+        ("nbd:0000:01:00.0", "known are file:, ram:"),
         ("ram:sise=1", "known are size, block"),
         ("ram:size", "no value"),
         ("ram:size=1q", "unknown unit"),
