@@ -264,7 +264,9 @@ impl Operation for Prepare<'_> {
     type Output = Result<Prepared, Lack>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
-        if let Some(beside) = self.beside {
+        // A leaf that was split is looked for from the root, as the split does: in a damaged tree both come to the same leaf so, and not to
+        // two, one of which never gets room.
+        if let Some(beside) = self.beside.filter(|beside| !beside.was_split) {
             self.descent.begin_near(context, beside.leaf, self.key);
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
