@@ -10,7 +10,7 @@ use qpair_nvme_wire::registers::Capabilities;
 use script::{Answer, Script, function, sound};
 
 #[allow(dead_code, reason = "shared with the driver's tests, which use more of it")]
-#[path = "../../crates/nvme/tests/driver/script.rs"]
+#[path = "../../crates/nvme/tests/nvme/script.rs"]
 mod script;
 
 /// Bytes of the input, one after the other; zeroes when it ends.

