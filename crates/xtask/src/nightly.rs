@@ -126,7 +126,10 @@ fn tells(part: &str, line: &str) -> bool {
     match part {
         "sim" => line.contains("runs, ") || line.contains("not caught"),
         "fuzz" => line.ends_with(" inputs"),
-        "hostile" => !line.starts_with("===") && !line.is_empty(),
+        "hostile" => {
+            ["hostile:", "before:", "after:"].iter().any(|word| line.starts_with(word))
+                || line.contains("got as far")
+        }
         "guest" => line.starts_with("--- ") && line.contains("failed"),
         _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),
     }
