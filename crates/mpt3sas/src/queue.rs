@@ -169,6 +169,14 @@ impl MptQueue {
         }
     }
 
+    /// What the controller calls the target. During a reset, which this channel may not have seen yet, no target has a name.
+    #[inline]
+    fn handle(&self) -> std::result::Result<u16, Refusal> {
+        self.target.handle().ok_or_else(|| {
+            if self.inner.state.get() == self.seen { Refusal::Gone } else { Refusal::Later }
+        })
+    }
+
     fn smid(&self, tag: u16) -> u16 {
         let (place, number) = split(tag);
         self.frames[place].block().0 as u16 * FRAMES + number as u16
@@ -307,7 +315,7 @@ impl HostQueue for MptQueue {
             Phase::Gone => return Err(Refusal::Gone),
             Phase::Stopping | Phase::Quiet => return Err(Refusal::Later),
         }
-        let handle = self.target.handle().ok_or(Refusal::Gone)?;
+        let handle = self.handle()?;
         let (element, control) = match data {
             None => (Element { flags: END_OF_LIST, ..Element::default() }, 0),
             Some(Data { is_out, buffer, offset, len }) => {
@@ -404,7 +412,7 @@ impl HostQueue for MptQueue {
             Task::TargetReset => (2, mpi_task::kind::TARGET_RESET, 0),
         };
         let tag = self.depth + rung;
-        let handle = self.target.handle().ok_or(Refusal::Gone)?;
+        let handle = self.handle()?;
         if self.active[usize::from(tag)] || !self.inner.take_task_credit() {
             return Err(Refusal::Later);
         }
