@@ -5,59 +5,24 @@
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, yield_now};
 
-/// What channels may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Post, and take what is answered.
-    Running,
-    /// The controller is about to be reset: it may still touch memory. Nothing is posted.
-    Stopping,
-    /// It touches no memory: what was under way is over.
-    Quiet,
-    /// As quiet, for good.
-    Gone,
-}
-
-/// A life of the controller and its phase. With `Quiet` the next life begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(u64);
-
-impl Word {
-    pub(crate) fn new(life: u64, phase: Phase) -> Self {
-        Self(life << 2 | phase as u64)
-    }
-
-    pub(crate) fn life(self) -> u64 {
-        self.0 >> 2
-    }
-
-    #[inline(always)]
-    pub(crate) fn phase(self) -> Phase {
-        match self.0 & 3 {
-            0 => Phase::Running,
-            1 => Phase::Stopping,
-            2 => Phase::Quiet,
-            _ => Phase::Gone,
-        }
-    }
-}
+pub(crate) use qpair_pci::{LifeWord as Word, Phase};
 
 pub(crate) struct State(AtomicU64);
 
 impl State {
     pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(Word::new(0, Phase::Quiet).0))
+        Self(AtomicU64::new(Word::new(0, Phase::Quiet).bits()))
     }
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Word {
         // Acquire: whoever sees that the controller is quiet sees what it wrote before. Pairs with `set`.
-        Word(self.0.load(Ordering::Acquire))
+        Word::from_bits(self.0.load(Ordering::Acquire))
     }
 
     pub(crate) fn set(&self, word: Word) {
         // Release: pairs with `get`.
-        self.0.store(word.0, Ordering::Release);
+        self.0.store(word.bits(), Ordering::Release);
     }
 }
 
@@ -76,7 +41,7 @@ impl Gate {
         self.0.store(true, Ordering::Relaxed);
         // Partner of the fence in `wait`: either the new word is seen here, or the entered gate there.
         fence(Ordering::SeqCst);
-        let is_same = state.0.load(Ordering::Acquire) == seen.0;
+        let is_same = state.get() == seen;
         let done = is_same.then(work);
         self.0.store(false, Ordering::Release);
         done
