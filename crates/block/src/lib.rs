@@ -12,6 +12,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod completion_event;
 mod delay;
 mod device;
 mod error;
@@ -36,6 +37,7 @@ mod stripe;
 mod stripe_channel;
 mod wake;
 
+pub use completion_event::CompletionEvent;
 pub use delay::{DelayDevice, DelayOptions};
 pub use device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
@@ -50,6 +52,7 @@ pub use qpair_memory::{Arena, ArenaOptions, BlockIndex, Buffer};
 pub use ram::{RamDevice, RamOptions};
 pub use request::{Completion, Op, Request};
 pub use size::{format_bytes, parse_bytes};
+pub use sleep::{WaitClock, sleep};
 pub use spec::{DRIVERS, DeviceSpec, Opener};
 pub use stripe::{Member, StripeDevice};
 pub use wake::WakeEvent;

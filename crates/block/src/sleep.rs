@@ -1,4 +1,4 @@
-//! How channels made of software sleep.
+//! How channels that nothing in the kernel waits for sleep: devices made of software, and those that this process drives.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::wake::WakeEvent;
 ///
 /// A signal of the process ends the sleep too: callers look at their queues and at the clock again. With nothing to
 /// sleep for it returns at once, as it would never return otherwise.
-pub(crate) fn sleep(
+pub fn sleep(
     completion_fd: Option<BorrowedFd<'_>>,
     wake: Option<&WakeEvent>,
     timeout: Option<Duration>,
@@ -44,7 +44,7 @@ pub(crate) fn sleep(
 
 /// The clock of one wait: when it must end, given what has come so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitClock {
+pub struct WaitClock {
     want: usize,
     linger_end: Option<Instant>,
     deadline: Option<Instant>,
@@ -52,7 +52,7 @@ pub(crate) struct WaitClock {
 
 impl WaitClock {
     /// Starts the clock of a wait on a channel that has `in_flight` requests.
-    pub(crate) fn start(options: WaitOptions, in_flight: u32) -> Self {
+    pub fn start(options: WaitOptions, in_flight: u32) -> Self {
         let now = Instant::now();
         Self {
             want: options.want.min(in_flight).max(1) as usize,
@@ -63,7 +63,7 @@ impl WaitClock {
     }
 
     /// When a wait that has taken `taken` completions ends at the latest; `None`: never.
-    pub(crate) fn end(&self, taken: usize) -> Option<Instant> {
+    pub fn end(&self, taken: usize) -> Option<Instant> {
         match (self.linger_end, self.deadline) {
             (Some(linger_end), Some(deadline)) if taken > 0 => Some(linger_end.min(deadline)),
             (Some(linger_end), None) if taken > 0 => Some(linger_end),
@@ -71,13 +71,18 @@ impl WaitClock {
         }
     }
 
+    /// Whether `taken` completions are as many as are wanted.
+    pub fn is_enough(&self, taken: usize) -> bool {
+        taken >= self.want
+    }
+
     /// Whether a wait that has taken `taken` completions is over at `now`.
-    pub(crate) fn is_over(&self, taken: usize, now: Instant) -> bool {
-        taken >= self.want || self.end(taken).is_some_and(|end| end <= now)
+    pub fn is_over(&self, taken: usize, now: Instant) -> bool {
+        self.is_enough(taken) || self.end(taken).is_some_and(|end| end <= now)
     }
 
     /// What is left of the wait at `now`, for a channel below that sleeps in its place, but not past `until`.
-    pub(crate) fn rest(&self, taken: usize, until: Option<Instant>, now: Instant) -> WaitOptions {
+    pub fn rest(&self, taken: usize, until: Option<Instant>, now: Instant) -> WaitOptions {
         let from_now = |instant: Instant| instant.saturating_duration_since(now);
         WaitOptions {
             want: self.want.saturating_sub(taken).max(1) as u32,

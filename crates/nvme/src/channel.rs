@@ -596,14 +596,14 @@ impl IoChannel for NvmeChannel {
     #[inline]
     fn kick(&mut self) {
         self.rings.kick();
-        self.bell.tell(self.taken, &mut self.statistics);
+        self.bell.event.tell(self.taken, &mut self.statistics);
     }
 
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         self.turn(completions);
-        self.bell.tell(self.taken, &mut self.statistics);
+        self.bell.event.tell(self.taken, &mut self.statistics);
         completions.len() - before
     }
 
@@ -620,7 +620,7 @@ impl IoChannel for NvmeChannel {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        self.bell.descriptor(self.taken).map(Some)
+        self.bell.event.descriptor(self.taken).map(Some)
     }
 }
 

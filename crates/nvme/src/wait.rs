@@ -1,10 +1,10 @@
 //! Waiting for completions: by looking, or asleep.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use qpair_block::{ChannelStatistics, Completion, Error, Result, WaitOptions};
+use qpair_block::{Completion, CompletionEvent, Error, Result, WaitClock, WaitOptions};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -25,9 +25,8 @@ pub(crate) struct Bell {
     /// Signalled by the controller's interrupt.
     interrupt: Option<OwnedFd>,
     vector: Option<u16>,
-    /// Readable while there may be completions, once somebody asked for it.
-    event: Option<OwnedFd>,
-    is_told: bool,
+    /// Tells others that there may be completions.
+    pub(crate) event: CompletionEvent,
     /// When a device that runs on this thread has something to do.
     pub(crate) due: Option<Instant>,
 }
@@ -47,37 +46,12 @@ impl Bell {
             controller.function.set_irq(number, Some(event.as_fd()))?;
             (interrupt, vector) = (Some(event), Some(number as u16));
         }
-        Ok(Self { mode, interrupt, vector, event: None, is_told: false, due: None })
+        Ok(Self { mode, interrupt, vector, event: CompletionEvent::default(), due: None })
     }
 
     /// The interrupt vector of the completion queue.
     pub(crate) fn vector(&self) -> Option<u16> {
         self.vector
-    }
-
-    /// A descriptor that polls readable as long as there is anything to poll for.
-    pub(crate) fn descriptor(&mut self, taken: u32) -> Result<BorrowedFd<'_>> {
-        if self.event.is_none() {
-            self.event = Some(new_event()?);
-            self.is_told = false;
-            self.tell(taken, &mut ChannelStatistics::default());
-        }
-        let event: &OwnedFd = match &self.event {
-            Some(event) => event,
-            None => return Err(Error::new(qpair_block::ErrorKind::Limit, "no event")),
-        };
-        Ok(event.as_fd())
-    }
-
-    /// Brings the descriptor up to date.
-    #[inline]
-    pub(crate) fn tell(&mut self, taken: u32, statistics: &mut ChannelStatistics) {
-        let Some(event) = &self.event else { return };
-        if (taken > 0) != self.is_told {
-            self.is_told = taken > 0;
-            statistics.system_calls += 1;
-            set(event, self.is_told);
-        }
     }
 }
 
@@ -98,41 +72,7 @@ fn take(event: &OwnedFd) {
     );
     // Kernels before 5.12, which only know the mark of the open file.
     if taken == Err(Errno::OPNOTSUPP) {
-        set(event, false);
-    }
-}
-
-/// Signals an event, or takes its signal back. Neither can fail in a way that matters: it is set, or it is not.
-fn set(event: &OwnedFd, on: bool) {
-    if on {
-        let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-    } else {
         let _ = rustix::io::read(event, &mut [0; 8]);
-    }
-}
-
-/// When a wait ends.
-struct Until {
-    want: usize,
-    linger: Option<Instant>,
-    deadline: Option<Instant>,
-}
-
-impl Until {
-    fn new(options: WaitOptions, in_flight: u32) -> Self {
-        let now = Instant::now();
-        Self {
-            want: options.want.min(in_flight).max(1) as usize,
-            // What lies past the end of time never comes.
-            linger: now.checked_add(options.linger),
-            deadline: options.timeout.and_then(|timeout| now.checked_add(timeout)),
-        }
-    }
-
-    /// When it ends if no more completions come than `got`.
-    fn end(&self, got: usize) -> Option<Instant> {
-        let linger = self.linger.filter(|_| got > 0);
-        [linger, self.deadline].into_iter().flatten().min()
     }
 }
 
@@ -147,19 +87,19 @@ impl NvmeChannel {
         let got = completions.len() - before;
         let in_flight = self.taken + got as u32;
         if got > 0 && (options.linger.is_zero() || got as u32 >= options.want.min(in_flight)) {
-            self.bell.tell(self.taken, &mut self.statistics);
+            self.bell.event.tell(self.taken, &mut self.statistics);
             return got;
         }
-        let until = Until::new(options, in_flight);
+        let clock = WaitClock::start(options, in_flight);
         let mut looks = 0;
         loop {
             let got = completions.len() - before;
-            if got >= until.want {
+            if clock.is_enough(got) {
                 break;
             }
             if self.taken == 0 {
                 // Nothing can come but the end.
-                let end = until.end(got);
+                let end = clock.end(got);
                 if end.is_none() && self.wake.is_none() {
                     break;
                 }
@@ -172,14 +112,14 @@ impl NvmeChannel {
             if !is_polled {
                 self.tend();
                 self.turn(completions);
-                if completions.len() - before >= until.want {
+                if clock.is_enough(completions.len() - before) {
                     break;
                 }
             }
             looks += 1;
             if !is_polled || looks % LOOKS == 1 {
                 let now = Instant::now();
-                let end = until.end(got);
+                let end = clock.end(got);
                 if end.is_some_and(|end| end <= now) {
                     break;
                 }
@@ -197,7 +137,7 @@ impl NvmeChannel {
                 std::hint::spin_loop();
             }
         }
-        self.bell.tell(self.taken, &mut self.statistics);
+        self.bell.event.tell(self.taken, &mut self.statistics);
         completions.len() - before
     }
 

@@ -10,15 +10,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use qpair_block::{
-    ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, IoError, Op, Request,
-    Result, WaitOptions, WakeEvent,
+    ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel, IoError,
+    Op, Request, Result, WaitOptions, WakeEvent,
 };
 use qpair_memory::SharedBytes;
 use qpair_scsi_wire::unmap;
 
 use super::device::MEMORY_ALIGNMENT_BYTES;
 use super::plan::{BOUNCE_BYTES, BOUNCES, Layout, Plan};
-use super::wait::Bell;
 use crate::host::{Host, QueueOptions, Unit};
 use crate::middle::{Command, Done, Place, Queue, UnitState, scratch};
 use crate::options::ScsiOptions;
@@ -62,7 +61,7 @@ pub(crate) struct ScsiChannel {
     info: DeviceInfo,
     pub(crate) statistics: ChannelStatistics,
     pub(crate) wake: Option<Arc<WakeEvent>>,
-    pub(crate) bell: Bell,
+    pub(crate) event: CompletionEvent,
     /// Kept for as long as the queue is: it is what brought the controller here.
     _host: Arc<dyn Host>,
 }
@@ -100,7 +99,7 @@ impl ScsiChannel {
             info: info.clone(),
             statistics: ChannelStatistics::default(),
             wake: channel.wake.clone(),
-            bell: Bell::default(),
+            event: CompletionEvent::default(),
             _host: host.clone(),
         })
     }
@@ -392,14 +391,14 @@ impl IoChannel for ScsiChannel {
     #[inline]
     fn kick(&mut self) {
         self.queue.kick();
-        self.bell.tell(self.taken, &mut self.statistics);
+        self.event.tell(self.taken, &mut self.statistics);
     }
 
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         self.turn(completions);
-        self.bell.tell(self.taken, &mut self.statistics);
+        self.event.tell(self.taken, &mut self.statistics);
         completions.len() - before
     }
 
@@ -416,7 +415,7 @@ impl IoChannel for ScsiChannel {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        self.bell.descriptor(self.taken).map(Some)
+        self.event.descriptor(self.taken).map(Some)
     }
 }
 

@@ -1,55 +1,13 @@
 //! Waiting for completions: by looking.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use qpair_block::{ChannelStatistics, Completion, Error, ErrorKind, Result, WaitOptions};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use qpair_block::{Completion, WaitClock, WaitOptions};
 
 use super::channel::ScsiChannel;
 
 /// Looks at the queue between two looks at the clock and the wake event.
 const LOOKS: u32 = 64;
-
-/// How a channel tells others that there may be completions.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    /// Readable while something is in flight, once somebody asked for it.
-    event: Option<OwnedFd>,
-    is_told: bool,
-}
-
-impl Bell {
-    pub(crate) fn descriptor(&mut self, taken: u32) -> Result<BorrowedFd<'_>> {
-        if self.event.is_none() {
-            let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-                .map_err(|cause| Error::os(cause.into(), "eventfd"))?;
-            self.event = Some(event);
-            self.is_told = false;
-            self.tell(taken, &mut ChannelStatistics::default());
-        }
-        self.event
-            .as_ref()
-            .map(AsFd::as_fd)
-            .ok_or_else(|| Error::new(ErrorKind::Limit, "an event for completions"))
-    }
-
-    /// Brings the descriptor up to date.
-    #[inline]
-    pub(crate) fn tell(&mut self, taken: u32, statistics: &mut ChannelStatistics) {
-        let Some(event) = &self.event else { return };
-        if (taken > 0) != self.is_told {
-            self.is_told = taken > 0;
-            statistics.system_calls += 1;
-            // Neither can fail in a way that matters: it is set, or it is not.
-            if self.is_told {
-                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-            } else {
-                let _ = rustix::io::read(event, &mut [0; 8]);
-            }
-        }
-    }
-}
 
 impl ScsiChannel {
     pub(crate) fn wait_for(
@@ -59,19 +17,15 @@ impl ScsiChannel {
     ) -> usize {
         let before = completions.len();
         self.turn(completions);
-        let now = Instant::now();
         let in_flight = self.taken + (completions.len() - before) as u32;
-        let want = options.want.min(in_flight).max(1) as usize;
-        // What lies past the end of time never comes.
-        let linger = now.checked_add(options.linger);
-        let deadline = options.timeout.and_then(|timeout| now.checked_add(timeout));
+        let clock = WaitClock::start(options, in_flight);
         let mut looks = 0u32;
         loop {
             let got = completions.len() - before;
-            if got >= want {
+            if clock.is_enough(got) {
                 break;
             }
-            let end = [linger.filter(|_| got > 0), deadline].into_iter().flatten().min();
+            let end = clock.end(got);
             if self.taken == 0 {
                 // Nothing can come but the end.
                 if end.is_none() && self.wake.is_none() {
@@ -98,7 +52,7 @@ impl ScsiChannel {
             self.turn(completions);
             std::hint::spin_loop();
         }
-        self.bell.tell(self.taken, &mut self.statistics);
+        self.event.tell(self.taken, &mut self.statistics);
         completions.len() - before
     }
 
@@ -116,17 +70,9 @@ impl ScsiChannel {
     /// Sleeps until the wake event or `end`. Whether it was the wake event.
     fn sleep(&mut self, end: Option<Instant>) -> bool {
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.statistics.system_calls += 1;
-        let Some(wake) = &self.wake else {
-            // A signal to the process ends the sleep: the caller looks again.
-            let _ = rustix::event::poll(&mut [], timeout.as_ref());
-            return false;
-        };
-        let mut fds = [PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN)];
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-        let woken = !fds[0].revents().is_empty();
-        if woken {
+        let woken = qpair_block::sleep(None, self.wake.as_deref(), timeout);
+        if let (true, Some(wake)) = (woken, &self.wake) {
             wake.clear();
         }
         woken

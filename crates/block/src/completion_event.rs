@@ -1,0 +1,52 @@
+//! The descriptor that a channel of a polled device hands out as its `completion_fd`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::device::ChannelStatistics;
+use crate::error::{Error, Result};
+
+/// An event that polls readable while requests are in flight: a device that is polled says nothing of its completions.
+///
+/// It exists only once somebody asked for it, so that others pay no system call.
+#[derive(Debug, Default)]
+pub struct CompletionEvent {
+    event: Option<OwnedFd>,
+    is_told: bool,
+}
+
+impl CompletionEvent {
+    /// The descriptor, with `in_flight` requests under way.
+    ///
+    /// # Errors
+    /// `Limit` if the process has no descriptors left; what eventfd(2) said.
+    pub fn descriptor(&mut self, in_flight: u32) -> Result<BorrowedFd<'_>> {
+        let event = match self.event.take() {
+            Some(event) => event,
+            None => {
+                self.is_told = in_flight > 0;
+                let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+                eventfd(self.is_told.into(), flags).map_err(|e| Error::os(e.into(), "eventfd"))?
+            }
+        };
+        let event: &OwnedFd = self.event.insert(event);
+        Ok(event.as_fd())
+    }
+
+    /// Brings the descriptor up to date, and counts what that takes.
+    #[inline]
+    pub fn tell(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
+        let Some(event) = &self.event else { return };
+        if (in_flight > 0) != self.is_told {
+            self.is_told = in_flight > 0;
+            statistics.system_calls += 1;
+            // Neither can fail in a way that matters: it is set, or it is not.
+            if self.is_told {
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            } else {
+                let _ = rustix::io::read(event, &mut [0; 8]);
+            }
+        }
+    }
+}
