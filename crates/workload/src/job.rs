@@ -460,6 +460,8 @@ pub struct Job {
     pub batch_complete_min: u32,
     /// Completions taken at once; 0: all that are there.
     pub batch_complete_max: u32,
+    /// Buffers are in huge pages that were reserved (`vm.nr_hugepages`), or the job does not begin.
+    pub huge_pages: bool,
     /// The depth is searched, up to [`Job::depth`], at which requests are fast enough.
     pub latency_target: Option<LatencyGoal>,
     /// How requests are handed out.
@@ -549,6 +551,7 @@ impl Job {
             batch_submit: 1,
             batch_complete_min: 1,
             batch_complete_max: 0,
+            huge_pages: false,
             latency_target: None,
             form: Form::Full,
             flush_blocks: 0,

@@ -38,3 +38,22 @@ fn a_file_that_may_not_grow_is_an_error() {
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("writing to standard output: File too large"), "{said}");
 }
+
+/// Huge pages that were reserved are taken only by a job that asks for them, and that has nothing else.
+#[test]
+fn reserved_huge_pages_are_taken_when_asked_for() {
+    let directory = Directory::new();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    let free: u64 = free.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
+    let job = "bench io --name=h --filename=null:size=1g --rw=randread --bs=2m --number_ios=9 --ioengine=posix";
+    let wanted = (free + 1).max(2);
+    let all = directory.run(&format!("{job} --mem=mmaphuge --iodepth={wanted}"));
+    all.failed(3, &["huge pages", "vm.nr_hugepages"]);
+    directory.run(&format!("{job} --mem=mmap --iodepth={wanted}")).done();
+    if free == 0 {
+        eprintln!("skipped: no huge pages are reserved");
+    } else {
+        directory.run(&format!("{job} --mem=mmaphuge --iodepth=1")).done();
+    }
+}

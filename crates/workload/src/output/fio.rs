@@ -4,8 +4,8 @@
 //! two differ:
 //!
 //! - `disk_util` is always there, and has no sums (`aggr_`) of the disks under a disk.
-//! - `iodepth_level` counts as fio does, but the loop takes all completions that are there, where fio takes one: give
-//!   `iodepth_batch=1` and `iodepth_batch_complete_max=1` for fio's figures.
+//! - `iodepth_level` counts as fio does, but from depth 32 on requests go and completions come in batches, where fio's
+//!   are of one: give `iodepth_batch=1` for fio's figures.
 //! - `usr_cpu` and `sys_cpu` count the threads that work for a job, which fio's leave out; they may exceed 100.
 //! - Bandwidth and IOPS have one sample for each of [`crate::Job::sample`], where fio has two a second.
 //! - Percentiles come from a finer histogram, and `bins` are those that its values fall into.

@@ -22,15 +22,16 @@ pub(super) fn cpus(reader: &Reader<'_>) -> Result<(Vec<usize>, CpuPolicy)> {
 }
 
 /// Options of memory: what is asked for is what there is, or an error.
-pub(super) fn memory(reader: &Reader<'_>) -> Result<()> {
-    reader.word("mem")?;
+/// Whether it is reserved huge pages.
+pub(super) fn memory(reader: &Reader<'_>) -> Result<bool> {
+    let huge = reader.word("mem")? == Some("mmaphuge");
     let align = reader.bytes("iomem_align")?.unwrap_or(0);
     if align > 4096 || (align > 0 && !align.is_power_of_two()) {
         let what =
             format!("iomem_align={align} is not supported: buffers begin at multiples of 4096");
         return Err(reader.contradiction("iomem_align", what));
     }
-    Ok(())
+    Ok(huge)
 }
 
 pub(super) fn measured(reader: &Reader<'_>) -> Result<Measured> {

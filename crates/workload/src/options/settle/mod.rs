@@ -123,7 +123,6 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     let (think_time, think_time_blocks, think_time_spin) = pace::think(reader)?;
     let times = pace::times(reader, seed)?;
     let (cpus, cpu_policy) = measure::cpus(reader)?;
-    measure::memory(reader)?;
     let Some(first) = place.targets.first() else {
         return Err(reader.contradiction("filename", "no file"));
     };
@@ -175,6 +174,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     job.batch_submit = depth.submit;
     job.batch_complete_min = depth.complete_min;
     job.batch_complete_max = depth.complete_max;
+    job.huge_pages = measure::memory(reader)?;
     job.form = pace::form(reader)?;
     job.latency_target = pace::latency_target(reader)?;
     job.flush_blocks = durability.flush_blocks;

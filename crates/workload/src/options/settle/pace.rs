@@ -48,8 +48,9 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
     let complete_min =
         reader.number("iodepth_batch_complete_min", 0, DEPTH_MAX)?.unwrap_or(1).min(depth);
     let complete_max = match reader.number("iodepth_batch_complete_max", 0, DEPTH_MAX)? {
-        // fio's default is as many as it waits for; the others are there all the same, and only seen later.
-        None => 0,
+        // A batch: the queue stays nearly full, as fio's does, by default of a batch of one.
+        None if matches!(reader.word("mode")?, Some("normal" | "stress")) => 0,
+        None => submit.max(complete_min),
         Some(0) => complete_min,
         Some(max) => max.max(complete_min),
     };

@@ -51,6 +51,9 @@ pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
     }
     pattern.order = order;
     if order == Order::Random {
+        if steps.random_every > 1 {
+            reader.note("rw=...:N: blocks may come again, as with norandommap");
+        }
         let size = |text: &str| reader.size(text);
         pattern.distribution = reader
             .with("random_distribution", |text| distribution(text, &size))?

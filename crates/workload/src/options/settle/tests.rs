@@ -55,7 +55,7 @@ fn defaults_are_fios() {
     assert_eq!((job.verbs, job.order, job.direct), (Verbs::Read, Order::Sequential, false));
     assert_eq!(job.block_sizes, [const { BlockSizes::Fixed(4096) }; 3]);
     assert_eq!((job.depth, job.batch_submit), (1, 1));
-    assert_eq!((job.batch_complete_min, job.batch_complete_max), (1, 0));
+    assert_eq!((job.batch_complete_min, job.batch_complete_max), (1, 1));
     assert_eq!(self::job("iodepth=128 ioengine=libaio").batch_submit, 8);
     assert_eq!((job.mode.to_string(), job.engine.as_str()), ("posix:threads=0".into(), "psync"));
     assert!(job.invalidate && job.random_map && !job.time_based);
@@ -235,7 +235,9 @@ fn later_and_stronger_options_win() {
     assert_eq!(job("rate=1m,").rate[0], Rate { ios_per_s: 0, bytes_per_s: 1 << 20 });
     assert_eq!(job("rate=1m,").rate[1], Rate::default());
     assert_eq!(job("iodepth=8 ioengine=libaio iodepth_batch=0").batch_submit, 8);
-    assert_eq!(job("iodepth=8 ioengine=libaio iodepth_batch_complete=0").batch_complete_max, 0);
+    assert_eq!(job("iodepth=8 ioengine=libaio iodepth_batch_complete=0").batch_complete_min, 0);
+    assert_eq!(job("iodepth=64 ioengine=libaio").batch_complete_max, 4);
+    assert_eq!(job("iodepth=64 ioengine=libaio mode=normal runtime=1").batch_complete_max, 0);
     assert_eq!(job("gtod_reduce=1").measured, Measured { slat: false, clat: false, lat: false });
     assert_eq!(job("kb_base=1000 bs=4KiB").block_sizes[0], BlockSizes::Fixed(4096));
 }
@@ -384,6 +386,7 @@ fn what_fio_lets_pass_is_noted() {
     note("rwmixread=70 name=a rw=read", "rwmixread has no effect: it needs --rw=rw");
     note("name=a bs=4KiB", "counts by 1000");
     note("name=a rw=write sync=1", "sync=dsync");
+    note("name=a rw=randread:8", "blocks may come again");
     note("name=a rw=randtrim ioengine=libaio", "libaio has no trims");
     note("name=a rw=read fsync=1", "fsync has no effect: the job only reads");
     note("name=a rw=read end_fsync=1", "end_fsync has no effect: the job only reads");

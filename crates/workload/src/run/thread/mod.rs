@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, ArenaOptions, Buffer, ChannelGroup, ChannelOptions, Completion, Error, ErrorKind,
-    Result, WakeEvent,
+    Arena, ArenaOptions, Backing, Buffer, ChannelGroup, ChannelOptions, Completion, Error,
+    ErrorKind, Result, WakeEvent,
 };
 use qpair_kernel::Interface;
 use rand::Rng;
@@ -215,7 +215,16 @@ impl<'a> Thread<'a> {
             Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
                 .hint("choose a smaller bs or iodepth")
         };
-        let arena = Arena::new(block, job.depth, memory(targets)).map_err(no_memory)?;
+        let arena = Arena::new(block, job.depth, memory(job, targets)).map_err(no_memory)?;
+        if job.huge_pages && arena.backing() != Backing::HugePages {
+            let what = format!(
+                "mem=mmaphuge: {} buffers of {block} bytes, and too few free huge pages are reserved for them",
+                job.depth
+            );
+            return Err(Error::new(ErrorKind::Limit, what).hint(
+                "reserve more: sysctl vm.nr_hugepages=N (/proc/meminfo has HugePages_Free)",
+            ));
+        }
         let options = ChannelOptions { depth: job.depth, arenas: vec![arena.clone()], wake };
         let devices = targets.iter().map(|target| (target.device.as_ref(), &options));
         let channels = ChannelGroup::open(devices)?;
@@ -589,8 +598,8 @@ fn budget(job: &Job, targets: &[Opened]) -> u64 {
     job.io_size.unwrap_or(all).saturating_mul(u64::from(job.loops.max(1)))
 }
 
-/// How the buffers of requests are mapped. Reserved huge pages were reserved for others.
-fn memory(targets: &[Opened]) -> ArenaOptions {
+/// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the job asks for them.
+fn memory(job: &Job, targets: &[Opened]) -> ArenaOptions {
     let shared = targets.iter().any(|target| target.device.info().shared_memory);
-    ArenaOptions { shared, ..ArenaOptions::ordinary_pages() }
+    ArenaOptions { shared, no_huge_pages: !job.huge_pages }
 }
