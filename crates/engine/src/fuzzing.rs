@@ -14,7 +14,7 @@ pub fn read_page(image: &[u8]) {
         bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
     let node = Node::new(words.as_slice().into());
     let sound = node.fault().is_none();
-    let _ = crate::page::damage(&bytes, node.page_id());
+    let _ = crate::page::damage(&bytes, node.place());
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     node.lower_fence(&mut lower);
     node.upper_fence(&mut upper);

@@ -24,6 +24,7 @@ mod metrics;
 mod overflow;
 mod page;
 mod panics;
+mod place;
 mod pool;
 mod shared;
 mod space;

@@ -13,6 +13,7 @@ use crate::checkpoint::{Checkpoints, Copies, Flushes, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
+use crate::place::page_of;
 use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
 use crate::store::LogDevice;
@@ -604,7 +605,7 @@ impl Shared {
     }
 
     /// Where a page is on the device, bytes.
-    pub(crate) fn offset_bytes(&self, page_id: u64) -> u64 {
-        page_id * self.page_size as u64
+    pub(crate) fn offset_bytes(&self, place: u64) -> u64 {
+        page_of(place) * self.page_size as u64
     }
 }

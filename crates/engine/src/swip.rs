@@ -2,7 +2,7 @@
 
 use qpair_memory::FrameIndex;
 
-/// Bit 63: the reference is swizzled. Page ids stay below it.
+/// Bit 63: the reference is swizzled. Places stay below it.
 const HOT: u64 = 1 << 63;
 
 /// Where a reference leads.
@@ -10,7 +10,7 @@ const HOT: u64 = 1 << 63;
 pub(crate) enum Swip {
     /// To a frame: the child is in memory, or on its way.
     Hot(FrameIndex),
-    /// To a page on the device.
+    /// To a page on the device, by its [place](crate::place).
     Cold(u64),
 }
 
@@ -24,7 +24,7 @@ impl Swip {
     pub(crate) fn encode(self) -> u64 {
         match self {
             Self::Hot(frame) => HOT | u64::from(frame.0),
-            Self::Cold(page_id) => page_id,
+            Self::Cold(place) => place,
         }
     }
 }

@@ -15,6 +15,7 @@ mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::place::{Versions, place};
 pub(crate) use gate::{Gate, GateGuard};
 pub(crate) use image::Image;
 pub(crate) use old_logs::OldLogs;
@@ -22,7 +23,6 @@ pub(crate) use record::{
     Flushes, ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest, read_records,
 };
 pub(crate) use relief::Relief;
-pub(crate) use save::PAGES_MAX;
 pub(crate) use stage::Copies;
 pub(crate) use sweep::{
     checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,
@@ -33,6 +33,15 @@ pub(crate) use sweep::{
 pub(crate) struct Epoch {
     pub(crate) number: u32,
     pub(crate) saving: bool,
+    /// Of the pages that are written for its image.
+    version: u32,
+}
+
+impl Epoch {
+    /// The place of a page in its image.
+    fn place(self, page_id: u64) -> u64 {
+        place(page_id, self.version)
+    }
 }
 
 /// Where checkpoints stand; shared by all workers.
@@ -44,13 +53,16 @@ pub(crate) struct Checkpoints {
     phase: AtomicU64,
     /// Checkpoints that became durable since the store was opened.
     pub(crate) completed: AtomicU64,
+    /// Of the places that pages are written to.
+    pub(crate) versions: Versions,
 }
 
 impl Checkpoints {
     #[inline(always)]
     pub(crate) fn epoch(&self) -> Epoch {
         let word = self.epoch.load(Ordering::Acquire);
-        Epoch { number: (word >> 1) as u32, saving: word & 1 == 1 }
+        let number = (word >> 1) as u32;
+        Epoch { number, saving: word & 1 == 1, version: self.versions.of_image(number) }
     }
 
     /// Begins the next epoch, whose image is to be written.

@@ -10,24 +10,21 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, RacyBytesMut};
 use super::{Checkpoints, Epoch};
 use crate::error::Result;
 use crate::page::{Node, NodeMut};
+use crate::place::{PAGES_MAX, page_of};
 use crate::pool::{Pool, state};
 use crate::shared::Shared;
 use crate::space::{Purpose, Space};
 use crate::swip::Swip;
 
-/// Bits of a target word that are the page id; the epoch's low bits are above them.
-const TARGET_PAGE_BITS: u32 = 40;
-/// Pages that a store uses at most; what a device has beyond them is left alone.
-pub(crate) const PAGES_MAX: u64 = 1 << TARGET_PAGE_BITS;
-
+/// Says where an epoch's image has a page: the page id, and the epoch's low bits above it.
 fn target_word(epoch: Epoch, page_id: u64) -> u64 {
-    u64::from(epoch.number) << TARGET_PAGE_BITS | page_id
+    u64::from(epoch.number) << PAGES_MAX.ilog2() | page_id
 }
 
-/// The place a target word names, if it is of this epoch.
+/// The place that a target word names, if it is of this epoch.
 fn target_of(word: u64, epoch: Epoch) -> Option<u64> {
-    let page_id = word & ((1 << TARGET_PAGE_BITS) - 1);
-    (word == target_word(epoch, page_id) && page_id != 0).then_some(page_id)
+    let page_id = page_of(word);
+    (word == target_word(epoch, page_id) && page_id != 0).then_some(epoch.place(page_id))
 }
 
 impl Pool {
@@ -40,8 +37,8 @@ impl Pool {
 
     /// The place where the image under way has a page: chosen by whoever needs it first, the page itself or its parent.
     fn image_place(&self, space: &Space, frame: FrameIndex, epoch: Epoch) -> Result<u64> {
-        if let Some(page_id) = target_of(self.frames.target(frame), epoch) {
-            return Ok(page_id);
+        if let Some(place) = target_of(self.frames.target(frame), epoch) {
+            return Ok(place);
         }
         let page_id = space.allocate(1, Purpose::Checkpoint)?;
         let mut spare = page_id..page_id + 1;
@@ -60,16 +57,16 @@ impl Pool {
         spare: &mut Range<u64>,
     ) -> u64 {
         let word = self.frames.target(frame);
-        if let Some(page_id) = target_of(word, epoch) {
-            return page_id;
+        if let Some(place) = target_of(word, epoch) {
+            return place;
         }
         let page_id = spare.start;
         match self.frames.change_target(frame, word, target_word(epoch, page_id)) {
             Ok(()) => spare.start += 1,
             // Only the present epoch's word can have come in between.
-            Err(other) => return target_of(other, epoch).unwrap_or(page_id),
+            Err(other) => return target_of(other, epoch).unwrap_or(epoch.place(page_id)),
         }
-        page_id
+        epoch.place(page_id)
     }
 
     /// Notes that a leaf goes to its place in the image as it is now, by way of a copy; it is dirty until that is written.
@@ -82,7 +79,7 @@ impl Pool {
     ) {
         let frame = page.index();
         self.take_place(&shared.space, &shared.checkpoints, frame, place);
-        NodeMut::new(page.bytes_mut()).set_page_id(place);
+        NodeMut::new(page.bytes_mut()).set_place(place);
         self.frames.set_dirty(frame, true);
         self.frames.set_epoch(frame, epoch.number);
     }
@@ -108,10 +105,13 @@ impl Pool {
         let of_image = epoch.saving && self.frames.epoch(frame) != epoch.number;
         let place = match of_image {
             true => self.image_place(space, frame, epoch)?,
-            false => space.allocate_to_move(self.frames.page_id(frame))?,
+            false => {
+                let from = page_of(self.frames.page_id(frame));
+                checkpoints.versions.moved(space.allocate_to_move(from)?)
+            }
         };
         self.take_place(space, checkpoints, frame, place);
-        NodeMut::new(page.bytes_mut()).set_page_id(place);
+        NodeMut::new(page.bytes_mut()).set_place(place);
         // From here on the page's content is accounted for, in the image or apart from it.
         self.frames.set_epoch(frame, epoch.number);
         self.frames.set_dirty(frame, false);
@@ -120,7 +120,7 @@ impl Pool {
 
     fn take_place(&self, space: &Space, checkpoints: &Checkpoints, frame: FrameIndex, place: u64) {
         let before = self.frames.page_id(frame);
-        space.moved(before, place, || {
+        space.moved(page_of(before), page_of(place), || {
             let now = checkpoints.epoch();
             now.saving && self.frames.epoch(frame) != now.number
         });
@@ -165,7 +165,7 @@ impl Pool {
             }
         }
         self.take_place(space, &shared.checkpoints, frame, place);
-        copy.set_page_id(place);
+        copy.set_place(place);
         // Until the copy is written its place holds something else: the page must not leave memory as a clean one. Whether
         // that write is over by then nobody keeps track of, so it is written once more when it leaves.
         self.frames.set_dirty(frame, true);

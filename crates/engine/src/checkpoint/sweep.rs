@@ -12,6 +12,7 @@ use super::stage::{Looked, Stage};
 use super::{Epoch, Image, Record};
 use crate::canary::Canary;
 use crate::error::{ErrorKind, Result};
+use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
@@ -73,7 +74,7 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
     settle(shared).await?;
     for frame in (0..shared.pool.frames.len()).map(FrameIndex) {
         if let Some(place) = shared.pool.unused_place(frame, epoch) {
-            shared.space.free(place, 1);
+            shared.space.free(page_of(place), 1);
         }
     }
     shared.space.drop_image();

@@ -15,6 +15,7 @@ pub(crate) use node_mut::{NodeInit, NodeMut};
 use qpair_block::Buffer;
 
 use crate::head::head_u32;
+use crate::place::{page_of, version_of};
 pub(crate) use staged::Staged;
 
 /// Bytes of every page's header.
@@ -44,7 +45,7 @@ pub(crate) mod field {
     pub(crate) const LEVEL: usize = 5;
     /// u16: slots.
     pub(crate) const COUNT: usize = 6;
-    /// u64: the page's own id, to tell misdirected reads and writes.
+    /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost ones.
     pub(crate) const PAGE_ID: usize = 8;
     /// u64, leaves: the stamp of the newest commit that changed the page.
     pub(crate) const LSN: usize = 16;
@@ -146,21 +147,30 @@ pub(crate) fn seal(buffer: &mut Buffer, offset: usize, page_size: usize) {
     NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
 }
 
-/// What is wrong with a page that should be `page_id`, as far as its checksum and id tell.
+/// What is wrong with a page that should be in `place`, as far as its checksum, id and version tell.
 #[inline]
-pub(crate) fn damage(page: &[u8], page_id: u64) -> Option<String> {
+pub(crate) fn damage(page: &[u8], place: u64) -> Option<String> {
     let word = |at: usize| page[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
     let (stored, sum) = (word(field::CHECKSUM) as u32, checksum(page));
-    let stored_id = word(field::PAGE_ID);
-    if stored == sum && stored_id == page_id {
+    let stored_place = word(field::PAGE_ID);
+    if stored == sum && stored_place == place {
         None
     } else if page.iter().all(|byte| *byte == 0) {
         Some("is all zeroes".to_owned())
     } else if stored != sum {
         Some(format!("has checksum {stored:08x}, its bytes give {sum:08x}"))
+    } else if page_of(stored_place) != page_of(place) {
+        Some(format!("says it is page {}", page_of(stored_place)))
     } else {
-        Some(format!("says it is page {stored_id}"))
+        let (stored, version) = (version_of(stored_place), version_of(place));
+        Some(format!("is of version {stored}, not {version}: the device lost a write"))
     }
+}
+
+/// The place of a page as it says itself, if its id is this one; else a place that is not its own.
+pub(crate) fn own_place(page: &[u8], page_id: u64) -> u64 {
+    let word = page[field::PAGE_ID..field::PAGE_ID + 8].try_into().map_or(0, u64::from_le_bytes);
+    if page_of(word) == page_id { word } else { page_id }
 }
 
 /// The first four bytes of a key suffix as an integer that sorts as the bytes do.

@@ -57,7 +57,8 @@ impl<'a> Node<'a> {
         usize::from(self.bytes.load_u16(field::COUNT))
     }
 
-    pub(crate) fn page_id(self) -> u64 {
+    /// Where it says it is.
+    pub(crate) fn place(self) -> u64 {
         self.bytes.load_u64(field::PAGE_ID)
     }
 

@@ -166,8 +166,8 @@ impl<'a> NodeMut<'a> {
     }
 
     /// Names the place where the page is about to be written.
-    pub(crate) fn set_page_id(&mut self, page_id: u64) {
-        self.bytes.store_u64(field::PAGE_ID, page_id);
+    pub(crate) fn set_place(&mut self, place: u64) {
+        self.bytes.store_u64(field::PAGE_ID, place);
     }
 
     /// Seals the page before it goes to the device.

@@ -8,6 +8,7 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 use super::{Pool, state};
 use crate::checkpoint::Checkpoints;
 use crate::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
+use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Space;
 use crate::swip::Swip;
@@ -172,7 +173,7 @@ impl Pool {
     pub(crate) fn write_back(&self, mut page: ExclusiveFrame<'_>, tag: u64) -> Request {
         let sum = checksum(page.as_slice());
         NodeMut::new(page.bytes_mut()).set_checksum(sum);
-        let page_id = self.frames.page_id(page.index());
+        let page_id = page_of(self.frames.page_id(page.index()));
         let buffer = page.begin_write();
         let len_bytes = buffer.len() as u32;
         Request::write(page_id * u64::from(len_bytes), len_bytes, buffer, tag)

@@ -6,8 +6,8 @@ use qpair_block::BlockDevice;
 
 use super::inner::Inner;
 use super::{Purpose, Space};
-use crate::checkpoint::PAGES_MAX;
 use crate::error::{Error, ErrorKind, Result};
+use crate::place::PAGES_MAX;
 
 /// Least and most bytes by which the device is made larger at once; between them a sixteenth of its size, or a quarter while
 /// that is little.

@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
 
-use crate::checkpoint::{Gate, PAGES_MAX};
+use crate::checkpoint::Gate;
 use crate::error::{Error, ErrorKind, Result};
+use crate::place::PAGES_MAX;
 pub(crate) use bitmap::Bitmap;
 use inner::Inner;
 pub(crate) use promise::Promised;

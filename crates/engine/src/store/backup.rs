@@ -9,6 +9,7 @@
 //! [`Space::hold`]: crate::space::Space::hold
 
 mod copy;
+mod tally;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -97,19 +98,21 @@ impl Store {
         let mut pages = held.pages.clone();
         pages.change(0, RECORD_PAGES, false);
         held.record.runs().for_each(|(first, count)| pages.change(first, count, false));
-        let suspects = copy_pages(&inner.shared.device, &target, page_size, &pages, progress)?;
+        let roots = held.image.roots.values().copied();
+        let suspects =
+            copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress)?;
         let label = open::new_label(members.len(), page_size, unit, created_s);
         seal(&target, page_size, &held, label.store_id)?;
         open::write_new_labels(&members, &label)?;
         if let Some(suspect) = suspects.first() {
             // A page that no tree has, and that was never written, does no harm.
             let checked = check_copy(&members, page_size, stepped::like(&inner.shared));
-            if !matches!(checked, Ok(true)) {
+            if !matches!(checked, Ok(None)) {
                 labels::erase(&members)?;
-                checked?;
+                let fault = checked?.unwrap_or_default();
                 return Err(Error::with_hint(
                     ErrorKind::Corrupt,
-                    format!("the store is damaged: {suspect}"),
+                    format!("the store is damaged: {suspect}; the copy had this fault: {fault}"),
                     "`qpair check` lists the damage, `qpair repair` salvages what can be read",
                 ));
             }
@@ -224,12 +227,12 @@ fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u
     page
 }
 
-/// Whether the copy is sound.
+/// The first fault of the copy.
 fn check_copy(
     members: &[Arc<dyn BlockDevice>],
     page_size: usize,
     runtime: Runtime,
-) -> Result<bool> {
+) -> Result<Option<String>> {
     let options = StoreOptions {
         read_only: true,
         workers: 1,
@@ -240,5 +243,5 @@ fn check_copy(
     let copy = Store::open(members.to_vec(), &options)?;
     let report = copy.check(&|_, _| ())?;
     copy.close()?;
-    Ok(report.is_sound())
+    Ok(report.faults.into_iter().next())
 }

@@ -177,22 +177,22 @@ impl BulkLoader {
 
     /// Writes the page gathered on a level, bounded above by `upper`, and adds it to the level above.
     async fn emit(&mut self, level: u8, upper: &[u8]) -> Result<()> {
-        let page_id = self.write_page(level, Some(upper)).await?;
+        let place = self.write_page(level, Some(upper)).await?;
         self.levels[usize::from(level)].emitted = true;
-        self.add_child(level + 1, upper, page_id).await
+        self.add_child(level + 1, upper, place).await
     }
 
     /// Adds a written page to the level above; closes pages further up as they fill.
-    async fn add_child(&mut self, level: u8, fence: &[u8], page_id: u64) -> Result<()> {
+    async fn add_child(&mut self, level: u8, fence: &[u8], place: u64) -> Result<()> {
         let page_size = self.inner.shared.page_size;
-        let (mut level, mut fence, mut page_id) = (level, fence.to_vec(), page_id);
+        let (mut level, mut fence, mut place) = (level, fence.to_vec(), place);
         loop {
             if self.levels.len() == usize::from(level) {
                 self.levels.push(Staged::default());
             }
             let above = &mut self.levels[usize::from(level)];
             if above.fits(level, &fence, Some(0), page_size) {
-                above.push(level, &fence, &page_id.to_le_bytes(), false);
+                above.push(level, &fence, &place.to_le_bytes(), false);
                 return Ok(());
             }
             let bound = above.last_key().unwrap_or_default().to_vec();
@@ -201,13 +201,13 @@ impl BulkLoader {
             above.emitted = true;
             above.restart(&bound);
             above.fits(level, &fence, Some(0), page_size);
-            above.push(level, &fence, &page_id.to_le_bytes(), false);
-            (fence, page_id) = (bound, closed);
+            above.push(level, &fence, &place.to_le_bytes(), false);
+            (fence, place) = (bound, closed);
             level += 1;
         }
     }
 
-    /// Builds the page gathered on a level in its extent; its id.
+    /// Builds the page gathered on a level in its extent; its place.
     async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
         // Who loads for an hour is told when the store failed, not at the end.
         self.inner.shared.check_writable()?;
@@ -231,10 +231,12 @@ impl BulkLoader {
             return Err(Error::new(ErrorKind::Invalid, "an extent that was just made is gone"));
         };
         let page_id = extent.run.page_id() + extent.filled as u64;
+        let place = self.inner.shared.checkpoints.versions.moved(page_id);
         let offset = extent.filled * page_size;
         let staged = &self.levels[usize::from(level)];
         let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
-        node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &staged.lower, upper });
+        let tree_id = self.tree.id;
+        node.init(NodeInit { level, tree_id, page_id: place, lower: &staged.lower, upper });
         staged.fill(level, &mut node);
         node.set_stamp(self.stamp);
         seal(&mut extent.buffer, offset, page_size);
@@ -242,7 +244,7 @@ impl BulkLoader {
         if extent.filled == self.pages_per_extent {
             self.write_extent(kind);
         }
-        Ok(page_id)
+        Ok(place)
     }
 
     /// Sends an extent to the device; pages of it that were not used are free again.
@@ -327,10 +329,10 @@ impl BulkLoader {
 
     /// Writes a level's rightmost page and adds it to the level above.
     async fn emit_last(&mut self, level: u8) -> Result<()> {
-        let page_id = self.write_page(level, None).await?;
+        let place = self.write_page(level, None).await?;
         let above = &mut self.levels[usize::from(level) + 1];
         // The rightmost child has no fence above it; as the last entry its key is never written.
-        above.push(level + 1, &[], &page_id.to_le_bytes(), false);
+        above.push(level + 1, &[], &place.to_le_bytes(), false);
         Ok(())
     }
 
@@ -349,7 +351,7 @@ impl BulkLoader {
             if !now.is_leaf() || now.count() > 0 || now.stamp() > self.stamp {
                 return Err(not_empty());
             }
-            let page_id = now.page_id();
+            let page_id = now.place();
             if !begin_change(&root) {
                 drop(root);
                 super::yield_now().await;

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::page::{Node, NodeInit, NodeMut};
+use crate::place::page_of;
 use crate::pool::{Patience, state};
 use crate::shared::{Root, Shared};
 use crate::space::Purpose;
@@ -424,10 +425,10 @@ fn drop_root(shared: &Shared, tree: Tree) {
 
 /// Frees the page of a tree's root, and the frame for whoever asks; the frame is the caller's.
 fn give_root(shared: &Shared, tree: Tree, page: ExclusiveFrame<'_>) {
-    let page_id = shared.pool.frames.page_id(tree.root);
+    let place = shared.pool.frames.page_id(tree.root);
     tree.leave(&shared.pool);
     shared.pool.release_frame(page);
-    shared.space.free(page_id, 1);
+    shared.space.free(page_of(place), 1);
 }
 
 /// Refuses a table whose page, which would stay in memory, would leave too few to work with.
@@ -488,9 +489,9 @@ pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
 pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     let _alone = shared.opening.enter().await;
     let root = shared.roots().get(&id).copied();
-    let root_page = match root {
+    let root_place = match root {
         Some(Root::Open(root)) => return Ok(Tree { id, root }),
-        Some(Root::Closed(page_id)) => page_id,
+        Some(Root::Closed(place)) => place,
         None => {
             return Err(Error::new(
                 ErrorKind::Corrupt,
@@ -498,19 +499,20 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
             ));
         }
     };
-    if root_page >= shared.space.capacity() {
+    let page_id = page_of(root_place);
+    if page_id >= shared.space.capacity() {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            format!("a tree's root at page {root_page}, past the store's end"),
+            format!("a tree's root at page {page_id}, past the store's end"),
         ));
     }
     check_room_for_root(shared)?;
     let frame = scratch_frame().await?;
     let frames = &shared.pool.frames;
     let page = latch_free(shared, frame);
-    frames.set_page_id(frame, root_page);
+    frames.set_page_id(frame, root_place);
     let buffer = page.begin_read();
-    let request = Request::read(shared.offset_bytes(root_page), buffer.len() as u32, buffer, 0);
+    let request = Request::read(shared.offset_bytes(root_place), buffer.len() as u32, buffer, 0);
     let completion = Transfer::submit(request).done().await?;
     let Some(buffer) = completion.buffer else {
         return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
@@ -518,10 +520,10 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     let page = frames.end_read(buffer);
     let node = Node::new(page.bytes());
     let fault = match completion.result {
-        Err(error) => Some(Error::io(error, format!("reading page {root_page}"))),
-        Ok(()) => verify(page.as_slice(), root_page).or_else(|| {
+        Err(error) => Some(Error::io(error, format!("reading page {page_id}"))),
+        Ok(()) => verify(page.as_slice(), root_place).or_else(|| {
             let is_root = node.tree_id() == id && node.fault().is_none();
-            let what = || format!("page {root_page} is not the root of tree {id}");
+            let what = || format!("page {page_id} is not the root of tree {id}");
             (!is_root).then(|| Error::new(ErrorKind::Corrupt, what()))
         }),
     };

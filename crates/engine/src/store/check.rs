@@ -16,6 +16,7 @@ use super::{Store, StoreInner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, part_len};
 use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset};
+use crate::place::page_of;
 use crate::swip::Swip;
 use crate::task::refuse_on_worker;
 
@@ -107,7 +108,7 @@ impl StoreInner {
 struct Job {
     /// Index into the report's tables.
     table: usize,
-    page_id: u64,
+    place: u64,
     role: Role,
 }
 
@@ -155,7 +156,7 @@ struct TableRoot {
 /// Looks at a page that was read.
 fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
     let mut faults = Vec::new();
-    let content = match damage(page.as_slice(), job.page_id) {
+    let content = match damage(page.as_slice(), job.place) {
         Some(damage) => {
             faults.push(damage);
             Content::Damaged
@@ -167,7 +168,7 @@ fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
             }
         },
     };
-    Finding { table: job.table, page_id: job.page_id, faults, content }
+    Finding { table: job.table, page_id: page_of(job.place), faults, content }
 }
 
 fn examine_node(place: &Place, node: Node<'_>, faults: &mut Vec<String>) -> Content {
@@ -251,7 +252,7 @@ fn examine_part(
     None
 }
 
-/// The children of an inner page: what each must be, and the page it is in.
+/// The children of an inner page: what each must be, and the place it is in.
 pub(super) fn child_of(
     tree_id: u32,
     node: Node<'_>,
@@ -279,8 +280,8 @@ pub(super) fn child_of(
         false => Some(key(position)),
     };
     match Swip::decode(node.child(position)) {
-        Swip::Cold(page_id) => Ok((
-            page_id,
+        Swip::Cold(place) => Ok((
+            place,
             Place { tree_id, level: Some(node.level().saturating_sub(1)), lower, upper },
         )),
         Swip::Hot(_) => Err(format!("child {position} refers to memory, not to a page")),

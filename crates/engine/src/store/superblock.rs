@@ -23,9 +23,15 @@ const LOG_DEVICE: u64 = 1;
 const LOG_LIVES: u64 = 2;
 /// Feature: what it is being made of is not in it as a whole. Until it is closed.
 const UNFINISHED: u64 = 4;
+/// Feature: references may say the version of the page that they mean.
+const VERSIONS: u64 = 8;
 /// Features a reader must know to read, and what people call them.
-const FEATURES: [(u64, &str); 3] =
-    [(LOG_DEVICE, "log-device"), (LOG_LIVES, "log-lives"), (UNFINISHED, "unfinished")];
+const FEATURES: [(u64, &str); 4] = [
+    (LOG_DEVICE, "log-device"),
+    (LOG_LIVES, "log-lives"),
+    (UNFINISHED, "unfinished"),
+    (VERSIONS, "versions"),
+];
 /// Longest name of a log device that a label keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
 
@@ -126,7 +132,7 @@ impl Superblock {
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
         let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
-        let incompatible = of_log | of_state | of_use;
+        let incompatible = of_log | of_state | of_use | VERSIONS;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum

@@ -26,7 +26,7 @@ pub(crate) struct LoadPlan {
     pub(crate) version: Version,
     /// Which child of it.
     pub(crate) position: usize,
-    pub(crate) page_id: u64,
+    pub(crate) place: u64,
 }
 
 /// What an operation waits for.

@@ -94,14 +94,9 @@ impl Descent {
                     }
                     self.at = Some((page.index(), page.version()));
                     match swip {
-                        Swip::Cold(page_id) => {
+                        Swip::Cold(place) => {
                             let (parent, version) = (page.index(), page.version());
-                            return Err(Need::Load(LoadPlan {
-                                parent,
-                                version,
-                                position,
-                                page_id,
-                            }));
+                            return Err(Need::Load(LoadPlan { parent, version, position, place }));
                         }
                         Swip::Hot(child) => {
                             if level <= 2 && frames.contains(child) {
@@ -193,11 +188,11 @@ pub(crate) fn child<'a>(
         return Err(Need::Retry);
     }
     match swip {
-        Swip::Cold(page_id) => Err(Need::Load(LoadPlan {
+        Swip::Cold(place) => Err(Need::Load(LoadPlan {
             parent: page.index(),
             version: page.version(),
             position,
-            page_id,
+            place,
         })),
         Swip::Hot(frame) => {
             let below = read(context, frame)?;

@@ -332,7 +332,7 @@ fn make(
     let FillSpace { pages, leaves, .. } = space;
     let (tree_id, first_id) = {
         let node = Node::new(page.bytes());
-        (node.tree_id(), node.page_id())
+        (node.tree_id(), node.place())
     };
     let leaves = &leaves[..plan.leaves];
     let upper_of = |leaf: usize| match leaves.get(leaf + 1) {

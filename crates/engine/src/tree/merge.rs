@@ -7,6 +7,7 @@ use super::descend::{Place, Route, child, latch, to_level};
 use super::remove::is_sparse;
 use super::split::{image, rehome};
 use crate::page::{Node, NodeInit, NodeMut, field, shared_prefix_len, slots_offset};
+use crate::place::page_of;
 use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
@@ -48,7 +49,7 @@ impl<'a> Merge<'a> {
         let below = latch(below)?;
         context.begin_change(&root)?;
         context.begin_change(&below)?;
-        let root_page = Node::new(root.bytes()).page_id();
+        let root_page = Node::new(root.bytes()).place();
         let source = Node::new(below.bytes());
         let level = source.level();
         let mut node = NodeMut::new(root.bytes_mut());
@@ -75,10 +76,10 @@ impl<'a> Merge<'a> {
 /// Frees a page that nothing refers to any more, with its frame.
 fn give_back(context: Context<'_>, worker: &Worker, page: ExclusiveFrame<'_>) {
     let frame = page.index();
-    let page_id = context.shared.pool.frames.page_id(frame);
+    let place = context.shared.pool.frames.page_id(frame);
     context.shared.pool.release_frame(page);
     worker.give_frame(frame);
-    context.shared.space.free(page_id, 1);
+    context.shared.space.free(page_of(place), 1);
 }
 
 impl Operation for Merge<'_> {
@@ -174,7 +175,7 @@ fn join(left: &mut ExclusiveFrame<'_>, right: Node<'_>, separator: &[u8], tree_i
     let image = image(left.bytes());
     let old = Node::new(image.as_slice().into());
     let (lower, upper) = fences(old, right);
-    let (level, page_id) = (old.level(), old.page_id());
+    let (level, page_id) = (old.level(), old.place());
     let mut node = NodeMut::new(left.bytes_mut());
     node.init(NodeInit { level, tree_id, page_id, lower: &lower, upper: upper.as_deref() });
     node.append_range(old, 0, old.count());

@@ -137,9 +137,8 @@ impl Operation for ReadAhead<'_> {
                 break;
             }
             asked = ahead + 1;
-            let Swip::Cold(page_id) = swip else { continue };
-            let plan =
-                LoadPlan { parent: page.index(), version: page.version(), position, page_id };
+            let Swip::Cold(place) = swip else { continue };
+            let plan = LoadPlan { parent: page.index(), version: page.version(), position, place };
             match worker.load(plan) {
                 Loading::Started(version) => {
                     page = context.shared.pool.frames.resume(page.index(), version)

@@ -93,7 +93,7 @@ impl<'a> Split<'a> {
         node.init(NodeInit {
             level,
             tree_id: self.tree.id,
-            page_id: old.page_id(),
+            page_id: old.place(),
             lower: &lower,
             upper: Some(&cut.separator),
         });
@@ -202,7 +202,7 @@ pub(super) fn push_root_down(
         NodeMut::new(below.bytes_mut()).set_last_child(last_child);
     }
     rehome(context, &below);
-    let root_page = Node::new(root.bytes()).page_id();
+    let root_page = Node::new(root.bytes()).place();
     let mut node = NodeMut::new(root.bytes_mut());
     node.init(NodeInit {
         level: level + 1,

@@ -303,53 +303,6 @@ fn swapped_pages() {
     }
 }
 
-/// A page that was not written, though the device said so: what was at its place before is whole, may be a page of the same
-/// tree, and only its neighbours can tell.
-#[test]
-fn a_page_that_was_not_written() {
-    let device = ram();
-    let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
-    let table = store.table("t").unwrap();
-    for i in 0..200u32 {
-        table.put(format!("key {i:04}").as_bytes(), &[1; 24]).unwrap();
-    }
-    drop(table);
-    store.close().unwrap();
-    let mut before = vec![copy_of(device.as_ref(), device.size_bytes())];
-    // Pages move with each change: it takes a few lives until their places are used again.
-    for life in 0..40u8 {
-        let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
-        let table = store.table("t").unwrap();
-        for i in (u32::from(life) % 8..200).step_by(8) {
-            table.put(format!("key {i:04}/{life}").as_bytes(), &[2; 24]).unwrap();
-        }
-        drop(table);
-        store.close().unwrap();
-        before.push(copy_of(device.as_ref(), device.size_bytes()));
-    }
-    let (mut unwritten, mut stale, mut seen) = (0, 0, 0);
-    for page in tree_pages(&device) {
-        let new = read_page(&device, page);
-        // What was there last.
-        let olds = before.iter().rev();
-        let mut olds = olds.map(|before| common::read_page(before.as_ref(), PAGE, page));
-        let Some(old) = olds.find(|old| *old != new) else { continue };
-        unwritten += 1;
-        write_page(&device, page, &old);
-        let is_sound = check(&device).is_sound();
-        if matches!(old[4], 1 | 2) && old[8..16] == page.to_le_bytes() {
-            stale += 1;
-            seen += usize::from(!is_sound);
-        } else {
-            assert!(!is_sound, "page {page}, which had no page of a tree before");
-        }
-        write_page(&device, page, &new);
-    }
-    assert!(unwritten > 20 && stale > 3, "{unwritten} pages, {stale} with older ones below");
-    assert!(seen * 2 > stale, "of {stale} stale pages {seen} were noticed");
-    assert!(check(&device).is_sound());
-}
-
 #[test]
 fn damage_in_the_catalog() {
     let (device, model) = small_store();

@@ -23,6 +23,7 @@ mod metrics;
 mod misuse;
 mod model;
 mod panics;
+mod put_back;
 mod read_ahead;
 mod recovery;
 mod repair;

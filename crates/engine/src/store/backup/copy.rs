@@ -7,19 +7,22 @@ use std::sync::Arc;
 use qpair_block::{BlockDevice, Completion, IoChannel, Op, Request};
 
 use super::super::offline::{open_channel, transfer_arena, wait};
+use super::tally::Tally;
 use crate::error::{Error, ErrorKind, Result};
-use crate::page::damage;
+use crate::page::{Node, damage, own_place};
 use crate::space::Bitmap;
 
 /// Damaged pages that are told.
 const SUSPECTS_MAX: usize = 16;
 
-/// Copies the pages of a bitmap to the same places, and flushes; what is wrong with those that are not what was written.
+/// Copies the pages of an image, whose trees have these roots, to the same places; what is wrong with those that are not what was
+/// written, or are not the ones that the image means.
 pub(super) fn copy_pages(
     source: &Arc<dyn BlockDevice>,
     target: &Arc<dyn BlockDevice>,
     page_size: usize,
     pages: &Bitmap,
+    roots: impl Iterator<Item = u64>,
     progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> Result<Vec<String>> {
     let arena = transfer_arena(&[source.as_ref(), target.as_ref()])?;
@@ -30,6 +33,8 @@ pub(super) fn copy_pages(
     let mut under_way: BTreeMap<u64, u64> = BTreeMap::new();
     let (all, mut done) = (pages.count(), 0);
     let mut suspects = Vec::new();
+    let mut tally = Tally::default();
+    roots.for_each(|place| tally.expect(place));
     let mut outcome = Ok(());
     let mut completions: Vec<Completion> = Vec::new();
     loop {
@@ -53,13 +58,18 @@ pub(super) fn copy_pages(
             let count = under_way.get(&first).copied().unwrap_or(0);
             let (offset_bytes, len) = (first * page_size as u64, count as usize * page_size);
             match (op, result, buffer) {
-                (Op::Read, Ok(()), Some(buffer)) if outcome.is_ok() => {
-                    for (page_id, page) in (first..).zip(buffer.as_slice()[..len].chunks(page_size))
-                    {
-                        if let Some(damage) = damage(page, page_id)
-                            && suspects.len() < SUSPECTS_MAX
-                        {
-                            suspects.push(format!("page {page_id} {damage}"));
+                (Op::Read, Ok(()), Some(mut buffer)) if outcome.is_ok() => {
+                    for (page_id, offset) in (first..).zip((0..len).step_by(page_size)) {
+                        let page = &buffer.as_slice()[offset..offset + page_size];
+                        match damage(page, own_place(page, page_id)) {
+                            None => {
+                                let part = buffer.part_mut(offset, page_size);
+                                tally.take(Node::new(part.read()));
+                            }
+                            Some(damage) if suspects.len() < SUSPECTS_MAX => {
+                                suspects.push(format!("page {page_id} {damage}"));
+                            }
+                            Some(_) => {}
                         }
                     }
                     let request = Request::write(offset_bytes, len as u32, buffer, first);
@@ -80,6 +90,9 @@ pub(super) fn copy_pages(
                 }
             }
         }
+    }
+    if suspects.is_empty() && !tally.is_even() {
+        suspects.push("a page is not the one that is referred to".to_owned());
     }
     outcome.map(|()| suspects)
 }

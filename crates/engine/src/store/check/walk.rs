@@ -13,6 +13,7 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, Transfer, give_scratch, scratch_frame, scratch_frame_now};
 use crate::page::Node;
+use crate::place::page_of;
 use crate::shared::{Root, Shared};
 use crate::space::RECORD_PAGES;
 use crate::task::{JoinHandle, latch_free, spawn_to};
@@ -167,11 +168,11 @@ impl<'a> Walk<'a> {
         self.roots.len() > before
     }
 
-    /// Where the checkpoint has the root of a tree. The store was not changed since it was opened.
+    /// The place where the checkpoint has the root of a tree. The store was not changed since it was opened.
     fn root_of(&mut self, tree_id: u32) -> Option<u64> {
         match self.inner.shared.roots().get(&tree_id) {
             Some(Root::Open(frame)) => Some(self.inner.shared.pool.frames.page_id(*frame)),
-            Some(Root::Closed(page_id)) => Some(*page_id),
+            Some(Root::Closed(place)) => Some(*place),
             None => None,
         }
     }
@@ -217,7 +218,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn add_tree(&mut self, name: String, tree_id: u32, page_id: u64, referrer: &str) {
+    fn add_tree(&mut self, name: String, tree_id: u32, root: u64, referrer: &str) {
         if self.tree_ids.contains(&tree_id) {
             self.fault(format!("table {name} has the id of another, {tree_id}"));
             return;
@@ -225,10 +226,10 @@ impl<'a> Walk<'a> {
         let table = self.report.tables.len();
         self.report.tables.push(TableCheck { name, ..TableCheck::default() });
         self.tree_ids.push(tree_id);
-        match self.claim(page_id) {
+        match self.claim(page_of(root)) {
             Ok(()) => {
-                let place = Place { tree_id, level: None, lower: Vec::new(), upper: None };
-                self.roots.push_back(Job { table, page_id, role: Role::Node(place) });
+                let bounds = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+                self.roots.push_back(Job { table, place: root, role: Role::Node(bounds) });
             }
             Err(what) => {
                 let name = &self.report.tables[table].name;
@@ -275,7 +276,7 @@ impl<'a> Walk<'a> {
             self.values.pop_front();
         }
         let page_id = descriptor.page_id + u64::from(part);
-        Some(Job { table, page_id, role: Role::Part { descriptor, part } })
+        Some(Job { table, place: page_id, role: Role::Part { descriptor, part } })
     }
 
     /// The next child of the inner page that was opened last, if it can be read.
@@ -284,9 +285,9 @@ impl<'a> Walk<'a> {
         let (table, parent, position) = (open.table, open.page_id, open.next);
         open.next += 1;
         let node = Node::new(open.image.as_slice().into());
-        let child = child_of(self.tree_ids[table], node, position).and_then(|(page_id, place)| {
-            self.claim(page_id)
-                .map(|()| Job { table, page_id, role: Role::Node(place) })
+        let child = child_of(self.tree_ids[table], node, position).and_then(|(place, bounds)| {
+            self.claim(page_of(place))
+                .map(|()| Job { table, place, role: Role::Node(bounds) })
                 .map_err(|what| format!("refers with child {position} to {what}"))
         });
         child.map_err(|what| self.page_fault(table, parent, &what)).ok()
@@ -411,9 +412,9 @@ async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
             let Some(frame) = frame else { break };
             let Some(job) = jobs.next() else { break };
             let page = latch_free(&shared, frame);
-            shared.pool.frames.set_page_id(frame, job.page_id);
+            shared.pool.frames.set_page_id(frame, job.place);
             let buffer = page.begin_read();
-            let offset_bytes = shared.offset_bytes(job.page_id);
+            let offset_bytes = shared.offset_bytes(job.place);
             let request = Request::read(offset_bytes, buffer.len() as u32, buffer, 0);
             reading.push_back((job, Transfer::submit(request)));
         }
@@ -427,7 +428,7 @@ async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
             Ok(()) => examine(&job, &page),
             Err(error) => Finding {
                 table: job.table,
-                page_id: job.page_id,
+                page_id: page_of(job.place),
                 faults: vec![Error::io(error, "cannot be read").to_string()],
                 content: Content::Damaged,
             },

@@ -7,6 +7,7 @@ use super::super::check::{Place, child_of};
 use super::PageReader;
 use crate::error::Result;
 use crate::page::Node;
+use crate::place::page_of;
 
 /// Pages of a tree read at once.
 const AHEAD: usize = 16;
@@ -17,6 +18,8 @@ pub(crate) struct Hole {
     pub(crate) lower: Vec<u8>,
     /// The first key behind it; none if there is no end.
     pub(crate) upper: Option<Vec<u8>>,
+    /// The page that should lead to them, if it is known: what is there is something else, or older.
+    pub(crate) page_id: Option<u64>,
     /// What is wrong.
     pub(crate) why: String,
 }
@@ -62,29 +65,30 @@ pub(crate) fn walk_leaves(
     root: Option<u64>,
     see: &mut See<'_>,
 ) -> Result<()> {
-    let place = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+    let bounds = Place { tree_id, level: None, lower: Vec::new(), upper: None };
     let page = match root {
         Some(root) => reader.read_page(root)?,
         None => Err("its root is not known".to_owned()),
     };
-    visit(reader, place, page, see)
+    visit(reader, bounds, root.map(page_of), page, see)
 }
 
 fn visit(
     reader: &mut PageReader,
-    place: Place,
+    bounds: Place,
+    page_id: Option<u64>,
     page: Result<Vec<u8>, String>,
     see: &mut See<'_>,
 ) -> Result<()> {
     let page = page.map(|page| leaf_of(&page)).and_then(|page| {
-        let fault = fault(Node::new(page.as_slice().into()), &place);
+        let fault = fault(Node::new(page.as_slice().into()), &bounds);
         fault.map_or(Ok(page), Err)
     });
     let page = match page {
         Ok(page) => page,
         Err(why) => {
-            let Place { lower, upper, .. } = place;
-            return see(reader, Part::Hole(Hole { lower, upper, why }));
+            let Place { lower, upper, .. } = bounds;
+            return see(reader, Part::Hole(Hole { lower, upper, page_id, why }));
         }
     };
     let node = Node::new(page.as_slice().into());
@@ -93,18 +97,18 @@ fn visit(
     }
     let mut position = 0;
     while position <= node.count() {
-        let mut places = Vec::with_capacity(AHEAD);
-        while position <= node.count() && places.len() < AHEAD {
+        let mut children = Vec::with_capacity(AHEAD);
+        while position <= node.count() && children.len() < AHEAD {
             // A reference into memory was checked for with the page.
-            if let Ok(child) = child_of(place.tree_id, node, position) {
-                places.push(child);
+            if let Ok(child) = child_of(bounds.tree_id, node, position) {
+                children.push(child);
             }
             position += 1;
         }
-        let ids: Vec<u64> = places.iter().map(|(page_id, _)| *page_id).collect();
-        let pages = reader.read_pages(&ids)?;
-        for ((_, place), page) in places.into_iter().zip(pages) {
-            visit(reader, place, page, see)?;
+        let places: Vec<u64> = children.iter().map(|(place, _)| *place).collect();
+        let pages = reader.read_pages(&places)?;
+        for ((place, bounds), page) in children.into_iter().zip(pages) {
+            visit(reader, bounds, Some(page_of(place)), page, see)?;
         }
     }
     Ok(())
@@ -112,7 +116,7 @@ fn visit(
 
 /// Why a page cannot be used in its place.
 fn fault(node: Node<'_>, place: &Place) -> Option<String> {
-    let page_id = node.page_id();
+    let page_id = page_of(node.place());
     if !matches!(node.kind_byte(), 1 | 2) || node.tree_id() != place.tree_id {
         return Some(format!("page {page_id} is not of this tree"));
     }

@@ -13,6 +13,7 @@ use qpair_block::{
 use super::super::log_device::is_on_log_device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::damage;
+use crate::place::page_of;
 
 /// Bytes of one transfer, at most.
 const TRANSFER_BYTES: usize = 256 << 10;
@@ -157,19 +158,18 @@ impl PageReader {
         outcome
     }
 
-    /// Reads pages; each, or what is wrong with it, in their order.
-    pub(crate) fn read_pages(&mut self, pages: &[u64]) -> Result<Vec<Result<Vec<u8>, String>>> {
+    /// Reads the pages in these places; each, or what is wrong with it, in their order.
+    pub(crate) fn read_pages(&mut self, places: &[u64]) -> Result<Vec<Result<Vec<u8>, String>>> {
         let page_size = self.page_size;
-        let ranges: Vec<_> = pages
-            .iter()
-            .map(|page_id| (page_id.saturating_mul(page_size as u64), page_size))
-            .collect();
+        let pages: Vec<u64> = places.iter().map(|place| page_of(*place)).collect();
+        let ranges: Vec<_> =
+            pages.iter().map(|page_id| (page_id * page_size as u64, page_size)).collect();
         let mut found: Vec<Result<Vec<u8>, String>> =
             pages.iter().map(|page_id| Err(format!("page {page_id} cannot be read"))).collect();
         self.read_ranges(&ranges, |index, bytes| {
             let page_id = pages[index];
             if let Some(bytes) = bytes {
-                found[index] = match damage(bytes, page_id) {
+                found[index] = match damage(bytes, places[index]) {
                     Some(damage) => Err(format!("page {page_id} {damage}")),
                     None => Ok(bytes.to_vec()),
                 };
@@ -180,8 +180,8 @@ impl PageReader {
     }
 
     /// Reads one page; or what is wrong with it.
-    pub(crate) fn read_page(&mut self, page_id: u64) -> Result<Result<Vec<u8>, String>> {
-        let mut found = self.read_pages(&[page_id])?;
-        Ok(found.pop().unwrap_or_else(|| Err(format!("page {page_id} was not read"))))
+    pub(crate) fn read_page(&mut self, place: u64) -> Result<Result<Vec<u8>, String>> {
+        let mut found = self.read_pages(&[place])?;
+        Ok(found.pop().unwrap_or_else(|| Err(format!("page {} was not read", page_of(place)))))
     }
 }

@@ -11,7 +11,7 @@ use super::super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::PageReader;
 use crate::checkpoint::Record;
 use crate::error::{Error, ErrorKind, Result};
-use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field};
+use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field, own_place};
 use crate::space::RECORD_PAGES;
 
 /// Bytes that are looked at together: the first of them that have a sound page tell.
@@ -112,7 +112,8 @@ fn tell(part: &[u8], from: u64, page_size_max: usize) -> Option<(usize, Option<R
     let sound = |page_size: usize| {
         let first = from / page_size as u64;
         (first..).zip(part.chunks_exact(page_size)).filter(|(page_id, page)| {
-            page[field::PAGE_ID..][..8] == page_id.to_le_bytes() && damage(page, *page_id).is_none()
+            let place = own_place(page, *page_id);
+            page[field::PAGE_ID..][..8] == place.to_le_bytes() && damage(page, place).is_none()
         })
     };
     let counts =

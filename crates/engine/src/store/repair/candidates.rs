@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::super::offline::{Hole, PageReader, leaf_of};
 use super::interrupted;
 use crate::error::Result;
-use crate::page::{Node, PageKind, damage, field};
+use crate::page::{Node, PageKind, damage, field, own_place};
 use crate::space::RECORD_PAGES;
 
 /// Ranges that are read before progress is told.
@@ -18,7 +18,7 @@ pub(super) struct Candidate {
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
     stamp: u64,
-    page_id: u64,
+    place: u64,
     /// The checkpoint has it in use.
     used: bool,
     records: usize,
@@ -33,7 +33,7 @@ pub(super) struct Candidates(BTreeMap<u32, Vec<Candidate>>);
 pub(super) struct StandIn {
     pub(super) lower: Vec<u8>,
     pub(super) upper: Option<Vec<u8>>,
-    /// The page of a leaf, and whether it is an older copy; nothing if there is none.
+    /// The place of a leaf, and whether it is an older copy; nothing if there is none.
     pub(super) page: Option<(u64, bool)>,
 }
 
@@ -80,7 +80,7 @@ impl Candidates {
                 {
                     open.insert(upper.clone(), to);
                 }
-                covered.push(StandIn { lower, upper, page: Some((leaf.page_id, !leaf.used)) });
+                covered.push(StandIn { lower, upper, page: Some((leaf.place, !leaf.used)) });
             }
         }
         let lost = open.into_iter().map(|(lower, upper)| StandIn { lower, upper, page: None });
@@ -114,7 +114,8 @@ pub(super) fn scan(
     let (page_size, capacity) = (reader.page_size(), reader.capacity());
     let pages_at_once = (reader.transfer_bytes() / page_size).max(1) as u64;
     let mut look = |page_id: u64, page: &[u8]| {
-        if page[field::KIND] != PageKind::Leaf as u8 || damage(page, page_id).is_some() {
+        let place = own_place(page, page_id);
+        if page[field::KIND] != PageKind::Leaf as u8 || damage(page, place).is_some() {
             return;
         }
         let words = leaf_of(page);
@@ -126,7 +127,7 @@ pub(super) fn scan(
             lower: Vec::new(),
             upper: None,
             stamp: node.stamp(),
-            page_id,
+            place,
             used: used(page_id),
             records: node.count(),
         };
@@ -159,10 +160,13 @@ pub(super) fn scan(
         })?;
         for first in unread {
             // A place that cannot be read takes no others with it.
-            let pages: Vec<u64> = (first..first + count(first)).collect();
-            for (page_id, page) in pages.iter().zip(reader.read_pages(&pages)?) {
-                page.iter().for_each(|page| look(*page_id, page));
-            }
+            let ranges: Vec<(u64, usize)> = (first..first + count(first))
+                .map(|page_id| (page_id * page_size as u64, page_size))
+                .collect();
+            reader.read_ranges(&ranges, |index, page| {
+                page.iter().for_each(|page| look(first + index as u64, page));
+                Ok(())
+            })?;
         }
         next = end;
         if progress(next, capacity).is_break() {
@@ -183,16 +187,16 @@ fn is_wanted(holes: Option<&Vec<Hole>>, leaf: &Candidate) -> bool {
 mod tests {
     use super::*;
 
-    fn leaf(range: (&str, &str), stamp: u64, page_id: u64, used: bool) -> Candidate {
+    fn leaf(range: (&str, &str), stamp: u64, place: u64, used: bool) -> Candidate {
         let upper = (!range.1.is_empty()).then(|| range.1.into());
-        Candidate { lower: range.0.into(), upper, stamp, page_id, used, records: 1 }
+        Candidate { lower: range.0.into(), upper, stamp, place, used, records: 1 }
     }
 
     fn covered(leaves: Vec<Candidate>, from: &str, to: &str) -> Vec<(String, String, u64)> {
         let mut candidates = Candidates::default();
         candidates.add(BTreeMap::from([(1, leaves)]));
         let upper = (!to.is_empty()).then(|| to.into());
-        let hole = Hole { lower: from.into(), upper, why: String::new() };
+        let hole = Hole { lower: from.into(), upper, page_id: None, why: String::new() };
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         candidates
             .cover(1, &hole)

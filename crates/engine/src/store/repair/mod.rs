@@ -271,11 +271,18 @@ impl Salvage<'_> {
     fn scan(&mut self, wanted: Option<&BTreeMap<u32, Vec<Hole>>>) -> Result<()> {
         let progress = self.progress;
         // The checkpoint's own run for the next description has what was there before it was taken: leaves of any age, of a life that
-        // came to nothing even.
+        // came to nothing even. And what is found where a hole's page should be is not that page.
+        let found_wrong: BTreeSet<u64> = wanted
+            .iter()
+            .flat_map(|of| of.values().flatten())
+            .filter_map(|hole| hole.page_id)
+            .collect();
         let used = |page_id: u64| {
             self.checkpoint.as_ref().is_none_or(|(record, image)| {
                 let is_in = |(first, pages): (u64, u64)| page_id.wrapping_sub(first) < pages;
-                image.pages.get(page_id) && !record.runs().any(is_in)
+                image.pages.get(page_id)
+                    && !record.runs().any(is_in)
+                    && !found_wrong.contains(&page_id)
             })
         };
         let found = scan(&mut self.offline.reader, wanted, &used, &|done, all| {

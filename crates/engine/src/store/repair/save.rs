@@ -66,12 +66,12 @@ fn each_stand_in(
     take: &mut dyn FnMut(&mut PageReader, Entry) -> Result<()>,
 ) -> Result<()> {
     for stand_in in candidates.cover(tree, hole) {
-        let Some((page_id, older)) = stand_in.page else {
+        let Some((place, older)) = stand_in.page else {
             note(&mut gaps.lost, &stand_in, &hole.why);
             continue;
         };
         // It was good a moment ago.
-        let Ok(page) = reader.read_page(page_id)? else {
+        let Ok(page) = reader.read_page(place)? else {
             note(&mut gaps.lost, &stand_in, &hole.why);
             continue;
         };

@@ -12,6 +12,7 @@ use crate::canary::Canary;
 use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::page::{self, Node, NodeMut, PageKind};
+use crate::place::page_of;
 use crate::pool::state;
 use crate::swip::Swip;
 use crate::task::operation::{LoadPlan, Need};
@@ -44,18 +45,15 @@ impl Worker {
     pub(crate) fn load(&self, plan: LoadPlan) -> Loading {
         let task = self.running.get();
         if !self.load_errors.borrow().is_empty()
-            && let Some(error) = self.take_load_error(task, plan.page_id)
+            && let Some(error) = self.take_load_error(task, plan.place)
         {
             return Loading::Failed(error);
         }
-        if plan.page_id >= self.shared.space.capacity() {
+        let (page_id, capacity) = (page_of(plan.place), self.shared.space.capacity());
+        if page_id >= capacity {
             return Loading::Failed(Error::new(
                 ErrorKind::Corrupt,
-                format!(
-                    "a reference to page {} of a store of {} pages",
-                    plan.page_id,
-                    self.shared.space.capacity()
-                ),
+                format!("a reference to page {page_id} of a store of {capacity} pages"),
             ));
         }
         let Some(frame) = self.take_frame() else { return Loading::NoFrame };
@@ -74,7 +72,7 @@ impl Worker {
         // Between the version and the latch nothing changed, so the reference is still cold.
         NodeMut::new(parent.bytes_mut()).set_child(plan.position, Swip::Hot(frame).encode());
         let child = latch_free(&self.shared, frame);
-        frames.set_page_id(frame, plan.page_id);
+        frames.set_page_id(frame, plan.place);
         frames.set_parent_hint(frame, Some((plan.parent, plan.position)));
         frames.set_dirty(frame, false);
         frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
@@ -83,7 +81,7 @@ impl Worker {
         let version = parent.release();
         let len_bytes = buffer.len() as u32;
         self.submit(Request::read(
-            self.shared.offset_bytes(plan.page_id),
+            self.shared.offset_bytes(plan.place),
             len_bytes,
             buffer,
             load_tag(task, self.begin_transfer()),
@@ -91,9 +89,9 @@ impl Worker {
         Loading::Started(version)
     }
 
-    fn take_load_error(&self, task: TaskRef, page_id: u64) -> Option<Error> {
+    fn take_load_error(&self, task: TaskRef, place: u64) -> Option<Error> {
         let mut errors = self.load_errors.borrow_mut();
-        let position = errors.iter().position(|(of, page, _)| *of == task && *page == page_id)?;
+        let position = errors.iter().position(|(of, page, _)| *of == task && *page == place)?;
         Some(errors.swap_remove(position).2)
     }
 
@@ -102,12 +100,12 @@ impl Worker {
         let pool = &self.shared.pool;
         let page = pool.frames.end_read(buffer);
         let frame = page.index();
-        let page_id = pool.frames.page_id(frame);
+        let place = pool.frames.page_id(frame);
         let fault = match result {
-            Ok(()) => verify(page.as_slice(), page_id)
+            Ok(()) => verify(page.as_slice(), place)
                 .filter(|_| !self.shared.has_canary(Canary::UncheckedPages))
-                .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_id)),
-            Err(error) => Some(Error::io(error, format!("reading page {page_id}"))),
+                .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_of(place))),
+            Err(error) => Some(Error::io(error, format!("reading page {}", page_of(place)))),
         };
         // Nobody has seen it yet: whatever image is under way has it where it was read from.
         pool.frames.set_epoch(frame, self.shared.checkpoints.epoch().number);
@@ -115,7 +113,7 @@ impl Worker {
             pool.frames.set_state(frame, state::BROKEN);
             // Whoever asked may be gone meanwhile.
             if self.tasks.borrow().is_alive(task) {
-                self.load_errors.borrow_mut().push((task, page_id, error));
+                self.load_errors.borrow_mut().push((task, place, error));
             }
             self.broken.borrow_mut().push(frame);
         }
@@ -180,7 +178,7 @@ impl Worker {
         let pool = &self.shared.pool;
         let frame = FrameIndex(buffer.block().0);
         if let Err(error) = result {
-            let page_id = pool.frames.page_id(frame);
+            let page_id = page_of(pool.frames.page_id(frame));
             // Nobody else can change the page yet: it stays in memory, where its content is.
             pool.frames.set_dirty(frame, true);
             self.shared.fail(Error::io(error, format!("writing page {page_id}")));
@@ -199,7 +197,7 @@ impl Worker {
         let pool = &self.shared.pool;
         let frame = pool.end_write(buffer);
         if let Err(error) = result {
-            let page_id = pool.frames.page_id(frame);
+            let page_id = page_of(pool.frames.page_id(frame));
             self.shared.fail(Error::io(error, format!("writing page {page_id}")));
         }
         pool.frames.set_state(frame, state::FREE);
@@ -277,8 +275,8 @@ impl Worker {
 
 /// The error for a page that came from the device and is not what was written there, if it is not.
 #[inline]
-pub(crate) fn verify(page: &[u8], page_id: u64) -> Option<Error> {
-    page::damage(page, page_id).map(|what| corrupt(&what, page.len(), page_id))
+pub(crate) fn verify(page: &[u8], place: u64) -> Option<Error> {
+    page::damage(page, place).map(|what| corrupt(&what, page.len(), page_of(place)))
 }
 
 #[cold]
