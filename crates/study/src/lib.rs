@@ -30,7 +30,7 @@ mod synthetic;
 pub use advice::{Advice, Choice, Question, advise};
 pub use config::{Assignment, Config, Pace};
 pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
-pub use finding::{Evidence, FINDINGS, Finding, Verdict, judge};
+pub use finding::{Evidence, Finding, Need, Row, Verdict, catalogue, judge};
 pub use html::to_html;
 pub use jobs::Length;
 pub use lab::{

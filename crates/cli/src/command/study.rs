@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use qpair_study::{
-    EXPERIMENTS, Effort, Experiment, Lab, Options, Outcome, Question, StudyReport, advise, cpus,
-    interfaces, run, to_html,
+    EXPERIMENTS, Effort, Experiment, Lab, Need, Options, Outcome, Question, Row, StudyReport,
+    advise, catalogue, cpus, interfaces, run, to_html,
 };
+use serde::Serialize;
 
-use super::bench::parse_seconds;
+use super::bench::{parse_seconds, to_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -48,8 +49,8 @@ pub(crate) struct Study {
     #[arg(long = "experiment", value_name = "NAME", value_parser = parse_experiment)]
     experiments: Vec<&'static Experiment>,
 
-    /// Name the experiments, with what they show and need, and run none
-    #[arg(long, conflicts_with_all = ["render", "json"])]
+    /// Name the experiments and the papers' findings, with what they show and need, and run none
+    #[arg(long, conflicts_with = "render")]
     list: bool,
 
     /// Fewer and shorter runs: about a minute, wide intervals
@@ -76,7 +77,7 @@ pub(crate) struct Study {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "experiments", "quick", "full"])]
     render: Option<PathBuf>,
 
-    /// Print the numbers as JSON instead of a summary
+    /// Print the numbers, or the list, as JSON
     #[arg(long)]
     json: bool,
 }
@@ -91,7 +92,7 @@ fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, Stri
 impl Study {
     pub(crate) fn run(self) -> Result<Exit> {
         if self.list {
-            return self.list_experiments();
+            return self.list();
         }
         let json_path = self.out.with_extension("json");
         self.check_out(&json_path)?;
@@ -199,7 +200,7 @@ impl Study {
         outcome.map(Some)
     }
 
-    fn list_experiments(&self) -> Result<Exit> {
+    fn list(&self) -> Result<Exit> {
         let devices = match &self.devices.devices[..] {
             // As if there were a file.
             [] => vec![qpair_study::Device::of("null:size=1GiB", true, true)?],
@@ -221,26 +222,108 @@ impl Study {
         }
         let lab = Lab { cpus: cpus()?, devices, interfaces, effort: self.effort() };
         let settings = self.options().settings(lab.effort);
+        let experiments: Vec<Listed> = self
+            .options()
+            .experiments
+            .into_iter()
+            .map(|experiment| {
+                let plan = experiment.plan(&lab);
+                let points = plan.configs().count();
+                let seconds = if plan.over_time { None } else { Some(settings.estimate_s(points)) };
+                Listed {
+                    name: experiment.name,
+                    figure: experiment.figure,
+                    shows: experiment.shows,
+                    needs: experiment.needs,
+                    points,
+                    seconds,
+                    skipped: plan.skipped,
+                }
+            })
+            .collect();
+        let findings: Vec<ListedFinding> = catalogue().map(ListedFinding::of).collect();
         let mut out = Output::new();
-        for experiment in self.options().experiments {
-            let plan = experiment.plan(&lab);
-            let points = plan.configs().count();
-            let seconds = settings.estimate_s(points);
-            out.line(format!("{:<15} {}", experiment.name, experiment.figure))?;
-            out.line(format!("    {}", experiment.shows))?;
-            out.line(format!("    needs: {}", experiment.needs))?;
-            let long = if plan.over_time {
-                "one long run".to_owned()
-            } else {
-                format!("about {seconds:.0} s")
-            };
-            match points {
-                0 => out.line(format!("    here: {}", plan.skipped.join("; ")))?,
-                _ => out.line(format!("    here: {points} points, {long}"))?,
+        if self.json {
+            out.line(to_json(&List { experiments, findings })?)?;
+        } else {
+            for line in experiments.iter().flat_map(Listed::lines) {
+                out.line(line)?;
+            }
+            let tested = findings.iter().filter(|finding| finding.experiment.is_some()).count();
+            out.line("")?;
+            out.line(format!("findings of the papers: {}, tested: {tested}", findings.len()))?;
+            for finding in findings {
+                out.line(format!("{:<27} {}", finding.name, finding.source))?;
+                out.line(format!("    {}", finding.claim))?;
+                out.line(format!("    here: {}", finding.here))?;
             }
         }
         out.finish()?;
         Ok(Exit::Done)
+    }
+}
+
+/// What `--list` prints.
+#[derive(Serialize)]
+struct List {
+    experiments: Vec<Listed>,
+    findings: Vec<ListedFinding>,
+}
+
+/// An experiment.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    figure: &'static str,
+    shows: &'static str,
+    needs: &'static str,
+    points: usize,
+    /// None of an experiment that is one long run.
+    seconds: Option<f64>,
+    skipped: Vec<String>,
+}
+
+impl Listed {
+    fn lines(&self) -> Vec<String> {
+        let long = self
+            .seconds
+            .map_or_else(|| "one long run".to_owned(), |seconds| format!("about {seconds:.0} s"));
+        let here = match self.points {
+            0 => self.skipped.join("; "),
+            points => format!("{points} points, {long}"),
+        };
+        vec![
+            format!("{:<15} {}", self.name, self.figure),
+            format!("    {}", self.shows),
+            format!("    needs: {}", self.needs),
+            format!("    here: {here}"),
+        ]
+    }
+}
+
+/// A finding.
+#[derive(Serialize)]
+struct ListedFinding {
+    name: &'static str,
+    source: &'static str,
+    claim: &'static str,
+    /// The experiment that tests it.
+    experiment: Option<&'static str>,
+    /// What a test would need.
+    needs: &'static [Need],
+    here: String,
+}
+
+impl ListedFinding {
+    fn of(row: &'static Row) -> Self {
+        Self {
+            name: row.name(),
+            source: row.source(),
+            claim: row.claim(),
+            experiment: row.tested().map(|finding| finding.experiment),
+            needs: row.needs(),
+            here: row.here(),
+        }
     }
 }
 

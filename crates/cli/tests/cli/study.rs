@@ -41,6 +41,20 @@ fn experiments_are_listed() {
 }
 
 #[test]
+fn every_finding_is_listed() {
+    let said = Directory::new().run("study --list --json").done();
+    let list: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let findings = list["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 104, "103 of the papers and one of our own");
+    for finding in findings {
+        let needs = finding["needs"].as_array().unwrap();
+        assert_eq!(finding["experiment"].is_null(), !needs.is_empty(), "{finding}");
+    }
+    let words = Directory::new().run("study --list").done();
+    assert!(words.contains("s5-layer") && words.contains("cannot be tested here, because"));
+}
+
+#[test]
 fn wrong_use_is_told_before_anything_is_measured() {
     let directory = Directory::new();
     directory.file("d.html", vec![7; 1 << 20]);

@@ -1,10 +1,12 @@
 //! The papers' findings, and what each is worth here.
 //!
 //! Always holds:
-//! - A finding has a test in words and the same test in code, with its threshold; a verdict has the intervals it rests on.
+//! - Every finding of the papers has a row, with a test or with what a test would need.
+//! - A test is there in words and in code, with its threshold; a verdict has the intervals it rests on.
 //! - What cannot be tested says why: the interface that does not open, the devices that were not given, the runs that failed.
 //!   It is never taken for granted and never counted as failed.
 
+mod catalogue;
 mod s1;
 mod s3;
 mod s4;
@@ -19,6 +21,7 @@ use crate::measure::{Metric, digits};
 use crate::report::StudyReport;
 use crate::statistics::{Interval, Outcome, Threshold};
 
+pub use catalogue::{Need, Row, catalogue};
 pub(crate) use s4::cliff;
 
 /// A finding of a paper.
@@ -37,38 +40,6 @@ pub struct Finding {
     judge: fn(&View<'_>) -> Judged,
 }
 
-/// All of them, in the order of the report.
-pub const FINDINGS: [Finding; 28] = [
-    s1::USER_SPACE_FIRST,
-    s1::KERNEL_THREAD_TWO_CORES,
-    s1::KERNEL_THREAD_COLLAPSES,
-    s1::POLLING_LATENCY,
-    s1::IO_URING_OVER_LIBAIO,
-    s1::LIBAIO_CALLS,
-    s1::IO_URING_CALLS,
-    s1::POLLING_CALLS,
-    s1::KERNEL_THREAD_CALLS,
-    s1::MORE_CORES,
-    s1::TOO_FEW_CORES,
-    s1::CHOICE,
-    s3::DRIVES_ADD_UP,
-    s3::WRITES_COST,
-    s3::FOUR_KIB,
-    s3::THOUSAND_OUTSTANDING,
-    s3::ALL_REACH,
-    s3::POLLING_REACHES_MORE,
-    s3::ALL_TO_ALL,
-    s4::PLATEAU,
-    s4::COST_FALLS,
-    s4::REGISTERING_SAVES,
-    s4::SWITCHES,
-    s4::INTERVAL_COSTS,
-    s4::INTERVAL_LEVELS,
-    s4::CLIFF,
-    s5::USER_SPACE_LATENCY,
-    s5::USER_SPACE_CORE,
-];
-
 /// What a finding is worth here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -76,7 +47,7 @@ pub struct Verdict {
     pub finding: String,
     /// Paper and figure.
     pub source: String,
-    /// The experiment that shows it.
+    /// The experiment that shows it; empty: none does.
     pub experiment: String,
     /// What the paper claims.
     pub claim: String,
@@ -133,11 +104,26 @@ impl Evidence {
 /// Evidence, or why there can be none.
 type Judged = Result<Vec<Evidence>, String>;
 
-/// Verdicts on all findings.
+/// Verdicts on all findings, in the order of the papers.
 #[must_use]
 pub fn judge(report: &StudyReport) -> Vec<Verdict> {
     let view = View { report };
-    FINDINGS.iter().map(|finding| verdict(finding, &view)).collect()
+    let of = |row: &Row| row.tested().map_or_else(|| untested(row), |one| verdict(one, &view));
+    catalogue().map(of).collect()
+}
+
+/// Of a finding that no study tests.
+fn untested(row: &Row) -> Verdict {
+    Verdict {
+        finding: row.name().to_owned(),
+        source: row.source().to_owned(),
+        experiment: String::new(),
+        claim: row.claim().to_owned(),
+        test: String::new(),
+        outcome: Outcome::NotTestable,
+        why: row.because(),
+        evidence: Vec::new(),
+    }
 }
 
 fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {

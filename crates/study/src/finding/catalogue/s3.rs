@@ -1,0 +1,242 @@
+//! Rows of S3.
+
+use super::super::s3;
+use super::Need::{
+    Cores, DataSheet, Drives, Engine, Experiment, FilledDrive, Fio, Peers, PollQueues, Reboot,
+    SameDrive,
+};
+use super::Row::{self, Tested};
+use super::untested;
+
+pub(super) const ROWS: &[Row] = &[
+    untested(
+        "s3-datasheet",
+        "S3 question 1",
+        "An array gives the random reads that its drives' data sheets promise, and 4 % more.",
+        &[DataSheet],
+    ),
+    Tested(s3::DRIVES_ADD_UP),
+    Tested(s3::WRITES_COST),
+    untested(
+        "s3-state",
+        "S3 section 4.1",
+        "A drive that is full or was written for long writes more slowly than a fresh one.",
+        &[FilledDrive],
+    ),
+    Tested(s3::FOUR_KIB),
+    untested(
+        "s3-amplification",
+        "S3 section 2.2",
+        "A store with pages of 4 KiB reads a quarter of the bytes for a record that one with 16 KiB reads.",
+        &[Engine],
+    ),
+    untested(
+        "s3-sync",
+        "S3 section 2.3",
+        "One synchronous request at a time takes about 100 us, so a thread gets 10 KIOPS, a fraction of the drive's.",
+        &[Experiment],
+    ),
+    Tested(s3::THOUSAND_OUTSTANDING),
+    Tested(s3::POLLING_REACHES_MORE),
+    Tested(s3::ALL_REACH),
+    untested(
+        "s3-threads",
+        "S3 Figure 6",
+        "SPDK needs 3 threads for all of the array, iou+p 16.",
+        &[SameDrive, PollQueues, Drives, Cores],
+    ),
+    untested(
+        "s3-bypass",
+        "S3 question 2",
+        "Bypassing the kernel is not needed for throughput, but costs the least processor time.",
+        &[SameDrive, PollQueues],
+    ),
+    untested(
+        "s3-cycles",
+        "S3 section 2.5",
+        "At the array's full rate there are 13,000 cycles for an I/O, and the kernel takes half of them.",
+        &[Engine],
+    ),
+    untested("s3-fio", "S3 section 2.5", "fio reaches less than a leaner load generator.", &[Fio]),
+    untested(
+        "s3-one-io-thread",
+        "S3 section 3.4",
+        "A single thread for all I/O gets 630 thousand reads a second, 820 thousand with iou+p: far under the array's.",
+        &[Drives, PollQueues],
+    ),
+    untested(
+        "s3-sqpoll",
+        "S3 sections 3.4 and 4.5",
+        "In a storage engine the kernel thread of iou+k lowers throughput and efficiency: it takes cores from the workers.",
+        &[Engine],
+    ),
+    Tested(s3::ALL_TO_ALL),
+    untested(
+        "s3-task-switch",
+        "S3 section 3.2",
+        "Switching between tasks takes about 20 cycles, between threads of the kernel thousands.",
+        &[Experiment],
+    ),
+    untested(
+        "s3-gap",
+        "S3 Figure 1",
+        "The best existing engine has 3.6 million lookups a second where the array allows 12.5 million reads.",
+        &[Engine, Peers],
+    ),
+    untested(
+        "s3-peers-lookup",
+        "S3 Figure 12",
+        "With random lookups the authors' engine is several times faster than RocksDB and WiredTiger.",
+        &[Engine, Peers],
+    ),
+    untested(
+        "s3-peers-tpcc",
+        "S3 Figure 12",
+        "With TPC-C it is more than twenty times faster than they are.",
+        &[Engine, Peers],
+    ),
+    untested(
+        "s3-wt-page",
+        "S3 section 4.2",
+        "Pages of 4 instead of 32 KiB help WiredTiger a little, not by the factor of eight that its I/O shrinks.",
+        &[Peers],
+    ),
+    untested(
+        "s3-rung-page",
+        "S3 Figure 13",
+        "Pages of 4 instead of 16 KiB double the engine's TPC-C throughput.",
+        &[Engine],
+    ),
+    untested(
+        "s3-rung-cpu",
+        "S3 Figure 13",
+        "Removing processor bottlenecks inside the engine adds 30 % to its TPC-C throughput.",
+        &[Engine],
+    ),
+    untested(
+        "s3-rung-raid",
+        "S3 Figure 13",
+        "Striping in the engine instead of Linux md adds 30 % to TPC-C and nearly doubles lookups.",
+        &[Engine, Drives],
+    ),
+    untested(
+        "s3-rung-tasks",
+        "S3 Figure 13",
+        "Tasks instead of blocking threads add 16 % to TPC-C and 25 % to lookups.",
+        &[Engine],
+    ),
+    untested(
+        "s3-rung-spdk",
+        "S3 Figure 13",
+        "SPDK instead of libaio adds 4 % to TPC-C and 32 % to lookups.",
+        &[Engine, SameDrive, Drives],
+    ),
+    untested(
+        "s3-polled-engine",
+        "S3 section 4.3",
+        "With iou+p the engine has the same TPC-C throughput as with SPDK, and 8 % fewer lookups.",
+        &[Engine, SameDrive, PollQueues],
+    ),
+    untested(
+        "s3-io-per-tx",
+        "S3 section 4.7",
+        "With ten times more data than memory, a TPC-C transaction takes 3.5 reads and 2.8 writes.",
+        &[Engine],
+    ),
+    untested(
+        "s3-growth-10",
+        "S3 Figure 14",
+        "With ten times more data than memory, TPC-C keeps a third to half of its throughput in memory.",
+        &[Engine],
+    ),
+    untested(
+        "s3-growth-40",
+        "S3 Figure 14",
+        "As data grow to forty times the memory, throughput falls gently.",
+        &[Engine],
+    ),
+    untested(
+        "s3-few-cores",
+        "S3 Figure 15",
+        "On few cores SPDK gives the engine 60 to 80 % more lookups than the kernel's interfaces; less with more cores.",
+        &[Engine, SameDrive, Drives, Cores],
+    ),
+    untested(
+        "s3-uring-libaio",
+        "S3 section 4.5",
+        "In the engine io_uring is 2 % slower than libaio, and iou+p 5 to 8 % faster.",
+        &[Engine, PollQueues],
+    ),
+    untested(
+        "s3-batching",
+        "S3 section 4.6",
+        "Submitting requests in batches gives the kernel's interfaces 3 %.",
+        &[Experiment],
+    ),
+    untested(
+        "s3-mitigations",
+        "S3 section 4.6",
+        "Without mitigations of processor bugs everything is 4 % faster, and the order of the interfaces is the same.",
+        &[Reboot],
+    ),
+    untested(
+        "s3-cpu-shares",
+        "S3 Figure 16",
+        "With data larger than memory eviction takes 14 % of the processor time, and submitting 16 to 19 %, with SPDK 2 %.",
+        &[Engine, SameDrive],
+    ),
+    untested(
+        "s3-poll-cost",
+        "S3 section 4.5",
+        "Looking for completions that are not there costs SPDK about 80 ns.",
+        &[Experiment],
+    ),
+    untested(
+        "s3-latency-lookup",
+        "S3 Figure 17",
+        "When lookups arrive at random times, the latency of one is that of its I/O.",
+        &[Engine],
+    ),
+    untested(
+        "s3-latency-tx",
+        "S3 Figure 17",
+        "A TPC-C transaction takes many times an I/O, since its reads follow each other and writes delay them.",
+        &[Engine],
+    ),
+    untested(
+        "s3-parents",
+        "S3 section 3.5",
+        "Finding a page's parent from the root takes over 10 % of the processor time; remembering it saves that.",
+        &[Engine],
+    ),
+    untested(
+        "s3-partitions",
+        "S3 section 3.5",
+        "One lock over I/O and cooling limits the engine; partitions by page lift that.",
+        &[Engine, Cores],
+    ),
+    untested(
+        "s3-oversubscribed",
+        "S3 section 2.6",
+        "With 500 to 1000 blocking threads the cores are full, mostly with the kernel's work.",
+        &[Experiment],
+    ),
+    untested(
+        "s3-one-core",
+        "S3 section 3.4",
+        "Workers that all do the same do as well on one core as on many, core by core.",
+        &[Engine],
+    ),
+    untested(
+        "s3-bare",
+        "S3 section 2.5",
+        "For peak throughput, file system, RAID and page cache must be out of the way.",
+        &[Experiment],
+    ),
+    untested(
+        "s3-iommu",
+        "S3 section 4.1",
+        "With the IOMMU on, eight drives fall short of their data sheets.",
+        &[Drives, Reboot],
+    ),
+];
