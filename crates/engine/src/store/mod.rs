@@ -18,6 +18,7 @@ mod repair;
 mod report;
 mod superblock;
 mod table;
+mod warm;
 
 pub use backup::BackupReport;
 pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
@@ -38,6 +39,8 @@ pub use table::{Table, TaskTable};
 pub(crate) use table::{
     bounds, check_sizes, make_promised_room, make_room, make_room_at, merge_sparse, needs_overflow,
 };
+
+pub use warm::WarmReport;
 
 use std::collections::BTreeMap;
 use std::future::Future;

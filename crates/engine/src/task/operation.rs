@@ -379,7 +379,7 @@ fn turn<O: Operation>(
             Need::Sound => return Poll::Ready(Err(astray())),
             Need::Table => return Poll::Ready(Err(table_dropped())),
             Need::Load(plan) => match worker.load(plan) {
-                Loading::Started(version) => {
+                Loading::Started(_, version) => {
                     operation.descent().at = Some((plan.parent, version));
                     operation.descent().next = None;
                     return Poll::Pending;

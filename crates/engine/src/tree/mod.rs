@@ -3,6 +3,7 @@
 //! A page covers the keys from its lower fence up to, not including, its upper fence. Each page is referred to from one
 //! place, its parent. The root keeps its frame as long as there is the tree; when it splits, its content moves down.
 
+mod below;
 mod descend;
 mod fill;
 mod get;
@@ -16,6 +17,7 @@ mod root;
 mod scan;
 mod split;
 
+pub(crate) use below::{Absent, Arrival, Below, Fetch, Fetched, Resident};
 pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
 pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};

@@ -140,7 +140,7 @@ impl Operation for ReadAhead<'_> {
             let Swip::Cold(place) = swip else { continue };
             let plan = LoadPlan { parent: page.index(), version: page.version(), position, place };
             match worker.load(plan) {
-                Loading::Started(version) => {
+                Loading::Started(_, version) => {
                     page = context.shared.pool.frames.resume(page.index(), version)
                 }
                 _ => break,

@@ -36,3 +36,4 @@ mod transactions;
 mod transactions_concurrent;
 mod transactions_model;
 mod unflushed_log;
+mod warm;

@@ -20,8 +20,8 @@ use crate::task::waiters::Ticket;
 
 /// What became of a load that was asked for.
 pub(crate) enum Loading {
-    /// The read is on its way; the parent now has this version; the task is woken at the end.
-    Started(Version),
+    /// The read into this frame is on its way; the parent now has this version; the task is woken at the end.
+    Started(FrameIndex, Version),
     /// The parent changed: look again.
     Stale,
     /// The parent is being written back: wait for that.
@@ -86,7 +86,15 @@ impl Worker {
             buffer,
             load_tag(task, self.begin_transfer()),
         ));
-        Loading::Started(version)
+        Loading::Started(frame, version)
+    }
+
+    /// Forgets the loads of the running task that failed, of which nobody has asked again; how many.
+    pub(crate) fn forget_load_errors(&self) -> usize {
+        let (task, mut errors) = (self.running.get(), self.load_errors.borrow_mut());
+        let before = errors.len();
+        errors.retain(|(of, ..)| *of != task);
+        before - errors.len()
     }
 
     fn take_load_error(&self, task: TaskRef, place: u64) -> Option<Error> {

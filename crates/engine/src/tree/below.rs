@@ -1,0 +1,180 @@
+//! What lies below inner pages: for who brings trees into memory in the order of the device, and not of their keys.
+//!
+//! A page is named by its frame here, as its parent names it, and was latched by nobody since it was seen. So the frame may have another page
+//! by now. It is believed only as far as all of this was true at one version: its state is that of a page of a tree, and that tree is the one
+//! it is taken for. Whatever is in a frame has come there with the latch, and its state with it.
+
+use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
+
+use crate::page::Node;
+use crate::place::page_of;
+use crate::pool::state;
+use crate::swip::Swip;
+use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
+
+/// A page of a tree that is in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    pub(crate) tree_id: u32,
+    pub(crate) frame: FrameIndex,
+}
+
+/// A page that is not in memory, and where the reference to it was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Absent {
+    place: u64,
+    parent: Resident,
+    position: u32,
+}
+
+impl Absent {
+    /// The page's id: where it is on the device.
+    pub(crate) fn page_id(&self) -> u64 {
+        page_of(self.place)
+    }
+}
+
+impl Resident {
+    /// Begins to read it; none if it is no inner page of its tree any more.
+    fn read<'a>(self, context: Context<'a>) -> Result<Option<OptimisticFrame<'a>>, Need> {
+        let frames = &context.shared.pool.frames;
+        let page = frames.optimistic(self.frame).map_err(|blocked| match blocked {
+            Blocked::InFlight => Need::Io(self.frame),
+            Blocked::Contended => Need::Retry,
+        })?;
+        let node = Node::new(page.bytes());
+        let is_here =
+            matches!(frames.state(self.frame), state::HOT | state::COOLING | state::PINNED)
+                && node.tree_id() == self.tree_id
+                && !node.is_leaf();
+        if page.validate() { Ok(is_here.then_some(page)) } else { Err(Need::Retry) }
+    }
+}
+
+/// Pages one level below another, by whether they are in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// Level of the page above; 0 if it is not there any more, or a leaf.
+    pub(crate) level: u8,
+    pub(crate) resident: Vec<Resident>,
+    pub(crate) absent: Vec<Absent>,
+}
+
+/// Looks at what a page refers to.
+pub(crate) struct Below {
+    page: Resident,
+    descent: Descent,
+}
+
+impl Below {
+    pub(crate) fn new(page: Resident) -> Self {
+        Self { page, descent: Descent::default() }
+    }
+}
+
+impl Operation for Below {
+    type Output = Children;
+
+    fn step(&mut self, context: Context<'_>) -> Result<Children, Need> {
+        let Some(page) = self.page.read(context)? else { return Ok(Children::default()) };
+        let node = Node::new(page.bytes());
+        let mut children = Children { level: node.level(), ..Children::default() };
+        for position in 0..=node.count() {
+            match Swip::decode(node.child(position)) {
+                Swip::Hot(frame) => children.resident.push(Resident { frame, ..self.page }),
+                Swip::Cold(place) => {
+                    let (parent, position) = (self.page, position as u32);
+                    children.absent.push(Absent { place, parent, position });
+                }
+            }
+        }
+        if page.validate() { Ok(children) } else { Err(Need::Retry) }
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
+
+/// What became of a page that was to be fetched.
+pub(crate) enum Fetched {
+    /// It is on its way, to this frame.
+    Begun(FrameIndex),
+    /// It is in memory, or not where it was.
+    Nothing,
+    /// No frame is free.
+    NoFrame,
+    /// Its reference leads nowhere.
+    Failed,
+}
+
+/// Begins to load a page, if the reference to it is still where it was seen, and does not wait for it.
+pub(crate) struct Fetch {
+    page: Absent,
+    descent: Descent,
+}
+
+impl Fetch {
+    pub(crate) fn new(page: Absent) -> Self {
+        Self { page, descent: Descent::default() }
+    }
+}
+
+impl Operation for Fetch {
+    type Output = Fetched;
+
+    fn step(&mut self, context: Context<'_>) -> Result<Fetched, Need> {
+        let Some(worker) = context.worker else { return Err(Need::Worker) };
+        let Absent { place, parent, position } = self.page;
+        let position = position as usize;
+        let Some(page) = parent.read(context)? else { return Ok(Fetched::Nothing) };
+        let node = Node::new(page.bytes());
+        let is_here =
+            position <= node.count() && Swip::decode(node.child(position)) == Swip::Cold(place);
+        if !page.validate() {
+            return Err(Need::Retry);
+        }
+        if !is_here {
+            return Ok(Fetched::Nothing);
+        }
+        let plan = LoadPlan { parent: page.index(), version: page.version(), position, place };
+        match worker.load(plan) {
+            Loading::Started(frame, _) => Ok(Fetched::Begun(frame)),
+            Loading::Stale => Err(Need::Retry),
+            Loading::ParentInFlight => Err(Need::Io(parent.frame)),
+            Loading::NoFrame => Ok(Fetched::NoFrame),
+            Loading::Failed(_) => Ok(Fetched::Failed),
+        }
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
+
+/// Waits while a device has a frame's bytes.
+pub(crate) struct Arrival {
+    frame: FrameIndex,
+    descent: Descent,
+}
+
+impl Arrival {
+    pub(crate) fn new(frame: FrameIndex) -> Self {
+        Self { frame, descent: Descent::default() }
+    }
+}
+
+impl Operation for Arrival {
+    type Output = ();
+
+    fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
+        match context.shared.pool.frames.is_in_flight(self.frame) {
+            true => Err(Need::Io(self.frame)),
+            false => Ok(()),
+        }
+    }
+
+    fn descent(&mut self) -> &mut Descent {
+        &mut self.descent
+    }
+}
