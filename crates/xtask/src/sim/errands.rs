@@ -1,10 +1,12 @@
 //! What is done to a store beside its tasks, by a thread that is no worker: the tasks go on meanwhile.
 //!
-//! Tables are made and dropped, also while transactions use them and while they are loaded; checkpoints are asked for.
+//! Tables are made and dropped, also while transactions use them and while they are loaded; checkpoints are asked for; the store is read into
+//! memory.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
-use qpair_engine::{Error, JoinHandle, Store};
+use qpair_engine::{Error, ErrorKind, JoinHandle, Store};
 
 use super::catalog::{SLOTS, Slot, key_of, name_of};
 use super::lives::{Cut, Run};
@@ -36,6 +38,7 @@ impl Run {
         match (self.rng.u8(0..20), state) {
             (0..4, _) => self.ask_for_checkpoint(store),
             (4..6, _) => self.back_up(store),
+            (19, _) => self.warm(store),
             (_, Slot::Free) if self.errands.tables < self.scenario.frames / 4 => {
                 self.errands.tables += 1;
                 self.make_table(store, slot, tasks)
@@ -50,7 +53,7 @@ impl Run {
         self.say(format!("{doing}: {error}"));
         match self.judge_error(doing, error) {
             Cut::Excused(_) => {
-                self.errands.over = error.kind() != qpair_engine::ErrorKind::NoSpace;
+                self.errands.over = error.kind() != ErrorKind::NoSpace;
                 Ok(())
             }
             wrong => Err(wrong),
@@ -67,6 +70,23 @@ impl Run {
             }
             Err(error) => self.errand_failed("a checkpoint", &error),
         }
+    }
+
+    /// Reads what there is room for into memory; at times it is broken off.
+    fn warm(&mut self, store: &Store) -> Result<(), Cut> {
+        let pages_max = self.rng.bool().then(|| self.rng.u64(..64));
+        let warmed = store.warm(&|done, _| match pages_max {
+            Some(most) if done > most => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        match warmed {
+            Ok(report) => self.say(format!("read {} pages into memory", report.pages)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                self.say("reading into memory was broken off".to_owned());
+            }
+            Err(error) => return self.errand_failed("reading into memory", &error),
+        }
+        Ok(())
     }
 
     /// Makes a table, for transactions or to be loaded.
