@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod store_kv;
 pub mod tpcc;
+mod warm;
 mod workload;
 pub mod ycsb;
 
@@ -34,4 +35,5 @@ pub use progress::{Progress, Silent};
 pub use report::{LatencyReport, Report};
 pub use run::{RunOptions, run};
 pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession};
+pub use warm::{Warmed, warm};
 pub use workload::Workload;

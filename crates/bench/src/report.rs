@@ -3,6 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::warm::Warmed;
+
 /// Latencies of operations, microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LatencyReport {
@@ -77,6 +79,9 @@ pub struct Report {
     /// Seconds that filling the store took, and records per second, where it was filled by this run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill_records_per_s: Option<f64>,
+    /// What was read into memory before the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmed: Option<Warmed>,
     /// The same configuration gives the same hash.
     pub config_hash: String,
     /// Kernel release.

@@ -15,6 +15,7 @@ use crate::measure::{Measured, measure};
 use crate::progress::Progress;
 use crate::report::{LatencyReport, Report, kernel_release};
 use crate::store_kv::check_tables;
+use crate::warm::warm;
 use crate::workload::Workload;
 
 /// The table the records are in.
@@ -40,6 +41,8 @@ pub struct RunOptions {
     pub tasks: usize,
     /// Seconds to measure.
     pub seconds: f64,
+    /// Read as much of the store as fits into memory before the run, also where not all of it does.
+    pub warm: bool,
     /// Seconds to run before that, so that memory is as full as it will be.
     pub warm_up_seconds: f64,
     /// Page size of a store that is made, bytes.
@@ -78,6 +81,7 @@ impl Default for RunOptions {
             workers: 0,
             tasks: 128,
             seconds: 10.0,
+            warm: false,
             warm_up_seconds: 2.0,
             page_size: 4096,
             buffered: false,
@@ -138,10 +142,11 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         _ => fill(&store, options, progress)?,
     };
     let pages = store.report();
-    if workload != Workload::Insert && pages.pages * pages.page_size as u64 <= options.memory_bytes
-    {
-        warm(&store, options, progress)?;
-    }
+    let fits = pages.pages * pages.page_size as u64 <= options.memory_bytes;
+    let warmed = match workload != Workload::Insert && (fits || options.warm) {
+        true => Some(warm(&store, progress)?),
+        false => None,
+    };
     let table = store.table(TABLE)?.task();
     let measured = measure(workload, &store, &table, options, progress)?;
     let info = store.device_info();
@@ -176,6 +181,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         ops_by_second: by_second,
         ceiling_reads_per_s,
         fill_records_per_s,
+        warmed,
         config_hash: options.hash(workload),
         kernel: kernel_release(),
     })
@@ -250,39 +256,6 @@ pub(crate) fn fill(
     handle.join()??;
     progress.end();
     Ok(Some(options.records as f64 / began.elapsed().as_secs_f64()))
-}
-
-/// Brings a store that fits into memory there, so that the run measures memory alone.
-fn warm(store: &Store, options: &RunOptions, progress: &dyn Progress) -> Result<()> {
-    /// Fewer records than any page holds, so that every leaf is met.
-    const STRIDE: u64 = 16;
-    const TASKS: u64 = 256;
-    progress.begin("reading the store into memory", options.records);
-    let done = Arc::new(AtomicU64::new(0));
-    let table = store.table(TABLE)?;
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let (table, done, records) = (table.task(), done.clone(), options.records);
-            store.spawn(move || async move {
-                let mut value = Vec::with_capacity(2 * VALUE_BYTES);
-                let mut record = task * STRIDE;
-                while record < records {
-                    value.clear();
-                    table.get_into(&dataset::key(record), &mut value).await?;
-                    record += TASKS * STRIDE;
-                    done.fetch_add(STRIDE, Ordering::Relaxed);
-                }
-                Ok(())
-            })
-        })
-        .collect();
-    for task in tasks {
-        progress.at(done.load(Ordering::Relaxed));
-        let outcome: Result<()> = task.join()?;
-        outcome?;
-    }
-    progress.end();
-    Ok(())
 }
 
 /// The error of work that was asked to stop.

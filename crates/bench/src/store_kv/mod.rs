@@ -92,6 +92,7 @@ impl StoreKv {
             memory_bytes: store.memory_bytes,
             log: self.log,
             log_device: store.log_device.map(|log| log.name),
+            warmed: None,
         }
     }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use qpair::{Mode, Options, Result, Store};
 use serde::Serialize;
 
+use crate::warm::Warmed;
+
 /// How to open a store.
 #[derive(Clone, Debug)]
 pub struct StoreKvOptions {
@@ -80,4 +82,7 @@ pub struct StoreKvReport {
     /// The device of its own that the log is on, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<String>,
+    /// What was read into memory before the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmed: Option<Warmed>,
 }

@@ -11,7 +11,7 @@ use crate::bar::Bar;
 use crate::command::bench_commit::Commit;
 use crate::command::bench_io::Io;
 use crate::command::bench_peak::Peak;
-use crate::command::bench_store::parse_durability;
+use crate::command::bench_store::{of_warmed, parse_durability};
 use crate::command::bench_tpcc::Tpcc;
 use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
@@ -48,7 +48,7 @@ enum What {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Records have keys of 8 bytes and values of 120. Each worker runs --tasks tasks, each of which does one operation \
-after the other. Latency is from an operation's start to its end. Each update and insert is a \
+after the other. A store that fits into memory is read into it before the run. Latency is from an operation's start to its end. Each update and insert is a \
 transaction of its own, which is waited for as --durability says.
 
 Examples:
@@ -87,6 +87,10 @@ struct RunArgs {
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
     seconds: f64,
+
+    /// Read as much of the store as memory has room for before the run, in the order of the device
+    #[arg(long)]
+    warm: bool,
 
     /// Seconds to run before that
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
@@ -185,6 +189,7 @@ impl Bench {
             workers: args.workers.unwrap_or(0),
             tasks: args.tasks,
             seconds: args.seconds,
+            warm: args.warm,
             warm_up_seconds: args.warm_up,
             page_size: usize::try_from(args.page_size).unwrap_or(usize::MAX),
             buffered: args.buffered,
@@ -239,6 +244,9 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     ];
     if let Some(speed) = report.fill_records_per_s {
         lines.push(("filled at", format!("{} records/s", count(speed as u64))));
+    }
+    if let Some(warmed) = &report.warmed {
+        lines.push(("read first", of_warmed(warmed)));
     }
     lines.push((
         "operations",

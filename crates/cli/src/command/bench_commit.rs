@@ -65,7 +65,8 @@ impl Commit {
         let interrupt = Interrupt::install()?;
         let progress = Bar::new(interrupt.clone());
         let kv = self.run.open(&COMMIT_TABLES)?;
-        let ran_on = kv.report(self.clients.div_ceil(kv.store().workers()));
+        let tasks = self.clients.div_ceil(kv.store().workers());
+        let ran_on = self.run.begin(&kv, tasks, &progress)?;
         let options = CommitOptions {
             work: if self.insert { CommitWork::Insert } else { CommitWork::Update },
             records: self.records,

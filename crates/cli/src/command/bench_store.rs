@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use qpair::Mode;
 use qpair_bench::kv::Durability;
-use qpair_bench::{StoreKv, StoreKvOptions, StoreKvReport};
+use qpair_bench::{StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
 use serde::Serialize;
 
+use crate::bar::Bar;
 use crate::failure::Result;
 use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::{count, counted, size};
@@ -40,6 +41,10 @@ pub(crate) struct RunArgs {
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_run_seconds)]
     pub(super) seconds: f64,
+
+    /// Read as much of the store as memory has room for once it is open, in the order of the device
+    #[arg(long)]
+    warm: bool,
 
     /// Seconds to run before that
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
@@ -90,6 +95,30 @@ impl RunArgs {
         };
         Ok(StoreKv::open(&options, tables)?)
     }
+
+    /// What an open store runs on, with as many tasks for each worker; reads it into memory first, if asked to.
+    pub(super) fn begin(&self, kv: &StoreKv, tasks: usize, bar: &Bar) -> Result<StoreKvReport> {
+        let warmed = if self.warm { Some(warm(kv.store(), bar)?) } else { None };
+        Ok(StoreKvReport { warmed, ..kv.report(tasks) })
+    }
+}
+
+/// What reading a store into memory came to, in words.
+pub(super) fn of_warmed(warmed: &Warmed) -> String {
+    let mut words = format!(
+        "{}, {} in {:.2} s: {}/s",
+        counted(warmed.pages, "page"),
+        size(warmed.bytes),
+        warmed.seconds,
+        size((warmed.bytes as f64 / warmed.seconds.max(1e-9)) as u64)
+    );
+    if warmed.full {
+        words += "; memory is full";
+    }
+    if warmed.unread > 0 {
+        words += &format!("; {} could not be read", count(warmed.unread));
+    }
+    words
 }
 
 /// A workload's report, and what the store ran on.
@@ -112,7 +141,7 @@ impl Lines {
             (Some(device), true) => format!(", log on {device}"),
             (None, true) => String::new(),
         };
-        Self(vec![
+        let mut lines = Self(vec![
             ("interface", format!("{} ({})", ran_on.io, ran_on.io_mode)),
             (
                 "workers",
@@ -122,7 +151,11 @@ impl Lines {
                     counted(ran_on.tasks as u64, "task")
                 ),
             ),
-        ])
+        ]);
+        if let Some(warmed) = &ran_on.warmed {
+            lines.add("read first", of_warmed(warmed));
+        }
+        lines
     }
 
     pub(super) fn add(&mut self, name: &'static str, value: impl Into<String>) {

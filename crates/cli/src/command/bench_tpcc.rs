@@ -72,7 +72,8 @@ impl Tpcc {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&TPCC_TABLES)?;
-        let ran_on = kv.report(self.tasks);
+        let bar = Bar::new(interrupt.clone());
+        let ran_on = self.run.begin(&kv, self.tasks, &bar)?;
         let asked = |warehouses| Scale { warehouses, items: self.items, customers: self.customers };
         let scale = match self.warehouses {
             Some(warehouses) => asked(warehouses),
@@ -89,7 +90,7 @@ impl Tpcc {
             check: self.check,
             seed: self.run.seed,
         };
-        let outcome = run_tpcc(&kv, &options, &Bar::new(interrupt.clone()));
+        let outcome = run_tpcc(&kv, &options, &bar);
         let unfinished = interrupt.is_requested() && loaded_scale(&kv).is_err();
         kv.close()?;
         if interrupt.is_requested() {

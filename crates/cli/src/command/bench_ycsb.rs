@@ -76,7 +76,8 @@ impl Ycsb {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&YCSB_TABLES)?;
-        let ran_on = kv.report(self.tasks);
+        let bar = Bar::new(interrupt.clone());
+        let ran_on = self.run.begin(&kv, self.tasks, &bar)?;
         let options = YcsbOptions {
             workload: self.workload,
             records: self.records,
@@ -89,7 +90,7 @@ impl Ycsb {
             durability: self.durability,
             seed: self.run.seed,
         };
-        let outcome = run_ycsb(&kv, &options, &Bar::new(interrupt.clone()));
+        let outcome = run_ycsb(&kv, &options, &bar);
         kv.close()?;
         if interrupt.is_requested() {
             eprintln!("qpair: interrupted; the store was closed");

@@ -62,6 +62,22 @@ fn tpcc_tells_of_what_is_broken() {
     assert!(broken.out.contains("order 1/1/30"), "{}", broken.out);
 }
 
+/// What fits into memory is there before the run; what does not is read as far as there is room.
+#[test]
+fn a_store_is_read_before_the_run() {
+    let directory = Directory::new();
+    let ycsb = "bench ycsb --store y --records 4000 --workload c --tasks 4 --io posix";
+    directory.run(&format!("{ycsb} --load-only")).done();
+    let run = format!("{ycsb} --warm --warm-up 0 --seconds 0.2 --json");
+    let json = directory.run(&run).done();
+    assert!(number(&json, &["warmed", "pages"]) > 1000.0, "{json}");
+    assert_eq!(number(&json, &["device_reads_per_op"]), 0.0, "{json}");
+    let lookup = "bench lookup --store l --records 40000 --memory 2MiB --workers 1 --io posix";
+    directory.run(&format!("{lookup} --warm-up 0 --seconds 0.1")).done();
+    let text = directory.run(&format!("{lookup} --warm --warm-up 0 --seconds 0.1")).done();
+    assert!(text.contains("read first") && text.contains("memory is full"), "{text}");
+}
+
 #[test]
 fn tpcc_is_interrupted() {
     let directory = Directory::new();
