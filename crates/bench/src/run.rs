@@ -51,6 +51,8 @@ pub struct RunOptions {
     pub buffered: bool,
     /// Measure the device alone afterwards, for this many seconds for each of 8 combinations; 0: do not.
     pub ceiling_seconds: f64,
+    /// Requests that a worker has in flight at most.
+    pub depth: u32,
     /// Completions a busy worker likes to take at once.
     pub batch: u32,
     /// How long it waits for so many, microseconds.
@@ -86,6 +88,7 @@ impl Default for RunOptions {
             page_size: 4096,
             buffered: false,
             ceiling_seconds: 0.0,
+            depth: 512,
             batch: 32,
             linger_us: 1000,
             log_device: None,
@@ -103,6 +106,7 @@ impl RunOptions {
             .io(self.io)
             .page_size(self.page_size)
             .buffered(self.buffered)
+            .depth(self.depth)
             .batch(self.batch, self.linger_us)
             .durability(self.durability.into())
             .publish_beside(true);

@@ -108,6 +108,10 @@ struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
 
+    /// Requests that a worker has in flight at most
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = parse_count::<u32, DEPTH_MAX>)]
+    depth: u32,
+
     /// Completions a busy worker likes to take at once
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u32,
@@ -147,6 +151,8 @@ pub(crate) fn parse_run_seconds(text: &str) -> std::result::Result<f64, String> 
 pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
 /// Workers at most: each takes a core.
 pub(crate) const WORKERS_MAX: u64 = 1024;
+/// Requests of a worker in flight at most: more than any device takes.
+const DEPTH_MAX: u64 = 32_768;
 /// Clients of a worker at most.
 pub(crate) const TASKS_MAX: u64 = 65_536;
 
@@ -194,6 +200,7 @@ impl Bench {
             page_size: usize::try_from(args.page_size).unwrap_or(usize::MAX),
             buffered: args.buffered,
             ceiling_seconds: args.ceiling,
+            depth: args.depth,
             batch: args.batch,
             linger_us: args.linger_us,
             log_device: args.log.device().map(Path::to_owned),
