@@ -12,13 +12,15 @@ use std::task::Poll;
 use qpair_block::{Completion, Request};
 use qpair_memory::FrameIndex;
 
-use crate::checkpoint::Relief;
+use crate::checkpoint::{Relief, make_row};
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::task::{check_here, current, latch_free, verify};
 
+/// How often pages in a row are made for one value.
+const ROW_TRIES: u32 = 3;
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
 
@@ -224,12 +226,29 @@ impl Drop for ReservedRun {
     }
 }
 
+/// Pages in a row. Where none are, and as many apart, what is between them moves.
+async fn reserve_row(shared: &Shared, pages: u64) -> Result<u64> {
+    let mut tries = 0;
+    loop {
+        match Relief::tried(shared, async || shared.space.reserve_detached(pages)).await {
+            // Others may have been faster.
+            Err(error) if error.kind() == ErrorKind::NoSpace && tries < ROW_TRIES => {
+                tries += 1;
+                if !make_row(shared, pages).await? {
+                    return Err(error);
+                }
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
 pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
     // On another store's worker the pages would go to that one's device.
     check_here(shared)?;
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let page_id = Relief::tried(shared, async || shared.space.reserve_detached(pages)).await?;
+    let page_id = reserve_row(shared, pages).await?;
     let descriptor = Descriptor {
         page_id,
         stamp: fastrand::u64(..),

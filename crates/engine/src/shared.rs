@@ -94,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Checkpoints,
     /// Who makes a checkpoint, or drops a table.
     pub(crate) checkpointing: Arc<Alone>,
+    /// Who makes pages in a row free.
+    pub(crate) row: Arc<Alone>,
     /// Who flushes the device.
     pub(crate) flushing: Arc<Alone>,
     pub(crate) flushes: Flushes,
@@ -193,6 +195,7 @@ impl Shared {
             canary: None,
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
+            row: Arc::default(),
             flushing: Arc::default(),
             flushes: Flushes::default(),
             opening: Arc::default(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Bitmap;
+use super::row::Row;
 
 /// Which pages are in use, by whom, and how many.
 #[derive(Debug, Default)]
@@ -26,6 +27,10 @@ pub(super) struct Inner {
     pub(super) taken: u64,
     /// Those among them that come free when the checkpoint under way is durable.
     pub(super) gain: u64,
+    /// The row that is being made.
+    pub(super) row: Option<Row>,
+    /// Pages that no row is made of until they are given back.
+    pub(super) fixed: Bitmap,
     /// Word at which the search for single pages goes on.
     pub(super) cursor: usize,
     /// Word at which the search for pages in a row goes on. They are rare, and what is left of them should not be where single
@@ -135,7 +140,12 @@ impl Inner {
     pub(super) fn give(&mut self, start: u64, count: u64) {
         self.detach_not(start, count);
         for page_id in start..start + count {
-            if self.current.get(page_id) {
+            if self.fixed.get(page_id) {
+                self.fixed.change(page_id, 1, false);
+            }
+            if self.current.get(page_id) && self.row.as_mut().is_some_and(|row| row.take(page_id)) {
+                self.detached.insert(page_id, 1);
+            } else if self.current.get(page_id) {
                 self.current.change(page_id, 1, false);
                 self.used -= 1;
                 self.taken -= u64::from(!self.is_taken(page_id));

@@ -9,6 +9,7 @@ mod growth;
 mod image;
 mod inner;
 mod promise;
+mod row;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

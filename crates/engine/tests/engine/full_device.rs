@@ -164,3 +164,64 @@ fn segments_that_logs_have_behind_them_are_room_for_records() {
     let report = assert_sound(&[device], PAGE);
     assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
 }
+
+/// Once every page has moved a few times, what is free is single pages, wherever they are. A large value needs them in a row: it is refused only
+/// where there are too few of them.
+#[test]
+fn a_large_value_finds_a_row_where_there_is_none() {
+    const FRAMES: u64 = 98;
+    const LARGE: usize = 16 << 10;
+    let device = fixed(4 << 20);
+    let small = StoreOptions { checkpoint_bytes: 100 << 10, ..options(PAGE, FRAMES) };
+    let store = Store::open(vec![device.clone()], &small).unwrap();
+    let (table, large) = (store.table("t").unwrap(), store.table("large").unwrap());
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut model = std::collections::BTreeMap::new();
+    let records = 30_000u32;
+    for first in (0..records).step_by(100) {
+        store
+            .transact(|tx| {
+                (first..first + 100).try_for_each(|i| tx.put(&table, &i.to_be_bytes(), &[1; 40]))
+            })
+            .unwrap();
+    }
+    for i in (0..records).filter(|i| i / 500 % 2 == 1) {
+        table.delete(&i.to_be_bytes()).unwrap();
+    }
+    for turn in 0..60u8 {
+        for _ in 0..60 {
+            let i = random.u32(0..records) / 1000 * 1000 + random.u32(0..500);
+            table.put(&i.to_be_bytes(), &[turn; 40]).unwrap();
+            model.insert(i, turn);
+        }
+        store.checkpoint().unwrap();
+    }
+    let free = store.report().free_pages;
+    let mut put = 0u32;
+    let refused = loop {
+        let value: Vec<u8> = (0..LARGE).map(|at| (at as u32 + put) as u8).collect();
+        match large.put(&put.to_be_bytes(), &value) {
+            Ok(_) => put += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    store.checkpoint().unwrap();
+    let left = store.report().free_pages;
+    // What is kept for pages in memory, and what the value needs.
+    let (kept, needed) = (7 * (FRAMES + 32) / 4, LARGE as u64 / 448 + 1);
+    assert!(
+        put > 20 && left < kept + needed + 64,
+        "{free} pages, {put} values, {left} pages left: {refused}"
+    );
+    for at in 0..put {
+        let value: Vec<u8> = (0..LARGE).map(|byte| (byte as u32 + at) as u8).collect();
+        assert!(large.get(&at.to_be_bytes()).unwrap() == Some(value), "{at}");
+    }
+    for (i, turn) in model {
+        assert_eq!(table.get(&i.to_be_bytes()).unwrap().unwrap(), [turn; 40]);
+    }
+    drop((table, large));
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
