@@ -17,7 +17,7 @@ use crate::place::page_of;
 use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
 use crate::store::LogDevice;
-use crate::task::{Alone, Remote, Worker, refuse_on_worker};
+use crate::task::{Alone, Remote, Waiters, Worker, refuse_on_worker};
 use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
 
@@ -127,9 +127,11 @@ pub(crate) struct Shared {
     pub(crate) log: LogOptions,
     /// Bytes of each segment of the logs, once that is settled.
     log_segment_bytes: OnceLock<u32>,
-    /// Bytes appended to the logs since the last checkpoint began, and in all.
+    /// Bytes of the logs since the last checkpoint's instant, with headers and rests of blocks; of records, in all.
     pub(crate) log_bytes: AtomicU64,
     pub(crate) log_bytes_total: AtomicU64,
+    /// Those who wait for the logs not to be long.
+    pub(crate) log_room: Waiters,
     /// Workers with a commit for whose record room was made, and that is not appended.
     pub(crate) log_expected: AtomicU32,
     /// Writes of the logs, each of which made durable what had gathered.
@@ -176,6 +178,7 @@ impl Shared {
             log_device: None,
             log_bytes: AtomicU64::new(0),
             log_bytes_total: AtomicU64::new(0),
+            log_room: Waiters::default(),
             log_expected: AtomicU32::new(0),
             log_writes: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
@@ -356,6 +359,13 @@ impl Shared {
     /// A stamp that no commit to come is below.
     pub(crate) fn next_stamp(&self) -> u64 {
         self.last_stamp() + 1
+    }
+
+    /// Whether the logs have an eighth more than a checkpoint begins at: one is under way, and slower than they grow. Commits that have begun
+    /// have another eighth.
+    pub(crate) fn are_logs_long(&self) -> bool {
+        let most = self.log.checkpoint_bytes;
+        self.log_bytes.load(Ordering::Relaxed).saturating_sub(most) > most / 8
     }
 
     /// Sizes of the logs: what the options say, until the logs begin.

@@ -57,6 +57,8 @@ pub(crate) struct Checkpoints {
     pub(crate) completed: AtomicU64,
     /// Of the places that pages are written to.
     pub(crate) versions: Versions,
+    /// Those that found no space, and were given up.
+    pub(crate) refused: AtomicU64,
 }
 
 impl Checkpoints {

@@ -44,6 +44,7 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
             give_up(shared).await?;
             // The log in front of it is needed as before.
             shared.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
+            shared.checkpoints.refused.fetch_add(1, Ordering::Relaxed);
         }
         Err(error) => {
             shared.fail(error.clone());
@@ -100,6 +101,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     } else {
         on_every_worker(shared, || Box::pin(async {})).await?;
     }
+    shared.log_room.wake_all();
     if !last {
         shared.gate.open();
         shared.counters.stalls.record(begun.elapsed());

@@ -37,6 +37,8 @@ pub struct Metrics {
     pub operations: u64,
     /// Bytes of commit records.
     pub log_bytes: u64,
+    /// Bytes of log on the device since the last checkpoint's instant, which recovery would read.
+    pub log_since_checkpoint_bytes: u64,
     /// Writes of the log, each of which made all that had gathered durable.
     pub log_writes: u64,
     /// Checkpoints that became durable.

@@ -97,6 +97,7 @@ fn metrics(shared: &Shared) -> Result<Metrics> {
     let (log_used, log_max) = shared.log_device.as_ref().map_or((0, 0), LogDevice::space);
     let mut metrics = Metrics {
         log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
+        log_since_checkpoint_bytes: shared.log_bytes.load(Ordering::Relaxed),
         log_writes: shared.log_writes.load(Ordering::Relaxed),
         checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
         device_reads: device.reads,

@@ -45,6 +45,11 @@ impl Metrics {
                 Histogram(&self.worker_turn_us),
             ),
             ("log_bytes", "Bytes of commit records", Counter(self.log_bytes)),
+            (
+                "log_since_checkpoint_bytes",
+                "Bytes of log since the last checkpoint's instant",
+                gauge(self.log_since_checkpoint_bytes),
+            ),
             ("log_writes", "Writes of the log", Counter(self.log_writes)),
             ("checkpoints", "Checkpoints that became durable", Counter(self.checkpoints)),
             ("checkpoint_us", "Time that checkpoints took", Histogram(&self.checkpoint_us)),

@@ -73,7 +73,8 @@ pub struct StoreOptions {
     /// Wait until each write of the log survives power loss. Without, commits survive the end of the process, and
     /// power loss may take the last of them: all from one on that were committed since the last checkpoint.
     pub log_flushed: bool,
-    /// Bytes of log after which a checkpoint begins: bounds the time that recovery takes.
+    /// Bytes of log on the device after which a checkpoint begins: bounds the time that recovery takes. Commits wait where the log comes to a quarter
+    /// more.
     pub checkpoint_bytes: u64,
     /// Bytes of the log's segments; rounded up to what the pages need.
     #[doc(hidden)]

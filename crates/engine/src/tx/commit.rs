@@ -185,6 +185,9 @@ impl Work {
 
     async fn phases(&mut self, shared: &Shared) -> Result<()> {
         if self.phase == Phase::Prepare {
+            // Once, not with each try: one that finds no space has checkpoints made.
+            check_here(shared)?;
+            Worker::let_log_pass(shared).await?;
             Relief::tried(shared, async || {
                 let Err(error) = self.begin(shared).await else { return Ok(Ok(())) };
                 // Nothing is changed yet. A checkpoint waits for those inside.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{Device, assert_sound, options, ram};
-use qpair_block::{RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions, Table, TransactionOptions};
+use qpair_block::{DelayDevice, DelayOptions, RamDevice, RamOptions};
+use qpair_engine::{Durability, ErrorKind, Store, StoreOptions, Table, TransactionOptions};
 
 const PAGE: usize = 4096;
 /// A quarter of them may be promised to commits without a look.
@@ -162,6 +162,89 @@ fn a_snapshot_stays_where_giving_it_up_does_not_suffice() {
     let refused = table.put(b"huge", &vec![3; 16 << 20]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
     assert_eq!(snapshot.get(&table, b"large").unwrap().unwrap(), [1; LARGE]);
+}
+
+fn slow(write_us: u64) -> Device {
+    let delays = DelayOptions { write_us, ..DelayOptions::default() };
+    Arc::new(DelayDevice::new(ram(), delays).unwrap())
+}
+
+fn quick() -> TransactionOptions {
+    TransactionOptions { durability: Durability::Async, ..TransactionOptions::default() }
+}
+
+/// Each commit of one client has blocks of its own in the log, and those count, not the record's few bytes.
+#[test]
+fn a_checkpoint_begins_by_what_the_log_has_on_the_device() {
+    let device = ram();
+    let options = StoreOptions { checkpoint_bytes: 1 << 20, ..options(PAGE, FRAMES) };
+    let store = Store::open(vec![device.clone()], &options).unwrap();
+    let table = store.table("t").unwrap();
+    let puts = 10_000u64;
+    for i in 0..puts {
+        table.put(&sorted(i % 100), &[1; 8]).unwrap();
+    }
+    let now = store.metrics().unwrap();
+    assert!(now.log_writes > puts / 2, "{} writes", now.log_writes);
+    assert!(now.checkpoints >= now.log_writes * 512 / (2 << 20), "{} checkpoints", now.checkpoints);
+    assert!(device.size_bytes() < 8 << 20, "{} bytes", device.size_bytes());
+}
+
+/// Commits wait for a checkpoint that is slower than they are, whatever their size.
+#[test]
+fn logs_have_a_quarter_more_than_a_checkpoint_begins_at() {
+    const CHECKPOINT: u64 = 1 << 20;
+    const WRITERS: u64 = 4;
+    for (records, value) in [(1, 100), (20, 1000), (1, 1500)] {
+        let options = StoreOptions { checkpoint_bytes: CHECKPOINT, ..options(PAGE, 4 * FRAMES) };
+        let store = Store::open(vec![slow(3000)], &options).unwrap();
+        let table = store.table("t").unwrap();
+        load(&table);
+        let loaded = store.metrics().unwrap().checkpoints;
+        let most = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (store, table, most) = (&store, &table, &most);
+                scope.spawn(move || {
+                    let mut next = writer * RECORDS;
+                    while store.metrics().unwrap().checkpoints < loaded + 3 {
+                        store
+                            .transact_with(&quick(), |tx| {
+                                (0..records).try_for_each(|_| {
+                                    next += 1;
+                                    let key = scattered(next).map(|byte| byte & 0x0f);
+                                    tx.put(table, &key, &vec![2; value])
+                                })
+                            })
+                            .unwrap();
+                        let now = store.metrics().unwrap().log_since_checkpoint_bytes;
+                        most.fetch_max(now, std::sync::atomic::Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let most = most.into_inner();
+        assert!(most > CHECKPOINT, "{most} bytes: no checkpoint was waited for");
+        assert!(most <= CHECKPOINT / 4 * 5, "{most} bytes with {records} records of {value}");
+    }
+}
+
+/// Whoever does not wait for his commits waits for the device all the same, once much of the log is not written.
+#[test]
+fn what_waits_to_be_written_of_the_log_has_a_bound() {
+    let options = StoreOptions { log_segment_bytes: 1 << 20, ..options(PAGE, 4 * FRAMES) };
+    let store = Store::open(vec![slow(10_000)], &options).unwrap();
+    let table = store.table("t").unwrap();
+    for turn in 0..400u64 {
+        let put = store.transact_with(&quick(), |tx| {
+            (0..50).try_for_each(|i| tx.put(&table, &sorted(i), &[turn as u8; 1000]))
+        });
+        put.unwrap();
+        let now = store.metrics().unwrap();
+        // A write has 256 KiB at most, and one record 60 KiB, on each of two workers.
+        let waits = now.log_bytes.saturating_sub(now.log_writes * (256 << 10));
+        assert!(waits <= 2 * (4 << 20) + (1 << 20), "{waits} bytes wait");
+    }
 }
 
 /// What is locked and not written is kept in memory as well.

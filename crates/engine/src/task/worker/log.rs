@@ -18,12 +18,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
     LogIdentity, LogPosition, LogWriter, OpenStamps, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
 };
+use crate::shared::Shared;
 use crate::task::waiters::{Ticket, Waiters};
 
 /// Bytes of one write of the log at most.
 const WRITE_BYTES: usize = 256 << 10;
 /// Writes that could be under way at once: memory for them.
 const WRITES: u32 = 2;
+/// Bytes of a log that may wait to be written when a commit begins.
+const PENDING_BYTES_MAX: usize = 16 * WRITE_BYTES;
 
 /// The memory of a worker's log, to be registered with its channel.
 pub(crate) fn log_arena(device: &DeviceInfo, block_bytes: u32) -> Result<Arc<Arena>> {
@@ -97,11 +100,53 @@ impl Worker {
         self.publish_open();
         let appended = end - before;
         self.shared.log_bytes_total.fetch_add(appended, Ordering::Relaxed);
-        let total = self.shared.log_bytes.fetch_add(appended, Ordering::Relaxed) + appended;
+        self.count_log(appended);
+        Ok(stamp)
+    }
+
+    /// The logs have so many bytes more.
+    fn count_log(&self, bytes: u64) {
+        let total = self.shared.log_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if total >= self.shared.log.checkpoint_bytes {
             self.begin_checkpoint();
         }
-        Ok(stamp)
+    }
+
+    /// Waits, before a commit begins, until little of this worker's log waits to be written, and until the logs are not long.
+    ///
+    /// # Errors
+    /// `ReadOnly` with the cause, if the log cannot be written.
+    pub(crate) async fn let_log_pass(shared: &Shared) -> Result<()> {
+        while let Some(stamp) = super::current(|worker| worker.pending_from()).flatten() {
+            Self::wait_durable(stamp).await?;
+        }
+        let refused = shared.checkpoints.refused.load(Ordering::Relaxed);
+        let is_blocked = || {
+            shared.are_logs_long()
+                // A checkpoint that found no space makes no room: the commit is told so itself, if it needs some.
+                && shared.checkpoints.refused.load(Ordering::Relaxed) == refused
+                && shared.failure().is_none()
+                && !shared.tx.clock.is_closed()
+                && !shared.space.is_urgent()
+        };
+        let mut ticket = Ticket::default();
+        poll_fn(|context| {
+            if !is_blocked() {
+                return Poll::Ready(());
+            }
+            shared.log_room.wait(&mut ticket, 0, context.waker());
+            // If one is under way, its end wakes this one, which begins the next.
+            super::current(|worker| worker.begin_checkpoint());
+            if is_blocked() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        Ok(())
+    }
+
+    /// The oldest commit that is not durable, if too much of the log waits to be written.
+    fn pending_from(&self) -> Option<u64> {
+        let pending = self.log.writer.borrow().as_ref().map_or(0, LogWriter::pending_bytes);
+        (pending > PENDING_BYTES_MAX).then(|| self.log.open.borrow().first()).flatten()
     }
 
     /// The commit that was expected does not come.
@@ -206,6 +251,7 @@ impl Worker {
             // If it fails, the store is read-only, and says why.
             let _ = checkpoint::checkpoint(&shared, false).await;
             shared.checkpoint_wanted.store(false, Ordering::Release);
+            shared.log_room.wake_all();
         });
     }
 
@@ -223,6 +269,7 @@ impl Worker {
         // In this order: a commit that begins and ends between the two is not durable, and must not be among those said to be.
         let last = self.shared.last_stamp();
         writer.note_all_durable(last.min(self.shared.durable.horizon()));
+        let pending_bytes = writer.pending_bytes();
         let mut planned = writer.next_write(&mut buffer);
         if planned.is_none() {
             match self.shared.new_segment() {
@@ -234,6 +281,9 @@ impl Worker {
             }
         }
         let Some(planned) = planned else { return };
+        // What the log has beside records, which count already: headers, and the rest of the last block.
+        let record_bytes = pending_bytes - writer.pending_bytes();
+        self.count_log(u64::from(planned.len_bytes) - record_bytes as u64);
         let mut request =
             Request::write(planned.offset_bytes, planned.len_bytes, buffer, tag(Tag::Log, 0));
         request.force_unit_access =
