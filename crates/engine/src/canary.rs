@@ -40,6 +40,8 @@ pub enum Canary {
     PanicInCommit,
     /// A panic in the loop of a worker, when a page was read.
     PanicInLoop,
+    /// A panic in the row table, when a transaction locks a row.
+    PanicInLock,
 }
 
 impl Canary {
@@ -59,6 +61,15 @@ impl Canary {
         Self::EndlessLogs,
         Self::UnwrittenLogs,
         Self::UnreadHistory,
+    ];
+
+    /// Panics to plant.
+    pub const PANICS: [Self; 5] = [
+        Self::PanicInSplit,
+        Self::PanicInCheckpoint,
+        Self::PanicInCommit,
+        Self::PanicInLoop,
+        Self::PanicInLock,
     ];
 
     /// Its name on the command line.
@@ -83,6 +94,7 @@ impl Canary {
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",
             Self::PanicInLoop => "panic-in-loop",
+            Self::PanicInLock => "panic-in-lock",
         }
     }
 }

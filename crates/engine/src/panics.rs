@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind};
@@ -73,11 +74,17 @@ impl Shared {
         self.panicked.get()
     }
 
-    /// Panics if that is planted.
+    /// Panics if that is planted, and was passed as often as it says.
     #[inline]
     #[expect(clippy::panic, reason = "it was asked for")]
     pub(crate) fn strike(&self, canary: Canary) {
-        if self.has_canary(canary) {
+        if !self.has_canary(canary) {
+            return;
+        }
+        let passes = |left: u64| left.checked_sub(1);
+        let passed =
+            self.canary_passes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, passes).is_ok();
+        if !passed {
             panic!("planted: {canary:?}");
         }
     }

@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     companions: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
     /// A bug planted for the simulation to find.
     pub(crate) canary: Option<Canary>,
+    /// How often a planted panic is still passed.
+    pub(crate) canary_passes: AtomicU64,
     /// Every change of the trees is between its entering and leaving.
     pub(crate) gate: Arc<Gate>,
     pub(crate) checkpoints: Checkpoints,
@@ -196,6 +198,7 @@ impl Shared {
             store_id: [0; 16],
             remotes,
             canary: None,
+            canary_passes: AtomicU64::new(0),
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
             row: Arc::default(),

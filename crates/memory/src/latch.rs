@@ -161,8 +161,8 @@ impl Latch {
     /// Announces a waiter for the end of the I/O.
     ///
     /// `false` if no I/O is in flight (any more): nobody will wake the caller, who must try again.
-    /// Call it under the lock that guards the list of waiters, which the one who ends the I/O takes
-    /// after [`Latch::end_fill`] or [`Latch::end_write_back`]: then no waiter is missed.
+    /// Be in the list of waiters before: the one who ends the I/O looks there
+    /// after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
     #[must_use]
     pub fn add_waiter(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);

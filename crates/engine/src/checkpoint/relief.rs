@@ -64,7 +64,7 @@ impl Relief {
             }
             if shared.tx.is_writing_history() {
                 // What is being written has pages, and is given up once it is there.
-                yield_now().await;
+                shared.tx.wait_moved(|| !shared.tx.is_writing_history()).await;
                 return Ok(true);
             }
         }

@@ -1,8 +1,10 @@
 //! Making a checkpoint, from the closing of the gate to the record that makes it count.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Instant;
 
 use qpair_memory::FrameIndex;
@@ -16,7 +18,7 @@ use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
-use crate::task::{LocalFuture, Worker, current, guarded_here, promise, spawn_here};
+use crate::task::{LocalFuture, Ticket, Worker, current, guarded_here, promise, spawn_here};
 
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
@@ -240,11 +242,26 @@ async fn sweep_with(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) ->
         yield_now().await;
     }
     while !again.is_empty() {
+        for frame in &again {
+            wait_io(shared, *frame).await;
+        }
+        // The others are latched for a moment.
         yield_now().await;
         let some = std::mem::take(&mut again);
         save_some(shared, stage, some.into_iter(), &mut again).await?;
     }
     Ok(())
+}
+
+/// Waits until the I/O on a frame has ended, if there is any.
+async fn wait_io(shared: &Shared, frame: FrameIndex) {
+    let mut ticket = Ticket::default();
+    poll_fn(|context| {
+        let waits = shared.failure().is_none()
+            && shared.pool.wait_for_io(frame, &mut ticket, context.waker());
+        if waits { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }
 
 /// Saves the pages in some frames if they must be, leaves in the order of their places; those that must be tried again.

@@ -16,6 +16,9 @@ pub(crate) struct Cell {
     commit_latency: Recording,
     turns: Recording,
     operations: AtomicU64,
+    lookups: AtomicU64,
+    reads: Recording,
+    log_writes: Recording,
 }
 
 impl Cell {
@@ -31,10 +34,20 @@ impl Cell {
         self.turns.record(length);
     }
 
-    /// Counts operations on trees; only the worker whose cell this is does.
-    pub(crate) fn count_operations(&self, begun: u32) {
-        let before = self.operations.load(Ordering::Relaxed);
-        self.operations.store(before + u64::from(begun), Ordering::Relaxed);
+    pub(crate) fn count_read(&self, latency: Duration) {
+        self.reads.record(latency);
+    }
+
+    pub(crate) fn count_log_write(&self, latency: Duration) {
+        self.log_writes.record(latency);
+    }
+
+    /// Counts operations on trees, and the lookups among them; only the worker whose cell this is does.
+    pub(crate) fn count_operations(&self, begun: u32, lookups: u32) {
+        for (counter, more) in [(&self.operations, begun), (&self.lookups, lookups)] {
+            let before = counter.load(Ordering::Relaxed);
+            counter.store(before + u64::from(more), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count_rollback(&self) {
@@ -77,7 +90,10 @@ impl Counters {
             metrics.rollbacks += cell.rollbacks.load(Ordering::Relaxed);
             cell.commit_latency.add_to(&mut metrics.commit_latency_us);
             metrics.operations += cell.operations.load(Ordering::Relaxed);
+            metrics.lookups += cell.lookups.load(Ordering::Relaxed);
             cell.turns.add_to(&mut metrics.worker_turn_us);
+            cell.reads.add_to(&mut metrics.device_read_us);
+            cell.log_writes.add_to(&mut metrics.log_write_us);
         }
         self.checkpoints.add_to(&mut metrics.checkpoint_us);
         self.stalls.add_to(&mut metrics.checkpoint_stall_us);

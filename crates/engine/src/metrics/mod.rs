@@ -35,12 +35,16 @@ pub struct Metrics {
     /// Operations on trees that workers have begun: lookups, leaves of a scan, changes of a record. What threads do by themselves, with pages
     /// in memory, is not among them.
     pub operations: u64,
+    /// The lookups of a key among them.
+    pub lookups: u64,
     /// Bytes of commit records.
     pub log_bytes: u64,
     /// Bytes of log on the device since the last checkpoint's instant, which recovery would read.
     pub log_since_checkpoint_bytes: u64,
     /// Writes of the log, each of which made all that had gathered durable.
     pub log_writes: u64,
+    /// How long they took, microseconds.
+    pub log_write_us: Histogram,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
     /// How long they took, microseconds.
@@ -49,6 +53,8 @@ pub struct Metrics {
     pub checkpoint_stall_us: Histogram,
     /// Reads of the device.
     pub device_reads: u64,
+    /// How long reads of pages took, microseconds: of each worker one at a time is measured.
+    pub device_read_us: Histogram,
     /// Bytes read from it.
     pub device_read_bytes: u64,
     /// Writes of the device.

@@ -39,6 +39,7 @@ impl Metrics {
                 Histogram(&self.commit_latency_us),
             ),
             ("operations", "Operations on trees that workers have begun", Counter(self.operations)),
+            ("lookups", "Lookups among these operations", Counter(self.lookups)),
             (
                 "worker_turn_us",
                 "Time that turns of workers took in which tasks ran",
@@ -51,6 +52,7 @@ impl Metrics {
                 gauge(self.log_since_checkpoint_bytes),
             ),
             ("log_writes", "Writes of the log", Counter(self.log_writes)),
+            ("log_write_us", "Time that writes of the log took", Histogram(&self.log_write_us)),
             ("checkpoints", "Checkpoints that became durable", Counter(self.checkpoints)),
             ("checkpoint_us", "Time that checkpoints took", Histogram(&self.checkpoint_us)),
             (
@@ -59,6 +61,11 @@ impl Metrics {
                 Histogram(&self.checkpoint_stall_us),
             ),
             ("device_reads", "Reads of the device", Counter(self.device_reads)),
+            (
+                "device_read_us",
+                "Time that reads of pages took, of each worker one at a time",
+                Histogram(&self.device_read_us),
+            ),
             ("device_read_bytes", "Bytes read from the device", Counter(self.device_read_bytes)),
             ("device_writes", "Writes of the device", Counter(self.device_writes)),
             (

@@ -17,6 +17,8 @@ pub(crate) use patience::Patience;
 use qpair_block::Buffer;
 use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
 
+use crate::task::{Ticket, Waiters};
+
 /// Replacement states of a frame, kept in its state byte.
 pub(crate) mod state {
     /// On a free list.
@@ -33,11 +35,8 @@ pub(crate) mod state {
     pub(crate) const BROKEN: u8 = 5;
 }
 
-/// Lists of waiters, by page id.
+/// Lists of waiters, by frame.
 const WAITER_PARTITIONS: usize = 64;
-
-/// Tasks that wait for the I/O on frames.
-type Waiters = Vec<(FrameIndex, Waker)>;
 
 /// Frames and their bookkeeping.
 pub(crate) struct Pool {
@@ -54,8 +53,8 @@ pub(crate) struct Pool {
     pub(crate) free_low: usize,
     /// Frames a worker keeps at hand.
     pub(crate) local_max: usize,
-    /// Those who wait for the I/O of a page that somebody else began.
-    waiters: Box<[Mutex<Waiters>]>,
+    /// Those who wait for the I/O of a page that somebody else began, each list by frame.
+    waiters: Box<[Waiters]>,
     pub(crate) evictions: AtomicU64,
 }
 
@@ -71,7 +70,7 @@ impl Pool {
             cooling_distance: (count / 2).max(1),
             free_low: local_max,
             local_max,
-            waiters: (0..WAITER_PARTITIONS).map(|_| Mutex::new(Vec::with_capacity(64))).collect(),
+            waiters: (0..WAITER_PARTITIONS).map(|_| Waiters::default()).collect(),
             evictions: AtomicU64::new(0),
             frames,
         }
@@ -130,53 +129,100 @@ impl Pool {
         }
     }
 
-    fn partition(&self, page_id: u64) -> &Mutex<Waiters> {
-        &self.waiters[page_id as usize % WAITER_PARTITIONS]
+    fn waiters(&self, frame: FrameIndex) -> &Waiters {
+        &self.waiters[frame.0 as usize % WAITER_PARTITIONS]
     }
 
-    /// Registers a waiter for the end of the I/O on a frame; `false` if there is none (any more).
-    pub(crate) fn wait_for_io(&self, frame: FrameIndex, waker: &Waker) -> bool {
-        // A page's id does not change while its I/O is in flight, and if that ends before the latch is asked
-        // below, the answer is no and the wrong partition does no harm.
-        let page_id = self.frames.page_id(frame);
-        let mut waiters = self.partition(page_id).lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.frames.add_waiter(frame) || self.frames.page_id(frame) != page_id {
-            return false;
+    /// Notes that the future with this ticket waits for the end of the I/O on a frame; `false` if there is none (any more).
+    pub(crate) fn wait_for_io(
+        &self,
+        frame: FrameIndex,
+        ticket: &mut Ticket,
+        waker: &Waker,
+    ) -> bool {
+        // In the list before the latch is told: whoever ends the I/O looks there if it was.
+        self.waiters(frame).wait(ticket, frame.0.into(), waker);
+        let waits = self.frames.add_waiter(frame);
+        if !waits {
+            ticket.end();
         }
-        waiters.push((frame, waker.clone()));
-        true
+        waits
     }
 
     /// Opens a frame that was read into, and wakes who waits for that. Even the memory of a transfer beside the
     /// trees may have waiters: they came by a reference that was true a moment before.
     pub(crate) fn end_read(&self, page: ExclusiveFrame<'_>) {
         let frame = page.index();
-        let page_id = self.frames.page_id(frame);
         if page.end_read() {
-            self.wake_waiters(frame, page_id);
+            self.waiters(frame).wake_at(frame.0.into());
         }
     }
 
     /// Takes back the memory of a write, and wakes who waits for that; the frame.
     pub(crate) fn end_write(&self, buffer: Buffer) -> FrameIndex {
-        let page_id = self.frames.page_id(FrameIndex(buffer.block().0));
         let (frame, waited) = self.frames.end_write(buffer);
         if waited {
-            self.wake_waiters(frame, page_id);
+            self.waiters(frame).wake_at(frame.0.into());
         }
         frame
     }
+}
 
-    /// Wakes all who wait for the I/O on a frame that has just ended.
-    fn wake_waiters(&self, frame: FrameIndex, page_id: u64) {
-        let mut waiters = self.partition(page_id).lock().unwrap_or_else(PoisonError::into_inner);
-        let mut i = 0;
-        while i < waiters.len() {
-            if waiters[i].0 == frame {
-                waiters.swap_remove(i).1.wake();
-            } else {
-                i += 1;
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::task::Wake;
+
+    use qpair_memory::ArenaOptions;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Wakers piled up, one with each poll, and the end of each I/O looked at all of them.
+    #[test]
+    fn ten_thousand_that_wait_for_pages_have_one_entry_each() {
+        const TASKS: usize = 10_000;
+        const FRAMES: u32 = 128;
+        let frames = FrameTable::new(512, FRAMES, ArenaOptions::ordinary_pages()).unwrap();
+        let pool = Pool::new(frames, 1);
+        let frame = |task: usize| FrameIndex(task as u32 % FRAMES);
+        let reads: Vec<Buffer> = (0..FRAMES)
+            .map(|frame| pool.frames.try_exclusive(FrameIndex(frame)).unwrap().begin_read())
+            .collect();
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut tickets: Vec<_> = (0..TASKS).map(|_| Ticket::default()).collect();
+        // What is beside every other one wakes its task nine times more.
+        for poll in 0..10 {
+            for (task, ticket) in tickets.iter_mut().enumerate() {
+                if poll == 0 || task % 2 == 0 {
+                    assert!(pool.wait_for_io(frame(task), ticket, &waker));
+                }
             }
         }
+        let waiting = || pool.waiters.iter().map(Waiters::len).sum::<usize>();
+        assert_eq!(waiting(), TASKS);
+        // It gives up, or waits for another page.
+        tickets.truncate(TASKS - 2);
+        assert!(pool.wait_for_io(FrameIndex(1), &mut tickets[0], &waker));
+        assert_eq!(waiting(), TASKS - 2);
+        for (ended, read) in reads.into_iter().enumerate() {
+            let before = (waiting(), count.0.load(Ordering::Relaxed));
+            pool.end_read(pool.frames.end_read(read));
+            let woken = before.0 - waiting();
+            assert_eq!(count.0.load(Ordering::Relaxed) - before.1, woken as u32);
+            let of_frame = (0..TASKS).filter(|task| frame(*task) == FrameIndex(ended as u32));
+            assert!(woken.abs_diff(of_frame.count()) <= 1, "{woken} were woken by {ended}");
+        }
+        assert_eq!((waiting(), count.0.load(Ordering::Relaxed)), (0, TASKS as u32 - 2));
     }
 }

@@ -133,9 +133,8 @@ impl StoreInner {
         self.shared.tx.close();
         let shared = self.shared.clone();
         self.block_on(move || async move {
-            while shared.tx.clock.is_busy() {
-                super::yield_now().await;
-            }
+            // If one failed, the checkpoint below says so.
+            let _ = shared.tx.clock.wait_stable(shared.tx.clock.last()).await;
             Ok(())
         })?;
         self.shared.begin_closing();

@@ -90,6 +90,9 @@ pub struct StoreOptions {
     /// A bug to plant, for the simulation to find.
     #[doc(hidden)]
     pub canary: Option<Canary>,
+    /// How often a planted panic is passed before it strikes.
+    #[doc(hidden)]
+    pub canary_passes: u64,
 }
 
 impl Default for StoreOptions {
@@ -120,6 +123,7 @@ impl Default for StoreOptions {
             at_checkpoint: false,
             runtime: Runtime::Threads,
             canary: None,
+            canary_passes: 0,
         }
     }
 }
@@ -467,6 +471,7 @@ fn start(
     }
     shared.log_device = log_device;
     shared.canary = options.canary;
+    shared.canary_passes = options.canary_passes.into();
     (shared.read_only, shared.store_id) = (read_only, store_id);
     shared.generation = generation.into();
     let shared = Arc::new(shared);

@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
+use super::waiters::Ticket;
 use super::worker::{Loading, Worker, current};
 use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
@@ -161,6 +162,9 @@ impl Context<'_> {
 pub(crate) trait Operation {
     type Output;
 
+    /// It is a lookup, to be counted as one.
+    const IS_LOOKUP: bool = false;
+
     /// Goes on as far as it can.
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need>;
 
@@ -198,9 +202,12 @@ pub(crate) async fn run_as<O: Operation>(
     mut operation: O,
     interleave: bool,
 ) -> Result<O::Output> {
-    let mut fresh = true;
+    let (mut fresh, mut ticket) = (true, Ticket::default());
     poll_fn(|context| {
         current(|worker| {
+            if fresh && O::IS_LOOKUP {
+                worker.count_lookup();
+            }
             // A task that finds all it needs in memory must still let others run, and completions in.
             if std::mem::take(&mut fresh) && worker.charge(interleave) {
                 worker.requeue();
@@ -213,7 +220,8 @@ pub(crate) async fn run_as<O: Operation>(
                 return Poll::Ready(Err(panicked.clone()));
             }
             let waker = context.waker();
-            let polled = guarded(shared, || turn(worker, &mut operation, waker, interleave));
+            let polled =
+                guarded(shared, || turn(worker, &mut operation, &mut ticket, waker, interleave));
             worker.keep_waker(waker, polled)
         })
         .unwrap_or_else(|| Poll::Ready(Err(elsewhere())))
@@ -248,7 +256,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
     operations: impl IntoIterator<Item = O>,
 ) -> Result<()> {
     let mut coming = operations.into_iter();
-    let mut open: Vec<O> = Vec::new();
+    let mut open: Vec<(O, Ticket)> = Vec::new();
     let mut outcome = Ok(());
     poll_fn(|context| {
         current(|worker| {
@@ -263,9 +271,10 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
                 if at == open.len() {
                     let more = open.len() < RUN_AT_ONCE && outcome.is_ok();
                     let Some(next) = more.then(|| coming.next()).flatten() else { break };
-                    open.push(next);
+                    open.push((next, Ticket::default()));
                 }
-                match guarded(shared, || turn(worker, &mut open[at], context.waker(), true)) {
+                let (operation, ticket) = &mut open[at];
+                match guarded(shared, || turn(worker, operation, ticket, context.waker(), true)) {
                     Poll::Ready(ended) => {
                         // Nothing is under way, and the others would wait as long in turn.
                         let hopeless =
@@ -341,6 +350,7 @@ fn elsewhere() -> Error {
 fn turn<O: Operation>(
     worker: &Worker,
     operation: &mut O,
+    ticket: &mut Ticket,
     waker: &std::task::Waker,
     may_wait: bool,
 ) -> Poll<Result<O::Output>> {
@@ -370,7 +380,7 @@ fn turn<O: Operation>(
                 return Poll::Pending;
             }
             Need::Io(frame) => {
-                if worker.shared().pool.wait_for_io(frame, waker) {
+                if worker.shared().pool.wait_for_io(frame, ticket, waker) {
                     return Poll::Pending;
                 }
             }
@@ -386,7 +396,7 @@ fn turn<O: Operation>(
                 }
                 Loading::Stale => operation.descent().restart(),
                 Loading::ParentInFlight => {
-                    if worker.shared().pool.wait_for_io(plan.parent, waker) {
+                    if worker.shared().pool.wait_for_io(plan.parent, ticket, waker) {
                         return Poll::Pending;
                     }
                 }

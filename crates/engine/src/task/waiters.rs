@@ -11,6 +11,9 @@ type Place = (u64, u64);
 struct Entries {
     wakers: BTreeMap<Place, Waker>,
     next: u64,
+    /// Entries that wakes have looked at.
+    #[cfg(test)]
+    looks: u64,
 }
 
 /// A list of those who wait.
@@ -28,8 +31,12 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the future with this ticket waits for `at`, until it is woken.
+    /// Notes that the future with this ticket waits for `at`, until it is woken. What it waited for before it waits for no more.
     pub(crate) fn wait(&self, ticket: &mut Ticket, at: u64, waker: &Waker) {
+        let is_here = |(of, place): &(Self, Place)| place.0 == at && Arc::ptr_eq(&of.0, &self.0);
+        if !ticket.of.as_ref().is_some_and(is_here) {
+            ticket.end();
+        }
         let mut entries = self.lock();
         let next = entries.next;
         // One that was woken in vain is where it was before.
@@ -48,14 +55,31 @@ impl Waiters {
 
     /// Wakes those who wait for `at` or less.
     pub(crate) fn wake_up_to(&self, at: u64) {
+        self.wake_some(|first| first <= at, 0);
+    }
+
+    /// Wakes those who wait for `at`.
+    pub(crate) fn wake_at(&self, at: u64) {
+        self.wake_some(|first| first == at, at);
+    }
+
+    /// Wakes those from `from` on as long as what they wait for is such. It looks at no other.
+    fn wake_some(&self, is_such: impl Fn(u64) -> bool, from: u64) {
+        let mut woken = Vec::new();
         let mut entries = self.lock();
-        if entries.wakers.first_key_value().is_none_or(|((first, _), _)| *first > at) {
-            return;
+        while let Some((place, _)) = entries.wakers.range((from, 0)..).next() {
+            let place = *place;
+            #[cfg(test)]
+            {
+                entries.looks += 1;
+            }
+            if !is_such(place.0) {
+                break;
+            }
+            woken.extend(entries.wakers.remove(&place));
         }
-        let later = entries.wakers.split_off(&(at.saturating_add(1), 0));
-        let woken = std::mem::replace(&mut entries.wakers, later);
         drop(entries);
-        woken.into_values().for_each(Waker::wake);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Wakes all.
@@ -107,6 +131,23 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Each step of many commits woke those whose turn it was, and looked at all others for it.
+    #[test]
+    fn waking_some_of_ten_thousand_looks_at_no_other() {
+        let looks = |tasks: u64| {
+            let (waiters, waker) = (Waiters::default(), Waker::from(Arc::new(Count::default())));
+            let mut tickets: Vec<_> = (0..tasks).map(|_| Ticket::default()).collect();
+            for (at, ticket) in tickets.iter_mut().enumerate() {
+                waiters.wait(ticket, at as u64, &waker);
+            }
+            (0..tasks / 2).for_each(|at| waiters.wake_up_to(at));
+            (tasks / 2..tasks).rev().for_each(|at| waiters.wake_at(at));
+            assert_eq!(waiters.len(), 0);
+            waiters.lock().looks
+        };
+        assert_eq!(looks(10_000), 100 * looks(100));
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl<'a> Get<'a> {
 
 impl Operation for Get<'_> {
     type Output = Seen;
+    const IS_LOOKUP: bool = true;
 
     #[inline]
     fn step(&mut self, context: Context<'_>) -> Result<Seen, Need> {

@@ -1,15 +1,17 @@
 //! Forgetting older values that no snapshot needs, a few with each commit and in each turn of a worker.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
+use std::task::Poll;
 
 use super::rows::RowRef;
 use super::{Slot, Tx, history};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::yield_now;
-use crate::task::{Worker, current};
+use crate::task::{Ticket, Worker, current};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
@@ -182,29 +184,46 @@ impl Tx {
     pub(super) async fn let_history_pass(&self, shared: &Shared, slot: usize) {
         // As long as a spill goes on.
         let is_open = || shared.failure().is_none() && !self.clock.is_closed();
+        let spills = || self.slots[slot].spills.load(Ordering::Acquire);
         while self.is_history_behind(slot) && is_open() {
-            if !self.slots[slot].spills.load(Ordering::Relaxed) {
-                match self.due_spill(slot) {
-                    None => match self.not_durable(shared, slot) {
-                        // They are there for no snapshot, but until their commits survive a crash.
-                        Some(stamp) if Worker::wait_durable(stamp).await.is_ok() => {}
-                        _ => return,
-                    },
-                    Some(stamp) if shared.log.enabled && stamp > shared.durable.horizon() => {
-                        if Worker::wait_durable(stamp).await.is_err() {
-                            return;
-                        }
-                    }
-                    Some(_) if self.begin_spill(shared, slot) => {
-                        current(|worker| {
-                            worker.spawn_own(spill(worker.shared_arc(), slot));
-                        });
-                    }
-                    Some(_) => {}
-                }
+            if spills() {
+                self.wait_moved(|| !spills() || !is_open()).await;
+                continue;
             }
+            let there = match self.due_spill(slot) {
+                None => match self.not_durable(shared, slot) {
+                    // They are there for no snapshot, but until their commits survive a crash.
+                    Some(stamp) => Worker::wait_durable(stamp).await,
+                    None => return,
+                },
+                Some(stamp) if shared.log.enabled && stamp > shared.durable.horizon() => {
+                    Worker::wait_durable(stamp).await
+                }
+                Some(_) if self.begin_spill(shared, slot) => {
+                    current(|worker| worker.spawn_own(spill(worker.shared_arc(), slot)));
+                    continue;
+                }
+                Some(stamp) => self.clock.wait_stable(stamp).await,
+            };
+            if there.is_err() {
+                return;
+            }
+            // They are forgotten in this worker's turn.
             yield_now().await;
         }
+    }
+
+    /// Waits until a task has taken older values to the device, or from run to run; not if `is_over`.
+    pub(crate) async fn wait_moved(&self, is_over: impl Fn() -> bool) {
+        let mut ticket = Ticket::default();
+        poll_fn(|context| {
+            if is_over() || ticket.end() {
+                return Poll::Ready(());
+            }
+            self.moved.wait(&mut ticket, 0, context.waker());
+            if is_over() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Gives up all snapshots that need older values on the device; whether that frees pages, now or with the next checkpoint.
@@ -444,4 +463,5 @@ impl Tx {
 pub(crate) async fn spill(shared: std::sync::Arc<Shared>, slot: usize) {
     history::spill(&shared, slot).await;
     shared.tx.slots[slot].spills.store(false, Ordering::Release);
+    shared.tx.moved.wake_all();
 }

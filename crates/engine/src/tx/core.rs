@@ -22,6 +22,7 @@ use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
+use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
 use crate::task::{check_here, current, run_as, run_inline, take_turn};
@@ -210,7 +211,12 @@ impl Core {
         {
             return Ok(Some(row));
         }
-        match self.inner.shared.tx.rows.lock(tree.id, key, self.id) {
+        let shared = &self.inner.shared;
+        let locking = guarded(shared, || {
+            shared.strike(Canary::PanicInLock);
+            shared.tx.rows.lock(tree.id, key, self.id)
+        });
+        match locking {
             Locking::Had(row) => Ok(Some(row)),
             Locking::Taken(row, newest) => self.locked(tree, key, row, newest).map(Some),
             Locking::Busy(_) => Ok(None),
@@ -307,7 +313,8 @@ impl Core {
         let outcome = {
             let shared = self.inner.shared.clone();
             check_here(&shared)?;
-            locks::lock(&shared.tx, &self.info, tree.id, key, self.id).await
+            let lock = locks::lock(&shared.tx, &self.info, tree.id, key, self.id);
+            guarded_future(&shared, lock).await
         };
         match outcome {
             Ok((row, newest)) => self.locked(tree, key, row, newest),
@@ -673,16 +680,18 @@ impl Core {
             return;
         }
         let tx = &self.inner.shared.tx;
-        {
-            let mut open = tx.slots[self.slot].open();
-            if let Some(snapshot) = self.snapshot {
-                open.snapshots.leave(snapshot);
+        guarded(&self.inner.shared, || {
+            {
+                let mut open = tx.slots[self.slot].open();
+                if let Some(snapshot) = self.snapshot {
+                    open.snapshots.leave(snapshot);
+                }
+                open.registry.end(self.id);
             }
-            open.registry.end(self.id);
-        }
-        for row in &self.locks {
-            tx.rows.unlock(*row, self.id);
-        }
+            for row in &self.locks {
+                tx.rows.unlock(*row, self.id);
+            }
+        });
     }
 }
 
@@ -738,8 +747,10 @@ fn older(
     if stamp <= snapshot {
         return (found, None);
     }
-    let image = shared.tx.rows.at(tree.id, key, snapshot, |version| {
-        (put_older(&version.image, start, value), Some(version.stamp))
+    let image = guarded(shared, || {
+        shared.tx.rows.at(tree.id, key, snapshot, |version| {
+            (put_older(&version.image, start, value), Some(version.stamp))
+        })
     });
     image.unwrap_or((found, None))
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use super::registry::Info;
-use super::row::FREE;
+use super::row::{FREE, Place};
 use super::rows::{Locking, RowRef};
 use super::{Tx, outer};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +30,8 @@ pub(crate) async fn lock(
         Locking::Taken(row, newest) => Ok((row, newest)),
         Locking::Had(row) => Ok((row, 0)),
         Locking::Busy(row) => {
-            let wait = Wait { tx, info, tree, key, owner, row, looked: false, done: false };
+            let (place, looked, done) = (None, false, false);
+            let wait = Wait { tx, info, tree, key, owner, row, place, looked, done };
             let _waits = current(Worker::wait_for_others);
             let row = wait.await?;
             Ok((row, tx.rows.newest(row)))
@@ -45,6 +46,7 @@ struct Wait<'a> {
     key: &'a [u8],
     owner: u64,
     row: RowRef,
+    place: Place,
     looked: bool,
     done: bool,
 }
@@ -56,7 +58,8 @@ impl Future for Wait<'_> {
         if self.tx.clock.is_closed() {
             return Poll::Ready(Err(Error::closed()));
         }
-        if let Some(row) = self.tx.rows.enqueue(self.tree, self.key, self.owner, context.waker()) {
+        let Self { tx, tree, key, owner, .. } = *self;
+        if let Some(row) = tx.rows.enqueue(tree, key, owner, &mut self.place, context.waker()) {
             self.done = true;
             return Poll::Ready(Ok(row));
         }
@@ -96,7 +99,7 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         self.info.waits.store(0, Ordering::SeqCst);
         if !self.done
-            && let Some(row) = self.tx.rows.dequeue(self.tree, self.key, self.owner)
+            && let Some(row) = self.tx.rows.dequeue(self.tree, self.key, self.owner, self.place)
         {
             // It was handed over meanwhile, to who no longer wants it.
             self.tx.rows.unlock(row, self.owner);

@@ -68,7 +68,7 @@ use snapshots::Snapshots;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::task::current;
+use crate::task::{Waiters, current};
 
 /// Bounds of a store's transactions.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +101,8 @@ pub(crate) struct Tx {
     old_large_bytes: AtomicU64,
     /// The newest commit that replaced one.
     old_large_newest: AtomicU64,
+    /// Those who wait for older values to come to the device, or from run to run.
+    moved: Waiters,
     /// Snapshots below this stamp are lost.
     lost_below: AtomicU64,
     /// No snapshot in use is older, as far as was looked.
@@ -148,6 +150,7 @@ impl Tx {
             large_held: Mutex::default(),
             old_large_bytes: AtomicU64::new(0),
             old_large_newest: AtomicU64::new(0),
+            moved: Waiters::default(),
             lost_below: AtomicU64::new(0),
             oldest: AtomicU64::new(0),
             versions_bytes_max: options.versions_bytes_max,

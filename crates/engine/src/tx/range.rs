@@ -9,6 +9,7 @@ use super::history::{Bounds, Part, Reader, is_within};
 use super::row::Image;
 use crate::error::Result;
 use crate::overflow::Descriptor;
+use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::store::Table;
 use crate::task::{run_as, run_inline};
@@ -123,8 +124,9 @@ impl RangeCursor {
         }
         let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
         let (wanted, most) = (Wanted::seen_at(snapshot), self.limit().clamp(1, GONE_MAX));
-        let found =
-            shared.tx.rows.deleted(self.table.tree().id, bounds, self.direction, wanted, most);
+        let found = guarded(shared, || {
+            shared.tx.rows.deleted(self.table.tree().id, bounds, self.direction, wanted, most)
+        });
         if let Some(upto) = found.upto {
             let is_kept =
                 |index: &usize| !comes_before(self.direction, &upto, self.batch.entry(*index).0);
@@ -335,13 +337,15 @@ fn at_snapshot(
     output.clear();
     let older = |output: &mut Batch, key: &[u8], now: Option<(&[u8], bool)>| {
         let of_runs = part.images.get(key);
-        let of_rows = shared.tx.rows.at(tree.id, key, snapshot, |version| {
-            // The one that was replaced first is the one.
-            if of_runs.is_none_or(|known| version.stamp < known.stamp) {
-                push_older(output, key, &version.image);
-                return true;
-            }
-            false
+        let of_rows = guarded(shared, || {
+            shared.tx.rows.at(tree.id, key, snapshot, |version| {
+                // The one that was replaced first is the one.
+                if of_runs.is_none_or(|known| version.stamp < known.stamp) {
+                    push_older(output, key, &version.image);
+                    return true;
+                }
+                false
+            })
         });
         match (of_rows, of_runs, now) {
             (Some(true), ..) => {}

@@ -1,6 +1,6 @@
 //! A row that is locked, or has older values.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::task::Waker;
 
 use super::old_bytes::OldBytes;
@@ -41,10 +41,15 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
+/// Where one who waits for a row's lock is in its queue.
+pub(crate) type Place = Option<u64>;
+
 /// Who waits for a row's lock, in the order in which they came.
 #[derive(Default)]
 struct Queue {
-    waiters: VecDeque<Waiter>,
+    waiters: BTreeMap<u64, Waiter>,
+    /// How many have come.
+    came: u64,
     /// How often others took the lock while the first was there.
     passed: u32,
 }
@@ -210,36 +215,43 @@ impl Row {
 
     /// Takes the lock if it is free, or waits for it: at the end of the queue, or with another waker where he is. Whether
     /// `owner` has it now.
-    pub(crate) fn take_or_wait(&mut self, owner: u64, waker: &Waker) -> bool {
+    pub(crate) fn take_or_wait(&mut self, owner: u64, place: &mut Place, waker: &Waker) -> bool {
         if self.take(owner) {
-            self.forget(owner);
+            self.forget(owner, *place);
             return true;
         }
-        let waiters = &mut self.queue.get_or_insert_default().waiters;
-        match waiters.iter_mut().find(|waiter| waiter.owner == owner) {
+        let queue = self.queue.get_or_insert_default();
+        let waits = place.and_then(|place| queue.waiters.get_mut(&place));
+        match waits.filter(|waiter| waiter.owner == owner) {
             Some(waiter) => waiter.waker = Some(waker.clone()),
-            None => waiters.push_back(Waiter { owner, waker: Some(waker.clone()) }),
+            None => {
+                *place = Some(queue.came);
+                queue.waiters.insert(queue.came, Waiter { owner, waker: Some(waker.clone()) });
+                queue.came += 1;
+            }
         }
         false
     }
 
     /// Takes someone who does not have the lock out of the queue; whoever is to be woken in his stead.
-    pub(crate) fn leave(&mut self, owner: u64) -> Option<Waker> {
-        self.forget(owner);
+    pub(crate) fn leave(&mut self, owner: u64, place: Place) -> Option<Waker> {
+        self.forget(owner, place);
         match self.owner {
-            FREE => self.queue.as_mut()?.waiters.front_mut()?.waker.take(),
+            FREE => self.queue.as_mut()?.waiters.values_mut().next()?.waker.take(),
             _ => None,
         }
     }
 
-    fn forget(&mut self, owner: u64) {
-        let Some(queue) = &mut self.queue else { return };
-        if queue.waiters.front().is_some_and(|first| first.owner == owner) {
-            queue.waiters.pop_front();
-            queue.passed = 0;
-        } else {
-            queue.waiters.retain(|waiter| waiter.owner != owner);
+    fn forget(&mut self, owner: u64, place: Place) {
+        let (Some(queue), Some(place)) = (&mut self.queue, place) else { return };
+        // Who was handed the lock is not there any more, and another may have his place in a later queue.
+        if queue.waiters.get(&place).is_none_or(|waiter| waiter.owner != owner) {
+            return;
         }
+        if queue.waiters.first_key_value().is_some_and(|(first, _)| *first == place) {
+            queue.passed = 0;
+        }
+        queue.waiters.remove(&place);
         if queue.waiters.is_empty() {
             self.queue = None;
         }
@@ -250,11 +262,11 @@ impl Row {
     pub(crate) fn release(&mut self) -> Option<Waker> {
         self.owner = FREE;
         let queue = self.queue.as_mut()?;
-        let first = queue.waiters.front_mut()?;
+        let (place, first) = queue.waiters.iter_mut().next()?;
         let waker = first.waker.take();
         if queue.passed >= PASSED_MAX {
-            let owner = first.owner;
-            self.forget(owner);
+            let (owner, place) = (first.owner, Some(*place));
+            self.forget(owner, place);
             self.owner = owner;
         }
         waker
@@ -264,7 +276,7 @@ impl Row {
     pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
         self.queue
             .iter()
-            .flat_map(|queue| &queue.waiters)
+            .flat_map(|queue| queue.waiters.values())
             .filter_map(|waiter| waiter.waker.as_ref())
     }
 }
@@ -309,16 +321,46 @@ mod tests {
         let count = std::sync::Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         let mut row = Row::default();
-        assert!(row.take(1) && !row.take_or_wait(2, &waker));
+        let mut place = None;
+        assert!(row.take(1) && !row.take_or_wait(2, &mut place, &waker));
         for passed in 0..PASSED_MAX {
             row.release().expect("the first is woken").wake();
             assert_eq!((row.owner, Count::of(&count)), (FREE, passed as usize + 1));
             assert!(row.take(3), "a free lock is anybody's");
-            assert!(!row.take_or_wait(2, &waker), "and he who comes late waits on");
+            assert!(!row.take_or_wait(2, &mut place, &waker), "and he who comes late waits on");
         }
         row.release().expect("the first is woken").wake();
         assert!(row.owner == 2 && !row.take(3), "he was passed too often");
-        assert!(row.take_or_wait(2, &waker) && row.release().is_none() && row.is_idle());
+        assert!(
+            row.take_or_wait(2, &mut place, &waker) && row.release().is_none() && row.is_idle()
+        );
+    }
+
+    /// Each that came, or came again, looked at all who waited.
+    #[test]
+    fn ten_thousand_wait_for_a_row_in_the_order_in_which_they_came() {
+        const TASKS: u64 = 10_000;
+        let count = std::sync::Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let (mut row, mut places) = (Row::default(), vec![None; TASKS as usize + 2]);
+        assert!(row.take(1));
+        for _ in 0..3 {
+            (2..TASKS + 2).for_each(|owner| {
+                assert!(!row.take_or_wait(owner, &mut places[owner as usize], &waker));
+            });
+        }
+        assert_eq!(row.wakers().count() as u64, TASKS);
+        let of = |owner: u64, places: &[Place]| places[owner as usize];
+        // Every other one goes away while it waits.
+        (2..TASKS + 2).step_by(2).for_each(|owner| {
+            assert!(row.leave(owner, of(owner, &places)).is_none());
+        });
+        for owner in (3..TASKS + 2).step_by(2) {
+            row.release().expect("the next is woken").wake();
+            assert!(row.take_or_wait(owner, &mut places[owner as usize], &waker));
+        }
+        assert!(row.release().is_none() && row.is_idle());
+        assert_eq!(Count::of(&count) as u64, TASKS / 2);
     }
 
     #[test]
@@ -326,14 +368,15 @@ mod tests {
         let (first, second) = (std::sync::Arc::new(Count::default()), std::sync::Arc::default());
         let mut row = Row::default();
         assert!(row.take(1));
-        assert!(!row.take_or_wait(2, &Waker::from(first.clone())));
-        assert!(!row.take_or_wait(3, &Waker::from(std::sync::Arc::clone(&second))));
+        let mut places = [None; 2];
+        assert!(!row.take_or_wait(2, &mut places[0], &Waker::from(first.clone())));
+        assert!(!row.take_or_wait(3, &mut places[1], &Waker::from(std::sync::Arc::clone(&second))));
         row.release().expect("the first is woken").wake();
         assert!(row.take(4) && row.release().is_none(), "he is awake already");
-        row.leave(2).expect("the second is woken in his stead").wake();
+        row.leave(2, places[0]).expect("the second is woken in his stead").wake();
         assert_eq!((Count::of(&first), Count::of(&second)), (1, 1));
         // Somebody who leaves while the lock is another's wakes nobody: its release does.
-        assert!(row.take(5) && row.leave(3).is_none());
+        assert!(row.take(5) && row.leave(3, places[1]).is_none());
         assert!(row.release().is_none() && row.is_idle());
     }
 

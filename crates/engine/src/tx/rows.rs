@@ -12,7 +12,7 @@ use std::task::Waker;
 
 use super::gone::{Found, Gone, Span, Wanted};
 use super::history::Bounds;
-use super::row::{FREE, Image, Row, Version};
+use super::row::{FREE, Image, Place, Row, Version};
 use super::shard::Shard;
 use crate::head::head_u64;
 use crate::page::LeafValue;
@@ -130,13 +130,14 @@ impl Rows {
         tree: u32,
         key: &[u8],
         owner: u64,
+        place: &mut Place,
         waker: &Waker,
     ) -> Option<RowRef> {
         let hash = hash_of(tree, key);
         let index = hash as u32 & (SHARDS as u32 - 1);
         let mut shard = self.shard(index);
         let (at, row) = shard.find_or_add(hash, tree, key);
-        row.take_or_wait(owner, waker).then_some(RowRef { shard: index, at })
+        row.take_or_wait(owner, place, waker).then_some(RowRef { shard: index, at })
     }
 
     /// The place of a row that is there.
@@ -158,7 +159,13 @@ impl Rows {
     }
 
     /// Leaves a row's queue; whether the lock had been handed over already, and is the caller's.
-    pub(crate) fn dequeue(&self, tree: u32, key: &[u8], owner: u64) -> Option<RowRef> {
+    pub(crate) fn dequeue(
+        &self,
+        tree: u32,
+        key: &[u8],
+        owner: u64,
+        place: Place,
+    ) -> Option<RowRef> {
         let hash = hash_of(tree, key);
         let index = hash as u32 & (SHARDS as u32 - 1);
         let mut shard = self.shard(index);
@@ -167,7 +174,7 @@ impl Rows {
         if row.owner == owner {
             return Some(RowRef { shard: index, at });
         }
-        let next = row.leave(owner);
+        let next = row.leave(owner, place);
         shard.remove_if_idle(at);
         drop(shard);
         next.into_iter().for_each(Waker::wake);

@@ -85,19 +85,16 @@ fn falls(canary: Canary, runtime: impl Fn() -> Runtime) {
     assert_sound(&[device], PAGE);
 }
 
-const PANICS: [Canary; 4] =
-    [Canary::PanicInSplit, Canary::PanicInCheckpoint, Canary::PanicInCommit, Canary::PanicInLoop];
-
 #[test]
 fn a_panic_of_the_engine_fails_the_store() {
-    PANICS.into_iter().for_each(|canary| falls(canary, || Runtime::Threads));
+    Canary::PANICS.into_iter().for_each(|canary| falls(canary, || Runtime::Threads));
 }
 
 #[test]
 fn the_same_whatever_the_order() {
     for seed in 0..10 {
         let runtime = || Runtime::Stepped { seed, clock: SimClock::new() };
-        PANICS.into_iter().for_each(|canary| falls(canary, runtime));
+        Canary::PANICS.into_iter().for_each(|canary| falls(canary, runtime));
     }
 }
 

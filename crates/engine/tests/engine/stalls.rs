@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{existing, key, options};
+use crate::common::{existing, key, options, ram};
 use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
-use qpair_block::{BlockDevice, FaultDevice, FaultOptions, Op};
-use qpair_engine::{ErrorKind, Isolation, Runtime, Store, StoreOptions, TransactionOptions};
+use qpair_block::{BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, Op};
+use qpair_engine::{
+    Durability, ErrorKind, Isolation, Runtime, Store, StoreOptions, TransactionOptions,
+};
 
 fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
     StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }
@@ -144,4 +146,46 @@ fn commits_with_large_values_share_flushes() {
         drop(table);
         store.close().unwrap();
     }
+}
+
+/// Whoever waits for the device is woken by its end. Each that looked again and again made tens of thousands of turns.
+#[test]
+fn waits_for_the_device_keep_no_worker_awake() {
+    let delays = DelayOptions { write_us: 20_000, ..DelayOptions::default() };
+    let device: Arc<dyn BlockDevice> = Arc::new(DelayDevice::new(ram(), delays).unwrap());
+    let options = StoreOptions {
+        workers: 1,
+        versions_bytes_max: 256 << 10,
+        history_bytes_max: 64 << 20,
+        ..options(4096, 256)
+    };
+    let store = Store::open(vec![device], &options).unwrap();
+    let table = store.table("t").unwrap();
+    let of = |i: u32| (key(i), vec![1; 1000]);
+    table.bulk_load((0..3000).map(|i| Ok(of(i)))).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let turns = || store.metrics().unwrap().worker_turn_us.count();
+    let quick =
+        TransactionOptions { durability: Durability::Async, ..TransactionOptions::default() };
+    let (mut of_changes, mut of_checkpoints) = (0, 0);
+    for turn in 0..10 {
+        let before = turns();
+        for part in 0..10 {
+            // Older values come faster than the device takes them, and pages leave memory.
+            let change = store.transact_with(&quick, |tx| {
+                (0..20).try_for_each(|i| {
+                    tx.put(&table, &key((turn * 200 + part * 20 + i) * 7 % 3000), &[2; 1000])
+                })
+            });
+            change.unwrap();
+        }
+        let between = turns();
+        store.checkpoint().unwrap();
+        of_changes += between - before;
+        of_checkpoints += turns() - between;
+    }
+    assert!(store.metrics().unwrap().history_bytes > 0, "nothing went to the device");
+    assert!(of_changes < 20_000, "{of_changes} turns in changes");
+    assert!(of_checkpoints < 5000, "{of_checkpoints} turns in checkpoints");
+    drop(snapshot);
 }

@@ -28,6 +28,10 @@ pub(crate) struct Run {
     /// There is a store on the devices.
     formatted: bool,
     pub(super) canary: Option<Canary>,
+    /// Draws panics; apart, so that a seed is the same story but for them.
+    panics: Rng,
+    /// The panic that is planted in this life, and how often it is passed first.
+    planted: Option<(Canary, u64)>,
     pub(super) errands: Errands,
     /// What the devices had before each life, if that is of use.
     pub(super) older: Vec<Vec<Vec<u8>>>,
@@ -72,6 +76,8 @@ impl Run {
             rng,
             formatted: false,
             canary,
+            panics: Rng::with_seed(!seed),
+            planted: None,
             errands: Errands::default(),
             older: Vec::new(),
             counts: Counts::default(),
@@ -82,7 +88,10 @@ impl Run {
     pub(crate) fn run(&mut self) -> Result<u64, String> {
         for nth in 0..self.scenario.lives {
             let life = Life::new(&mut self.rng, self.scenario.length).shaped_for(self.canary, nth);
-            self.live(life)?;
+            self.plant_panic();
+            let lived = self.live(life);
+            self.planted = None;
+            lived?;
         }
         // Whatever happened before, a store on devices that are well opens and is whole.
         self.live(Life::last())?;
@@ -96,6 +105,29 @@ impl Run {
         hash.add(self.world.clock.now_ns());
         self.counts.operations = self.notes(|notes| notes.operations);
         Ok(hash.value())
+    }
+
+    /// Plants a panic of the engine in some lives: what was acknowledged survives it, and nobody waits for ever.
+    fn plant_panic(&mut self) {
+        if self.canary.is_none() && self.panics.u8(0..8) == 0 {
+            let canary = Canary::PANICS[self.panics.usize(0..Canary::PANICS.len())];
+            let most = 1 << self.panics.u8(0..6);
+            self.planted = Some((canary, self.panics.u64(0..most)));
+        }
+    }
+
+    /// Whether the planted panic struck; one that was not planted is wrong.
+    fn judge_panics(&mut self) -> Result<bool, String> {
+        let panics = super::runner::take_panics();
+        let is_planted = |panic: &String| self.planted.is_some() && panic.contains("planted: ");
+        if let Some(panic) = panics.iter().find(|panic| !is_planted(panic)) {
+            return Err(format!("a panic: {panic}"));
+        }
+        if let Some(panic) = panics.first() {
+            self.counts.panics += 1;
+            self.say(panic.clone());
+        }
+        Ok(!panics.is_empty())
     }
 
     pub(super) fn notes<T>(&self, look: impl FnOnce(&mut Notes) -> T) -> T {
@@ -138,21 +170,39 @@ impl Run {
             End::CutAtRecord(writes) => self.world.cut_at_record(writes),
             End::Close | End::Kill => self.world.power.cut_at_change(0),
         }
-        let watch = self.world.watch();
+        let mut watch = self.world.watch();
+        watch.panics = self.planted.is_some();
         self.notes(|notes| notes.watch = watch);
-        let Some(store) = self.begin(life)? else { return Ok(()) };
+        let Some(store) = self.begin(life)? else { return self.judge_panics().map(drop) };
         self.world.set_faults(life.faults);
         let damaged = life.faults.bit_flip + life.faults.bad_sector > 0.0;
         self.notes(|notes| notes.watch.damaged = damaged);
         let outcome = self.spend(&store, life);
         self.notes(|notes| notes.catalog.end_life());
-        let panics = super::runner::take_panics();
-        if let Some(panic) = panics.first() {
-            store.crash();
-            return Err(format!("a panic: {panic}"));
-        }
+        let panicked = match self.judge_panics() {
+            Ok(panicked) => panicked,
+            Err(wrong) => {
+                store.crash();
+                return Err(wrong);
+            }
+        };
         match outcome {
-            Ok(()) => self.end(store, life),
+            Ok(()) if panicked && self.panics.bool() => match store.close() {
+                Ok(()) => Err("a store that panicked was closed as if it had not".to_owned()),
+                Err(error) => {
+                    self.say(format!("not closed: {error}"));
+                    super::runner::take_panics();
+                    Ok(())
+                }
+            },
+            Ok(()) if panicked => {
+                store.crash();
+                Ok(())
+            }
+            Ok(()) => {
+                self.end(store, life)?;
+                self.judge_panics().map(drop)
+            }
             Err(Cut::Excused(why)) => {
                 self.say(format!("the devices failed: {why}"));
                 store.crash();
@@ -176,7 +226,8 @@ impl Run {
         let options = StoreOptions {
             format: !self.formatted,
             runtime: Runtime::Stepped { seed: self.rng.u64(..), clock },
-            canary: self.canary,
+            canary: self.canary.or(self.planted.map(|(canary, _)| canary)),
+            canary_passes: self.planted.map_or(0, |(_, passes)| passes),
             log_place: self.world.log_place(),
             ..of_life
         };
@@ -190,6 +241,10 @@ impl Run {
             Err(error) => error,
         };
         self.say(format!("not opened: {error}"));
+        let panicked = matches!(error.kind(), ErrorKind::Panicked | ErrorKind::Closed);
+        if panicked && self.notes(|notes| notes.watch.excuses(&error)) {
+            return Ok(None);
+        }
         if self.notes(|notes| notes.watch.has_failed()) && !is_deadlock(&error) {
             self.counts.failed_opens += 1;
             return Ok(None);

@@ -13,6 +13,7 @@ pub(crate) struct Counts {
     pub(crate) failed_opens: u64,
     pub(crate) full_opens: u64,
     pub(crate) crashes: u64,
+    pub(crate) panics: u64,
     pub(crate) closes: u64,
     pub(crate) judged: u64,
     pub(crate) checks: u64,
@@ -34,6 +35,7 @@ impl AddAssign for Counts {
         self.failed_opens += other.failed_opens;
         self.full_opens += other.full_opens;
         self.crashes += other.crashes;
+        self.panics += other.panics;
         self.closes += other.closes;
         self.judged += other.judged;
         self.checks += other.checks;
@@ -64,6 +66,7 @@ impl fmt::Display for Summary {
             failed_opens,
             full_opens,
             crashes,
+            panics,
             closes,
             judged,
             checks,
@@ -80,7 +83,7 @@ impl fmt::Display for Summary {
         writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
         writeln!(
             f,
-            "  {lives} lives: {crashes} ended by a crash, {closes} closed, {failed_opens} opens cut short"
+            "  {lives} lives: {crashes} ended by a crash, {panics} by a planted panic, {closes} closed, {failed_opens} opens cut short"
         )?;
         if full_opens > 0 {
             writeln!(f, "  {full_opens} opens refused for want of room on a full device")?;

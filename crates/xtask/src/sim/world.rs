@@ -131,6 +131,7 @@ impl World {
             power: self.power.clone(),
             errors: self.errors(),
             damaged: false,
+            panics: false,
             is_small: self.scenario.is_small(),
         }
     }
@@ -184,6 +185,8 @@ pub(crate) struct Watch {
     is_small: bool,
     /// What is on the devices is being damaged.
     pub(crate) damaged: bool,
+    /// A panic of the engine is planted.
+    pub(crate) panics: bool,
 }
 
 impl Watch {
@@ -201,6 +204,8 @@ impl Watch {
             // Read-only since a write failed; a device that is full fails none.
             ErrorKind::ReadOnly => self.has_failed() || self.damaged,
             ErrorKind::Corrupt => self.damaged,
+            // Who waited for a task that panicked is told that it is gone.
+            ErrorKind::Panicked | ErrorKind::Closed => self.panics,
             _ => false,
         }
     }

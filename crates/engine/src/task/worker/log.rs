@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use qpair_block::{Arena, Completion, DeviceInfo, Request, format_bytes};
 
@@ -43,7 +44,8 @@ pub(super) struct WorkerLog {
     writer: RefCell<Option<LogWriter>>,
     /// Stamps that are not durable.
     open: RefCell<OpenStamps>,
-    under_way: Cell<Option<PlannedWrite>>,
+    /// The write on its way, and when it began.
+    under_way: Cell<Option<(PlannedWrite, Instant)>>,
     /// Tasks that wait for a stamp to be durable.
     waiters: Waiters,
     /// Bytes of the commit that room was made for and that was not appended yet.
@@ -288,7 +290,7 @@ impl Worker {
             Request::write(planned.offset_bytes, planned.len_bytes, buffer, tag(Tag::Log, 0));
         request.force_unit_access =
             self.shared.log.flushed && !self.shared.has_canary(Canary::AcknowledgeBeforeFlush);
-        self.log.under_way.set(Some(planned));
+        self.log.under_way.set(Some((planned, Instant::now())));
         self.shared.log_writes.fetch_add(1, Ordering::Relaxed);
         self.submit(request);
         self.channel.borrow_mut().kick();
@@ -297,7 +299,8 @@ impl Worker {
 
     /// The end of a write of the log.
     pub(super) fn log_written(&self, completion: Completion) {
-        let Some(planned) = self.log.under_way.take() else { return };
+        let Some((planned, since)) = self.log.under_way.take() else { return };
+        self.shared.counters.of(self.number).count_log_write(since.elapsed());
         if let Err(error) = completion.result {
             // Final: what the device holds now is anybody's guess, and a second try would not tell.
             let name = &self.shared.log_info().name;

@@ -29,7 +29,7 @@ pub(crate) use frames::latch_free;
 pub(crate) use log::log_arena;
 pub(crate) use paging::{Loading, verify};
 
-use own::OwnRequest;
+use own::OwnRequests;
 
 thread_local! {
     static CURRENT: OnceCell<Rc<Worker>> = const { OnceCell::new() };
@@ -111,7 +111,7 @@ pub(crate) struct Worker {
     /// To put a page's fences together in.
     fence: Cell<Vec<u8>>,
     broken: RefCell<Vec<FrameIndex>>,
-    own: RefCell<Vec<OwnRequest>>,
+    own: RefCell<OwnRequests>,
     /// Turns in a row in which tasks waited for frames and none came free.
     starved: Cell<u32>,
     write_backs: Cell<u32>,
@@ -121,6 +121,10 @@ pub(crate) struct Worker {
     drains: Waiters,
     /// Operations the running task has begun since it was given the worker.
     charged: Cell<u32>,
+    /// Lookups begun in this turn.
+    lookups: Cell<u32>,
+    /// The tag of the load whose time is taken, and when it began.
+    timed: Cell<Option<(u64, Instant)>>,
     /// The waker of the running task, and those of futures within it that wait for this worker and have another.
     running_waker: Cell<*const ()>,
     within: RefCell<Vec<Waker>>,
@@ -179,6 +183,7 @@ pub(crate) struct Pace {
     completions: Vec<Completion>,
     /// Told to stop.
     stop: bool,
+    turns: u32,
     unkicked_turns: u32,
     turns_since_poll: u32,
     /// When the turn began, and whether tasks ran in it; as good as that, for who goes by time.
@@ -216,6 +221,8 @@ impl Worker {
             transfers: Default::default(),
             drains: Waiters::default(),
             charged: Cell::new(0),
+            lookups: Cell::new(0),
+            timed: Cell::new(None),
             running_waker: Cell::new(std::ptr::null()),
             within: RefCell::default(),
             waits_for_others: Cell::new(0),
@@ -293,6 +300,12 @@ impl Worker {
         charged > if may_wait { CHARGE_MAX } else { CHARGE_AT_ONCE_MAX }
     }
 
+    /// Notes that the running task begins a lookup.
+    #[inline(always)]
+    pub(crate) fn count_lookup(&self) {
+        self.lookups.set(self.lookups.get() + 1);
+    }
+
     /// Puts the running task at the end of the ready queue.
     #[inline]
     pub(crate) fn requeue(&self) {
@@ -309,6 +322,7 @@ impl Worker {
         Pace {
             completions: Vec::with_capacity(self.options.depth as usize + 1),
             stop: false,
+            turns: 0,
             unkicked_turns: 0,
             turns_since_poll: 0,
             since: Instant::now(),
@@ -360,7 +374,9 @@ impl Worker {
     /// One turn, up to where completions are looked for.
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
-        if self.shared.panicked().is_some() && !self.told_of_panic.replace(true) {
+        // Those who are woken look for the failure, which is there a moment later.
+        let panicked = self.shared.panicked().is_some() && self.shared.failure().is_some();
+        if panicked && !self.told_of_panic.replace(true) {
             // What some wait for never comes.
             self.tasks.borrow_mut().make_all_ready();
         }
@@ -372,7 +388,11 @@ impl Worker {
         self.pump_log();
         self.make_frames_free();
         self.drop_broken();
-        if let Some(slot) = crate::tx::collect(&self.shared, COLLECT_ROWS) {
+        // It looks at what all workers have: not each of them in each turn, unless there is nothing else to do.
+        pace.turns = pace.turns.wrapping_add(1);
+        let looks =
+            pace.turns.is_multiple_of(self.shared.remotes.len() as u32) || !self.has_ready();
+        if looks && let Some(slot) = crate::tx::collect(&self.shared, COLLECT_ROWS) {
             self.spawn_own(crate::tx::spill(self.shared.clone(), slot));
         }
         self.drain_backlog();
@@ -557,7 +577,7 @@ impl Worker {
                 }
             }
         }
-        self.shared.counters.of(self.number).count_operations(operations);
+        self.shared.counters.of(self.number).count_operations(operations, self.lookups.take());
     }
 
     /// A future of the running task waits for this worker, which wakes tasks. Those that gather futures may poll only the ones whose own waker
@@ -655,6 +675,12 @@ impl Worker {
         match (completion.tag >> TAG_SHIFT, completion.buffer) {
             (0, Some(buffer)) => {
                 self.shared.strike(Canary::PanicInLoop);
+                if let Some((timed, since)) = self.timed.get()
+                    && timed == completion.tag
+                {
+                    self.timed.set(None);
+                    self.shared.counters.of(self.number).count_read(since.elapsed());
+                }
                 let phase = value >> LOAD_PHASE_SHIFT;
                 let slot = (value & ((1 << LOAD_PHASE_SHIFT) - 1)) >> 32;
                 let task = TaskRef { slot: slot as u32, generation: value as u32 };

@@ -23,22 +23,41 @@ pub(super) enum OwnRequest {
     Done(Completion),
 }
 
+/// The own requests of a worker's tasks, by ticket.
+#[derive(Default)]
+pub(super) struct OwnRequests {
+    all: Vec<OwnRequest>,
+    /// Tickets that nobody has.
+    vacant: Vec<usize>,
+}
+
+impl OwnRequests {
+    fn add(&mut self, request: OwnRequest) -> usize {
+        let ticket = self.vacant.pop().unwrap_or(self.all.len());
+        match self.all.get_mut(ticket) {
+            Some(entry) => *entry = request,
+            None => self.all.push(request),
+        }
+        ticket
+    }
+
+    /// Takes a request out; its ticket is anybody's, unless another request is put in its place.
+    fn take(&mut self, ticket: usize) -> OwnRequest {
+        self.vacant.push(ticket);
+        std::mem::replace(&mut self.all[ticket], OwnRequest::Vacant)
+    }
+
+    /// Puts another request in the place of the one that was taken out just now.
+    fn put_back(&mut self, ticket: usize, request: OwnRequest) {
+        self.vacant.pop();
+        self.all[ticket] = request;
+    }
+}
+
 impl Worker {
     /// Submits a request of the running task's own; the ticket is for [`Worker::poll_own`].
     pub(crate) fn submit_own(&self, mut request: Request) -> usize {
-        let mut own = self.own.borrow_mut();
-        let entry = OwnRequest::InFlight(self.running.get());
-        let ticket = match own.iter().position(|request| matches!(request, OwnRequest::Vacant)) {
-            Some(vacant) => {
-                own[vacant] = entry;
-                vacant
-            }
-            None => {
-                own.push(entry);
-                own.len() - 1
-            }
-        };
-        drop(own);
+        let ticket = self.own.borrow_mut().add(OwnRequest::InFlight(self.running.get()));
         request.tag = tag(Tag::Own, ticket as u64);
         self.submit(request);
         ticket
@@ -47,10 +66,10 @@ impl Worker {
     /// The completion of an own request, once it is there.
     pub(crate) fn poll_own(&self, ticket: usize) -> Poll<Completion> {
         let mut own = self.own.borrow_mut();
-        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
+        match own.take(ticket) {
             OwnRequest::Done(completion) => Poll::Ready(completion),
             _ => {
-                own[ticket] = OwnRequest::InFlight(self.running.get());
+                own.put_back(ticket, OwnRequest::InFlight(self.running.get()));
                 Poll::Pending
             }
         }
@@ -59,8 +78,10 @@ impl Worker {
     /// Lets go of an own request whose task went away.
     pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<ReservedRun>>) {
         let mut own = self.own.borrow_mut();
-        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
-            OwnRequest::InFlight(_) => own[ticket] = OwnRequest::Abandoned { _pages: pages },
+        match own.take(ticket) {
+            OwnRequest::InFlight(_) => {
+                own.put_back(ticket, OwnRequest::Abandoned { _pages: pages });
+            }
             OwnRequest::Done(Completion { op, buffer: Some(buffer), .. }) => {
                 drop(own);
                 self.reclaim(op, buffer);
@@ -77,9 +98,9 @@ impl Worker {
             self.shared.fail(Error::io(error, "flushing the store"));
         }
         let mut own = self.own.borrow_mut();
-        match std::mem::replace(&mut own[ticket], OwnRequest::Vacant) {
+        match own.take(ticket) {
             OwnRequest::InFlight(task) => {
-                own[ticket] = OwnRequest::Done(completion);
+                own.put_back(ticket, OwnRequest::Done(completion));
                 drop(own);
                 self.make_ready(task);
             }

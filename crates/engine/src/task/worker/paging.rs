@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Instant;
 
 use qpair_block::{Buffer, IoError, Request};
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
@@ -80,12 +81,12 @@ impl Worker {
         let buffer = child.begin_read();
         let version = parent.release();
         let len_bytes = buffer.len() as u32;
-        self.submit(Request::read(
-            self.shared.offset_bytes(plan.place),
-            len_bytes,
-            buffer,
-            load_tag(task, self.begin_transfer()),
-        ));
+        let tag = load_tag(task, self.begin_transfer());
+        if self.timed.get().is_none() {
+            self.timed.set(Some((tag, Instant::now())));
+        }
+        let offset_bytes = self.shared.offset_bytes(plan.place);
+        self.submit(Request::read(offset_bytes, len_bytes, buffer, tag));
         Loading::Started(frame, version)
     }
 

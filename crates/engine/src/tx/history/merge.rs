@@ -51,6 +51,7 @@ impl History {
             worker.spawn_own(async move {
                 merge_all(&shared).await;
                 shared.tx.history.merges.store(false, Ordering::Release);
+                shared.tx.moved.wake_all();
             });
         });
     }
