@@ -93,7 +93,7 @@ impl Top {
                 } else if Output::is_terminal() && !self.once {
                     out.write(b"\x1b[2J\x1b[H")?;
                 }
-                view.print(before.as_ref(), &mut out)?;
+                out.write(view.text(before.as_ref()).as_bytes())?;
                 out.finish()?;
                 if self.once {
                     return Ok(Exit::Done);

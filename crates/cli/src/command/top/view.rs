@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::failure::Result;
-use crate::output::Output;
 use crate::text::{count, counted, escape, size};
 
 /// Open for so long, a transaction may have been forgotten, seconds.
@@ -109,107 +107,115 @@ impl View {
         0
     }
 
-    pub(super) fn print(&self, before: Option<&Self>, out: &mut Output) -> Result<()> {
+    /// What people are shown of it, beside the look before.
+    pub(super) fn text(&self, before: Option<&Self>) -> String {
+        let mut lines = Vec::new();
         let rate = |name: &str| count(self.rate(before, name).round() as u64);
+        let below = |name: &str, share| count(self.below_us(before, name, share));
         let bytes_rate = |name: &str| size(self.rate(before, name) as u64);
         let read_only = if self.whole("read_only") == 1 { ", READ-ONLY" } else { "" };
-        out.line(format!(
+        lines.push(format!(
             "{}  process {}, published for {:.1} s, commit {}{read_only}",
             escape(self.store.as_bytes()),
             self.pid,
             self.uptime_s,
             count(self.whole("last_stamp")),
-        ))?;
-        out.line(format!(
+        ));
+        lines.push(format!(
             "commits     {}/s, half of them below {} us, 99 % below {} us; conflicts {}/s, rollbacks {}/s",
             rate("commits"),
-            count(self.below_us(before, "commit_latency_us", 0.5)),
-            count(self.below_us(before, "commit_latency_us", 0.99)),
+            below("commit_latency_us", 0.5),
+            below("commit_latency_us", 0.99),
             rate("conflicts"),
             rate("rollbacks"),
-        ))?;
+        ));
         let writes = self.rate(before, "log_writes");
         let per_write = if writes > 0.0 { self.rate(before, "commits") / writes } else { 0.0 };
-        out.line(format!(
-            "log         {}/s in {} writes/s, {per_write:.1} commits each; {} checkpoints",
+        lines.push(format!(
+            "log         {}/s in {} writes/s, half of them below {} us, {per_write:.1} commits each; {} since the last of {} checkpoints",
             bytes_rate("log_bytes"),
             rate("log_writes"),
+            below("log_write_us", 0.5),
+            size(self.whole("log_since_checkpoint_bytes")),
             count(self.whole("checkpoints")),
-        ))?;
+        ));
         let log_max = self.whole("log_device_bytes_max");
         if log_max > 0 {
             let used = self.whole("log_device_used_bytes");
-            out.line(format!(
+            lines.push(format!(
                 "log device  {} of {} in use, {} %",
                 size(used),
                 size(log_max),
                 100 * used / log_max,
-            ))?;
+            ));
         }
-        out.line(format!(
-            "device      {} reads/s, {}/s; {} writes/s, {}/s; {} flushes/s",
+        lines.push(format!(
+            "device      {} reads/s, {}/s, half of them below {} us, 99 % below {} us; {} writes/s, {}/s; {} flushes/s",
             rate("device_reads"),
             bytes_rate("device_read_bytes"),
+            below("device_read_us", 0.5),
+            below("device_read_us", 0.99),
             rate("device_writes"),
             bytes_rate("device_written_bytes"),
             rate("device_flushes"),
-        ))?;
+        ));
         let operations = self.rate(before, "operations");
         let reads = (self.rate(before, "device_reads") / operations.max(1e-3)).min(1.0);
-        out.line(format!(
-            "operations  {}/s by the workers, {:.1} % of them without a read of the device",
+        lines.push(format!(
+            "operations  {}/s by the workers, {} gets/s among them, {:.1} % without a read of the device",
             rate("operations"),
+            rate("lookups"),
             if operations > 0.0 { 100.0 * (1.0 - reads) } else { 0.0 },
-        ))?;
-        let turn = |share| count(self.below_us(before, "worker_turn_us", share));
-        let stall = self.below_us(before, "checkpoint_stall_us", 1.0);
+        ));
         let since = before.map_or(0.0, |before| before.uptime_s);
         let cpu = self.cpu_s.filter(|_| before.is_some()).map(|now| {
             let then = before.and_then(|before| before.cpu_s).unwrap_or(now);
             format!("; processor {:.0} %", 100.0 * (now - then) / (self.uptime_s - since).max(1e-3))
         });
-        out.line(format!(
+        lines.push(format!(
             "stalls      99 % of the workers' turns below {} us, all below {} us; a gate closed for less than {} us{}",
-            turn(0.99),
-            turn(1.0),
-            count(stall),
+            below("worker_turn_us", 0.99),
+            below("worker_turn_us", 1.0),
+            below("checkpoint_stall_us", 1.0),
             cpu.unwrap_or_default(),
-        ))?;
-        out.line(format!(
+        ));
+        lines.push(format!(
             "memory      {} of {} frames free, {} pages/s evicted",
             count(self.whole("frames_free")),
             count(self.whole("frames")),
             rate("pages_evicted"),
-        ))?;
-        out.line(format!(
+        ));
+        lines.push(format!(
             "space       {} used, {} free, {} kept for the last checkpoint and backups",
             size(self.whole("used_bytes")),
             size(self.whole("free_bytes")),
             size(self.whole("retained_bytes")),
-        ))?;
-        out.line(format!(
+        ));
+        lines.push(format!(
             "snapshots   the oldest is {} commits old; older values: {} in memory, {} on the device",
             count(self.whole("oldest_snapshot_age_commits")),
             size(self.whole("versions_bytes")),
             size(self.whole("history_bytes")),
-        ))?;
-        self.print_transactions(out)
+        ));
+        self.list_transactions(&mut lines);
+        lines.push(String::new());
+        lines.join("\n")
     }
 
-    fn print_transactions(&self, out: &mut Output) -> Result<()> {
+    fn list_transactions(&self, lines: &mut Vec<String>) {
         let open = self.transactions.len();
-        out.line(format!("\n{}", counted(open as u64, "open transaction")))?;
+        lines.push(format!("\n{}", counted(open as u64, "open transaction")));
         if open == 0 {
-            return Ok(());
+            return;
         }
-        out.line(format!(
+        lines.push(format!(
             "{:<24} {:>6} {:<10} {:>9} {:>10} {:>10} {:>7} {:>10}",
             "name", "worker", "state", "age s", "commits", "snapshot", "locks", "writes"
-        ))?;
+        ));
         for transaction in self.transactions.iter().take(LISTED) {
             let snapshot = transaction.snapshot_age.map_or("-".to_owned(), count);
             let forgotten = if transaction.age_s >= FORGOTTEN_S { "  forgotten?" } else { "" };
-            out.line(format!(
+            lines.push(format!(
                 "{:<24} {:>6} {:<10} {:>9.1} {:>10} {snapshot:>10} {:>7} {:>10}{forgotten}",
                 transaction.name,
                 transaction.worker,
@@ -218,12 +224,11 @@ impl View {
                 count(transaction.age_commits),
                 count(transaction.locks),
                 size(transaction.write_set_bytes),
-            ))?;
+            ));
         }
         if open > LISTED {
-            out.line(format!("and {} more", count((open - LISTED) as u64)))?;
+            lines.push(format!("and {} more", count((open - LISTED) as u64)));
         }
-        Ok(())
     }
 }
 
@@ -254,5 +259,73 @@ impl Transaction {
             locks: whole("locks"),
             write_set_bytes: whole("write_set_bytes"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Counts by powers of two: so many below each of these bounds.
+    fn histogram(counts: &[(u32, u64)]) -> Value {
+        let mut buckets = vec![0; 20];
+        counts.iter().for_each(|(below, count)| buckets[*below as usize] = *count);
+        json!({ "buckets": buckets, "sum": 0, "max": 0 })
+    }
+
+    fn look(uptime_s: f64, cpu_s: f64, metrics: Value) -> View {
+        let told = json!({
+            "store": "s.qpair", "uptime_s": uptime_s, "metrics": metrics,
+            "transactions": [{
+                "id": 7, "worker": 1, "state": "waits", "age_s": 12.0, "age_commits": 1500,
+                "snapshot_age_commits": 3, "locks": 2, "write_set_bytes": 4096,
+            }],
+        });
+        View { cpu_s: Some(cpu_s), ..View::read(&told) }
+    }
+
+    #[test]
+    fn what_people_are_shown_is_of_the_time_since_the_look_before() {
+        let before = look(
+            10.0,
+            4.0,
+            json!({
+                "operations": 1000, "lookups": 900, "device_reads": 500, "commits": 10, "log_writes": 10,
+                "device_read_us": histogram(&[(3, 500)]),
+                "worker_turn_us": histogram(&[(15, 1)]),
+            }),
+        );
+        let now = look(
+            12.0,
+            5.0,
+            json!({
+                "operations": 3000, "lookups": 2500, "device_reads": 1000, "commits": 50, "log_writes": 20,
+                "device_read_us": histogram(&[(3, 500), (7, 300), (9, 200)]),
+                "log_write_us": histogram(&[(8, 10)]),
+                "commit_latency_us": histogram(&[(9, 39), (12, 1)]),
+                "worker_turn_us": histogram(&[(2, 99), (5, 1), (15, 1)]),
+                "checkpoint_stall_us": histogram(&[(10, 1)]),
+                "log_since_checkpoint_bytes": 3 << 20, "checkpoints": 4, "read_only": 1,
+            }),
+        );
+        let text = now.text(Some(&before));
+        for line in [
+            "s.qpair  process 0, published for 12.0 s, commit 0, READ-ONLY",
+            "commits     20/s, half of them below 512 us, 99 % below 4,096 us; conflicts 0/s, rollbacks 0/s",
+            "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3 MiB since the last of 4 checkpoints",
+            "device      250 reads/s, 0 B/s, half of them below 128 us, 99 % below 512 us; 0 writes/s, 0 B/s; 0 flushes/s",
+            "operations  1,000/s by the workers, 800 gets/s among them, 75.0 % without a read of the device",
+            "stalls      99 % of the workers' turns below 4 us, all below 32 us; a gate closed for less than 1,024 us; processor 50 %",
+            "1 open transaction",
+            "#7                            1 waits           12.0      1,500          3       2      4 KiB  forgotten?",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        // Without a look before it is of all the time, and the processor's is not known.
+        let first = now.text(None);
+        assert!(first.contains("operations  250/s by the workers, 208 gets/s"), "{first}");
+        assert!(!first.contains("processor"), "{first}");
     }
 }
