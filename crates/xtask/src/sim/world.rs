@@ -201,8 +201,8 @@ impl Watch {
         match error.kind() {
             ErrorKind::NoSpace => self.is_small || self.power.is_cut(),
             ErrorKind::Io => self.has_failed(),
-            // Read-only since a write failed; a device that is full fails none.
-            ErrorKind::ReadOnly => self.has_failed() || self.damaged,
+            // Read-only since a write failed; a device that is full fails none. After a panic what was read and is not durable may be lost.
+            ErrorKind::ReadOnly => self.has_failed() || self.damaged || self.panics,
             ErrorKind::Corrupt => self.damaged,
             // Who waited for a task that panicked is told that it is gone.
             ErrorKind::Panicked | ErrorKind::Closed => self.panics,
