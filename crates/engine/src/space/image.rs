@@ -6,9 +6,12 @@ use super::{Bitmap, Space};
 
 impl Space {
     /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
-    pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
+    pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl Fn() -> bool) {
         let mut inner = self.lock();
         // Asked under the lock: the image begins under it.
+        if inner.is_kept(from) && self.promised_more() > 0 && !of_image() {
+            self.gate.note_spent();
+        }
         if let Some(image) = &mut inner.image
             && of_image()
         {
