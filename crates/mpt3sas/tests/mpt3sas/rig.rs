@@ -29,9 +29,20 @@ pub(crate) fn scsi_options() -> ScsiOptions {
     ScsiOptions { timeout_ms: 40, task_timeout_ms: 20, ..ScsiOptions::default() }
 }
 
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let violations = self.card.violations();
+        if !std::thread::panicking() {
+            assert_eq!(violations.count, 0, "{:#?}", violations.told);
+        }
+    }
+}
+
 impl Rig {
     pub(crate) fn new(text: &str) -> Self {
-        let card = SoftHba::new(SoftHbaOptions::parse(text).unwrap()).unwrap();
+        let card =
+            SoftHba::new(SoftHbaOptions { strict: true, ..SoftHbaOptions::parse(text).unwrap() })
+                .unwrap();
         let function = Arc::new(InProcess::new("softhba", card.clone()));
         let driver = Mpt3sas::open(function, hba_options()).unwrap();
         Self { card, host: driver.clone(), driver }

@@ -136,7 +136,12 @@ impl SoftHba {
         if control.hangs || self.fault_code().is_some() {
             return;
         }
+        let rang = control.rang;
         if let Handshake::Taking { words, dwords } = &mut control.handshake {
+            self.strict().check(
+                !rang,
+                format_args!("handshake: a word before the controller's doorbell was cleared"),
+            );
             words.extend(value.to_le_bytes());
             if words.len() < *dwords * 4 {
                 return;
@@ -148,10 +153,14 @@ impl SoftHba {
             control.ring();
             return;
         }
+        let is_idle = matches!(control.handshake, Handshake::None);
+        self.strict().check(is_idle, format_args!("doorbell: {value:#010x} within a handshake"));
         match value >> 24 {
             DOORBELL_HANDSHAKE => {
                 let dwords = (value >> 16 & 0xFF) as usize;
-                if (1..=HANDSHAKE_DWORDS_MAX).contains(&dwords) {
+                let is_whole = (1..=HANDSHAKE_DWORDS_MAX).contains(&dwords);
+                self.strict().check(is_whole, format_args!("handshake: {dwords} words"));
+                if is_whole {
                     control.handshake = Handshake::Taking { words: Vec::new(), dwords };
                     control.ring();
                 }
@@ -160,7 +169,7 @@ impl SoftHba {
                 self.forget_driver();
                 *control = Control { was_reset: control.was_reset, ..Control::default() };
             }
-            _ => {}
+            other => self.strict().check(false, format_args!("doorbell: function {other:#04x}")),
         }
     }
 
@@ -192,6 +201,8 @@ impl SoftHba {
 
     fn write_diagnostic(&self, value: u32) {
         let mut control = self.control();
+        self.strict()
+            .check(control.is_open, format_args!("diagnostic register: written without the keys"));
         if !control.is_open || value & DIAGNOSTIC_RESET == 0 {
             return;
         }

@@ -20,6 +20,7 @@ use super::events::Events;
 use super::faults::{Faults, Rule};
 use super::lane::{FAULT_CREDIT, Slot};
 use super::options::SoftHbaOptions;
+use super::strict::Strict;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::digest::digest;
 use crate::dma::{DmaTable, LastHit, SharedTable};
@@ -85,6 +86,7 @@ pub struct SoftHba {
     gone: AtomicBool,
     pub(crate) events: Events,
     faults: Faults,
+    strict: Strict,
     /// Disks to be pulled, a bit each.
     pulls: AtomicU32,
 }
@@ -168,6 +170,7 @@ impl SoftHba {
             gone: AtomicBool::new(false),
             events: Events::default(),
             faults: Faults::default(),
+            strict: Strict::new(options.strict),
             pulls: AtomicU32::new(0),
             options,
         }))
@@ -270,6 +273,11 @@ impl SoftHba {
         &self.faults
     }
 
+    #[inline]
+    pub(crate) fn strict(&self) -> &Strict {
+        &self.strict
+    }
+
     pub(crate) fn queues(&self) -> u16 {
         self.slots.len() as u16
     }
@@ -308,6 +316,7 @@ impl SoftHba {
     /// Forgets all that a driver has set up. On return nobody reaches its memory.
     pub(crate) fn forget_driver(&self) {
         self.slots.iter().for_each(Slot::forget);
+        self.strict.forget();
         *locked(&self.reply_free) = ReplyFree::default();
         self.reply_free_host.store(0, Ordering::Relaxed);
         self.mask.store(MASK_ALL, Ordering::Relaxed);
@@ -342,12 +351,18 @@ impl SoftHba {
     }
 
     pub(crate) fn set_reply_index(&self, queue: u8, index: u32) {
+        if self.strict.is_on() {
+            self.check_reply_index(queue, index, self.slot(queue.into()));
+        }
         if let Some(slot) = self.slot(queue.into()) {
             slot.host_index.store(index, Ordering::Release);
         }
     }
 
     pub(crate) fn set_reply_free_index(&self, index: u32) {
+        let entries = locked(&self.reply_free).entries;
+        let is_entry = entries == 0 || index < entries;
+        self.strict.check(is_entry, format_args!("{index} of {entries} reply frames are free"));
         self.reply_free_host.store(index, Ordering::Release);
     }
 
@@ -370,6 +385,7 @@ impl SoftHba {
         let found = table.find(free.at, free.entries * 4, &mut LastHit::default())?;
         let (bytes, offset) = table.bytes(found)?;
         let low = bytes.load_u32(offset + free.index as usize * 4);
+        self.check_reply_frame(low);
         free.index = if free.index + 1 >= free.entries { 0 } else { free.index + 1 };
         Some(low)
     }
@@ -390,6 +406,9 @@ impl SoftHba {
     /// A request.
     #[inline]
     fn post(&self, word: u64) {
+        if self.strict.is_on() {
+            self.check_post(word);
+        }
         // Queues that the driver does not use take nothing; what names no queue goes to the first.
         let queue = (word >> 8) as u8;
         let slot = self.slot(queue.into()).or_else(|| self.slot(0));

@@ -165,6 +165,11 @@ impl Lane {
         true
     }
 
+    /// Entries of the reply queue, and the next one to be written. `None`: there is no driver.
+    pub(crate) fn written(&self) -> Option<(u32, u32)> {
+        self.setup.map(|setup| (setup.reply_queue_entries.into(), self.index))
+    }
+
     #[inline]
     pub(crate) fn answer(&mut self, smid: u16, reply: Option<Vec<u8>>) {
         self.outbox.push_back(Answer { smid, reply });
@@ -196,8 +201,8 @@ impl SoftHba {
                 request_kind::SCSI_IO | request_kind::FAST_PATH => {
                     self.run_scsi_io(&mut lane, queue, request);
                 }
-                request_kind::HIGH_PRIORITY => tasks.push(request.smid),
-                _ => self.run_message(&mut lane, queue, request.smid),
+                request_kind::HIGH_PRIORITY => tasks.push(request),
+                _ => self.run_message(&mut lane, queue, request),
             }
             if self.is_stopped() {
                 return Stepped { progress: true, due: None };
@@ -219,8 +224,8 @@ impl SoftHba {
             self.interrupt(queue);
         }
         drop(lane);
-        for smid in tasks {
-            self.run_task(queue, smid);
+        for request in tasks {
+            self.run_task(queue, request);
         }
         Stepped { progress, due }
     }
@@ -278,6 +283,8 @@ impl SoftHba {
                     ReplyDescriptor::address(queue, smid, low)
                 }
             };
+            // Before it is seen: whoever sees it may use the SMID again.
+            self.strict().answered(answer.smid);
             if let Some((memory, offset)) = lane.table.bytes(entries) {
                 // Release: data, sense and frame are seen by whoever sees the descriptor.
                 memory.store_u64_release(offset + lane.index as usize * DESCRIPTOR_BYTES, word);

@@ -1,6 +1,7 @@
 //! Messages that are no SCSI commands: those by handshake, and those that are posted.
 
 use qpair_mpi_wire::config::{ConfigRequest, action};
+use qpair_mpi_wire::descriptor::RequestDescriptor;
 use qpair_mpi_wire::event::decode_masks;
 use qpair_mpi_wire::init::{
     CAPABILITY_EVENT_REPLAY, CAPABILITY_MSI_X_INDEX, FLAG_RDPQ, Facts, Init, PROTOCOL_INITIATOR,
@@ -16,7 +17,7 @@ use super::lane::{FAULT_QUEUE, FRAME_BYTES, Lane, REPLY_BYTES};
 /// Entries of a reply queue, at most.
 const REPLY_QUEUE_ENTRIES_MAX: u16 = 16384;
 /// Requests of high priority at a time.
-const HIGH_PRIORITY_CREDIT: u16 = 8;
+pub(crate) const HIGH_PRIORITY_CREDIT: u16 = 8;
 
 impl SoftHba {
     fn facts(&self, who: u8) -> Facts {
@@ -65,6 +66,7 @@ impl SoftHba {
 
     /// A driver says where its queues are.
     fn begin(&self, init: &Init) -> Result<(), u16> {
+        self.check_init(init);
         let entries = init.reply_queue_entries;
         let is_sound = init.frame_bytes as usize >= FRAME_BYTES
             && init.flags & FLAG_RDPQ == 0
@@ -89,9 +91,15 @@ impl SoftHba {
         Ok(())
     }
 
-    pub(crate) fn run_message(&self, lane: &mut Lane, queue: u8, smid: u16) {
+    pub(crate) fn run_message(&self, lane: &mut Lane, queue: u8, request: RequestDescriptor) {
+        let smid = request.smid;
         match lane.frame(smid) {
-            Some(frame) => self.run_frame(lane, queue, smid, &frame),
+            Some(frame) => {
+                if self.strict().is_on() {
+                    self.check_frame(lane, request, &frame);
+                }
+                self.run_frame(lane, queue, smid, &frame);
+            }
             None => self.stop(FAULT_QUEUE),
         }
     }

@@ -17,8 +17,10 @@ mod options;
 mod pages;
 mod scsi_io;
 mod sgl;
+mod strict;
 mod tasks;
 
 pub use device::SoftHba;
 pub use faults::{Fault, Rule};
 pub use options::{DiskOptions, SoftHbaOptions};
+pub use strict::Violations;

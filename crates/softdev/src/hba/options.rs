@@ -39,6 +39,8 @@ pub struct SoftHbaOptions {
     pub credit: u16,
     /// Whether disks have a volatile write cache.
     pub volatile_write_cache: bool,
+    /// Whether what a driver does is checked: `SoftHba::violations`.
+    pub strict: bool,
     /// What serial numbers and addresses are made from; empty: made up.
     pub serial: String,
 }
@@ -50,6 +52,7 @@ impl Default for SoftHbaOptions {
             queues: 32,
             credit: 4096,
             volatile_write_cache: false,
+            strict: false,
             serial: String::new(),
         }
     }
@@ -60,7 +63,7 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Reads `disks=2,size=1GiB,block=4096,queues=8,credit=1024,cache=on,serial=TEXT`: disks are all alike.
+    /// Reads `disks=2,size=1GiB,block=4096,queues=8,credit=1024,cache=on,strict=on,serial=TEXT`: disks are all alike.
     ///
     /// # Errors
     /// `Invalid`, and names the option.
@@ -93,17 +96,21 @@ impl SoftHbaOptions {
                 }
                 "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
                 "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
-                "cache" => {
-                    options.volatile_write_cache = match value {
+                "cache" | "strict" => {
+                    let is_on = match value {
                         "on" => true,
                         "off" => false,
                         _ => return Err(wrong("on or off")),
+                    };
+                    match key {
+                        "cache" => options.volatile_write_cache = is_on,
+                        _ => options.strict = is_on,
                     }
                 }
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, queues, credit, cache and serial",
+                        "known are disks, size, block, medium, queues, credit, cache, strict and serial",
                     ));
                 }
             }

@@ -29,6 +29,9 @@ impl SoftHba {
             self.stop(super::lane::FAULT_QUEUE);
             return;
         };
+        if self.strict().is_on() {
+            self.check_frame(lane, request, &frame);
+        }
         if message::function_of(&frame) != qpair_mpi_wire::function::SCSI_IO {
             return self.run_frame(lane, queue, request.smid, &frame);
         }

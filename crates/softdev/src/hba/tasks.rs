@@ -1,5 +1,6 @@
 //! Task management. What a task ends is answered before the task is: drivers judge by that.
 
+use qpair_mpi_wire::descriptor::RequestDescriptor;
 use qpair_mpi_wire::ioc_status;
 use qpair_mpi_wire::message::{self, DEFAULT_REPLY_BYTES};
 use qpair_mpi_wire::task::{Task, TaskReply, kind, response};
@@ -10,12 +11,18 @@ use super::lane::{FAULT_QUEUE, Parked};
 
 impl SoftHba {
     /// Runs a task that came by reply queue `queue`, whose lock is free.
-    pub(crate) fn run_task(&self, queue: u8, smid: u16) {
+    pub(crate) fn run_task(&self, queue: u8, request: RequestDescriptor) {
+        let smid = request.smid;
         let Some(slot) = self.slot(queue.into()) else { return };
-        let Some(frame) = slot.lock().frame(smid) else {
+        let mut lane = slot.lock();
+        let Some(frame) = lane.frame(smid) else {
             self.stop(FAULT_QUEUE);
             return;
         };
+        if self.strict().is_on() {
+            self.check_frame(&lane, request, &frame);
+        }
+        drop(lane);
         if self.faults().ignores_tasks() {
             return;
         }

@@ -1,0 +1,331 @@
+//! Strict mode: what a driver does is held against the rules of the interface, and what breaks one is counted and told. A card would not
+//! tell: it would do something else each time.
+//!
+//! The rules are in docs/design/mpt3sas.md. Nothing that the controller does depends on them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use qpair_mpi_wire::descriptor::{RequestDescriptor, request};
+use qpair_mpi_wire::init::Init;
+use qpair_mpi_wire::registers::WHO_HOST_DRIVER;
+use qpair_mpi_wire::scsi_io::{CONTROL_READ, CONTROL_WRITE, SGL_AT, ScsiIo};
+use qpair_mpi_wire::sgl::{CHAIN, ELEMENT_BYTES, END_OF_LIST, Element};
+use qpair_mpi_wire::{function, message};
+use qpair_scsi_wire::command::cdb_bytes;
+
+use super::device::SoftHba;
+use super::lane::{FRAME_BYTES, Lane, Slot};
+use super::messages::HIGH_PRIORITY_CREDIT;
+use crate::dma::LastHit;
+
+/// Violations that are told; all are counted.
+const TOLD_MAX: usize = 100;
+/// What frames, reply queues and the queue of free reply frames are aligned to; and frames and sense buffers one by one.
+const QUEUE_ALIGNMENT: u64 = 16;
+const BUFFER_ALIGNMENT: u32 = 4;
+
+/// What a SMID is in use for.
+const FREE: u8 = 0;
+const IN_USE: u8 = 1;
+const URGENT: u8 = 2;
+
+/// What a driver did wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Violations {
+    /// How often.
+    pub count: u64,
+    /// The first hundred, in words.
+    pub told: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Strict {
+    count: AtomicU64,
+    told: Mutex<Vec<String>>,
+    /// By SMID; empty: the mode is off.
+    smids: Box<[AtomicU8]>,
+    urgent: AtomicU32,
+}
+
+impl Strict {
+    pub(crate) fn new(is_on: bool) -> Self {
+        let smids = if is_on { usize::from(u16::MAX) + 1 } else { 0 };
+        Self { smids: (0..smids).map(|_| AtomicU8::new(FREE)).collect(), ..Self::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.smids.is_empty()
+    }
+
+    #[cold]
+    pub(crate) fn broken(&self, what: fmt::Arguments<'_>) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD_MAX {
+            told.push(what.to_string());
+        }
+    }
+
+    #[inline]
+    pub(crate) fn check(&self, is_kept: bool, what: fmt::Arguments<'_>) {
+        if !is_kept && self.is_on() {
+            self.broken(what);
+        }
+    }
+
+    /// An answer to `smid` is about to be seen.
+    #[inline]
+    pub(crate) fn answered(&self, smid: u16) {
+        if let Some(state) = self.smids.get(usize::from(smid))
+            && state.swap(FREE, Ordering::AcqRel) == URGENT
+        {
+            self.urgent.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is under way.
+    pub(crate) fn forget(&self) {
+        self.smids.iter().for_each(|state| state.store(FREE, Ordering::Relaxed));
+        self.urgent.store(0, Ordering::Relaxed);
+    }
+}
+
+impl SoftHba {
+    /// What drivers did wrong since the controller was made; nothing, where it is not strict.
+    pub fn violations(&self) -> Violations {
+        let strict = self.strict();
+        let told = strict.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Violations { count: strict.count.load(Ordering::Relaxed), told }
+    }
+
+    /// A request is posted.
+    #[cold]
+    pub(crate) fn check_post(&self, word: u64) {
+        let strict = self.strict();
+        let RequestDescriptor { kind, queue, smid, .. } = RequestDescriptor::decode(word);
+        let is_used = self.slot(queue.into()).is_some_and(|slot| slot.lock().setup.is_some());
+        strict.check(is_used, format_args!("post: reply queue {queue} is not in use"));
+        let smid_max = u32::from(self.options().credit) + u32::from(HIGH_PRIORITY_CREDIT);
+        let is_smid = (1..=smid_max).contains(&smid.into());
+        strict.check(is_smid, format_args!("post: SMID {smid} is not one of 1 to {smid_max}"));
+        let is_urgent = kind == request::HIGH_PRIORITY;
+        let state = if is_urgent { URGENT } else { IN_USE };
+        if let Some(smid_state) = strict.smids.get(usize::from(smid)) {
+            let before = smid_state.swap(state, Ordering::AcqRel);
+            strict.check(before == FREE, format_args!("post: SMID {smid} is under way already"));
+        }
+        if is_urgent {
+            let urgent = strict.urgent.fetch_add(1, Ordering::Relaxed) + 1;
+            let is_covered = urgent <= HIGH_PRIORITY_CREDIT.into();
+            strict.check(is_covered, format_args!("post: {urgent} requests of high priority"));
+        }
+    }
+
+    /// A frame that was posted so.
+    #[cold]
+    pub(crate) fn check_frame(
+        &self,
+        lane: &Lane,
+        posted: RequestDescriptor,
+        frame: &[u8; FRAME_BYTES],
+    ) {
+        let strict = self.strict();
+        let (kind, smid) = (posted.kind, posted.smid);
+        let of = message::function_of(frame);
+        let is_kind = match kind {
+            request::SCSI_IO | request::FAST_PATH => of == function::SCSI_IO,
+            request::HIGH_PRIORITY => of == function::SCSI_TASK_MGMT,
+            request::DEFAULT => !matches!(of, function::SCSI_IO | function::SCSI_TASK_MGMT),
+            _ => false,
+        };
+        strict.check(
+            is_kind,
+            format_args!("SMID {smid}: function {of:#04x} by a descriptor of kind {kind:#04x}"),
+        );
+        if of == function::SCSI_IO {
+            self.check_scsi_io(lane, posted, frame);
+        }
+    }
+
+    fn check_scsi_io(&self, lane: &Lane, posted: RequestDescriptor, frame: &[u8; FRAME_BYTES]) {
+        let strict = self.strict();
+        let smid = posted.smid;
+        let io = ScsiIo::decode(frame);
+        strict.check(
+            io.handle == posted.handle,
+            format_args!("SMID {smid}: handle {:#x}, posted for {:#x}", io.handle, posted.handle),
+        );
+        let cdb = io.io_flags & 0x1FF;
+        let wanted = cdb_bytes(io.cdb[0]).map_or(cdb, u16::from);
+        strict.check(
+            (6..=32).contains(&cdb) && cdb == wanted,
+            format_args!("SMID {smid}: a CDB of {cdb} bytes, operation {:#04x}", io.cdb[0]),
+        );
+        let direction = io.control & (CONTROL_READ | CONTROL_WRITE);
+        strict.check(
+            direction != CONTROL_READ | CONTROL_WRITE && (direction == 0) == (io.data_bytes == 0),
+            format_args!(
+                "SMID {smid}: {} bytes of data, control {:#010x}",
+                io.data_bytes, io.control
+            ),
+        );
+        let sense =
+            lane.setup.map(|setup| u64::from(setup.sense_high) << 32 | u64::from(io.sense_low));
+        let found = sense
+            .and_then(|at| lane.table.find(at, io.sense_bytes.into(), &mut LastHit::default()))
+            .filter(|found| lane.table.is_writable(*found));
+        strict.check(
+            found.is_some() && io.sense_low.is_multiple_of(BUFFER_ALIGNMENT) && io.sense_bytes > 0,
+            format_args!("SMID {smid}: sense of {} bytes at {:#x}", io.sense_bytes, io.sense_low),
+        );
+        strict.check(
+            usize::from(io.sgl_offset) * 4 == SGL_AT,
+            format_args!("SMID {smid}: the list begins at dword {}", io.sgl_offset),
+        );
+        self.check_list(smid, &io, frame);
+    }
+
+    /// The elements in the frame: they end there, with as many bytes as the command has, or lead to the chain that the frame names.
+    fn check_list(&self, smid: u16, io: &ScsiIo, frame: &[u8; FRAME_BYTES]) {
+        let mut sum = 0u64;
+        for at in (SGL_AT..FRAME_BYTES).step_by(ELEMENT_BYTES) {
+            let element = Element::decode(&frame[at..]);
+            if element.flags & CHAIN != 0 {
+                let named = usize::from(io.chain_offset) * ELEMENT_BYTES;
+                return self.strict().check(
+                    named == at,
+                    format_args!("SMID {smid}: a chain at byte {at}, and the frame says {named}"),
+                );
+            }
+            sum += u64::from(element.len);
+            if element.flags & END_OF_LIST != 0 {
+                return self.strict().check(
+                    sum == u64::from(io.data_bytes),
+                    format_args!("SMID {smid}: a list of {sum} bytes for {}", io.data_bytes),
+                );
+            }
+        }
+        self.strict().broken(format_args!("SMID {smid}: a list without an end"));
+    }
+
+    /// A driver says where its queues are.
+    pub(crate) fn check_init(&self, init: &Init) {
+        let strict = self.strict();
+        for (what, at) in [
+            ("frames", init.frames),
+            ("reply queues", init.reply_queues),
+            ("the queue of free reply frames", init.reply_free),
+        ] {
+            let is_aligned = at.is_multiple_of(QUEUE_ALIGNMENT);
+            strict.check(is_aligned, format_args!("initialisation: {what} at {at:#x}"));
+        }
+        let (who, frame_bytes) = (init.who, init.frame_bytes);
+        strict.check(who == WHO_HOST_DRIVER, format_args!("initialisation: by {who}"));
+        strict.check(
+            frame_bytes as usize == FRAME_BYTES,
+            format_args!("initialisation: frames of {frame_bytes} bytes"),
+        );
+    }
+
+    /// The driver says up to where it has taken replies.
+    #[cold]
+    pub(crate) fn check_reply_index(&self, queue: u8, index: u32, slot: Option<&Slot>) {
+        let strict = self.strict();
+        let Some((entries, written)) = slot.and_then(|slot| slot.lock().written()) else {
+            return strict.broken(format_args!("reply queue {queue} is told of, and not in use"));
+        };
+        let before = slot.map_or(0, |slot| slot.host_index.load(Ordering::Acquire));
+        let since = |to: u32| (to + entries - before % entries) % entries;
+        strict.check(
+            index < entries && since(index) <= since(written),
+            format_args!(
+                "reply queue {queue}: taken from {before} to {index}, written to {written}"
+            ),
+        );
+    }
+
+    /// A reply frame that the driver gave.
+    #[inline]
+    pub(crate) fn check_reply_frame(&self, low: u32) {
+        let is_aligned = low.is_multiple_of(BUFFER_ALIGNMENT);
+        self.strict().check(is_aligned, format_args!("a reply frame at {low:#x}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_mpi_wire::registers::{
+        DOORBELL, HOST_DIAGNOSTIC, REPLY_POST_HOST_INDEX, REQUEST_DESCRIPTOR_POST_LOW,
+    };
+    use qpair_pci::PciDevice;
+
+    use super::*;
+    use crate::SoftHbaOptions;
+
+    fn told_of(strict: bool, write: impl Fn(&SoftHba)) -> Vec<String> {
+        let text = "size=1MiB,queues=2,credit=64";
+        let options = SoftHbaOptions { strict, ..SoftHbaOptions::parse(text).unwrap() };
+        let card = SoftHba::new(options).unwrap();
+        write(&card);
+        let violations = card.violations();
+        assert_eq!(violations.count, violations.told.len() as u64);
+        violations.told
+    }
+
+    /// What each rule of registers and descriptors says when it is broken.
+    #[test]
+    fn a_driver_that_is_wrong_is_told_of() {
+        let register = |offset: u64, value: u32| {
+            move |card: &SoftHba| drop(card.write_bar(0, offset, &value.to_le_bytes()))
+        };
+        for (offset, value, said) in [
+            (HOST_DIAGNOSTIC, 4, "without the keys"),
+            (DOORBELL, 0x55 << 24, "function 0x55"),
+            (DOORBELL, 0x42 << 24, "0 words"),
+            (REPLY_POST_HOST_INDEX, 1 << 24, "not in use"),
+        ] {
+            let told = told_of(true, register(offset, value));
+            assert!(told.len() == 1 && told[0].contains(said), "{told:?}, not {said}");
+            assert!(told_of(false, register(offset, value)).is_empty());
+        }
+        let post = |smid: u16| {
+            move |card: &SoftHba| {
+                let word = RequestDescriptor { smid, ..RequestDescriptor::default() }.encode();
+                card.write_bar(0, REQUEST_DESCRIPTOR_POST_LOW, &word.to_le_bytes());
+                card.write_bar(0, REQUEST_DESCRIPTOR_POST_LOW, &word.to_le_bytes());
+            }
+        };
+        let told = told_of(true, post(7)).join("; ");
+        assert!(told.contains("SMID 7 is under way") && told.contains("not in use"), "{told}");
+        assert!(told_of(true, post(0)).join("; ").contains("SMID 0 is not one of 1 to 72"));
+    }
+
+    /// A list that does not fit its command, a sense buffer that is nowhere, another handle than was posted.
+    #[test]
+    fn a_frame_that_is_wrong_is_told_of() {
+        let io = ScsiIo {
+            handle: 9,
+            data_bytes: 512,
+            io_flags: 10,
+            control: CONTROL_READ,
+            sgl_offset: (SGL_AT / 4) as u8,
+            ..ScsiIo::decode(&[])
+        };
+        let told = told_of(true, |card| {
+            let mut frame = [0; FRAME_BYTES];
+            frame[..SGL_AT].copy_from_slice(&io.encode());
+            let element = Element { len: 256, flags: END_OF_LIST, ..Element::default() };
+            frame[SGL_AT..SGL_AT + ELEMENT_BYTES].copy_from_slice(&element.encode());
+            let posted = RequestDescriptor { smid: 3, handle: 10, ..RequestDescriptor::default() };
+            card.check_frame(&Lane::default(), posted, &frame);
+        });
+        let told = told.join("; ");
+        for said in ["handle 0x9, posted for 0xa", "a CDB of 10", "sense of 0", "256 bytes for 512"]
+        {
+            assert!(told.contains(said), "{told}, not {said}");
+        }
+    }
+}
