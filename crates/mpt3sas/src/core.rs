@@ -131,11 +131,14 @@ impl Core {
         if let Some(stepper) = &inner.stepper {
             stepper.step(0);
         }
+        let life = inner.state.get().life();
         let mut reply = None;
         while let Some(found) = self.replies.take() {
             let ReplyDescriptor::Address(smid, low) = found else { continue };
             // What is none of the pool's frames says nothing.
-            let Some(frame) = inner.memory.pool().take(low, &inner.registers) else { continue };
+            let Some(frame) = inner.memory.pool().take(low, life, &inner.registers) else {
+                continue;
+            };
             match smid {
                 0 => self.happened(inner, &frame),
                 CALL => reply = Some(frame),
@@ -182,6 +185,11 @@ impl Core {
             return;
         }
         let Some(chore) = self.chores.pop_front() else { return };
+        let is_task = matches!(chore, Chore::Reset(_));
+        if is_task && !inner.take_task_credit() {
+            self.chores.push_front(chore);
+            return;
+        }
         let posted = match chore {
             Chore::Ask(handle) => {
                 let message = self.device_request(CHORE, ADDRESS_HANDLE | u32::from(handle));
@@ -203,7 +211,11 @@ impl Core {
     }
 
     fn chore_done(&mut self, inner: &Inner, reply: &[u8]) {
-        if let Some(Chore::Ask(_)) = self.doing.take()
+        let done = self.doing.take();
+        if let Some(Chore::Reset(_)) = done {
+            inner.give_task_credit();
+        }
+        if let Some(Chore::Ask(_)) = done
             && status_of(reply) == ioc_status::SUCCESS
         {
             let device = self.device(CHORE);

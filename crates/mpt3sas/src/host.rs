@@ -114,6 +114,7 @@ impl Mpt3sas {
             memory,
             maps,
         };
+        inner.state.set(Word::new(1, Phase::Quiet));
         let mut core = Core::new(&inner)?;
         core.clear();
         inner.initialise()?;
@@ -131,7 +132,7 @@ impl Mpt3sas {
     }
 }
 
-fn check_class(function: &dyn PciFunction) -> Result<()> {
+pub(crate) fn check_class(function: &dyn PciFunction) -> Result<()> {
     let mut word = [0; 4];
     function.read_config(8, &mut word)?;
     let word = u32::from_le_bytes(word);

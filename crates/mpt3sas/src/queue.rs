@@ -252,7 +252,8 @@ impl MptQueue {
                 // Of a kind that this driver asked for nothing of.
                 ReplyDescriptor::Other(_) => continue,
             };
-            let frame = low.map(|low| self.inner.memory.pool().take(low, &self.inner.registers));
+            let frame =
+                low.map(|low| self.inner.memory.pool().take(low, self.life, &self.inner.registers));
             // Answered twice, or never asked for.
             let Some(tag) = self.tag(smid) else { continue };
             match frame {
@@ -383,8 +384,12 @@ impl HostQueue for MptQueue {
             self.due = stepper.step(self.replies.number().into()).due;
         }
         self.take_all(reports);
-        // Who does not take it is gone, which the state will say.
-        let _ = self.replies.release(&self.inner.registers);
+        if self.replies.is_ahead() && self.seen.phase() == Phase::Running {
+            let (replies, registers) = (&mut self.replies, &self.inner.registers);
+            // Through the gate: told to the next life, it would be a place in another queue. Who does not take it is gone, which the
+            // state will say.
+            let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
+        }
         self.polls_left -= 1;
         if self.polls_left == 0 {
             self.polls_left = POLLS;

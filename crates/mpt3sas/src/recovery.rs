@@ -90,7 +90,7 @@ impl Inner {
         let memory = &self.memory;
         let sizes = &memory.sizes;
         let mut pool = memory.pool();
-        pool.prime();
+        pool.prime(self.state.get().life());
         let init = Init {
             who: WHO_HOST_DRIVER,
             flags: 0,

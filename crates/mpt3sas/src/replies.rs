@@ -59,10 +59,16 @@ impl ReplyQueue {
         Some(found)
     }
 
+    /// Whether the controller is to be told of something that was taken.
+    #[inline]
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.index != self.told
+    }
+
     /// Tells the controller what was taken.
     #[inline]
     pub(crate) fn release(&mut self, registers: &Registers) -> Result<()> {
-        if self.index == self.told {
+        if !self.is_ahead() {
             return Ok(());
         }
         self.told = self.index;
@@ -80,6 +86,8 @@ pub(crate) struct ReplyPool {
     frames: u32,
     frame_bytes: u32,
     index: u32,
+    /// The life that it was made full for.
+    life: u64,
 }
 
 impl ReplyPool {
@@ -89,7 +97,7 @@ impl ReplyPool {
 
     /// In memory of [`ReplyPool::bytes_of`] bytes at least, all in one window of 4 GiB.
     pub(crate) fn new(memory: Buffer, low: u32, frames: u32, frame_bytes: u32) -> Self {
-        Self { memory, low, frames, frame_bytes, index: 0 }
+        Self { memory, low, frames, frame_bytes, index: 0, life: 0 }
     }
 
     pub(crate) fn frames(&self) -> u32 {
@@ -105,8 +113,9 @@ impl ReplyPool {
         self.low + self.free_at() as u32
     }
 
-    /// All frames are free.
-    pub(crate) fn prime(&mut self) {
+    /// All frames are free, for a controller that begins life `life`.
+    pub(crate) fn prime(&mut self, life: u64) {
+        self.life = life;
         let free_at = self.free_at();
         let (low, frame_bytes) = (self.low, self.frame_bytes);
         let memory = self.memory.shared();
@@ -122,10 +131,12 @@ impl ReplyPool {
         registers.write(REPLY_FREE_HOST_INDEX, self.index)
     }
 
-    /// Copies a frame, and gives it back to the controller. `None`: it is none of the pool's.
+    /// Copies a frame that was answered with in life `life`, and gives it back to the controller; a controller that has begun another life
+    /// has all of them already. `None`: it is none of the pool's.
     pub(crate) fn take(
         &mut self,
         low: u32,
+        life: u64,
         registers: &Registers,
     ) -> Option<[u8; FRAME_BYTES_MAX]> {
         let offset = low.checked_sub(self.low)?;
@@ -137,10 +148,38 @@ impl ReplyPool {
         let free_at = self.free_at();
         let memory = self.memory.shared();
         memory.copy_to(offset as usize, &mut frame[..len]);
+        if life != self.life {
+            return Some(frame);
+        }
         memory.store_u32(free_at + self.index as usize * 4, low);
         self.index = if self.index + 1 == self.frames { 0 } else { self.index + 1 };
         // Whoever needs to know that the controller is gone learns it from the next register that is read.
         let _ = self.tell(registers);
         Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use qpair_block::{Arena, ArenaOptions};
+    use qpair_pci::InProcess;
+    use qpair_softdev::{SoftHba, SoftHbaOptions};
+
+    use super::*;
+
+    /// A channel that finds an answer of before a reset would give the controller one frame twice: two answers would be written to it.
+    #[test]
+    fn frames_of_an_earlier_life_are_not_given_back() {
+        let card = SoftHba::new(SoftHbaOptions::parse("size=1MiB").unwrap()).unwrap();
+        let registers = Registers::find(Arc::new(InProcess::new("card", card))).unwrap();
+        let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+        let mut pool = ReplyPool::new(arena.lease().unwrap(), 0, 4, 128);
+        pool.prime(2);
+        assert!(pool.take(128, 1, &registers).is_some());
+        assert_eq!(pool.index, 3, "it has all of them");
+        assert!(pool.take(128, 2, &registers).is_some());
+        assert_eq!(pool.index, 0, "given back");
     }
 }
