@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
-use qpair_mpt3sas::{HbaOptions, Mpt3sas};
+use qpair_mpt3sas::Mpt3sasDriver;
 use qpair_nvme::NvmeTarget;
 use qpair_pci::sysfs::PciAddress;
 use qpair_pci::{InProcess, PciFunction};
 use qpair_scsi::host::{Host, Unit};
-use qpair_scsi::{ScsiDisk, ScsiOptions, scan};
+use qpair_scsi::{Registry, ScsiDisk, ScsiOptions, scan};
 use qpair_scsi_wire::luns::Lun;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
@@ -27,11 +27,19 @@ const SOFT: &str = "soft";
 
 /// What this program has open. A function has one driver in a process, and a disk is one device: this is the one place that knows
 /// them all. They end with the last device that uses them.
-#[derive(Default)]
 struct Open {
-    hosts: HashMap<String, Weak<Mpt3sas>>,
+    drivers: Registry<Arc<dyn PciFunction>>,
+    hosts: HashMap<String, Weak<dyn Host>>,
     /// By the unit's name.
     disks: HashMap<String, (Weak<ScsiDisk>, String)>,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        let mut drivers = Registry::new();
+        drivers.add_driver(Mpt3sasDriver::default());
+        Self { drivers, hosts: HashMap::new(), disks: HashMap::new() }
+    }
 }
 
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
@@ -104,14 +112,14 @@ pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_default();
     open.disks.retain(|_, (disk, _)| disk.strong_count() > 0);
-    let host = host_in(&mut open.hosts, address.host)?;
+    let host = open.host(address.host)?;
     let place = format!("{}/{}", address.host, address.unit);
     let disk = match address.numbers() {
         Some(unit) => {
             check_target(&*host, unit, name)?;
             ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?
         }
-        None => find_named(&(host as Arc<dyn Host>), &address, name)?,
+        None => find_named(&host, &address, name)?,
     };
     let key = disk.facts().name.to_string();
     if let Some((known, its)) = open.disks.get(&key)
@@ -163,19 +171,28 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
 ///
 /// # Errors
 /// `Invalid` for a name that makes no sense; what the function and the driver say.
-pub fn scsi_host(name: &str) -> Result<Arc<Mpt3sas>> {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    host_in(&mut open.get_or_insert_default().hosts, name)
+pub fn scsi_host(name: &str) -> Result<Arc<dyn Host>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().host(name)
 }
 
-fn host_in(hosts: &mut HashMap<String, Weak<Mpt3sas>>, name: &str) -> Result<Arc<Mpt3sas>> {
-    hosts.retain(|_, host| host.strong_count() > 0);
-    if let Some(host) = hosts.get(name).and_then(Weak::upgrade) {
-        return Ok(host);
+impl Open {
+    fn host(&mut self, name: &str) -> Result<Arc<dyn Host>> {
+        self.hosts.retain(|_, host| host.strong_count() > 0);
+        if let Some(host) = self.hosts.get(name).and_then(Weak::upgrade) {
+            return Ok(host);
+        }
+        let Some(host) = self.drivers.add_device(function(name)?) else {
+            // No driver comes later here.
+            self.drivers.forget_waiting();
+            let drivers: Vec<&str> = self.drivers.drivers().collect();
+            let context = format!("scsi:{name}: it is no SAS controller");
+            return Err(Error::new(ErrorKind::Unsupported, context)
+                .hint(format!("drivers: {}; NVMe drives are nvme:NAME", drivers.join(", "))));
+        };
+        let host = host?;
+        self.hosts.insert(name.to_owned(), Arc::downgrade(&host));
+        Ok(host)
     }
-    let host = Mpt3sas::open(function(name)?, HbaOptions::default())?;
-    hosts.insert(name.to_owned(), Arc::downgrade(&host));
-    Ok(host)
 }
 
 fn function(name: &str) -> Result<Arc<dyn PciFunction>> {
@@ -236,7 +253,7 @@ mod tests {
     fn a_unit_by_its_name() {
         let disk = open("soft:size=1MiB,serial=two/0").unwrap();
         let found = scan(
-            &(scsi_host("soft:size=1MiB,serial=two").unwrap() as Arc<dyn Host>),
+            &scsi_host("soft:size=1MiB,serial=two").unwrap(),
             ScsiOptions::default(),
             |target, lun| format!("{target}.{lun}"),
         );

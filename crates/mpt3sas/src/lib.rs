@@ -10,6 +10,7 @@
 
 mod coherent;
 mod core;
+mod driver;
 mod handshake;
 mod host;
 mod options;
@@ -21,5 +22,6 @@ mod state;
 mod sync;
 mod targets;
 
+pub use driver::Mpt3sasDriver;
 pub use host::Mpt3sas;
 pub use options::HbaOptions;

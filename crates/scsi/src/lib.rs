@@ -2,6 +2,7 @@
 //!
 //! - [`host`]: the interface of low-level drivers, which move commands to devices.
 //! - [`ScsiDisk`]: the upper layer: a logical unit as a `BlockDevice`.
+//! - [`Registry`]: a program's drivers, and their devices.
 //! - [`scan`]: finds the disks behind a host.
 //!
 //! Between the two is the middle layer: the life of a command, what its answer means, time-outs and the error ladder. It is not seen from
@@ -14,8 +15,15 @@ mod disk;
 pub mod host;
 mod middle;
 mod options;
+mod registry;
 mod scan;
 
 pub use disk::{DiskFacts, ScsiDisk};
 pub use options::ScsiOptions;
+pub use registry::{Driver, Registry};
 pub use scan::{Found, Seen, scan};
+
+/// The driver of the tutorial works.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/design/scsi.md")]
+struct Tutorial;
