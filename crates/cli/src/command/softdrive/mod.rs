@@ -41,7 +41,8 @@ Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane; 
 --profile tlc,read_us=80,dies=8.
 
 With --hba one SAS host bus adapter (MPI 2.5) is served, with --drives N disks behind it: each request is a message over \
-the socket then, since no card lets that register be mapped. SIGUSR2 pulls the last disk, and plugs it in again.
+the socket then, since no card lets that register be mapped. SIGUSR2 pulls the last disk, and plugs it in again. \
+--strict tells what a driver does that the interface does not allow.
 
 Examples:
   qpair softdrive --socket /run/soft.sock
@@ -76,6 +77,10 @@ pub(crate) struct SoftDrive {
     /// Serve one SAS host bus adapter, with the drives as disks behind it
     #[arg(long, conflicts_with_all = ["file", "profile", "fault", "trap_doorbells"])]
     hba: bool,
+
+    /// Tell what a driver does that the interface does not allow
+    #[arg(long, requires = "hba")]
+    strict: bool,
 
     /// Drives, all alike; with --file, drive N keeps its blocks in PATH.N
     #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -214,6 +219,7 @@ impl SoftDrive {
             options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
         }
         options.volatile_write_cache = self.volatile_cache;
+        options.strict = self.strict;
         Ok(options)
     }
 

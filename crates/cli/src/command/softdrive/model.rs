@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use qpair_pci::PciDevice;
+use qpair_softdev::hba::Violations;
 use qpair_softdev::{SoftHba, SoftNvme};
 
 /// A device that the command serves, as far as it speaks of it.
@@ -20,6 +21,11 @@ pub(super) trait Model: PciDevice {
 
     /// The last of its disks is pulled, or plugged in again. `None`: it has none that can be.
     fn pull_or_plug(&self) -> Option<&'static str>;
+
+    /// What drivers did wrong, where that is checked: how often, and the first of it in words.
+    fn violations(&self) -> Violations {
+        Violations::default()
+    }
 
     /// How programs use it at a socket, a line each; those for QEMU are the same for all.
     fn uses(socket: &Path) -> Vec<String>;
@@ -82,6 +88,10 @@ impl Model for SoftHba {
             return Some("pulled");
         }
         self.plug(last).then_some("plugged in")
+    }
+
+    fn violations(&self) -> Violations {
+        SoftHba::violations(self)
     }
 
     fn uses(socket: &Path) -> Vec<String> {

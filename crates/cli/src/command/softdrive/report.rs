@@ -24,6 +24,8 @@ struct Known {
     /// Whether a driver is there.
     here: bool,
     refused: u64,
+    /// Violations of a strict adapter.
+    violations: u64,
 }
 
 impl Reporter {
@@ -79,7 +81,8 @@ impl Reporter {
     /// Tells what has changed since the last look.
     pub(super) fn look<D: Model>(&mut self, host: &mut Host<D>, now: Instant) -> Result<()> {
         let is_one = host.drives().len() == 1;
-        for (number, (_, server)) in host.drives().iter_mut().enumerate() {
+        for (number, (drive, server)) in host.drives().iter_mut().enumerate() {
+            let violations = drive.violations();
             let ended = server.take_ended();
             let here = server.has_client();
             let counters = server.counters();
@@ -99,6 +102,15 @@ impl Reporter {
                     format!("{which}a driver is here"),
                     event("here", number, &counters, &Value::Null),
                 )?;
+            }
+            let known = &mut self.known[number];
+            if violations.count > known.violations {
+                let before = known.violations as usize;
+                known.violations = violations.count;
+                for what in violations.told.iter().skip(before) {
+                    let event = event("violation", number, &counters, &json!({ "what": what }));
+                    self.tell(format!("{which}violation: {what}"), event)?;
+                }
             }
             let known = &mut self.known[number];
             if counters.refused > known.refused {
