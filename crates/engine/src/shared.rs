@@ -16,7 +16,7 @@ use crate::metrics::Counters;
 use crate::place::page_of;
 use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
-use crate::store::LogDevice;
+use crate::store::{LogDevice, Merging};
 use crate::task::{Alone, Remote, Waiters, Worker, refuse_on_worker};
 use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     /// Who flushes the device.
     pub(crate) flushing: Arc<Alone>,
     pub(crate) flushes: Flushes,
+    /// Leaves that deletes left sparse are being merged.
+    pub(crate) merging: Arc<Merging>,
     /// Who loads the root of a tree.
     pub(crate) opening: Arc<Alone>,
     /// Roots of all trees, by tree id; 0 is the catalog. Those that no name leads to are being dropped.
@@ -204,6 +206,7 @@ impl Shared {
             row: Arc::default(),
             flushing: Arc::default(),
             flushes: Flushes::default(),
+            merging: Arc::default(),
             opening: Arc::default(),
             next_tree: AtomicU32::new(1),
             has_dropped: AtomicBool::new(false),

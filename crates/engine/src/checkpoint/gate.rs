@@ -106,7 +106,7 @@ impl Gate {
         self.spent.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.inside.load(Ordering::SeqCst) & INSIDE == 0
     }
 

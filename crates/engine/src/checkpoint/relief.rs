@@ -27,6 +27,8 @@ pub(crate) struct Relief {
     given: u64,
     /// The checkpoints that were completed when this change saw to that last.
     gave_after: Option<u64>,
+    /// The same when it waited for merges last.
+    merged_after: Option<u64>,
     /// One was made for no other reason than that this change found the log device full.
     forced: bool,
     /// Pages that were not in use once the last one was made for this change.
@@ -52,6 +54,13 @@ impl Relief {
             || self.gave_after.replace(self.completed) != Some(self.completed)
                 && shared.give_spare_segments()
         {
+            return Ok(true);
+        }
+        if shared.merging.is_busy()
+            && self.merged_after.replace(self.completed) != Some(self.completed)
+        {
+            // Pages that deletes left sparse come free.
+            shared.merging.wait().await;
             return Ok(true);
         }
         let is_log_full = || shared.log_device.as_ref().is_some_and(LogDevice::is_full);

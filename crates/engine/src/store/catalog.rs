@@ -225,8 +225,11 @@ impl StoreInner {
             }
         };
         let mut reach = Reach::default();
-        reach.add(&shared.pool, catalog, leaf, id.is_none(), false);
-        shared.space.promise(inside, reach.promise())?;
+        reach.add(&shared.pool, catalog, leaf, false);
+        let mut promise = reach.promise();
+        // The leaf may be merged with a neighbour.
+        promise.changed += u64::from(id.is_none());
+        shared.space.promise(inside, promise)?;
         let bytes_max = 256 + name.len();
         // Records come in the order of stamps, and a serializable commit may have its stamp and not its record.
         let stamping = &shared.stamping[current(|worker| worker.number).unwrap_or(0)];
@@ -266,7 +269,7 @@ impl StoreInner {
         let change = Change { stamp, row: None };
         let Some(id) = tree else {
             let removed = run(shared, Remove::new(catalog, name.as_bytes(), change)).await?;
-            if removed.sparse {
+            if removed.sparse.is_some() {
                 merge_sparse(shared, catalog, name.as_bytes()).await?;
             }
             return Ok(());
@@ -357,7 +360,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
                 // Nobody else removes anything: the tree does not lead to the leaf that has the key.
                 return Err(astray());
             }
-            if removed.sparse {
+            if removed.sparse.is_some() {
                 merge_sparse(shared, tree, &key).await?;
             }
         }

@@ -135,6 +135,7 @@ impl StoreInner {
         self.block_on(move || async move {
             // If one failed, the checkpoint below says so.
             let _ = shared.tx.clock.wait_stable(shared.tx.clock.last()).await;
+            shared.merging.wait().await;
             Ok(())
         })?;
         self.shared.begin_closing();

@@ -10,6 +10,7 @@ mod dump;
 mod labels;
 mod load;
 mod log_device;
+mod merging;
 mod offline;
 mod open;
 mod range;
@@ -29,6 +30,7 @@ pub(crate) use close::{read_page, read_unchecked};
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
 pub(crate) use log_device::LogDevice;
 pub use log_device::LogPlace;
+pub(crate) use merging::{Merging, Sparse, merge_later};
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
 pub use repair::{

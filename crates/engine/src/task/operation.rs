@@ -266,11 +266,20 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
             if let Some(panicked) = shared.panicked() {
                 return Poll::Ready(Err(panicked.clone()));
             }
-            let mut at = 0;
+            let (mut at, mut more) = (0, true);
             loop {
                 if at == open.len() {
-                    let more = open.len() < RUN_AT_ONCE && outcome.is_ok();
-                    let Some(next) = more.then(|| coming.next()).flatten() else { break };
+                    if open.len() == RUN_AT_ONCE || outcome.is_err() {
+                        break;
+                    }
+                    if worker.charge(true) {
+                        worker.requeue();
+                        break;
+                    }
+                    let Some(next) = coming.next() else {
+                        more = false;
+                        break;
+                    };
                     open.push((next, Ticket::default()));
                 }
                 let (operation, ticket) = &mut open[at];
@@ -284,14 +293,14 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
                             outcome = ended;
                         }
                         if hopeless {
-                            open.clear();
+                            (open, more) = (Vec::new(), false);
                             break;
                         }
                     }
                     Poll::Pending => at += 1,
                 }
             }
-            match open.is_empty() {
+            match open.is_empty() && (!more || outcome.is_err()) {
                 true => Poll::Ready(std::mem::replace(&mut outcome, Ok(()))),
                 false => worker.keep_waker(context.waker(), Poll::Pending),
             }

@@ -1,19 +1,39 @@
 //! Bringing the leaf of a key into memory.
 
+use std::cell::Cell;
+
 use super::Tree;
 use super::descend::Route;
+use crate::page::Node;
 use crate::task::{Context, Descent, Need, Operation};
 
 /// Goes down to the leaf of a key, so that it is in memory.
 pub(crate) struct Reach<'a> {
     tree: Tree,
     key: &'a [u8],
+    /// Where its loads are counted; it waits for no leaf then that somebody else loads.
+    loads: Option<&'a Cell<usize>>,
+    has_loaded: bool,
     descent: Descent,
 }
 
 impl<'a> Reach<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8]) -> Self {
-        Self { tree, key, descent: Descent::default() }
+        Self { tree, key, loads: None, has_loaded: false, descent: Descent::default() }
+    }
+
+    /// One of many whose keys may share leaves: it counts what it loads, and ends where its leaf is being loaded already.
+    pub(crate) fn beside(mut self, loads: &'a Cell<usize>) -> Self {
+        self.loads = Some(loads);
+        self
+    }
+
+    /// Whether the page that it would wait for is a leaf.
+    fn is_above_leaf(&self, context: Context<'_>) -> bool {
+        self.descent.at.is_some_and(|(frame, version)| {
+            let page = context.shared.pool.frames.resume(frame, version);
+            Node::new(page.bytes()).level() == 1 && page.validate()
+        })
     }
 }
 
@@ -21,7 +41,21 @@ impl Operation for Reach<'_> {
     type Output = ();
 
     fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
-        self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key)).map(drop)
+        let need = match self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key)) {
+            Ok(_) => return Ok(()),
+            Err(need) => need,
+        };
+        match (need, self.loads) {
+            (Need::Load(_), Some(loads)) => {
+                loads.set(loads.get() + usize::from(!self.has_loaded));
+                self.has_loaded = true;
+            }
+            (Need::Io(_), Some(_)) if !self.has_loaded && self.is_above_leaf(context) => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        Err(need)
     }
 
     fn descent(&mut self) -> &mut Descent {

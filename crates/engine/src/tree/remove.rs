@@ -1,5 +1,7 @@
 //! Remove a record.
 
+use qpair_memory::FrameIndex;
+
 use super::descend::{Route, latch};
 use super::put::Change;
 use super::{Spot, Tree};
@@ -11,8 +13,8 @@ use crate::task::{Context, Descent, Need, Operation};
 pub(crate) struct Removed {
     /// Whether there was such a key.
     pub(crate) found: bool,
-    /// The leaf is so empty that it should be merged with a neighbour.
-    pub(crate) sparse: bool,
+    /// The leaf, if it is so empty that it should be merged with a neighbour.
+    pub(crate) sparse: Option<FrameIndex>,
     /// Bytes kept of what was there.
     pub(crate) kept_bytes: usize,
 }
@@ -55,7 +57,7 @@ impl Operation for Remove<'_> {
             return Err(Need::Retry);
         }
         if !found {
-            return Ok(Removed { found: false, sparse: false, kept_bytes: 0 });
+            return Ok(Removed { found: false, sparse: None, kept_bytes: 0 });
         }
         let frame = page.index();
         self.descent.restart();
@@ -66,7 +68,8 @@ impl Operation for Remove<'_> {
         node.remove(position);
         node.set_stamp(self.change.stamp.max(node.read().stamp()));
         context.shared.pool.frames.set_dirty(frame, true);
-        let sparse = frame != self.tree.root && is_sparse(Node::new(page.bytes()));
+        let is_sparse = frame != self.tree.root && is_sparse(Node::new(page.bytes()));
+        let sparse = is_sparse.then_some(frame);
         Ok(Removed { found: true, sparse, kept_bytes })
     }
 

@@ -8,8 +8,12 @@
 use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::page::Node;
 use crate::pool::Pool;
 use crate::task::{Context, Need};
+
+/// More levels than a tree comes to have.
+const LEVELS_MAX: u64 = 12;
 
 /// In a frame's owner word, above the tree's id: the root of a table that is there.
 const OPEN: u64 = 1 << 32;
@@ -57,6 +61,12 @@ impl Tree {
     #[inline(always)]
     pub(crate) fn is_open(&self, pool: &Pool) -> bool {
         pool.frames.owner(self.root) == self.open_word()
+    }
+
+    /// Levels above the leaves, as the tree is now.
+    pub(crate) fn levels(&self, pool: &Pool) -> u64 {
+        let root = pool.frames.optimistic(self.root);
+        root.map_or(LEVELS_MAX, |root| Node::new(root.bytes()).level().into())
     }
 
     /// Begins an optimistic read of the root.

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::core::{Core, written};
+use super::fetching::{Fetching, Place, fetch_outside};
 use super::options::{Commit, Durability, Isolation};
-use super::prepare::{Preparing, step};
+use super::prepare::{Preparing, Stop, step};
 use super::recent::Comparing;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
@@ -21,12 +22,15 @@ use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::{Promised, Purpose};
-use crate::store::{make_promised_room, make_room, merge_sparse};
+use crate::store::{Sparse, make_promised_room, make_room, merge_later};
 use crate::task::{AloneGuard, Context, Worker, check_here, current, run_at_once, spawn_here};
 use crate::tree::{Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
+
+/// How often a commit leaves the gate to fetch leaves that are not in memory. Memory may be too small for all of them.
+const FETCHES_OUTSIDE: u32 = 2;
 
 /// How far a commit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,8 +62,12 @@ pub(super) struct Work {
     cursor: (usize, usize),
     done: usize,
     kept_bytes: u64,
-    /// Keys of leaves that became sparse.
-    sparse: Vec<(crate::tree::Tree, Vec<u8>)>,
+    /// Leaves that it had to have again since its stamp.
+    fetching: Fetching,
+    /// Its large values survive power loss.
+    is_flushed: bool,
+    /// Leaves that became sparse.
+    sparse: Sparse,
     /// It goes on after the task that asked for it went away.
     is_rest: bool,
     /// Whether the write applied last met a record.
@@ -150,7 +158,9 @@ impl Work {
             cursor: (0, 0),
             done: 0,
             kept_bytes: 0,
-            sparse: Vec::new(),
+            fetching: Fetching::default(),
+            is_flushed: false,
+            sparse: Sparse::default(),
             is_rest: false,
             found: false,
             without_room: None,
@@ -204,10 +214,15 @@ impl Work {
         }
         let mut patience = Patience::default();
         while self.phase == Phase::Apply {
-            let all = current(|worker| self.apply_now(shared, Some(worker))).unwrap_or(Ok(false));
-            let outcome = match all {
-                Ok(true) => break,
-                Ok(false) => self.apply_one(shared).await,
+            let all = current(|worker| self.apply_now(shared, Some(worker)));
+            let outcome = match all.unwrap_or(Ok(Stop::Turn)) {
+                Ok(Stop::Over) => break,
+                Ok(stop) => {
+                    if let (Stop::Away, Some(core)) = (stop, &self.core) {
+                        self.fetching.go_on(shared, core, (self.cursor, self.done)).await;
+                    }
+                    self.apply_one(shared).await
+                }
                 Err(error) => Err(error),
             };
             match outcome {
@@ -217,12 +232,10 @@ impl Work {
             }
         }
         if self.phase == Phase::Applied {
+            // A checkpoint waits for changes, and for nobody who only waits for others.
+            self.inside = None;
             shared.tx.clock.wait_stable(self.stamp).await?;
             self.finish(shared);
-        }
-        for (tree, key) in std::mem::take(&mut self.sparse) {
-            // The commit is made. A leaf that could not be merged is only emptier than it might be.
-            let _ = merge_sparse(shared, tree, &key).await;
         }
         Ok(())
     }
@@ -235,20 +248,34 @@ impl Work {
             self.compare_before(shared).await?;
         }
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
-        if self.inside.is_none() {
-            shared.tx.let_history_pass(shared, core.slot).await;
-            self.inside = Some(core.inner.clone().begin_commit().await?);
-        }
-        // Nobody prepares leaves of a tree that is being emptied.
-        core.check_tables()?;
         if !core.large.is_empty()
             && shared.log.enabled
+            && !self.is_flushed
             && !shared.has_canary(Canary::LargeBeforeFlush)
         {
             // The record refers to their pages: those survive first.
             flush(shared).await?;
+            self.is_flushed = true;
         }
-        let promised = self.prepare(shared).await?;
+        let mut outside = FETCHES_OUTSIDE;
+        let promised = loop {
+            let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+            if self.inside.is_none() {
+                shared.tx.let_history_pass(shared, core.slot).await;
+                self.inside = Some(core.inner.clone().begin_commit().await?);
+            }
+            // Nobody prepares leaves of a tree that is being emptied.
+            core.check_tables()?;
+            let from = match self.prepare(shared, outside > 0).await? {
+                Ok(promised) => break promised,
+                Err(from) => from,
+            };
+            // A checkpoint, and with it all who come after, would wait for these reads.
+            (self.inside, outside) = (None, outside - 1);
+            if let Some(core) = &self.core {
+                fetch_outside(shared, core, from).await;
+            }
+        };
         self.is_cut = promised.made > 0;
         if let Some(inside) = &mut self.inside
             && let Err(refused) = shared.space.promise(inside, promised)
@@ -292,7 +319,7 @@ impl Work {
         let mut preparing = Preparing::default();
         if shared.has_ended()
             || shared.panicked().is_some()
-            || !preparing.go_on(core, &mut self.spots, context)
+            || preparing.go_on(core, &mut self.spots, context) != Stop::Over
         {
             self.spots.clear();
             return Ok(false);
@@ -306,9 +333,9 @@ impl Work {
         self.is_cut = preparing.promise().made > 0;
         self.take_stamp()?;
         match self.apply_now(shared, None) {
-            Ok(true) if shared.tx.clock.stable() >= self.stamp => {
+            Ok(Stop::Over) if shared.tx.clock.stable() >= self.stamp => {
                 self.finish(shared);
-                Ok(self.sparse.is_empty())
+                Ok(true)
             }
             Ok(_) => Ok(false),
             Err(error) => Err(self.fail(shared, error)),
@@ -320,17 +347,29 @@ impl Work {
         self.core.as_ref().map(|core| Commit { stamp: self.stamp, inner: core.inner.clone() })
     }
 
-    /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for.
-    async fn prepare(&mut self, shared: &Shared) -> Result<Promised> {
-        let Some(core) = &self.core else { return Ok(Promised::default()) };
+    /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for; or the
+    /// write whose leaf is not in memory, if that is to be fetched outside of the gate.
+    async fn prepare(
+        &mut self,
+        shared: &Shared,
+        may_leave: bool,
+    ) -> Result<Result<Promised, Place>> {
+        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         self.spots.clear();
-        let mut preparing = Preparing::default();
+        let (mut preparing, mut fetching) = (Preparing::default(), Fetching::default());
         loop {
-            current(|worker| preparing.go_on(core, &mut self.spots, worker.context()));
+            let stop = current(|worker| preparing.go_on(core, &mut self.spots, worker.context()));
+            if stop == Some(Stop::Away) {
+                let from = (preparing.cursor(), self.spots.len());
+                if may_leave {
+                    return Ok(Err(from));
+                }
+                fetching.go_on(shared, core, from).await;
+            }
             let mut was_split = false;
             loop {
                 let Some((item, prepare)) = preparing.next(core, was_split) else {
-                    return Ok(preparing.promise());
+                    return Ok(Ok(preparing.promise()));
                 };
                 match run_at_once(shared, prepare).await? {
                     Ok(prepared) => {
@@ -444,12 +483,12 @@ impl Work {
         Ok(())
     }
 
-    /// Makes changes as long as everything they need is at hand; whether all are made.
-    fn apply_now(&mut self, shared: &Shared, worker: Option<&std::rc::Rc<Worker>>) -> Result<bool> {
+    /// Makes changes as long as everything they need is at hand.
+    fn apply_now(&mut self, shared: &Shared, worker: Option<&std::rc::Rc<Worker>>) -> Result<Stop> {
         let worker = worker.map(|worker| &**worker);
         let context = Context { shared, worker, interleave: false };
         shared.strike(Canary::PanicInCommit);
-        let Some(core) = &mut self.core else { return Ok(false) };
+        let Some(core) = &mut self.core else { return Ok(Stop::Turn) };
         // The leaf changed last. Others were prepared at the version before.
         let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = core.writes.nth(&mut self.cursor) {
@@ -467,12 +506,15 @@ impl Work {
                             last = Some((item.tree.id, leaf));
                             kept_bytes
                         }
-                        Some(PutOutcome::Full { .. }) | None => return Ok(false),
+                        Some(PutOutcome::Full { .. }) => return Ok(Stop::Full),
+                        None => return Ok(Stop::Away),
                     }
                 }
                 None => {
                     let mut remove = Remove::new(item.tree, item.key, change).at(spot);
-                    let Some(removed) = step(&mut remove, context) else { return Ok(false) };
+                    let Some(removed) = step(&mut remove, context) else {
+                        return Ok(Stop::Away);
+                    };
                     note_removed(&mut self.sparse, &mut self.found, &item, &removed);
                     removed.kept_bytes
                 }
@@ -482,7 +524,7 @@ impl Work {
             self.done += 1;
         }
         self.applied(shared);
-        Ok(true)
+        Ok(Stop::Over)
     }
 
     /// Makes the next change, and waits for what it needs.
@@ -557,6 +599,7 @@ impl Work {
         if self.kept_bytes > 0 {
             shared.tx.enqueue_old(core.slot, self.stamp, self.kept_bytes, &mut core.locks);
         }
+        merge_later(shared, &mut self.sparse);
         core.spots = std::mem::take(&mut self.spots);
         shared.tx.collect_slot(shared, core.slot, budget);
     }
@@ -574,15 +617,10 @@ impl Work {
     }
 }
 
-fn note_removed(
-    sparse: &mut Vec<(crate::tree::Tree, Vec<u8>)>,
-    found: &mut bool,
-    item: &Item<'_>,
-    removed: &Removed,
-) {
+fn note_removed(sparse: &mut Sparse, found: &mut bool, item: &Item<'_>, removed: &Removed) {
     *found = removed.found;
-    if removed.sparse {
-        sparse.push((item.tree, item.key.to_vec()));
+    if let Some(leaf) = removed.sparse {
+        sparse.note(item.tree, item.key, leaf);
     }
 }
 

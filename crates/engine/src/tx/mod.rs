@@ -11,6 +11,7 @@ mod collect;
 mod commit;
 mod core;
 mod crowd;
+mod fetching;
 mod gone;
 mod history;
 mod large;

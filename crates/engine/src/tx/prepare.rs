@@ -25,6 +25,19 @@ pub(super) fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Opt
     None
 }
 
+/// Why preparing stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// All writes are prepared.
+    Over,
+    /// Others are to run.
+    Turn,
+    /// The next write's leaf is not in memory, or in the middle of a change.
+    Away,
+    /// The next write's leaf has no room.
+    Full,
+}
+
 /// How far a commit's writes are prepared, in the order of their keys.
 #[derive(Default)]
 pub(super) struct Preparing {
@@ -35,6 +48,11 @@ pub(super) struct Preparing {
 }
 
 impl Preparing {
+    /// The place of the next write in the write set.
+    pub(super) fn cursor(&self) -> (usize, usize) {
+        self.cursor
+    }
+
     /// The pages that the writes so far may have to find places for.
     pub(super) fn promise(&self) -> Promised {
         self.reach.promise()
@@ -69,8 +87,7 @@ impl Preparing {
         let before = self.beside(item.tree);
         // In which half of a leaf that was split the writes before are, nobody looks: they count for both.
         let before = before.filter(|beside| was_split || beside.leaf.0 == spot.leaf.0);
-        let removes = written(item).is_none();
-        self.reach.add(&shared.pool, item.tree, spot.leaf, removes, was_split);
+        self.reach.add(&shared.pool, item.tree, spot.leaf, was_split);
         if cut.is_some() {
             self.reach.add_new(shared.page_size, item.key.len());
         }
@@ -82,22 +99,26 @@ impl Preparing {
         self.cursor.1 += 1;
     }
 
-    /// Prepares writes as long as all they need is at hand, and appends where they go; whether that was all of them.
+    /// Prepares writes as long as all they need is at hand, and appends where they go.
     pub(super) fn go_on(
         &mut self,
         core: &Core,
         spots: &mut Vec<Spot>,
         context: Context<'_>,
-    ) -> bool {
+    ) -> Stop {
         while let Some((item, mut prepare)) = self.next(core, false) {
             // A commit of very many writes must still let others run; who goes on for it here does.
             if context.worker.is_some_and(|worker| worker.charge(false)) {
-                return false;
+                return Stop::Turn;
             }
-            let Some(Ok(prepared)) = step(&mut prepare, context) else { return false };
+            let prepared = match step(&mut prepare, context) {
+                Some(Ok(prepared)) => prepared,
+                Some(Err(_)) => return Stop::Full,
+                None => return Stop::Away,
+            };
             spots.push(prepared.spot);
             self.prepared(context.shared, &item, prepared, false);
         }
-        true
+        Stop::Over
     }
 }

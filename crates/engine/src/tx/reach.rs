@@ -14,8 +14,6 @@ const LEVELS: usize = 12;
 pub(crate) struct Reach {
     /// The tree, the leaf, and its place.
     leaf: Option<(u32, Leaf, u64)>,
-    /// Whether a record of that leaf goes.
-    removes: bool,
     /// The pages above it, from below: frame and place.
     above: [(FrameIndex, u64); LEVELS],
     /// Levels above the leaves.
@@ -31,7 +29,6 @@ impl Default for Reach {
     fn default() -> Self {
         Self {
             leaf: None,
-            removes: false,
             above: [(FrameIndex(u32::MAX), 0); LEVELS],
             levels: 0,
             pages: 0,
@@ -55,30 +52,17 @@ impl Reach {
 
     /// A change goes to this leaf. A page that was changed by others meanwhile may be counted twice, and none is left out. `was_split`: the
     /// commit itself split the leaf since its last change, as which it counts where it is still.
-    pub(crate) fn add(
-        &mut self,
-        pool: &Pool,
-        tree: Tree,
-        leaf: Leaf,
-        removes: bool,
-        was_split: bool,
-    ) {
+    pub(crate) fn add(&mut self, pool: &Pool, tree: Tree, leaf: Leaf, was_split: bool) {
         let is_new = self.leaf.is_none_or(|(of, known, place)| {
             let is_same = known == leaf
                 || was_split && known.0 == leaf.0 && place == pool.frames.page_id(leaf.0);
             of != tree.id || !is_same
         });
         if is_new {
-            self.removes = false;
             self.pages += 1 + self.new_above(pool, tree, leaf.0);
         }
         if is_new || was_split {
             self.leaf = Some((tree.id, leaf, pool.frames.page_id(leaf.0)));
-        }
-        if removes && !self.removes {
-            // The leaf may be merged, with a neighbour that is no concern of this commit.
-            self.removes = true;
-            self.pages += 1;
         }
     }
 

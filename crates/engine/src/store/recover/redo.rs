@@ -408,7 +408,7 @@ async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Res
 
 async fn remove(inner: &StoreInner, tree: Tree, key: &[u8], change: Change) -> Result<()> {
     let removed = run(&inner.shared, Remove::new(tree, key, change)).await?;
-    if removed.sparse {
+    if removed.sparse.is_some() {
         merge_sparse(&inner.shared, tree, key).await?;
     }
     Ok(())

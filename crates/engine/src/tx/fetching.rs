@@ -1,0 +1,195 @@
+//! Fetching the leaves of a commit's writes, many at the same time: outside of the gate as many as memory has room for, so that a checkpoint
+//! waits for none of their reads; inside of it those that did not fit, or have left memory since.
+
+use std::cell::Cell;
+
+use super::core::Core;
+use crate::shared::Shared;
+use crate::task::run_all;
+use crate::tree::Reach;
+
+/// A place in a write set, and how many writes are before it.
+pub(super) type Place = ((usize, usize), usize);
+
+/// Leaves that are fetched at once where others may be waiting for the gate, and writes that are looked at for them.
+const LEAVES_INSIDE: usize = 64;
+const WRITES_INSIDE: usize = 1024;
+/// The part of the frames that the leaves of one commit may have, outside of the gate.
+const FRAMES_PART: usize = 8;
+
+/// Fetches leaves of the writes from a place on.
+async fn fetch(
+    shared: &Shared,
+    core: &Core,
+    (mut cursor, done): Place,
+    leaves: usize,
+    writes: usize,
+) -> usize {
+    let (loads, mut fetched) = (Cell::new(0), done);
+    let reaches = std::iter::from_fn(|| {
+        if loads.get() >= leaves || fetched - done >= writes {
+            return None;
+        }
+        let item = core.writes.nth(&mut cursor)?;
+        cursor.1 += 1;
+        fetched += 1;
+        Some(Reach::new(item.tree, item.key).beside(&loads))
+    });
+    // It is advice: a leaf that could not be read fails the step that needs it.
+    let _ = run_all(shared, reaches).await;
+    fetched
+}
+
+/// The same for who is not inside the gate.
+pub(super) async fn fetch_outside(shared: &Shared, core: &Core, from: Place) {
+    fetch(shared, core, from, shared.pool.frames.len() as usize / FRAMES_PART, usize::MAX).await;
+}
+
+/// How many of a commit's writes have had their leaves fetched since it entered the gate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fetching(usize);
+
+impl Fetching {
+    /// Fetches leaves from a write on whose leaf is not in memory; not again if that left: memory may be too small for so many.
+    pub(super) async fn go_on(&mut self, shared: &Shared, core: &Core, from: Place) {
+        let leaves = LEAVES_INSIDE.min(shared.pool.frames.len() as usize / FRAMES_PART);
+        if self.0 <= from.1 {
+            self.0 = fetch(shared, core, from, leaves, WRITES_INSIDE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+    use qpair_block::{BlockDevice, FaultControl, FaultDevice, FaultOptions, Op};
+
+    use crate::{Runtime, Store, StoreOptions};
+
+    const RECORDS: u32 = 20_000;
+    const READ_NS: u64 = 10_000_000;
+
+    /// A store whose memory has a part of its records.
+    fn filled(seed: u64) -> (Store, SimClock, FaultControl) {
+        let clock = SimClock::new();
+        let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();
+        let latency = SimLatency { read_ns: READ_NS, spike: 0.0, ..SimLatency::default() };
+        let members =
+            Arc::new(FaultDevice::new(Arc::new(device.clone()), FaultOptions::default()).unwrap());
+        let control = members.control();
+        let options = StoreOptions {
+            format: true,
+            page_size: 512,
+            memory_bytes: 1024 * 512,
+            workers: 1,
+            log_segment_bytes: 64 << 10,
+            runtime: Runtime::Stepped { seed, clock: clock.clone() },
+            ..StoreOptions::default()
+        };
+        let store = Store::open(vec![members as Arc<dyn BlockDevice>], &options).unwrap();
+        let table = store.table("t").unwrap();
+        let records = (0..RECORDS).map(|i| Ok((i.to_be_bytes().to_vec(), vec![0; 40])));
+        table.bulk_load(records).unwrap();
+        store.checkpoint().unwrap();
+        device.set_latency(latency);
+        (store, clock, control)
+    }
+
+    /// Requests of a kind that a commit makes while it is inside the gate, all of them, and the most that came at about the same time.
+    fn asked(
+        store: &Store,
+        clock: &SimClock,
+        control: &FaultControl,
+        op: Op,
+        over: &AtomicBool,
+    ) -> (u64, u64, u64) {
+        let gate = &store.inner.shared.gate;
+        let begun = control.seen(op);
+        let (mut inside, mut most, mut seen) = (0, 0, Vec::new());
+        while !over.load(Ordering::Relaxed) {
+            let (was_inside, before) = (!gate.is_empty(), control.seen(op));
+            let _ = store.step();
+            let more = control.seen(op) - before;
+            if was_inside && !gate.is_empty() {
+                inside += more;
+            }
+            seen.extend((0..more).map(|_| clock.now_ns()));
+            let recent = seen.iter().rev().take_while(|at| clock.now_ns() - **at < READ_NS / 4);
+            most = most.max(recent.count() as u64);
+        }
+        (inside, control.seen(op) - begun, most)
+    }
+
+    /// Each leaf of a commit that had read nothing was read one after the other, while no checkpoint could begin.
+    #[test]
+    fn leaves_of_blind_writes_are_read_side_by_side_outside_of_the_gate() {
+        const WRITES: u32 = 64;
+        for seed in 0..5 {
+            let (store, clock, control) = filled(seed);
+            let over = Arc::new(AtomicBool::new(false));
+            let (tasks, table, end) = (store.task(), store.table("t").unwrap(), over.clone());
+            let commit = store.spawn(move || async move {
+                let mut transaction = tasks.begin();
+                for i in 0..WRITES {
+                    let key = (i * (RECORDS / WRITES)).to_be_bytes();
+                    transaction.put(&table, &key, &[1; 40]).await.unwrap();
+                }
+                transaction.commit().await.unwrap();
+                end.store(true, Ordering::Relaxed);
+            });
+            let (inside, reads, most) = asked(&store, &clock, &control, Op::Read, &over);
+            commit.join().unwrap();
+            assert!(reads >= u64::from(WRITES) / 2, "seed {seed}: {reads} reads");
+            assert!(most >= 32, "seed {seed}: {most} of {reads} reads beside each other");
+            assert_eq!(inside, 0, "seed {seed}: of {reads} reads");
+            store.close().unwrap();
+        }
+    }
+
+    /// Where memory has no room for all leaves the rest is read inside the gate, but many at a time.
+    #[test]
+    fn leaves_that_memory_has_no_room_for_are_read_side_by_side_too() {
+        const WRITES: u32 = 1500;
+        let (store, clock, control) = filled(1);
+        let over = Arc::new(AtomicBool::new(false));
+        let (tasks, table, end) = (store.task(), store.table("t").unwrap(), over.clone());
+        let commit = store.spawn(move || async move {
+            let mut transaction = tasks.begin();
+            for i in 0..WRITES {
+                let key = (i * (RECORDS / WRITES)).to_be_bytes();
+                transaction.put(&table, &key, &[1; 40]).await.unwrap();
+            }
+            transaction.commit().await.unwrap();
+            end.store(true, Ordering::Relaxed);
+        });
+        let begun = clock.now_ns();
+        let (_, reads, most) = asked(&store, &clock, &control, Op::Read, &over);
+        commit.join().unwrap();
+        assert!(most >= 48, "{most} of {reads} reads beside each other");
+        // In rounds of many: not as many rounds as there are leaves.
+        let rounds = (clock.now_ns() - begun) / READ_NS;
+        assert!(rounds < u64::from(WRITES) / 8, "{rounds} rounds for {reads} reads");
+        store.close().unwrap();
+    }
+
+    /// What a commit writes beside its leaves was flushed while it was inside the gate.
+    #[test]
+    fn large_values_are_flushed_outside_of_the_gate() {
+        for seed in 0..5 {
+            let (store, clock, control) = filled(seed);
+            let over = Arc::new(AtomicBool::new(false));
+            let (table, end) = (store.table("t").unwrap().task(), over.clone());
+            let put = store.spawn(move || async move {
+                table.put(&0u32.to_be_bytes(), &[1; 2000]).await.unwrap();
+                end.store(true, Ordering::Relaxed);
+            });
+            let (inside, flushes, _) = asked(&store, &clock, &control, Op::Flush, &over);
+            put.join().unwrap();
+            assert_eq!((inside, flushes), (0, 1), "seed {seed}");
+            store.close().unwrap();
+        }
+    }
+}
