@@ -9,11 +9,13 @@ use super::{Purpose, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::PAGES_MAX;
 
-/// Least and most bytes by which the device is made larger at once; between them a sixteenth of its size, or a quarter while
-/// that is little.
+/// Least and most bytes by which the device is made larger at once; between them a quarter of its size. The most is little, since a worker
+/// waits meanwhile.
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
-const GROWTH_BYTES_MAX: u64 = 1 << 30;
-const GROWTH_BYTES_LITTLE: u64 = 64 << 20;
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+
+/// The device is made larger ahead of time when this part of what is added at once is left of what may be handed out.
+const AHEAD_PART: u64 = 4;
 
 /// Most bytes by which the device is made larger for pages in a row where enough are free, apart from each other; least is
 /// [`GROWTH_BYTES_MIN`], between them a 64th of its size.
@@ -32,9 +34,7 @@ impl Space {
             {
                 return Err(no_space(&*self.device, needed_bytes));
             }
-            let step = (size_bytes / 4).min((size_bytes / 16).max(GROWTH_BYTES_LITTLE));
-            let step = step.clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
-            if let Err(error) = self.grow_device(needed_bytes, size_bytes + step) {
+            if let Err(error) = self.grow_device(needed_bytes, size_bytes + step(size_bytes)) {
                 inner.refused_bytes = Some(needed_bytes);
                 // Free pages that are held back look like enough to who does not know.
                 let there = inner.free(self.capacity());
@@ -50,6 +50,31 @@ impl Space {
         }
         self.note_capacity();
         Ok(())
+    }
+
+    /// Notes whether so little is left beside `kept` pages that the device should be made larger.
+    pub(super) fn note_low(&self, inner: &Inner, kept: u64) {
+        let ahead = step(self.capacity() * self.page_size) / AHEAD_PART / self.page_size;
+        if inner.free(self.capacity()) < kept + ahead && inner.refused_bytes.is_none() {
+            self.low.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the device larger if that will soon be needed. It takes long on some file systems: an allocation that needs it at once has the
+    /// allocator's lock meanwhile, and its caller may have latches. A worker calls this between two turns, with neither.
+    #[inline]
+    pub(crate) fn grow_ahead(&self) {
+        if self.low.load(Ordering::Relaxed) && self.low.swap(false, Ordering::Relaxed) {
+            let size_bytes = self.device.size_bytes();
+            let wanted_bytes = size_bytes + step(size_bytes);
+            let grown = self.device.grow(wanted_bytes);
+            let mut inner = self.lock();
+            match grown {
+                Ok(()) => self.note_capacity(),
+                // An allocation that needs more asks again, and reports what became of it.
+                Err(_) => inner.refused_bytes = Some(wanted_bytes),
+            }
+        }
     }
 
     /// Makes the device larger by `count` pages at least.
@@ -87,6 +112,11 @@ impl Space {
             self.capacity.store(capacity, Ordering::Relaxed);
         }
     }
+}
+
+/// Bytes by which a device of this size is made larger.
+fn step(size_bytes: u64) -> u64 {
+    (size_bytes / 4).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX)
 }
 
 fn no_space(device: &dyn BlockDevice, needed_bytes: u64) -> Error {

@@ -70,6 +70,8 @@ pub(crate) struct Space {
     urgent: AtomicBool,
     /// A page could not leave memory for want of space.
     squeezed: AtomicBool,
+    /// Little is left: the device should be made larger.
+    low: AtomicBool,
     /// Pages that what was refused last lacked: free ones, or ones in a row.
     short: AtomicU64,
     /// A commit that has its stamp found no frame, and more of what is kept is there for it.
@@ -95,6 +97,7 @@ impl Space {
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
             squeezed: AtomicBool::new(false),
+            low: AtomicBool::new(false),
             short: AtomicU64::new(0),
             starved: AtomicBool::new(false),
             gate: Arc::default(),
@@ -316,6 +319,7 @@ impl Space {
         if inner.free(self.capacity()) >= count + keep {
             if let Some(start) = inner.find(count, self.capacity()) {
                 inner.take(start, count);
+                self.note_low(inner, keep);
                 return Ok(start);
             }
             // There is space, but not in a row: it comes at the end, and no more than that. In a store whose pages move all the time

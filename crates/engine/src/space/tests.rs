@@ -202,3 +202,34 @@ fn no_page_is_behind_the_last_that_can_be_named() {
     space.note_capacity();
     assert_eq!(space.capacity(), PAGES_MAX);
 }
+
+/// A device was made larger by the allocation that found it full, which had the lock, and often a latch.
+#[test]
+fn a_device_grows_before_it_is_full() {
+    let space = space(4096);
+    let mut grown = 0;
+    for _ in 0..200 {
+        // As many as all workers together may take in a turn.
+        for _ in 0..100 {
+            let before = space.capacity();
+            space.allocate(1, Purpose::New).unwrap();
+            assert_eq!(space.capacity(), before, "grown under the lock");
+        }
+        let before = space.capacity();
+        space.grow_ahead();
+        grown += u64::from(space.capacity() > before);
+    }
+    assert!(grown > 3, "{grown}");
+}
+
+#[test]
+fn a_device_that_cannot_grow_is_asked_ahead_once() {
+    let space = fixed(1024);
+    let pages = (0..).map_while(|_| {
+        space.allocate(1, Purpose::Checkpoint).ok()?;
+        let was_low = space.low.load(Ordering::Relaxed);
+        space.grow_ahead();
+        Some(was_low)
+    });
+    assert_eq!(pages.filter(|was_low| *was_low).count(), 1);
+}

@@ -386,6 +386,7 @@ impl Worker {
         self.run_ready(pace);
         self.wake_durable();
         self.pump_log();
+        self.shared.space.grow_ahead();
         self.make_frames_free();
         self.drop_broken();
         // It looks at what all workers have: not each of them in each turn, unless there is nothing else to do.
