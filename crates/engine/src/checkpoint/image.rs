@@ -18,8 +18,8 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let words = self.pages.words();
-        let mut bytes = Vec::with_capacity(64 + self.roots.len() * 12 + words.len() * 8);
+        let words = self.pages.words_len();
+        let mut bytes = Vec::with_capacity(64 + self.roots.len() * 12 + words * 8);
         bytes.extend_from_slice(&(self.roots.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.logs.len() as u32).to_le_bytes());
         for (tree, page_id) in &self.roots {
@@ -30,8 +30,8 @@ impl Image {
             bytes.extend_from_slice(&(log.len() as u32).to_le_bytes());
             bytes.extend_from_slice(log);
         }
-        bytes.extend_from_slice(&(words.len() as u64).to_le_bytes());
-        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        bytes.extend_from_slice(&(words as u64).to_le_bytes());
+        self.pages.words().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         bytes
     }
 
@@ -55,12 +55,9 @@ impl Image {
         }
         let words = usize::try_from(word(bytes)?).ok()?;
         let content = bytes.get(..words.checked_mul(8)?)?;
-        image.pages = Bitmap::from_words(
-            content
-                .chunks_exact(8)
-                .map(|word| word.try_into().map_or(0, u64::from_le_bytes))
-                .collect(),
-        );
+        let words = content.chunks_exact(8);
+        image.pages =
+            Bitmap::from_words(words.map(|word| word.try_into().map_or(0, u64::from_le_bytes)));
         Some(image)
     }
 }

@@ -3,10 +3,10 @@
 //! Two places, pages 0 and 1. A new record goes to one of them, and once it is durable to the other too: a torn record leaves
 //! the one before, whose pages are still there, and a damaged one leaves its twin.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_block::{Arena, Request};
+use qpair_block::Request;
 
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::overflow::Transfer;
@@ -109,10 +109,10 @@ impl Record {
 
     /// Writes the record to both places, one after the other, durably.
     pub(crate) async fn write(&self, shared: &Shared) -> Result<()> {
-        let (writer, content) = (PageWriter::new(shared)?, self.encode());
+        let content = self.encode();
         for turn in 0..RECORD_PAGES {
             let page_id = (self.sequence + turn) % RECORD_PAGES;
-            writer.write_page(page_id, PageKind::CheckpointRecord, &content).await?;
+            write_pages(shared, page_id, PageKind::CheckpointRecord, &content).await?;
             flush(shared).await?;
         }
         Ok(())
@@ -136,38 +136,49 @@ pub(crate) async fn read_newest(shared: &Shared, store_id: [u8; 16]) -> Option<R
     records.max_by_key(|record| record.sequence)
 }
 
-/// Writes pages beside the trees, for one checkpoint at a time. It has memory of its own: a checkpoint must come to its end also when no
-/// page can leave memory before it has.
-struct PageWriter<'a> {
-    shared: &'a Shared,
-    arena: Arc<Arena>,
-}
-
-impl<'a> PageWriter<'a> {
-    fn new(shared: &'a Shared) -> Result<Self> {
-        Ok(Self { shared, arena: shared.copies.page()?.clone() })
-    }
-
-    async fn write_page(&self, page_id: u64, kind: PageKind, content: &[u8]) -> Result<()> {
-        let shared = self.shared;
-        // The page before is written, and so its memory is back.
-        let Some(mut buffer) = self.arena.lease() else {
-            return Err(Error::new(ErrorKind::NoMemory, "a page of a checkpoint is under way"));
-        };
-        let mut bytes = buffer.part_mut(0, shared.page_size);
-        bytes.zero(0, shared.page_size);
-        bytes.store_u8(field::KIND, kind as u8);
-        bytes.store_u64(field::PAGE_ID, page_id);
-        bytes.copy_from(HEADER_BYTES, content);
-        seal(&mut buffer, 0, shared.page_size);
-        let (offset_bytes, len_bytes) = (shared.offset_bytes(page_id), shared.page_size as u32);
-        let request = Request::write(offset_bytes, len_bytes, buffer, 0);
-        Transfer::submit(request).done().await?.result.map_err(|error| {
+/// Writes pages in a row beside the trees, for one checkpoint at a time, as many at once as there is memory for. That is its own: a checkpoint
+/// must come to its end also when no page can leave memory before it has.
+async fn write_pages(
+    shared: &Shared,
+    first_page: u64,
+    kind: PageKind,
+    content: &[u8],
+) -> Result<()> {
+    let (arena, per_page) = (shared.copies.beside()?, image_bytes_per_page(shared.page_size));
+    let pages_max = arena.block_size() / shared.page_size;
+    let extents = (first_page..).step_by(pages_max).zip(content.chunks(per_page * pages_max));
+    let (mut extents, mut writing, mut outcome) = (extents.peekable(), VecDeque::new(), Ok(()));
+    loop {
+        while outcome.is_ok()
+            && extents.peek().is_some()
+            && let Some(mut buffer) = arena.lease()
+            && let Some((first, extent)) = extents.next()
+        {
+            let (mut at, mut page_id) = (0, first);
+            for part in extent.chunks(per_page) {
+                let mut bytes = buffer.part_mut(at, shared.page_size);
+                bytes.zero(0, shared.page_size);
+                bytes.store_u8(field::KIND, kind as u8);
+                bytes.store_u64(field::PAGE_ID, page_id);
+                bytes.copy_from(HEADER_BYTES, part);
+                seal(&mut buffer, at, shared.page_size);
+                (at, page_id) = (at + shared.page_size, page_id + 1);
+            }
+            let request = Request::write(shared.offset_bytes(first), at as u32, buffer, 0);
+            writing.push_back(Transfer::submit(request));
+        }
+        // Those under way end, whatever one of them came to.
+        let Some(write) = writing.pop_front() else { break };
+        if let Err(error) = write.done().await?.result {
             let error = Error::io(error, "writing a checkpoint");
             shared.fail(error.clone());
-            error
-        })
+            outcome = Err(error);
+        }
     }
+    if outcome.is_ok() && extents.peek().is_some() {
+        return Err(Error::new(ErrorKind::NoMemory, "pages of a checkpoint are under way"));
+    }
+    outcome
 }
 
 /// Bytes of an image in one page.
@@ -177,21 +188,33 @@ pub(crate) fn image_bytes_per_page(page_size: usize) -> usize {
 
 /// Writes an image's bytes to a run of pages.
 pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) -> Result<()> {
-    let writer = PageWriter::new(shared)?;
-    for (page_id, part) in (first_page..).zip(bytes.chunks(image_bytes_per_page(shared.page_size)))
-    {
-        writer.write_page(page_id, PageKind::CheckpointImage, part).await?;
-    }
-    Ok(())
+    write_pages(shared, first_page, PageKind::CheckpointImage, bytes).await
 }
+
+/// Pages of an image's description that are read at the same time.
+const READS: usize = 32;
 
 /// Reads the image that a record leads to.
 pub(crate) async fn read_image(shared: &Shared, record: &Record) -> Result<Vec<u8>> {
     let mut image = ImageBytes::new(record, shared.page_size, shared.space.capacity())?;
-    for page_id in image.pages() {
-        image.take(page_id, &read_page(shared, page_id).await?)?;
+    let (mut pages, mut reading) = (image.pages(), VecDeque::new());
+    let reads = READS.min(shared.pool.frames.len() as usize / 8).max(1);
+    loop {
+        while reading.len() < reads
+            && let Some(page_id) = pages.next()
+        {
+            reading.push_back((page_id, spawn_here(shared, move || read_page_here(page_id))));
+        }
+        let Some((page_id, read)) = reading.pop_front() else { return image.finish() };
+        image.take(page_id, &read.await??)?;
     }
-    image.finish()
+}
+
+async fn read_page_here(page_id: u64) -> Result<Vec<u8>> {
+    match current(|worker| worker.shared_arc()) {
+        Some(shared) => read_page(&shared, page_id).await,
+        None => Err(Error::closed()),
+    }
 }
 
 /// An image being put together from its pages.
@@ -284,4 +307,56 @@ async fn flush_alone(shared: &Shared, after: u64) -> Result<()> {
     })?;
     shared.flushes.ended.store(number, Ordering::SeqCst);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use qpair_block::BlockDevice;
+    use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
+
+    use crate::space::Purpose;
+    use crate::{Runtime, Store, StoreOptions};
+
+    /// The description of a store was written and read page by page, one after the other: what takes so long is told apart by the time that
+    /// one request takes.
+    #[test]
+    fn a_description_is_written_and_read_many_pages_at_a_time() {
+        const REQUEST_NS: u64 = 10_000_000;
+        let clock = SimClock::new();
+        let device = SimDevice::new(SimOptions::new(1, &clock)).unwrap();
+        let open = |format| {
+            let options = StoreOptions {
+                format,
+                page_size: 512,
+                memory_bytes: 128 * 512,
+                workers: 1,
+                log_segment_bytes: 64 << 10,
+                runtime: Runtime::Stepped { seed: 1, clock: clock.clone() },
+                ..StoreOptions::default()
+            };
+            let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(device.clone())];
+            Store::open(members, &options).unwrap()
+        };
+        let store = open(true);
+        store.table("t").unwrap();
+        store.inner.shared.space.allocate(120_000, Purpose::New).unwrap();
+        // The first takes a longer run.
+        store.checkpoint().unwrap();
+        let latency =
+            SimLatency { read_ns: REQUEST_NS, write_ns: REQUEST_NS, flush_ns: 0, spike: 0.0 };
+        device.set_latency(latency);
+        let rounds = |from: u64| (clock.now_ns() - from) / REQUEST_NS;
+        let pages = store.inner.shared.record().image_bytes / 448;
+        assert!(pages > 30);
+        let begun = clock.now_ns();
+        store.checkpoint().unwrap();
+        assert!(rounds(begun) < pages / 2, "written in {} rounds", rounds(begun));
+        store.close().unwrap();
+        let begun = clock.now_ns();
+        let store = open(false);
+        assert!(rounds(begun) < pages / 2, "read in {} rounds", rounds(begun));
+        store.close().unwrap();
+    }
 }

@@ -35,8 +35,8 @@ const FRAMES_PART: usize = 8;
 pub(crate) struct Copies {
     /// Each worker's, for its stage.
     stages: Vec<Arc<Arena>>,
-    /// One page, for what is written beside the trees.
-    page: Option<Arc<Arena>>,
+    /// For what is written beside the trees, by one checkpoint at a time.
+    beside: Option<Arc<Arena>>,
 }
 
 impl Copies {
@@ -60,7 +60,7 @@ impl Copies {
         let extent_bytes = page_size << most.ilog2();
         Ok(Self {
             stages: (0..workers).map(|_| map(extent_bytes, EXTENTS)).collect::<Result<_>>()?,
-            page: Some(map(page_size, 1)?),
+            beside: Some(map(extent_bytes, EXTENTS)?),
         })
     }
 
@@ -68,8 +68,8 @@ impl Copies {
         self.stages.get(worker).ok_or_else(none)
     }
 
-    pub(super) fn page(&self) -> Result<&Arc<Arena>> {
-        self.page.as_ref().ok_or_else(none)
+    pub(super) fn beside(&self) -> Result<&Arc<Arena>> {
+        self.beside.as_ref().ok_or_else(none)
     }
 }
 

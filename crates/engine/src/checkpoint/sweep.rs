@@ -340,7 +340,7 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
 /// Notes up to how many pages of the store the spare run of the last checkpoint's record will do for the next description.
 pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
     // Beside the bitmap: roots and logs.
-    let fixed_bytes = record.image_bytes.saturating_sub(8 * image.pages.words().len() as u64);
+    let fixed_bytes = record.image_bytes.saturating_sub(8 * image.pages.words_len() as u64);
     let bytes = record.spare_pages * image_bytes_per_page(shared.page_size) as u64;
     let words = (bytes.saturating_sub(fixed_bytes) / 8).saturating_sub(1);
     shared.space.set_described(words * 64);

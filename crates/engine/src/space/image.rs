@@ -2,7 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use super::bitmap::{EMPTY, PART_WORDS};
+use super::inner::Inner;
 use super::{Bitmap, Space};
+
+/// Changed parts of the bitmaps that are counted while the allocator is held.
+const PARTS_AT_ONCE: usize = 4;
 
 impl Space {
     /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
@@ -25,7 +30,7 @@ impl Space {
     /// Begins a checkpoint's image: what is in use now and belongs to the trees. `begin` runs at that very moment.
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.lock();
-        inner.image = Some(inner.attached());
+        inner.image = Some(inner.attached.clone());
         // Where backups may hold some longer none is counted: pages that leave memory have the less.
         inner.gain = match inner.held.is_empty() {
             true => inner.taken - inner.used,
@@ -52,28 +57,47 @@ impl Space {
     /// Adds pages of the checkpoint's own to its image; the image as it is then.
     pub(crate) fn end_image(&self, own: [(u64, u64); 2]) -> Bitmap {
         let mut inner = self.lock();
+        let pages = own.into_iter().flat_map(|(start, count)| start..start + count);
+        inner.taken += pages.filter(|page_id| !inner.is_taken(*page_id)).count() as u64;
         let mut image = inner.image.take().unwrap_or_else(|| inner.durable.clone());
         own.into_iter().for_each(|(start, count)| image.change(start, count, true));
         inner.image = Some(image.clone());
         image
     }
 
+    /// Makes one image what another is, a part of the bitmaps after the other, and counts what comes free by that: the allocator is held up
+    /// for a few parts at a time, and not for as many as the store has. `pair`: the image to be changed, and what it is to be.
+    fn replace(&self, pair: impl Fn(&mut Inner) -> Option<(&mut Bitmap, &Bitmap)>) {
+        let parts = self.capacity().div_ceil(64 * PART_WORDS as u64) as usize;
+        let mut part = 0;
+        while part < parts {
+            let (mut inner, mut changed) = (self.lock(), 0);
+            while part < parts && changed < PARTS_AT_ONCE {
+                if pair(&mut inner).is_some_and(|(to, from)| !to.shares_part(from, part)) {
+                    let before = inner.count_part(part);
+                    if let Some((to, from)) = pair(&mut inner) {
+                        to.share_part(from, part);
+                    }
+                    inner.taken -= before - inner.count_part(part);
+                    changed += 1;
+                }
+                part += 1;
+            }
+        }
+    }
+
     /// The checkpoint under way is durable: what only the one before it needed is free.
     pub(crate) fn image_is_durable(&self) {
-        let mut inner = self.lock();
-        if let Some(image) = inner.image.take() {
-            inner.durable = image;
-        }
+        self.replace(|inner| Some((&mut inner.durable, inner.image.as_ref()?)));
+        self.lock().image = None;
         self.squeezed.store(false, Ordering::Relaxed);
-        inner.recount(self.capacity());
     }
 
     /// The checkpoint under way came to nothing.
     pub(crate) fn drop_image(&self) {
-        let mut inner = self.lock();
-        inner.image = None;
+        self.replace(|inner| Some((inner.image.as_mut()?, &inner.durable)));
+        self.lock().image = None;
         self.keep_nothing_for_unsaved();
-        inner.recount(self.capacity());
     }
 
     /// Keeps the pages of the last durable checkpoint from being used again until [`Space::release`].
@@ -89,8 +113,10 @@ impl Space {
 
     /// The end of what [`Space::hold`] began.
     pub(crate) fn release(&self, hold: u64) {
-        let mut inner = self.lock();
-        inner.held.retain(|(of, _)| *of != hold);
-        inner.recount(self.capacity());
+        self.replace(|inner| {
+            let held = inner.held.iter_mut().find(|(of, _)| *of == hold);
+            held.map(|(_, held)| (held, &EMPTY))
+        });
+        self.lock().held.retain(|(of, _)| *of != hold);
     }
 }

@@ -1,17 +1,16 @@
 //! The bitmaps behind the allocator, and what is counted in them. Who has this has the allocator's lock.
 
-use std::collections::BTreeMap;
-
 use super::Bitmap;
+use super::bitmap::PART_WORDS;
 use super::row::Row;
 
 /// Which pages are in use, by whom, and how many.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    /// In use now.
-    pub(super) current: Bitmap,
-    /// In use now, and not part of a checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
-    pub(super) detached: BTreeMap<u64, u64>,
+    /// In use now, and part of a checkpoint that begins now.
+    pub(super) attached: Bitmap,
+    /// In use now, and of no checkpoint: nothing in the trees refers to them yet, or any more, or they are log.
+    pub(super) detached: Bitmap,
     /// The last durable checkpoint's.
     pub(super) durable: Bitmap,
     /// The checkpoint's under way.
@@ -45,9 +44,21 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// The pages of a word that are in use now.
+    #[inline]
+    fn in_use(&self, index: usize) -> u64 {
+        self.attached.word(index) | self.detached.word(index)
+    }
+
+    /// Whether a page is in use now.
+    pub(super) fn is_used(&self, page_id: u64) -> bool {
+        self.attached.get(page_id) || self.detached.get(page_id)
+    }
+
+    /// The pages of a word that may not be handed out.
     #[inline]
     pub(super) fn word(&self, index: usize) -> u64 {
-        let mut word = self.current.word(index) | self.durable.word(index);
+        let mut word = self.in_use(index) | self.durable.word(index);
         if let Some(image) = &self.image {
             word |= image.word(index);
         }
@@ -68,10 +79,10 @@ impl Inner {
         self.word((page_id / 64) as usize) >> (page_id % 64) & 1 == 1
     }
 
-    /// Counts the pages that may not be handed out anew.
-    pub(super) fn recount(&mut self, capacity: u64) {
-        let words = capacity.div_ceil(64) as usize;
-        self.taken = (0..words).map(|word| u64::from(self.word(word).count_ones())).sum();
+    /// Pages of a part of the bitmaps that may not be handed out.
+    pub(super) fn count_part(&self, part: usize) -> u64 {
+        let words = part * PART_WORDS..(part + 1) * PART_WORDS;
+        words.map(|word| u64::from(self.word(word).count_ones())).sum()
     }
 
     pub(super) fn free(&self, capacity: u64) -> u64 {
@@ -132,48 +143,35 @@ impl Inner {
     }
 
     pub(super) fn take(&mut self, start: u64, count: u64) {
-        self.current.change(start, count, true);
+        self.attached.change(start, count, true);
         self.used += count;
         self.taken += count;
     }
 
     pub(super) fn give(&mut self, start: u64, count: u64) {
-        self.detach_not(start, count);
         for page_id in start..start + count {
-            if self.fixed.get(page_id) {
-                self.fixed.change(page_id, 1, false);
+            if !self.is_used(page_id) {
+                continue;
             }
-            if self.current.get(page_id) && self.row.as_mut().is_some_and(|row| row.take(page_id)) {
-                self.detached.insert(page_id, 1);
-            } else if self.current.get(page_id) {
-                self.current.change(page_id, 1, false);
+            self.fixed.change(page_id, 1, false);
+            if self.row.as_mut().is_some_and(|row| row.take(page_id)) {
+                self.detach(page_id, 1);
+            } else {
+                self.attached.change(page_id, 1, false);
+                self.detached.change(page_id, 1, false);
                 self.used -= 1;
                 self.taken -= u64::from(!self.is_taken(page_id));
             }
         }
     }
 
-    /// What is in use now and belongs to the trees.
-    pub(super) fn attached(&self) -> Bitmap {
-        let mut image = self.current.clone();
-        for (start, count) in &self.detached {
-            image.change(*start, *count, false);
-        }
-        image
+    /// Pages that are in use belong to no checkpoint that begins from now on.
+    pub(super) fn detach(&mut self, start: u64, count: u64) {
+        self.detached.take_over(&mut self.attached, start, count);
     }
 
-    /// Takes a run out of the detached ones, or a part of one.
-    pub(super) fn detach_not(&mut self, start: u64, count: u64) {
-        let Some((&first, &len)) = self.detached.range(..=start).next_back() else { return };
-        if start + count > first + len {
-            return;
-        }
-        self.detached.remove(&first);
-        if start > first {
-            self.detached.insert(first, start - first);
-        }
-        if first + len > start + count {
-            self.detached.insert(start + count, first + len - start - count);
-        }
+    /// They do after all.
+    pub(super) fn attach(&mut self, start: u64, count: u64) {
+        self.attached.take_over(&mut self.detached, start, count);
     }
 }

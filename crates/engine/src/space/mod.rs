@@ -114,11 +114,12 @@ impl Space {
     /// Takes over what the last checkpoint says is in use.
     pub(crate) fn load(&self, image: Bitmap) {
         let mut inner = self.lock();
-        inner.current = image.clone();
-        inner.current.change(0, RECORD_PAGES, true);
-        inner.used = inner.current.count();
+        inner.attached = image.clone();
+        inner.attached.change(0, RECORD_PAGES, true);
+        inner.used = inner.attached.count();
+        // What it has beside the image are the record's pages.
+        inner.taken = inner.used;
         inner.durable = image;
-        inner.recount(self.capacity());
     }
 
     /// Holds nothing back from now on, or does again.
@@ -240,12 +241,12 @@ impl Space {
     /// Whether a page is in use now.
     #[cfg(test)]
     pub(crate) fn is_used(&self, page_id: u64) -> bool {
-        self.lock().current.get(page_id)
+        self.lock().is_used(page_id)
     }
 
     /// A copy of what is in use now and belongs to the trees.
     pub(crate) fn attached(&self) -> Bitmap {
-        self.lock().attached()
+        self.lock().attached.clone()
     }
 
     /// Allocates `count` pages in a row. Space that this returns is reserved on the device.
@@ -286,7 +287,7 @@ impl Space {
     pub(crate) fn allocate_some_detached(&self, most: u64, purpose: Purpose) -> Result<Range<u64>> {
         let mut inner = self.lock();
         let pages = self.allocate_some_locked(&mut inner, most, purpose)?;
-        inner.detached.insert(pages.start, pages.end - pages.start);
+        inner.detach(pages.start, pages.end - pages.start);
         Ok(pages)
     }
 
@@ -432,7 +433,7 @@ impl Space {
     pub(crate) fn allocate_detached(&self, count: u64, purpose: Purpose) -> Result<u64> {
         let mut inner = self.lock();
         let start = self.allocate_locked(&mut inner, count, purpose)?;
-        inner.detached.insert(start, count);
+        inner.detach(start, count);
         if matches!(purpose, Purpose::Log | Purpose::FirstLog) {
             inner.log += count;
         }
@@ -441,12 +442,12 @@ impl Space {
 
     /// Something in the trees refers to these pages now.
     pub(crate) fn attach(&self, start: u64, count: u64) {
-        self.lock().detach_not(start, count);
+        self.lock().attach(start, count);
     }
 
     /// Nothing in the trees refers to these pages any more, but they are not free yet.
     pub(crate) fn detach(&self, start: u64, count: u64) {
-        self.lock().detached.insert(start, count);
+        self.lock().detach(start, count);
     }
 
     /// Takes pages that recovery found in use, and that belong to no checkpoint; whether all were free.
@@ -457,7 +458,7 @@ impl Space {
         });
         if whole {
             inner.take(start, count);
-            inner.detached.insert(start, count);
+            inner.detach(start, count);
         }
         whole
     }

@@ -38,13 +38,12 @@ impl Space {
         let capacity = self.capacity();
         let (attached, stays) = {
             let inner = self.lock();
-            let attached = inner.attached();
+            let attached = inner.attached.clone();
             let stays = (0..capacity.div_ceil(WORD) as usize).map(|index| {
                 let held = inner.held.iter().fold(0, |word, (_, held)| word | held.word(index));
-                let detached = inner.current.word(index) & !attached.word(index);
-                detached | held | inner.fixed.word(index)
+                inner.detached.word(index) | held | inner.fixed.word(index)
             });
-            let stays = Bitmap::from_words(stays.collect());
+            let stays = Bitmap::from_words(stays);
             (attached, stays)
         };
         let (mut best, mut to_move, mut start) = (None, 0, super::RECORD_PAGES);
@@ -70,20 +69,18 @@ impl Space {
         let mut inner = self.lock();
         let count = pages.end - pages.start;
         let kept = self.kept_by(&inner, 0, Purpose::New);
-        let attached = inner.attached();
-        let is_ours = |page: u64| !inner.current.get(page) || attached.get(page);
+        let is_ours = |page: u64| !inner.detached.get(page);
         if inner.row.is_some()
             || inner.free(self.capacity()) < count + kept
             || !pages.clone().all(is_ours)
         {
             return false;
         }
-        let free: BTreeSet<u64> = pages.clone().filter(|page| !inner.current.get(*page)).collect();
+        let free: BTreeSet<u64> = pages.clone().filter(|page| !inner.is_used(*page)).collect();
         for page_id in &free {
             inner.taken += u64::from(!inner.is_taken(*page_id));
             inner.used += 1;
-            inner.current.change(*page_id, 1, true);
-            inner.detached.insert(*page_id, 1);
+            inner.detached.change(*page_id, 1, true);
         }
         inner.row = Some(Row { pages, own: free });
         true

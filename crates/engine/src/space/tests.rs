@@ -233,3 +233,50 @@ fn a_device_that_cannot_grow_is_asked_ahead_once() {
     });
     assert_eq!(pages.filter(|was_low| *was_low).count(), 1);
 }
+
+/// The image began as a copy of everything, and all bits were counted when it became durable, with the allocator's lock held.
+#[test]
+fn an_image_costs_what_changed_since_the_last() {
+    const PART_PAGES: u64 = 64 * bitmap::PART_WORDS as u64;
+    let space = space(40 * PART_PAGES);
+    // Some of each part.
+    for part in 0..30 {
+        space.lock().take(part * PART_PAGES + 10, 100);
+    }
+    let checkpoint = || {
+        space.begin_image(|| {});
+        space.end_image([(1000, 1), (0, 0)]);
+        space.image_is_durable();
+    };
+    checkpoint();
+    let taken = |space: &Space| {
+        let inner = space.lock();
+        (0..40).map(|part| inner.count_part(part)).sum::<u64>()
+    };
+    assert_eq!(space.lock().taken, taken(&space));
+    space.begin_image(|| {});
+    assert_eq!(space.lock().image.as_ref().unwrap().own_parts(), 0, "copied at the instant");
+    space.free(7 * PART_PAGES + 10, 100);
+    space.lock().take(20 * PART_PAGES, 5);
+    assert_eq!(space.lock().attached.own_parts(), 2);
+    space.end_image([(1000, 1), (0, 0)]);
+    space.image_is_durable();
+    checkpoint();
+    let inner = space.lock();
+    // All but the part with the description's own page.
+    assert_eq!((inner.attached.own_parts(), inner.durable.own_parts()), (1, 1));
+    drop(inner);
+    assert_eq!(space.lock().taken, taken(&space));
+    let (hold, _) = space.hold();
+    space.free(9 * PART_PAGES + 10, 100);
+    checkpoint();
+    assert_eq!(space.retained(), 100 + 1);
+    space.release(hold);
+    assert_eq!((space.retained(), space.lock().taken), (1, taken(&space)));
+    space.begin_image(|| {});
+    let place = space.allocate(1, Purpose::Checkpoint).unwrap();
+    space.moved(3 * PART_PAGES + 10, place, || true);
+    space.free(place, 1);
+    space.drop_image();
+    assert_eq!(space.lock().taken, taken(&space));
+}
