@@ -12,20 +12,20 @@ use super::buffers::Buffers;
 use super::large::LargeValue;
 use super::locks;
 use super::options::{Durability, Isolation, TransactionOptions};
-use super::range::{RangeCursor, View, next_into};
+use super::reading::{find_at, older_now, read_large, resolve};
 use super::registry::Info;
-use super::row::{INLINE_KEY_BYTES, Image, Row};
+use super::row::{INLINE_KEY_BYTES, Row};
 use super::rows::{Locking, RowRef};
 use super::serializable::ReadSet;
 use super::slot_here;
 use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{self, Descriptor};
+use crate::overflow::Descriptor;
 use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
-use crate::store::{StoreInner, Table, check_sizes, needs_overflow};
-use crate::task::{check_here, current, run_as, run_inline, take_turn};
+use crate::store::{StoreInner, Table, check_sizes};
+use crate::task::{check_here, current, run_inline, take_turn};
 use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
 
 /// The key that was locked or read last, and what is known of it: most often it is written next.
@@ -174,7 +174,7 @@ impl Core {
         self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree))
     }
 
-    fn check_write(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(super) fn check_write(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.check(table)?;
         if self.read_only {
             return Err(Error::new(
@@ -205,7 +205,7 @@ impl Core {
     }
 
     /// Takes a row's lock if that needs no waiting.
-    fn try_lock(&mut self, tree: Tree, key: &[u8]) -> Result<Option<RowRef>> {
+    pub(super) fn try_lock(&mut self, tree: Tree, key: &[u8]) -> Result<Option<RowRef>> {
         if self.recent.is(tree.id, key)
             && let Some(row) = self.recent.row
         {
@@ -280,12 +280,12 @@ impl Core {
     }
 
     /// Whether commits that the snapshot does not see may be known to the runs of older values only.
-    fn is_behind_history(&self) -> bool {
+    pub(super) fn is_behind_history(&self) -> bool {
         self.snapshot.is_some_and(|snapshot| self.inner.shared.tx.history.is_behind(snapshot))
     }
 
     /// Takes a row's lock, and waits for it.
-    async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
+    pub(super) async fn lock_row(&mut self, tree: Tree, key: &[u8]) -> Result<RowRef> {
         let row = self.lock_newest(tree, key).await?;
         // To be asked after the row was: what is gone from there is in the runs.
         let Some(snapshot) = self.snapshot.filter(|_| self.is_behind_history()) else {
@@ -457,7 +457,7 @@ impl Core {
         Ok(Some(found == Found::Value))
     }
 
-    fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {
+    pub(super) fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {
         self.recent.of(tree.id, key).spot = Some(seen.spot);
         self.note_stamp(seen.stamp);
     }
@@ -492,158 +492,19 @@ impl Core {
         Ok(())
     }
 
-    fn enter(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) -> Result<()> {
+    pub(super) fn enter(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        row: RowRef,
+        write: Write<'_>,
+    ) -> Result<()> {
         let others = self.reads.size_bytes() + self.locks_bytes();
         let bytes_max = self.bytes_max.saturating_sub(others);
         let spot = self.recent.spot.filter(|_| self.recent.is(tree.id, key));
         self.writes.put(tree, key, (row, spot), write, bytes_max)?;
         self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    pub(crate) async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_write(table, key, value)?;
-        let row = self.lock_row(table.tree(), key).await?;
-        self.enter_value(table.tree(), key, row, value).await
-    }
-
-    /// [`Core::put`] as far as it goes without waiting; `false` if it does not.
-    pub(crate) fn put_inline(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.check_write(table, key, value)?;
-        if needs_overflow(self.shared(), key, value) {
-            return Ok(false);
-        }
-        let Some(row) = self.try_lock(table.tree(), key)? else { return Ok(false) };
-        if self.is_behind_history() {
-            return Ok(false);
-        }
-        self.enter(table.tree(), key, row, Write::Inline(value))?;
-        Ok(true)
-    }
-
-    async fn enter_value(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        row: RowRef,
-        value: &[u8],
-    ) -> Result<()> {
-        if !needs_overflow(self.shared(), key, value) {
-            return self.enter(tree, key, row, Write::Inline(value));
-        }
-        self.inner.begin_change()?;
-        let shared = self.inner.shared.clone();
-        let (descriptor, reserved) = overflow::write(&shared, value).await?;
-        self.large.push(LargeValue::adopt(&shared, descriptor, &reserved)?);
-        self.enter(tree, key, row, Write::Large(&descriptor.encode()))
-    }
-
-    /// Whether there is a key, as far as this transaction sees; its row is locked.
-    async fn is_there(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        let tree = table.tree();
-        if let Some(own) = self.writes.get(tree.id, key) {
-            return Ok(own.write != Write::Delete);
-        }
-        let snapshot = self.snapshot();
-        let mut value = Vec::new();
-        // The lock keeps the row as it is: there is nothing to compare at the commit.
-        let seen =
-            find_at(&self.inner.shared, tree, key, snapshot, &mut value, None, false).await?;
-        self.note_seen(tree, key, &seen);
-        self.check_snapshot(snapshot)?;
-        self.shared().check_table(tree)?;
-        Ok(seen.found != Found::Nothing)
-    }
-
-    pub(crate) async fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.check_write(table, key, value)?;
-        let row = self.lock_row(table.tree(), key).await?;
-        if self.is_there(table, key).await? {
-            return Ok(false);
-        }
-        self.enter_value(table.tree(), key, row, value).await?;
-        Ok(true)
-    }
-
-    pub(crate) async fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        self.check_write(table, key, &[])?;
-        let row = self.lock_row(table.tree(), key).await?;
-        if !self.is_there(table, key).await? {
-            return Ok(false);
-        }
-        self.enter(table.tree(), key, row, Write::Delete)?;
-        Ok(true)
-    }
-
-    /// A deletion that does not ask whether there is such a key.
-    pub(super) async fn delete_blindly(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.check_write(table, key, &[])?;
-        let row = self.lock_row(table.tree(), key).await?;
-        self.enter(table.tree(), key, row, Write::Delete)
-    }
-
-    /// Deletes what the transaction sees of a range, but no more than `most` records; how many.
-    pub(crate) async fn delete_range(
-        &mut self,
-        table: &Table,
-        from: Bound<Vec<u8>>,
-        to: Bound<Vec<u8>>,
-        most: u64,
-    ) -> Result<u64> {
-        /// Keys gathered before they are deleted.
-        const PART: u64 = 256;
-        self.check_write(table, &[], &[])?;
-        let (mut cursor, mut deleted) = (RangeCursor::new(table, from, to), 0);
-        loop {
-            let mut keys = Vec::new();
-            while (keys.len() as u64) < PART.min(most - deleted) {
-                let (mut key, mut value) = (Vec::new(), Vec::new());
-                let mut view = View::Transaction(self);
-                if !next_into(&mut cursor, &mut view, &mut key, &mut value).await? {
-                    break;
-                }
-                keys.push(key);
-            }
-            if keys.is_empty() {
-                return Ok(deleted);
-            }
-            for key in keys {
-                self.delete_blindly(table, &key).await?;
-                deleted += 1;
-            }
-        }
-    }
-
-    pub(crate) async fn get_for_update(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> Result<bool> {
-        self.lock(table, key).await?;
-        self.get_into(table, key, value).await
-    }
-
-    pub(crate) async fn compare_and_swap(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        expected: Option<&[u8]>,
-        new: Option<&[u8]>,
-    ) -> Result<bool> {
-        self.check_write(table, key, new.unwrap_or_default())?;
-        let row = self.lock_row(table.tree(), key).await?;
-        let mut value = Vec::new();
-        let found = self.get_into(table, key, &mut value).await?;
-        if found.then_some(value.as_slice()) != expected {
-            return Ok(false);
-        }
-        match new {
-            Some(new) => self.enter_value(table.tree(), key, row, new).await?,
-            None if found => self.enter(table.tree(), key, row, Write::Delete)?,
-            None => {}
-        }
-        Ok(true)
     }
 
     pub(crate) fn savepoint(&mut self) -> Savepoint {
@@ -716,138 +577,6 @@ impl Drop for Core {
         };
         self.inner.shared.tx.slots[self.slot].open().spare.give(buffers);
     }
-}
-
-/// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on.
-fn put_older(image: &Image, start: usize, value: &mut Vec<u8>) -> Found {
-    value.truncate(start);
-    match image {
-        Image::Absent => Found::Nothing,
-        Image::Inline(bytes) => {
-            value.extend_from_slice(bytes);
-            Found::Value
-        }
-        Image::Large(descriptor) => {
-            value.extend_from_slice(descriptor);
-            Found::Overflow
-        }
-    }
-}
-
-/// What a row held at a snapshot, as far as memory knows: the leaf, or the row table, and then the commit that replaced it.
-fn older(
-    shared: &Shared,
-    tree: Tree,
-    key: &[u8],
-    snapshot: u64,
-    Seen { found, stamp, .. }: Seen,
-    start: usize,
-    value: &mut Vec<u8>,
-) -> (Found, Option<u64>) {
-    if stamp <= snapshot {
-        return (found, None);
-    }
-    let image = guarded(shared, || {
-        shared.tx.rows.at(tree.id, key, snapshot, |version| {
-            (put_older(&version.image, start, value), Some(version.stamp))
-        })
-    });
-    image.unwrap_or((found, None))
-}
-
-/// What a row held at a snapshot, appended to `value`; `None` if the runs of older values must be asked.
-pub(super) fn older_now(
-    shared: &Shared,
-    tree: Tree,
-    key: &[u8],
-    snapshot: u64,
-    seen: Seen,
-    start: usize,
-    value: &mut Vec<u8>,
-) -> Option<Found> {
-    let (found, _) = older(shared, tree, key, snapshot, seen, start, value);
-    (seen.stamp <= snapshot || !shared.tx.history.is_behind(snapshot)).then_some(found)
-}
-
-/// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
-async fn find_at(
-    shared: &Shared,
-    tree: Tree,
-    key: &[u8],
-    snapshot: u64,
-    value: &mut Vec<u8>,
-    spot: Option<Spot>,
-    interleave: bool,
-) -> Result<Seen> {
-    let start = value.len();
-    let seen = run_as(shared, Get::new(tree, key, value).at(spot), interleave).await?;
-    let (mut found, replaced) = older(shared, tree, key, snapshot, seen, start, value);
-    let history = &shared.tx.history;
-    // To be asked after the row table was: what is gone from there is in the runs.
-    if seen.stamp > snapshot
-        && history.is_behind(snapshot)
-        && !shared.has_canary(Canary::UnreadHistory)
-        && let Some(version) = history
-            .find(shared, tree.id, key, snapshot)
-            .await
-            .inspect_err(|_| value.truncate(start))?
-        && replaced.is_none_or(|replaced| version.stamp < replaced)
-    {
-        found = put_older(&version.image, start, value);
-    }
-    Ok(Seen { found, ..seen })
-}
-
-/// Appends the value of a key at a snapshot that is in use, once it may be given to the program.
-pub(super) async fn read_at(
-    shared: &Shared,
-    tree: Tree,
-    key: &[u8],
-    snapshot: u64,
-    value: &mut Vec<u8>,
-) -> Result<bool> {
-    let start = value.len();
-    let seen = find_at(shared, tree, key, snapshot, value, None, true).await?;
-    let found = resolve(shared, seen.found, start, value).await;
-    let given = shared.wait_to_give(shared.log.reads_wait, seen.stamp.min(snapshot)).await;
-    given.inspect_err(|_| value.truncate(start))?;
-    found
-}
-
-/// Puts a large value in the place of its descriptor, which is in `value` from `start` on; whether there is a value.
-async fn resolve(shared: &Shared, found: Found, start: usize, value: &mut Vec<u8>) -> Result<bool> {
-    match found {
-        Found::Value => Ok(true),
-        Found::Nothing => Ok(false),
-        Found::Overflow => {
-            let encoded = value.split_off(start);
-            let descriptor = Descriptor::decode(&encoded, shared.page_size)?;
-            read_large(shared, descriptor, value).await
-        }
-    }
-}
-
-/// Appends a large value that nobody can have replaced.
-pub(super) async fn read_large(
-    shared: &Shared,
-    descriptor: Descriptor,
-    value: &mut Vec<u8>,
-) -> Result<bool> {
-    let start = value.len();
-    let outcome = overflow::read(shared, descriptor, value).await;
-    if !matches!(outcome, Ok(true)) {
-        value.truncate(start);
-    }
-    if outcome? {
-        return Ok(true);
-    }
-    Err(Error::new(
-        ErrorKind::Corrupt,
-        format!(
-            "the pages of a large value from page {} on are another value's",
-            descriptor.page_id
-        ),
-    ))
 }
 
 /// Appends what is written to a key.

@@ -23,6 +23,7 @@ mod outer;
 mod prepare;
 mod range;
 mod reach;
+mod reading;
 mod recent;
 mod registry;
 mod retry;
@@ -36,6 +37,7 @@ mod snapshots;
 mod task;
 mod transaction;
 mod write_set;
+mod writing;
 
 pub use self::core::Savepoint;
 pub use options::{Commit, Durability, Isolation, TransactionOptions};

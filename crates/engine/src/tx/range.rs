@@ -3,9 +3,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::core::{Core, read_large, written};
+use super::core::{Core, written};
 use super::gone::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
+use super::reading::read_large;
 use super::row::Image;
 use crate::error::Result;
 use crate::overflow::Descriptor;

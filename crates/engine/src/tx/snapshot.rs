@@ -3,8 +3,8 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::core::{older_now, read_at};
 use super::range::{RangeCursor, Source, TaskTransactionRange, TransactionRange, View};
+use super::reading::{older_now, read_at};
 use super::slot_here;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{StoreInner, Table, bounds};

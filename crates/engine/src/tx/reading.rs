@@ -1,0 +1,147 @@
+//! What a row held at a snapshot: the leaf has it, or the row table, or the runs of older values.
+
+use super::row::Image;
+use crate::canary::Canary;
+use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::{self, Descriptor};
+use crate::panics::guarded;
+use crate::shared::Shared;
+use crate::task::run_as;
+use crate::tree::{Found, Get, Seen, Spot, Tree};
+
+/// Puts what a row held at a snapshot in the place of what its leaf has, from `start` of `value` on.
+fn put_older(image: &Image, start: usize, value: &mut Vec<u8>) -> Found {
+    value.truncate(start);
+    match image {
+        Image::Absent => Found::Nothing,
+        Image::Inline(bytes) => {
+            value.extend_from_slice(bytes);
+            Found::Value
+        }
+        Image::Large(descriptor) => {
+            value.extend_from_slice(descriptor);
+            Found::Overflow
+        }
+    }
+}
+
+/// What a row held at a snapshot, as far as memory knows: the leaf, or the row table, and then the commit that replaced it.
+fn older(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    Seen { found, stamp, .. }: Seen,
+    start: usize,
+    value: &mut Vec<u8>,
+) -> (Found, Option<u64>) {
+    if stamp <= snapshot {
+        return (found, None);
+    }
+    let image = guarded(shared, || {
+        shared.tx.rows.at(tree.id, key, snapshot, |version| {
+            (put_older(&version.image, start, value), Some(version.stamp))
+        })
+    });
+    image.unwrap_or((found, None))
+}
+
+/// What a row held at a snapshot, appended to `value`; `None` if the runs of older values must be asked.
+pub(super) fn older_now(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    seen: Seen,
+    start: usize,
+    value: &mut Vec<u8>,
+) -> Option<Found> {
+    let (found, _) = older(shared, tree, key, snapshot, seen, start, value);
+    (seen.stamp <= snapshot || !shared.tx.history.is_behind(snapshot)).then_some(found)
+}
+
+/// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
+pub(super) async fn find_at(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    value: &mut Vec<u8>,
+    spot: Option<Spot>,
+    interleave: bool,
+) -> Result<Seen> {
+    let start = value.len();
+    let seen = run_as(shared, Get::new(tree, key, value).at(spot), interleave).await?;
+    let (mut found, replaced) = older(shared, tree, key, snapshot, seen, start, value);
+    let history = &shared.tx.history;
+    // To be asked after the row table was: what is gone from there is in the runs.
+    if seen.stamp > snapshot
+        && history.is_behind(snapshot)
+        && !shared.has_canary(Canary::UnreadHistory)
+        && let Some(version) = history
+            .find(shared, tree.id, key, snapshot)
+            .await
+            .inspect_err(|_| value.truncate(start))?
+        && replaced.is_none_or(|replaced| version.stamp < replaced)
+    {
+        found = put_older(&version.image, start, value);
+    }
+    Ok(Seen { found, ..seen })
+}
+
+/// Appends the value of a key at a snapshot that is in use, once it may be given to the program.
+pub(super) async fn read_at(
+    shared: &Shared,
+    tree: Tree,
+    key: &[u8],
+    snapshot: u64,
+    value: &mut Vec<u8>,
+) -> Result<bool> {
+    let start = value.len();
+    let seen = find_at(shared, tree, key, snapshot, value, None, true).await?;
+    let found = resolve(shared, seen.found, start, value).await;
+    let given = shared.wait_to_give(shared.log.reads_wait, seen.stamp.min(snapshot)).await;
+    given.inspect_err(|_| value.truncate(start))?;
+    found
+}
+
+/// Puts a large value in the place of its descriptor, which is in `value` from `start` on; whether there is a value.
+pub(super) async fn resolve(
+    shared: &Shared,
+    found: Found,
+    start: usize,
+    value: &mut Vec<u8>,
+) -> Result<bool> {
+    match found {
+        Found::Value => Ok(true),
+        Found::Nothing => Ok(false),
+        Found::Overflow => {
+            let encoded = value.split_off(start);
+            let descriptor = Descriptor::decode(&encoded, shared.page_size)?;
+            read_large(shared, descriptor, value).await
+        }
+    }
+}
+
+/// Appends a large value that nobody can have replaced.
+pub(super) async fn read_large(
+    shared: &Shared,
+    descriptor: Descriptor,
+    value: &mut Vec<u8>,
+) -> Result<bool> {
+    let start = value.len();
+    let outcome = overflow::read(shared, descriptor, value).await;
+    if !matches!(outcome, Ok(true)) {
+        value.truncate(start);
+    }
+    if outcome? {
+        return Ok(true);
+    }
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "the pages of a large value from page {} on are another value's",
+            descriptor.page_id
+        ),
+    ))
+}
