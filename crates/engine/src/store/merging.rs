@@ -10,7 +10,7 @@ use qpair_memory::FrameIndex;
 use crate::error::Result;
 use crate::shared::Shared;
 use crate::space::Promised;
-use crate::task::{Ticket, Waiters, current, run, spawn_here};
+use crate::task::{Ticket, Waiters, current, run_at_once, spawn_here, take_turn};
 use crate::tree::{Merge, Merged, Tree};
 
 /// Leaves that became sparse, by a key of each.
@@ -93,13 +93,15 @@ pub(crate) fn merge_later(shared: &Shared, sparse: &mut Sparse) {
 async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
     let mut level = 0;
     loop {
+        // Others run while nobody waits for this.
+        take_turn().await;
         let mut inside = shared.gate.enter().await?;
         // Nobody merges leaves of a tree that is being emptied.
         shared.check_table(tree)?;
         // Two pages that become one, and those above, which may come back for others.
         let changed = 2 + 2 * tree.levels(&shared.pool);
         shared.space.promise(&mut inside, Promised { changed, made: 0 })?;
-        match run(shared, Merge::new(tree, key, level)).await? {
+        match run_at_once(shared, Merge::new(tree, key, level)).await? {
             Merged::Merged { parent_sparse: true } => level += 1,
             _ => return Ok(()),
         }

