@@ -17,8 +17,6 @@ const INSIDE: u64 = (1 << INSIDE_BITS) - 1;
 pub(crate) struct Gate {
     /// Those inside, and the pages that are promised to them: what the one leaves, the other is given back with.
     inside: AtomicU64,
-    /// Pages that took a place of those that are promised beyond what needs no look.
-    spent: AtomicU64,
     closed: AtomicBool,
     /// Closed for good: the store is being closed.
     shut: AtomicBool,
@@ -96,28 +94,12 @@ impl Gate {
         self.inside.load(Ordering::Relaxed) >> INSIDE_BITS
     }
 
-    /// Pages that took a promised place, while those to whom it was promised are inside.
-    pub(crate) fn spent(&self) -> u64 {
-        self.spent.load(Ordering::Relaxed)
-    }
-
-    /// A page takes one.
-    pub(crate) fn note_spent(&self) {
-        self.spent.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.inside.load(Ordering::SeqCst) & INSIDE == 0
     }
 
     fn leave(&self, promised: u64) {
         let before = self.inside.fetch_sub(promised << INSIDE_BITS | 1, Ordering::SeqCst);
-        if self.spent() > 0 {
-            // What was not promised to others was spent by who leaves, and if it was not, others have the more.
-            let none = before >> INSIDE_BITS == promised;
-            let less = |spent: u64| Some(if none { 0 } else { spent.saturating_sub(promised) });
-            let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        }
         if before & INSIDE == 1
             && self.closed.load(Ordering::SeqCst)
             && let Some(closer) = self.closer().take()

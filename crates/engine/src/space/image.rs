@@ -11,12 +11,9 @@ const PARTS_AT_ONCE: usize = 4;
 
 impl Space {
     /// A page moves from one place to another. `of_image`: what is written there is as the checkpoint under way has it.
-    pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl Fn() -> bool) {
+    pub(crate) fn moved(&self, from: u64, to: u64, of_image: impl FnOnce() -> bool) {
         let mut inner = self.lock();
         // Asked under the lock: the image begins under it.
-        if inner.is_kept(from) && self.promised_more() > 0 && !of_image() {
-            self.gate.note_spent();
-        }
         if let Some(image) = &mut inner.image
             && of_image()
         {

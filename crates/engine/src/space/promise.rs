@@ -28,9 +28,9 @@ impl Space {
         self.frames / 4
     }
 
-    /// What is promised beyond that, and was not taken yet.
+    /// What is promised beyond that.
     pub(super) fn promised_more(&self) -> u64 {
-        self.gate.promised().saturating_sub(self.promised_freely() + self.gate.spent())
+        self.gate.promised().saturating_sub(self.promised_freely())
     }
 
     /// Promises who is inside the gate, and has no stamp yet, places for so many pages that its commit may change or make: with them it comes
@@ -50,8 +50,7 @@ impl Space {
         // is looked at, so that nobody beside it is promised pages without a look.
         let mut inner = self.lock();
         let all = inside.promise(pages);
-        let others = (all - pages).saturating_sub(self.gate.spent());
-        let needed = self.needed_for(&inner, promised, others);
+        let needed = self.needed_for(&inner, promised, all - pages);
         if inner.free(self.capacity()) < needed {
             // What the system says of a file is of no use to who can change less at once.
             let _ = self.grow(&mut inner, needed, Purpose::New);

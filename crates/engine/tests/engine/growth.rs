@@ -82,26 +82,6 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
     });
 }
 
-/// A place that a commit was promised is kept once: until it is taken, and not beside the page that is there then.
-#[test]
-fn updates_out_of_memory_in_one_transaction_take_little_more_than_in_parts() {
-    let updated = |part: u64| {
-        size_after(|store, table| {
-            table.bulk_load((0..RECORDS).map(|i| Ok((sorted(i).to_vec(), vec![1; 200])))).unwrap();
-            for first in (0..RECORDS).step_by(part as usize) {
-                let keys = first..first + part;
-                store
-                    .transact(|tx| {
-                        keys.clone().try_for_each(|i| tx.put(table, &sorted(i), &[2; 200]))
-                    })
-                    .unwrap();
-            }
-        })
-    };
-    let (in_parts, in_one) = (updated(1000), updated(RECORDS));
-    assert!(in_one <= in_parts + in_parts / 2, "{in_one} bytes in one, {in_parts} in parts");
-}
-
 /// A large value, bytes.
 const LARGE: usize = 256 << 10;
 
