@@ -3,8 +3,8 @@
 //! Always holds:
 //! - An interface is advised only if it was measured at the cores and the depth that the answer names.
 //! - A kernel thread (`+k`) is never advised with fewer than two cores for each drive.
-//! - A faster interface wins only if the interval of its lead is above 1 and the lead is 5 % or more; else the one that costs
-//!   less processor time does.
+//! - A faster interface wins only if the interval of its lead is above 1 and the lead is 5 % or more; else one whose processor time
+//!   is lower by the same test does. Where neither is so, the answer says that no difference could be measured.
 
 use serde::Serialize;
 
@@ -175,14 +175,25 @@ impl Advisor<'_> {
         choices.filter(fits).max_by(|a, b| a.ios_per_s.total_cmp(&b.ios_per_s))
     }
 
-    /// From a ranking by speed: the fastest with a lead, or the cheapest of those that are as fast.
+    /// From a ranking by speed: the fastest, or of those that it does not lead one that is surely cheaper.
     fn choose(&self, ranked: &[Choice]) -> Option<Choice> {
         let first = ranked.first()?;
-        ranked
-            .iter()
-            .filter(|other| !self.leads(first, other))
-            .min_by(|a, b| a.cpu_us_per_io.total_cmp(&b.cpu_us_per_io))
-            .cloned()
+        let as_fast = ranked.iter().skip(1).filter(|other| !self.leads(first, other));
+        Some(
+            as_fast
+                .fold(first, |kept, other| if self.saves(other, kept) { other } else { kept })
+                .clone(),
+        )
+    }
+
+    /// Whether one costs less processor time than the other beyond doubt, and by more than a little.
+    fn saves(&self, choice: &Choice, other: &Choice) -> bool {
+        let of = |choice: &Choice| {
+            Config::new(choice.interface.as_str(), choice.cores).depth(choice.depth)
+        };
+        self.study
+            .ratio(Metric::CpuUsPerIo, &of(other), &of(choice))
+            .is_some_and(|lead| lead.mid >= LEAD && lead.bounds.is_none_or(|(low, _)| low > 1.0))
     }
 
     /// Whether one is faster than the other beyond doubt, and by more than a little.
@@ -230,13 +241,20 @@ impl Advisor<'_> {
                     thousands(other.ios_per_s),
                     other.depth
                 )
-            } else {
+            } else if self.saves(choice, other) {
                 format!(
                     "{:.1} us of processor time per I/O against {:.1} of {}, which is {} ({} IOPS at queue depth {})",
                     choice.cpu_us_per_io,
                     other.cpu_us_per_io,
                     other.interface,
                     if times >= 1.0 { "not faster" } else { "hardly or not surely faster" },
+                    thousands(other.ios_per_s),
+                    other.depth
+                )
+            } else {
+                format!(
+                    "no difference that could be measured from {} ({} IOPS at queue depth {})",
+                    other.interface,
                     thousands(other.ios_per_s),
                     other.depth
                 )
@@ -438,6 +456,19 @@ mod tests {
     }
 
     #[test]
+    fn chance_is_no_reason() {
+        // Alike in everything but noise: in half of the rounds one is ahead, in half the other.
+        let alike = study(2, 1, &["libaio", "io_uring"], |config, round| {
+            let uring = config.interface == "io_uring";
+            let ahead = (round % 2 == 0) == uring;
+            let measure = speed(config, round, if ahead { 104e3 } else { 100e3 });
+            Some(Measure { cpu_us_per_io: if ahead { 4.8 } else { 5.1 }, ..measure })
+        });
+        let reasons = advise(&alike, &Question::default()).reasons;
+        assert!(reasons[0].contains("no difference that could be measured"), "{reasons:?}");
+    }
+
+    #[test]
     fn depth_and_latency_bound_the_answer() {
         let study = study(2, 1, &ALL, s1);
         let question = Question { depth: Some(5), ..Question::default() };
@@ -461,7 +492,7 @@ mod tests {
         let study = study(2, 1, &ALL, |config, round| {
             Some(speed(config, round, 1e3 * f64::from(config.depth)))
         });
-        assert!(study.point(&Config::new("io_uring", 2).depth(1024)).is_some());
+        assert!(study.point(&Config::new("io_uring", 2).depth(512)).is_some());
         assert_eq!(advise(&study, &Question::default()).choice.unwrap().depth, 128);
     }
 

@@ -58,6 +58,17 @@ pub struct Config {
     pub assignment: Assignment,
     /// How requests are handed out.
     pub pace: Pace,
+    /// Requests handed to the kernel at once, at most. The papers' tools hand over one.
+    #[serde(default = "batch_of_version_1")]
+    pub batch: u32,
+    /// Through the page cache, which is empty at the start.
+    #[serde(default)]
+    pub cached: bool,
+}
+
+/// What studies did before they said so.
+fn batch_of_version_1() -> u32 {
+    32
 }
 
 impl Config {
@@ -74,6 +85,8 @@ impl Config {
             drives: 1,
             assignment: Assignment::Own,
             pace: Pace::Full,
+            batch: 1,
+            cached: false,
         }
     }
 
@@ -120,6 +133,20 @@ impl Config {
         self
     }
 
+    /// With so many requests handed to the kernel at once.
+    #[must_use]
+    pub fn batch(mut self, requests: u32) -> Self {
+        self.batch = requests;
+        self
+    }
+
+    /// Through the page cache.
+    #[must_use]
+    pub fn cached(mut self) -> Self {
+        self.cached = true;
+        self
+    }
+
     /// Whether it writes.
     #[must_use]
     pub fn writes(&self) -> bool {
@@ -152,6 +179,12 @@ impl fmt::Display for Config {
                 Assignment::All => "each thread all of",
             };
             write!(f, ", {which} {} devices", self.drives)?;
+        }
+        if self.batch > 1 {
+            write!(f, ", up to {} at once", self.batch)?;
+        }
+        if self.cached {
+            f.write_str(", through the page cache")?;
         }
         match self.pace {
             Pace::Full => Ok(()),

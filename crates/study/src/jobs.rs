@@ -6,7 +6,7 @@ use qpair_block::Result;
 use qpair_workload::{BlockSizes, Form, Job, Measured, Order, Target, TargetOrder, Verbs};
 
 use crate::config::{Assignment, Config, Pace};
-use crate::lab::{Lab, mode, spec_for};
+use crate::lab::{Lab, SOFT_DRIVE, mode, soft_drive, spec_for};
 use crate::measure::SAMPLE_S;
 
 /// How long a point runs, seconds.
@@ -17,9 +17,6 @@ pub struct Length {
     /// Measured.
     pub run_s: f64,
 }
-
-/// Requests handed to the kernel at once, at most.
-const BATCH_MAX: u32 = 32;
 
 /// The jobs of a configuration, one for each thread.
 ///
@@ -32,15 +29,21 @@ pub(crate) fn jobs(config: &Config, lab: &Lab, length: Length, seed: u64) -> Res
 fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> Result<Job> {
     let (cpus, kernel_thread_cpu) = processors(config, lab, thread);
     let mode = mode(&config.interface, config.depth, kernel_thread_cpu)?;
-    let drives = &lab.devices[..(config.drives as usize).min(lab.devices.len())];
+    let drives = match config.interface.starts_with(SOFT_DRIVE) {
+        true => config.drives as usize,
+        false => (config.drives as usize).min(lab.devices.len()),
+    };
     let mine = match config.assignment {
-        Assignment::Own => &drives[thread % drives.len()..][..1],
-        Assignment::All => drives,
+        Assignment::Own => vec![thread % drives],
+        Assignment::All => (0..drives).collect(),
     };
     let targets = mine
-        .iter()
-        .map(|device| {
-            let spec = spec_for(&device.spec()?, &config.interface);
+        .into_iter()
+        .map(|drive| {
+            let spec = match soft_drive(&config.interface, drive) {
+                Some(soft) => soft,
+                None => spec_for(&lab.devices[drive].spec()?, &config.interface),
+            };
             Ok(Target { spec, create_bytes: None, sparse: false })
         })
         .collect::<Result<Vec<Target>>>()?;
@@ -63,14 +66,15 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
     job.ramp = Duration::from_secs_f64(length.ramp_s);
     job.runtime = Some(Duration::from_secs_f64(length.run_s));
     job.depth = config.depth;
-    job.batch_submit = config.depth.min(BATCH_MAX);
+    job.batch_submit = config.depth.min(config.batch);
+    job.direct = !config.cached;
     job.cpus = cpus;
-    job.measured = Measured { slat: false, clat: true, lat: false };
+    // How long submitting takes is asked where it may block.
+    job.measured = Measured { slat: config.cached, clat: true, lat: false };
     match config.pace {
         Pace::Full => {}
         Pace::Interval { us } => {
             job.form = Form::Messages { interval: Duration::from_micros(us.into()) };
-            job.batch_submit = 1;
         }
         Pace::Prolonged { seconds } => {
             job.order = Order::Sequential;
@@ -121,7 +125,10 @@ mod tests {
         let jobs = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap();
         assert_eq!(jobs[0].cpus, [4]);
         assert_eq!(jobs[0].mode.submission_thread.unwrap().cpu, Some(4));
-        assert!(jobs[0].read_only && jobs[0].batch_submit == 16);
+        assert!(jobs[0].read_only && jobs[0].batch_submit == 1);
+        let many = Config::new("libaio", 1).depth(16).batch(32).cached();
+        let job = super::jobs(&many, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
+        assert!(job.batch_submit == 16 && !job.direct && job.measured.slat);
     }
 
     #[test]
@@ -151,6 +158,15 @@ mod tests {
         assert_eq!(own.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1, 1]);
         assert_eq!((&own[0], &own[1]), (&own[3], &vec!["ram:size=2MiB".to_owned()]));
         assert!(names(Assignment::All).iter().all(|targets| targets.len() == 3));
+    }
+
+    #[test]
+    fn soft_drives_need_no_devices() {
+        let config = Config::new("softnvme:profile=optane", 1).drives(3, Assignment::All);
+        let job = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
+        let names: Vec<String> = job.targets.iter().map(|one| one.spec.to_string()).collect();
+        assert!(names.len() == 3 && names[0] != names[1], "{names:?}");
+        assert!(names.iter().all(|name| name.contains("profile=optane")), "{names:?}");
     }
 
     #[test]

@@ -46,8 +46,20 @@ pub const USER_SPACE: &str = "nvme";
 /// The user-space driver over a drive made of software: the start of the name of its series.
 pub const SOFT_DRIVE: &str = "softnvme";
 
-/// Size of that drive: more than fits the processor's caches, little enough to fill at once.
-const SOFT_DRIVE_SIZE: &str = "size=256MiB";
+/// Size of that drive, MiB: more than fits the processor's caches, little enough to fill at once.
+const SOFT_DRIVE_MIB: usize = 256;
+
+/// Where there are several, the others are about that large, MiB.
+const SOFT_DRIVES_MIB: usize = 64;
+
+/// libaio as the papers' tools use it: completions by a call of their own.
+pub(crate) const LIBAIO_CALLS: &str = "libaio:mapped=off";
+
+/// No I/O but a system call that does nothing.
+pub(crate) const BARE_CALL: &str = "call";
+
+/// Synchronous I/O: the thread that wants it makes the call and waits.
+pub(crate) const SYNC: &str = "posix:threads=0";
 
 /// `io_uring` with nothing registered, for S4's comparison of what registering saves.
 pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
@@ -125,6 +137,29 @@ impl Device {
                 .collect(),
             below,
         })
+    }
+
+    /// What is to be known of a file that was never written in part: reads of it never reach the drive.
+    #[must_use]
+    pub fn unwritten(&self) -> Option<String> {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(DeviceSpec::File(path)) = self.spec() else { return None };
+        let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        let (there, all) = (512 * about.blocks(), about.len());
+        (there < all / 100 * 95).then(|| {
+            let percent = 100 * (all - there) / all;
+            format!(
+                "{percent} % of {} was never written: reads there never reach the drive, and the figures are not the drive's. Fill it first.",
+                self.spec
+            )
+        })
+    }
+
+    /// Whether its disk is a hypervisor's, or none at all: zram and loop devices.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        let names = ["vd", "xvd", "zram", "loop", "ram"];
+        self.disks.iter().any(|disk| names.iter().any(|name| disk.starts_with(name)))
     }
 
     /// The specifier.
@@ -299,17 +334,19 @@ pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>
 /// More threads than that are not started for `posix`, whatever the depth.
 pub(crate) const POSIX_THREADS_MAX: u32 = 128;
 
-/// The device that an interface reaches a namespace through: `/dev/ng0n1` for `/dev/nvme0n1` with passthrough, a soft drive instead of it
-/// for `softnvme:OPTIONS`, else the same.
+/// The soft drive of that number for `softnvme:OPTIONS`; `None` for other interfaces.
+#[must_use]
+pub(crate) fn soft_drive(interface: &str, drive: usize) -> Option<DeviceSpec> {
+    let options = interface.strip_prefix(SOFT_DRIVE)?.replacen(':', ",", 1);
+    // Equal specifiers would be one drive.
+    let mib = if drive == 0 { SOFT_DRIVE_MIB } else { SOFT_DRIVES_MIB + drive };
+    let name = format!("size={mib}MiB{options}");
+    Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name })
+}
+
+/// The device that an interface reaches a namespace through: `/dev/ng0n1` for `/dev/nvme0n1` with passthrough, else the same.
 #[must_use]
 pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
-    if let Some(options) = interface.strip_prefix(SOFT_DRIVE) {
-        let options = options.replacen(':', ",", 1);
-        return DeviceSpec::Driven {
-            driver: SOFT_DRIVE,
-            name: format!("{SOFT_DRIVE_SIZE}{options}"),
-        };
-    }
     let DeviceSpec::File(path) = spec else { return spec.clone() };
     let Some(name) = path.to_str().and_then(|path| path.strip_prefix("/dev/nvme")) else {
         return spec.clone();
@@ -360,6 +397,20 @@ mod tests {
         assert_eq!(spec_for(&spec, "io_uring+p").to_string(), "/dev/nvme0n1");
         let spec = DeviceSpec::parse("/data/file").unwrap();
         assert_eq!(spec_for(&spec, "io_uring_cmd").to_string(), "/data/file");
+    }
+
+    #[test]
+    fn files_that_were_never_written_are_told() {
+        let build = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
+        let path = folder.path().join("d");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let device = || Device::of(path.to_str().unwrap(), false, false).unwrap();
+        assert!(device().unwritten().unwrap().contains("100 %"));
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        assert_eq!(device().unwritten(), None);
+        assert_eq!(Device::of("ram:size=1MiB", true, false).unwrap().unwritten(), None);
     }
 
     #[test]

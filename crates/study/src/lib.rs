@@ -39,6 +39,6 @@ pub use lab::{
 };
 pub use measure::{Measure, Metric};
 pub use own_file::OwnFile;
-pub use report::{ExperimentReport, Point, Settings, StudyReport};
+pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
 pub use run::{Options, Watcher, run};
 pub use statistics::{Interval, Outcome, Threshold, median};

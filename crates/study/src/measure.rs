@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Measure {
     /// The round it was part of, from 0: runs of a round are next to each other in time.
     pub round: u32,
+    /// When it began, seconds after the study did.
+    #[serde(default)]
+    pub at_s: f64,
     /// Time measured, seconds.
     pub seconds: f64,
     /// Requests a second, all threads.
@@ -20,6 +23,15 @@ pub struct Measure {
     pub p99_us: f64,
     /// Processor time of a request, user and kernel, helpers included, microseconds.
     pub cpu_us_per_io: f64,
+    /// The kernel's share of that time.
+    #[serde(default)]
+    pub kernel_share: f64,
+    /// Cores that helpers kept busy: the kernel's thread of `+k`, the threads of `posix`.
+    #[serde(default)]
+    pub helper_cores: f64,
+    /// Submission's share of a request's time; `None` where it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submit_share: Option<f64>,
     /// System calls of a request.
     pub system_calls_per_io: f64,
     /// Context switches of a request, voluntary or not, of the threads that submit.
@@ -41,14 +53,19 @@ impl Measure {
     pub fn of(report: &RunReport, round: u32, over_time: bool) -> Self {
         let mut latency = Latencies::default();
         let (mut ios, mut bytes, mut cpu_s, mut calls, mut switches) = (0_u64, 0_u64, 0.0, 0, 0);
+        let (mut kernel_s, mut helpers_s, mut submitting_ns) = (0.0, 0.0, 0.0);
         let mut instructions = Some(0_u64);
         for job in &report.jobs {
             ios += job.ios();
             bytes += Direction::ALL.iter().map(|d| job.direction(*d).bytes).sum::<u64>();
             for direction in Direction::ALL {
-                latency.add(&job.direction(direction).clat);
+                let figures = job.direction(direction);
+                latency.add(&figures.clat);
+                submitting_ns += figures.slat.mean() * figures.slat.len() as f64;
             }
             cpu_s += job.cpu.all().as_secs_f64();
+            kernel_s += (job.cpu.system + job.cpu.helpers_system).as_secs_f64();
+            helpers_s += (job.cpu.helpers_user + job.cpu.helpers_system).as_secs_f64();
             calls += job.cpu.system_calls;
             switches += job.cpu.switches_voluntary + job.cpu.switches_involuntary;
             instructions = instructions.zip(job.cpu.instructions).map(|(a, b)| a + b);
@@ -58,6 +75,7 @@ impl Measure {
         let quantile_us = |quantile| digits(latency.value_at_quantile(quantile) as f64 / 1e3);
         Self {
             round,
+            at_s: 0.0,
             seconds: digits(seconds),
             ios_per_s: digits(report.jobs.iter().map(qpair_workload::JobReport::ios_per_s).sum()),
             bytes_per_s: digits(
@@ -66,6 +84,12 @@ impl Measure {
             p50_us: quantile_us(0.5),
             p99_us: quantile_us(0.99),
             cpu_us_per_io: per_io(cpu_s * 1e6),
+            kernel_share: digits(kernel_s / f64::max(cpu_s, 1e-9)),
+            helper_cores: digits(helpers_s / seconds),
+            submit_share: (submitting_ns > 0.0).then(|| {
+                let waiting_ns = latency.mean() * latency.len() as f64;
+                digits(submitting_ns / (submitting_ns + waiting_ns))
+            }),
             system_calls_per_io: per_io(calls as f64),
             switches_per_io: per_io(switches as f64),
             instructions_per_byte: instructions
@@ -87,6 +111,11 @@ impl Measure {
             Metric::CpuUsPerIo => self.cpu_us_per_io,
             Metric::SystemCallsPerIo => self.system_calls_per_io,
             Metric::SwitchesPerIo => self.switches_per_io,
+            Metric::IosPerCpuS => 1e6 / self.cpu_us_per_io.max(1e-9),
+            Metric::KernelShare => self.kernel_share,
+            Metric::HelperCores => self.helper_cores,
+            Metric::SubmitShare => return self.submit_share,
+            Metric::CpuShare => self.cpu_us_per_io / self.p50_us.max(1e-9),
             Metric::CpuNsPerByte => {
                 let bytes_per_io = self.bytes_per_s / self.ios_per_s.max(1e-9);
                 self.cpu_us_per_io * 1e3 / bytes_per_io.max(1e-9)
@@ -140,6 +169,16 @@ pub enum Metric {
     P99Us,
     /// Processor time of a request.
     CpuUsPerIo,
+    /// Requests for a second of processor time.
+    IosPerCpuS,
+    /// The kernel's share of the processor time.
+    KernelShare,
+    /// Cores that helpers kept busy.
+    HelperCores,
+    /// Submission's share of a request's time.
+    SubmitShare,
+    /// Processor time's share of the median latency.
+    CpuShare,
     /// System calls of a request.
     SystemCallsPerIo,
     /// Context switches of a request.
@@ -169,6 +208,11 @@ impl Metric {
             Self::P50Us => ("median latency, us", 1.0),
             Self::P99Us => ("99th percentile latency, us", 1.0),
             Self::CpuUsPerIo => ("CPU us per I/O", 1.0),
+            Self::IosPerCpuS => ("thousand I/Os per second of processor time", 1e3),
+            Self::KernelShare => ("the kernel's share of the processor time", 1.0),
+            Self::HelperCores => ("cores that helpers kept busy", 1.0),
+            Self::SubmitShare => ("submission's share of an I/O's time", 1.0),
+            Self::CpuShare => ("processor time's share of the latency", 1.0),
             Self::SystemCallsPerIo => ("system calls per I/O", 1.0),
             Self::SwitchesPerIo => ("context switches per I/O", 1.0),
             Self::CpuNsPerByte => ("CPU ns per byte", 1.0),

@@ -7,13 +7,13 @@ use crate::config::Config;
 use crate::experiment::Plan;
 use crate::finding::Verdict;
 use crate::lab::{Device, Effort, InterfaceReport};
-use crate::measure::{Measure, Metric};
-use crate::statistics::Interval;
+use crate::measure::{Measure, Metric, digits};
+use crate::statistics::{Confidence, Interval, median};
 
 /// The format's name, in every file.
 const FORMAT: &str = "qpair-study";
-/// Its version.
-const VERSION: u32 = 1;
+/// Its version. Those of version 1 submitted up to 32 requests a call and compared points of a round however far apart.
+const VERSION: u32 = 2;
 
 /// A study.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +46,32 @@ pub struct StudyReport {
     pub experiments: Vec<ExperimentReport>,
     /// Points, each once.
     pub points: Vec<Point>,
+    /// Points that were run twice in a row, to be compared with themselves.
+    #[serde(default)]
+    pub twins: Vec<Twins>,
+}
+
+/// Two runs of one point, one after the other: what they differ by is no difference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Twins {
+    /// What was run.
+    #[serde(flatten)]
+    pub config: Config,
+    /// Requests a second, first and then.
+    pub ios_per_s: (f64, f64),
+}
+
+/// What a study can tell apart, from points that were compared with themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Resolution {
+    /// Pairs of runs.
+    pub pairs: usize,
+    /// Two runs of one point differ by less, 95 times of 100: 0.04 for 4 %.
+    pub of_a_pair: f64,
+    /// The same of the mean of all pairs.
+    pub of_the_mean: f64,
+    /// A point differed from itself beyond chance: something is wrong with the study.
+    pub differs: bool,
 }
 
 /// How a study was run.
@@ -53,8 +79,17 @@ pub struct StudyReport {
 pub struct Settings {
     /// How much.
     pub effort: Effort,
-    /// Runs of each point.
+    /// Rounds of all points.
     pub repeat: u32,
+    /// Rounds of what is compared, at least.
+    #[serde(default)]
+    pub compared_min: u32,
+    /// The same, at most.
+    #[serde(default)]
+    pub compared_max: u32,
+    /// No comparison begins after so many seconds.
+    #[serde(default)]
+    pub budget_s: f64,
     /// Seconds measured of each run.
     pub seconds_per_point: f64,
     /// Seconds of each run before.
@@ -92,6 +127,25 @@ pub struct Point {
     pub errors: Vec<String>,
 }
 
+impl Resolution {
+    /// In a sentence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let alarm = if self.differs {
+            "; the second run differed from the first beyond chance, so something disturbs this study"
+        } else {
+            ""
+        };
+        format!(
+            "resolution: two runs of one point differ by up to {}, the means of {} by {}{alarm}",
+            percent(self.of_a_pair),
+            self.pairs,
+            percent(self.of_the_mean)
+        )
+    }
+}
+
 impl Point {
     /// The runs' values of a figure.
     #[must_use]
@@ -125,10 +179,11 @@ impl StudyReport {
             verdicts: Vec::new(),
             experiments: Vec::new(),
             points: Vec::new(),
+            twins: Vec::new(),
         }
     }
 
-    /// Reads a stored study, and judges it anew.
+    /// Reads a stored study, and judges it anew; one of an older version keeps its verdicts, since its runs answer other questions.
     ///
     /// # Errors
     /// `Invalid` if it is none, or of a version that this program does not know.
@@ -143,12 +198,14 @@ impl StudyReport {
             return Err(invalid(format!("no \"format\": \"{FORMAT}\" in it")));
         }
         let version = value.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        if version != u64::from(VERSION) {
-            return Err(invalid(format!("version {version}; this program reads {VERSION}")));
+        if !(1..=u64::from(VERSION)).contains(&version) {
+            return Err(invalid(format!("version {version}; this program reads up to {VERSION}")));
         }
         let mut report: Self =
             serde_json::from_value(value).map_err(|error| invalid(error.to_string()))?;
-        report.judge();
+        if report.version == VERSION {
+            report.judge();
+        }
         Ok(report)
     }
 
@@ -184,19 +241,108 @@ impl StudyReport {
         self.interfaces.iter().any(|known| known.name == interface && known.unavailable.is_none())
     }
 
-    /// How many times `above` is `below` in a figure, from the runs of the same rounds.
+    /// How many times `above` is `below` in a figure, from runs that lie seconds apart.
     #[must_use]
     pub fn ratio(&self, metric: Metric, above: &Config, below: &Config) -> Option<Interval> {
-        let (above, below) = (self.point(above)?, self.point(below)?);
-        let pairs: Vec<(f64, f64)> = above
-            .runs
+        Interval::of_ratios(&self.pairs(metric, above, below, 0))
+    }
+
+    /// Values of two points from runs of the same round that lie seconds apart, from a round on.
+    pub(crate) fn pairs(
+        &self,
+        metric: Metric,
+        above: &Config,
+        below: &Config,
+        from_round: u32,
+    ) -> Vec<(f64, f64)> {
+        let (Some(above), Some(below)) = (self.point(above), self.point(below)) else {
+            return Vec::new();
+        };
+        let least = metric.least();
+        let pair = |run: &Measure| {
+            let near = |other: &&Measure| {
+                other.round == run.round && (other.at_s - run.at_s).abs() <= NEAR_S
+            };
+            let other = below.runs.iter().find(near)?;
+            Some((run.get(metric)?.max(least), other.get(metric)?.max(least)))
+        };
+        above.runs.iter().filter(|run| run.round >= from_round).filter_map(pair).collect()
+    }
+
+    /// What the study can tell apart; `None` if no point was compared with itself, or once only.
+    #[must_use]
+    pub fn resolution(&self) -> Option<Resolution> {
+        let pairs: Vec<(f64, f64)> = self.twins.iter().map(|twins| twins.ios_per_s).collect();
+        let (low, high) = Interval::of_ratios(&pairs)?.bounds?;
+        // Half of the interval of the mean, as a factor.
+        let half = (high / low).sqrt();
+        let (surely_low, surely_high) = Interval::of_ratios_at(&pairs, Confidence::Alarm)?.bounds?;
+        Some(Resolution {
+            pairs: pairs.len(),
+            of_a_pair: digits(half.powf((pairs.len() as f64).sqrt()) - 1.0),
+            of_the_mean: digits(half - 1.0),
+            differs: surely_low > 1.0 || surely_high < 1.0,
+        })
+    }
+
+    /// Requests a second in the rounds that all points have: by these points are chosen, by others they are judged.
+    pub(crate) fn first_speed(&self, config: &Config) -> Option<f64> {
+        let first = self.point(config)?.runs.iter().filter(|run| run.round < self.settings.repeat);
+        median(&first.map(|run| run.ios_per_s).collect::<Vec<_>>())
+    }
+
+    /// Whether the device bounds a point: throughput is flat from the depth before, no configuration of its shape has more, and the cores
+    /// are not full. Such a point says nothing of the interface but what it costs.
+    #[must_use]
+    pub fn device_bound(&self, config: &Config) -> bool {
+        let Some(here) = self.first_speed(config) else { return false };
+        let shape = |other: &Config| Config {
+            interface: String::new(),
+            depth: 0,
+            batch: 0,
+            ..other.clone()
+        };
+        let alike = || self.points.iter().filter(|point| shape(&point.config) == shape(config));
+        let speeds = alike().filter_map(|point| self.first_speed(&point.config));
+        if here < CEILING * speeds.fold(0.0, f64::max) {
+            return false;
+        }
+        if config.interface.contains("+k") {
+            // Its threads spin, so how full the cores are says nothing: what binds another interface there binds it, too.
+            return alike().any(|point| {
+                !point.config.interface.contains("+k") && self.device_bound(&point.config)
+            });
+        }
+        let with = |depth: u32| Config { depth, ..config.clone() };
+        let before = self
+            .points
             .iter()
-            .filter_map(|run| {
-                let other = below.runs.iter().find(|other| other.round == run.round)?;
-                let least = metric.least();
-                Some((run.get(metric)?.max(least), other.get(metric)?.max(least)))
-            })
-            .collect();
-        Interval::of_ratios(&pairs)
+            .filter(|point| point.config.depth < config.depth)
+            .filter(|point| point.config == with(point.config.depth))
+            .max_by_key(|point| point.config.depth);
+        let flat = before
+            .and_then(|point| self.first_speed(&point.config))
+            .is_some_and(|before| here <= before / CEILING);
+        flat && !self.cores_full(config)
+    }
+
+    /// Whether the cores that a point's threads can use are busy all of the time.
+    #[must_use]
+    pub fn cores_full(&self, config: &Config) -> bool {
+        let mid = |metric| Some(self.point(config)?.interval(metric)?.mid);
+        let Some((cpu_us, ios)) = mid(Metric::CpuUsPerIo).zip(mid(Metric::IosPerS)) else {
+            return false;
+        };
+        let cores = f64::from(config.cores.min(config.threads));
+        cpu_us * ios >= CORE_FULL * cores * 1e6
     }
 }
+
+/// Runs that lie further apart are not compared, seconds.
+pub(crate) const NEAR_S: f64 = 10.0;
+
+/// Throughput within that share of the most is the most.
+const CEILING: f64 = 0.95;
+
+/// Cores that are busy for that share of the time are full.
+const CORE_FULL: f64 = 0.9;

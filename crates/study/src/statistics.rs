@@ -20,6 +20,35 @@ pub struct Interval {
     pub bounds: Option<(f64, f64)>,
 }
 
+/// How sure an interval is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Confidence {
+    /// 95 %: what is shown.
+    #[default]
+    Shown,
+    /// 99 %: what is clear enough to run no more, though it is looked at again and again.
+    Clear,
+    /// 99.9 %: what must not happen by chance in many studies.
+    Alarm,
+}
+
+impl Confidence {
+    /// The quantile of Student's t for so many degrees of freedom, at least one.
+    fn quantile(self, freedom: usize) -> f64 {
+        // The quantiles of the normal distribution; a series takes them to Student's t. It is a few percent low below four degrees.
+        let z: f64 = match self {
+            Self::Shown => return STUDENT_T_975.get(freedom - 1).copied().unwrap_or(NORMAL_975),
+            Self::Clear => 2.5758,
+            Self::Alarm => 3.2905,
+        };
+        let n = freedom as f64;
+        z + (z.powi(3) + z) / (4.0 * n)
+            + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
+            + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z)
+                / (384.0 * n.powi(3))
+    }
+}
+
 /// 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom.
 const STUDENT_T_975: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -39,8 +68,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((sorted[below] + sorted[above]) / 2.0)
 }
 
-/// Half the width of the 95 % interval around the mean, and the mean.
-fn student(values: &[f64]) -> Option<(f64, f64)> {
+/// The mean, and half the width of the interval around it.
+fn student(values: &[f64], confidence: Confidence) -> Option<(f64, f64)> {
     let count = values.len();
     if count < 2 {
         return None;
@@ -48,7 +77,7 @@ fn student(values: &[f64]) -> Option<(f64, f64)> {
     let mean = values.iter().sum::<f64>() / count as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let deviation = (squares / (count - 1) as f64).sqrt();
-    let t = STUDENT_T_975.get(count - 2).copied().unwrap_or(NORMAL_975);
+    let t = confidence.quantile(count - 1);
     Some((mean, t * deviation / (count as f64).sqrt()))
 }
 
@@ -56,12 +85,18 @@ impl Interval {
     /// Of the runs of one configuration, none of which can be below zero. `None` of nothing.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
+        Self::of_at(values, Confidence::Shown)
+    }
+
+    /// The same, as sure as wanted.
+    pub(crate) fn of_at(values: &[f64], confidence: Confidence) -> Option<Self> {
         let mid = median(values)?;
         let bounds = if values.iter().all(|value| *value > 0.0) {
             let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-            student(&logs).map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()))
+            student(&logs, confidence)
+                .map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()))
         } else {
-            student(values).map(|(mean, half)| ((mean - half).max(0.0), mean + half))
+            student(values, confidence).map(|(mean, half)| ((mean - half).max(0.0), mean + half))
         };
         Some(Self { mid, bounds: bounds.map(|(low, high)| (low.min(mid), high.max(mid))) })
     }
@@ -70,6 +105,11 @@ impl Interval {
     /// out; `None` if no pair is left.
     #[must_use]
     pub fn of_ratios(pairs: &[(f64, f64)]) -> Option<Self> {
+        Self::of_ratios_at(pairs, Confidence::Shown)
+    }
+
+    /// The same, as sure as wanted.
+    pub(crate) fn of_ratios_at(pairs: &[(f64, f64)], confidence: Confidence) -> Option<Self> {
         let logs: Vec<f64> = pairs
             .iter()
             .filter(|(above, below)| *above > 0.0 && *below > 0.0)
@@ -79,7 +119,8 @@ impl Interval {
             return None;
         }
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-        let bounds = student(&logs).map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()));
+        let bounds = student(&logs, confidence)
+            .map(|(mean, half)| ((mean - half).exp(), (mean + half).exp()));
         Some(Self { mid: mean.exp(), bounds })
     }
 }
@@ -92,6 +133,8 @@ pub enum Threshold {
     AtLeast(f64),
     /// This or less.
     AtMost(f64),
+    /// From this to that.
+    Between(f64, f64),
 }
 
 /// What runs say of a claim.
@@ -144,6 +187,9 @@ impl Threshold {
         let (surely, surely_not) = match self {
             Self::AtLeast(least) => (low >= least, high < least),
             Self::AtMost(most) => (high <= most, low > most),
+            Self::Between(least, most) => {
+                (low >= least && high <= most, high < least || low > most)
+            }
         };
         match (surely, surely_not) {
             (true, _) => Outcome::Holds,
@@ -158,6 +204,7 @@ impl Threshold {
         match self {
             Self::AtLeast(least) => format!("at least {least}"),
             Self::AtMost(most) => format!("at most {most}"),
+            Self::Between(least, most) => format!("{least} to {most}"),
         }
     }
 }
@@ -181,7 +228,7 @@ mod tests {
     #[test]
     fn intervals_are_student_s() {
         // Of 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. Around zero there are no logarithms.
-        let (mean, half) = student(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let (mean, half) = student(&[1.0, 2.0, 3.0, 4.0, 5.0], Confidence::Shown).unwrap();
         assert!(near(mean, 3.0) && near(half, 1.963), "{mean} {half}");
         let interval = Interval::of(&[0.0, 10.0, 20.0]).unwrap();
         assert!(interval.mid == 10.0 && interval.bounds.unwrap().0 == 0.0, "{interval:?}");
@@ -202,6 +249,15 @@ mod tests {
         // Nothing is below zero, and the median is never outside.
         let interval = Interval::of(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]).unwrap();
         assert!(interval.bounds.unwrap().0 <= interval.mid);
+    }
+
+    #[test]
+    fn surer_is_wider() {
+        // Student's t of four degrees and of nine, by tables.
+        assert!((Confidence::Clear.quantile(4) - 4.604).abs() < 0.1);
+        assert!((Confidence::Clear.quantile(9) - 3.250).abs() < 0.01);
+        assert!((Confidence::Alarm.quantile(9) - 4.781).abs() < 0.05);
+        assert!((Confidence::Shown.quantile(4) - 2.776).abs() < 1e-9);
     }
 
     #[test]
@@ -229,6 +285,11 @@ mod tests {
         assert_eq!(most.judge(&of(1.1, 1.3)), Outcome::DoesNotHold);
         assert_eq!(most.judge(&of(0.9, 1.3)), Outcome::Undecided);
         assert_eq!(most.judge(&of(0.7, 0.9)), Outcome::Holds);
+        let between = Threshold::Between(0.9, 1.1);
+        assert_eq!(between.judge(&of(0.95, 1.05)), Outcome::Holds);
+        assert_eq!(between.judge(&of(1.0, 1.2)), Outcome::Undecided);
+        assert_eq!(between.judge(&of(0.5, 0.8)), Outcome::DoesNotHold);
+        assert_eq!(between.judge(&of(1.2, 1.3)), Outcome::DoesNotHold);
         assert_eq!(most.judge(&Interval { mid: 0.5, bounds: None }), Outcome::Undecided);
     }
 

@@ -1,7 +1,7 @@
 //! Studies with made-up results, for tests.
 
 use crate::config::Config;
-use crate::experiment::EXPERIMENTS;
+use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
 use crate::measure::{Measure, digits};
 use crate::report::StudyReport;
@@ -41,9 +41,21 @@ pub(crate) fn study(
     interfaces: &[&str],
     measure: impl Fn(&Config, u32) -> Option<Measure>,
 ) -> StudyReport {
+    study_of(EXPERIMENTS.iter().collect(), cores, devices, interfaces, measure)
+}
+
+/// Some experiments.
+pub(crate) fn study_of(
+    experiments: Vec<&'static Experiment>,
+    cores: usize,
+    devices: usize,
+    interfaces: &[&str],
+    measure: impl Fn(&Config, u32) -> Option<Measure>,
+) -> StudyReport {
     let options = Options {
-        experiments: EXPERIMENTS.iter().collect(),
+        experiments,
         repeat: Some(5),
+        budget_s: None,
         seconds_per_point: Some(0.1),
         seed: 1,
     };

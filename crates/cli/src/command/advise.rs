@@ -63,6 +63,11 @@ impl Advise {
                 None => return Ok(Exit::Interrupted),
             },
         };
+        if let Some(cores) = self.cores.filter(|cores| *cores > study.cores) {
+            let what = format!("--cores {cores}: the study had {}", study.cores);
+            return Err(Failure::usage(what)
+                .hint("what was not measured is not advised; run it where there are so many"));
+        }
         let question = Question {
             cores: self.cores,
             depth: self.qd,
@@ -91,6 +96,7 @@ impl Advise {
         let options = Options {
             experiments: vec![experiment],
             repeat: None,
+            budget_s: None,
             seconds_per_point: None,
             seed: 1,
         };

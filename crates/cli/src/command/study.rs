@@ -20,7 +20,7 @@ use crate::text::{count, utc};
 /// Repeat the papers' experiments here: which interface is best on this machine, with reasons and pictures
 ///
 /// Measures every interface that works here on a file of its own, or on the devices that are given, and writes a report: what
-/// each of the papers' findings is worth on this machine, plots, and all numbers. Takes about three minutes.
+/// each of the papers' findings is worth on this machine, plots, and all numbers. Takes about five minutes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that \
@@ -30,6 +30,7 @@ Examples:
   qpair study
   qpair study --dir /mnt/fast --full --out fast.html
   qpair study --device /dev/nvme0n1 --device /dev/nvme1n1
+  qpair study --budget 10m
   qpair study --list
   qpair study --experiment s1-fig2 --experiment s3-fig3 --repeat 10 --seconds-per-point 1
   qpair study --render study.json --out again.html")]
@@ -61,9 +62,13 @@ pub(crate) struct Study {
     #[arg(long)]
     full: bool,
 
-    /// Runs of each point [default: 5]
+    /// Rounds of all points, and of what findings compare [default: planned by the spread that is seen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
+
+    /// No comparison begins after that time: 90s, 5m [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "repeat")]
+    budget: Option<f64>,
 
     /// Seconds of each run [default: 0.2]
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
@@ -80,6 +85,14 @@ pub(crate) struct Study {
     /// Print the numbers, or the list, as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Seconds, or minutes with an m.
+fn parse_time(text: &str) -> std::result::Result<f64, String> {
+    match text.strip_suffix('m') {
+        Some(minutes) => Ok(60.0 * parse_seconds(minutes)?),
+        None => parse_seconds(text.strip_suffix('s').unwrap_or(text)),
+    }
 }
 
 fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
@@ -170,6 +183,7 @@ impl Study {
         Options {
             experiments,
             repeat: self.repeat,
+            budget_s: self.budget,
             seconds_per_point: self.seconds_per_point,
             seed: self.seed,
         }
@@ -361,6 +375,7 @@ fn summary(report: &StudyReport) -> Vec<String> {
         lines.push(format!("{}: {}", device.spec, device.about));
     }
     lines.extend(report.notes.iter().cloned());
+    lines.extend(report.resolution().map(|resolution| resolution.words()));
     if failed > 0 {
         lines.push(format!("{failed} configurations could not be run; the report says why"));
     }

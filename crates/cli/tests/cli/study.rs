@@ -27,6 +27,7 @@ fn a_study_writes_a_report_and_its_numbers() {
 
     let advice = directory.run("advise --study study.json --cores 1 --qd 16").done();
     assert!(advice.starts_with("use ram") && advice.contains("queue depth 16"), "{advice}");
+    directory.run("advise --study study.json --cores 4096").failed(2, &["4096", "the study had"]);
     let advice = directory.run("advise --study study.json --json").done();
     let advice: serde_json::Value = serde_json::from_str(&advice).unwrap();
     assert_eq!(advice["choice"]["interface"], "ram");
@@ -63,6 +64,7 @@ fn wrong_use_is_told_before_anything_is_measured() {
     run("study --out no/where/x.html").failed(2, &["no such folder"]);
     run("study --out x.json").failed(2, &["HTML"]);
     run("study --out d.html --device d.html").failed(2, &["is a device of the study"]);
+    run("study --budget soon").failed(2, &["soon"]);
     run("study --allow-writes").failed(2, &["--device"]);
     run("study --device no-such-file").failed(3, &["no-such-file"]);
     run("study --size 1EiB").failed(3, &["free", "--size"]);

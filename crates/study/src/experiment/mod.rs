@@ -3,10 +3,11 @@
 //! An experiment only plans. What several of them need is run once; see [`Config`].
 
 mod s1;
-mod s3;
-mod s4;
+pub(crate) mod s2;
+pub(crate) mod s3;
+pub(crate) mod s4;
 mod s5;
-mod user_space;
+pub(crate) mod user_space;
 
 use serde::{Deserialize, Serialize};
 
@@ -45,17 +46,22 @@ impl Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const EXPERIMENTS: [Experiment; 17] = [
+pub const EXPERIMENTS: [Experiment; 23] = [
     s1::QUEUE_DEPTH,
     s1::SYSTEM_CALLS,
     s1::CORES_PER_DRIVE,
     s1::DRIVES,
+    s2::JOBS,
+    s2::COSTS,
     s3::DRIVE_SCALING,
     s3::WRITE_MIX,
     s3::PAGE_SIZE,
     s3::OUTSTANDING,
     s3::THREADS,
     s3::ALL_TO_ALL,
+    s3::BATCHES,
+    s3::PAGE_CACHE,
+    s4::SYNC,
     s4::THREADS_AND_OUTSTANDING,
     s4::INTERVAL,
     s4::COST_PER_BYTE,
@@ -63,6 +69,7 @@ pub const EXPERIMENTS: [Experiment; 17] = [
     s5::ONE_CORE,
     s5::LATENCY,
     user_space::SOFT,
+    user_space::SCALE_UP,
 ];
 
 /// The experiment of that name.

@@ -14,6 +14,15 @@ pub(super) const THREADS_AND_OUTSTANDING: Experiment = Experiment {
     plan: threads_and_outstanding,
 };
 
+pub(super) const SYNC: Experiment = Experiment {
+    name: "s4-sync",
+    figure: "S4 section 5.1",
+    shows: "random reads by threads: synchronous, and asynchronous with 64 requests for each",
+    found: "libaio and io_uring are far ahead of synchronous I/O at every number of threads.",
+    needs: "nothing",
+    plan: sync,
+};
+
 pub(super) const INTERVAL: Experiment = Experiment {
     name: "s4-interval",
     figure: "S4, request interval (mode msg)",
@@ -37,7 +46,7 @@ pub(super) const PROLONGED_WRITES: Experiment = Experiment {
     name: "s4-writes",
     figure: "S4, prolonged writes (mode stress)",
     shows: "sequential writes, second by second",
-    found: "After about 40 s throughput fell off: the drives' SLC cache was full.",
+    found: "After about 40 s the asynchronous interfaces' throughput fell off: the drives' SLC cache was full.",
     needs: "a device that may be written",
     plan: prolonged_writes,
 };
@@ -58,8 +67,8 @@ fn threads_and_outstanding(lab: &Lab) -> Plan {
     let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P99Us, Scale::Log)];
     let mut plan = Plan::new("outstanding requests of each thread", Scale::Log, &shown);
     let depths: &[u32] = match lab.effort {
-        Effort::Full => &[1, 4, 16, 64, 128, 256, 512, 1024],
-        _ => &[1, 16, 128, 1024],
+        Effort::Full => &[1, 4, 16, 32, 64, 128, 256, 512, 1024],
+        _ => &[1, 32, 128, 512],
     };
     let mut threads = vec![1, lab.cores(), 2 * lab.cores()];
     threads.dedup();
@@ -83,7 +92,7 @@ fn interval(lab: &Lab) -> Plan {
     let plan = Plan::new("interval between two requests, us", Scale::Log, &shown);
     let intervals: &[u32] = match lab.effort {
         Effort::Full => &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
-        _ => &[1, 10, 100, 1000],
+        _ => &[1, 10, 100, 200],
     };
     let cores = lab.cores().min(2);
     let series = by_interface(lab, intervals, |name, us| {
@@ -91,7 +100,34 @@ fn interval(lab: &Lab) -> Plan {
         (!name.contains("+k"))
             .then(|| Config::new(name, cores).depth(DEPTH_HANDED).pace(Pace::Interval { us }))
     });
-    plan.group(&cores_words(cores), series)
+    let mut all = series;
+    if lab.has("posix") {
+        all.push(super::series("synchronous", intervals.iter().copied(), |us| {
+            Some(Config::new(crate::lab::SYNC, cores).pace(Pace::Interval { us }))
+        }));
+    }
+    plan.group(&cores_words(cores), all)
+}
+
+/// Requests of each thread where interfaces are set against synchronous I/O.
+pub(crate) const DEPTH_ASYNC: u32 = 64;
+
+fn sync(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Log)];
+    let plan = Plan::new("threads", Scale::Linear, &shown);
+    let mut xs = vec![1, lab.cores(), 4];
+    xs.sort_unstable();
+    xs.dedup();
+    let of = |name: &str, threads| Config::new(name, lab.cores()).threads(threads);
+    let mut all = Vec::new();
+    if lab.has("posix") {
+        all.push(series("synchronous", xs.iter().copied(), |n| Some(of(crate::lab::SYNC, n))));
+    }
+    for name in ["libaio", "io_uring"].into_iter().filter(|name| lab.has(name)) {
+        let deep = |threads| Some(of(name, threads).depth(DEPTH_ASYNC));
+        all.push(series(name, xs.iter().copied(), deep));
+    }
+    plan.group(&cores_words(lab.cores()), all)
 }
 
 fn cost_per_byte(lab: &Lab) -> Plan {
@@ -110,7 +146,7 @@ fn cost_per_byte(lab: &Lab) -> Plan {
     let cores = lab.cores().min(2);
     let of = |label: &str, name: &str| {
         series(label, sizes.iter().copied(), |bytes| {
-            Some(Config::new(name, cores).depth(32).block_bytes(bytes))
+            Some(Config::new(name, cores).depth(128).block_bytes(bytes))
         })
     };
     let mut all: Vec<_> = lab.usable().map(|name| of(name, name)).collect();
@@ -129,14 +165,21 @@ fn prolonged_writes(lab: &Lab) -> Plan {
         return plan.skip("the device may not be written: --allow-writes destroys what is on it");
     }
     let seconds = prolonged_s(lab.effort);
-    let Some(name) = lab.main_interface() else { return plan };
-    let config = Config::new(name, lab.cores().min(2))
-        .depth(32)
-        .block_bytes(256 << 10)
-        .read_percent(0)
-        .pace(Pace::Prolonged { seconds });
+    let config = |name: &str| {
+        Config::new(name, lab.cores().min(2))
+            .depth(if name == crate::lab::SYNC { 1 } else { 32 })
+            .block_bytes(256 << 10)
+            .read_percent(0)
+            .pace(Pace::Prolonged { seconds })
+    };
+    let mut names: Vec<&str> = lab.main_interface().into_iter().collect();
+    if lab.has("posix") && lab.effort == Effort::Full {
+        names.push(crate::lab::SYNC);
+    }
     plan.remarks.push(format!(
-        "One run of {seconds} s. A file is written over again and again; to the drive these are new writes."
+        "One run of {seconds} s for each interface. A file is written over again and again; to the drive these are new writes."
     ));
-    plan.group("", vec![series(name, [seconds], |_| Some(config.clone()))])
+    let all = names.into_iter().map(|name| series(name, [seconds], |_| Some(config(name))));
+    let all = all.collect();
+    plan.group("", all)
 }

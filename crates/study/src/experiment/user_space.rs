@@ -1,8 +1,8 @@
 //! The user-space driver where everybody can run it: on drives made of software.
 
 use super::{Experiment, Plan, Scale, s1, series};
-use crate::config::Config;
-use crate::lab::{Lab, SOFT_DRIVE};
+use crate::config::{Assignment, Config};
+use crate::lab::{Effort, Lab, SOFT_DRIVE};
 use crate::measure::Metric;
 
 pub(super) const SOFT: Experiment = Experiment {
@@ -14,6 +14,41 @@ pub(super) const SOFT: Experiment = Experiment {
     needs: "nothing",
     plan: soft,
 };
+
+pub(super) const SCALE_UP: Experiment = Experiment {
+    name: "s5-soft",
+    figure: "S5 Figure 3, on soft drives",
+    shows: "IOPS of one core through the user-space driver as soft drives are added",
+    found: "IOPS grew with every drive until the core was full, at 21 drives, and then stayed.",
+    needs: "nothing",
+    plan: scale_up,
+};
+
+/// The drive of that experiment: one with a latency, so that one drive does not fill a core.
+pub(crate) const SCALE_UP_DRIVE: &str = "softnvme:profile=optane";
+
+/// Requests outstanding on each of its drives.
+pub(crate) const SCALE_UP_DEPTH: u32 = 1;
+
+fn scale_up(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
+    let plan = Plan::new("drives", Scale::Linear, &shown);
+    let xs: &[u32] = match lab.effort {
+        Effort::Full => &[1, 2, 4, 8, 16, 24],
+        _ => &[1, 2, 4, 8],
+    };
+    let series = series(SCALE_UP_DRIVE, xs.iter().copied(), |drives| {
+        let config = Config::new(SCALE_UP_DRIVE, 1).depth(SCALE_UP_DEPTH * drives);
+        Some(config.drives(drives, Assignment::All))
+    });
+    let mut plan =
+        plan.group("one core for the driver and the drives, one request a drive", vec![series]);
+    plan.remarks.push(
+        "Drives made of software, whose work takes the same core: the knee comes far sooner than with real ones, but has the same form."
+            .to_owned(),
+    );
+    plan
+}
 
 /// Options of the drive, and what they stand for.
 const DRIVES: [(&str, &str); 3] = [

@@ -7,19 +7,25 @@
 //!   It is never taken for granted and never counted as failed.
 
 mod catalogue;
+#[cfg(test)]
+mod defects;
 mod s1;
+mod s2;
 mod s3;
 mod s4;
 mod s5;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::lab::INTERFACES;
 use crate::measure::{Metric, digits};
 use crate::report::StudyReport;
-use crate::statistics::{Interval, Outcome, Threshold};
+use crate::statistics::{Confidence, Interval, Outcome, Threshold};
 
 pub use catalogue::{Need, Row, catalogue};
 pub(crate) use s4::cliff;
@@ -107,9 +113,33 @@ type Judged = Result<Vec<Evidence>, String>;
 /// Verdicts on all findings, in the order of the papers.
 #[must_use]
 pub fn judge(report: &StudyReport) -> Vec<Verdict> {
-    let view = View { report };
-    let of = |row: &Row| row.tested().map_or_else(|| untested(row), |one| verdict(one, &view));
+    let of = |row: &Row| {
+        row.tested().map_or_else(|| untested(row), |one| verdict(one, &View::of(report)))
+    };
     catalogue().map(of).collect()
+}
+
+/// What a finding compares.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    /// Its points here, each once.
+    pub(crate) configs: Vec<Config>,
+    /// Whether more runs would hardly change the verdict.
+    pub(crate) clear: bool,
+}
+
+/// What the findings that can be tested here compare, as far as the runs up to now tell.
+pub(crate) fn comparisons(report: &StudyReport) -> Vec<Comparison> {
+    catalogue()
+        .filter_map(Row::tested)
+        .filter_map(|finding| {
+            let view = View { confidence: Confidence::Clear, ..View::of(report) };
+            let outcome = verdict(finding, &view).outcome;
+            let (configs, clear) = (view.asked.into_inner(), outcome != Outcome::Undecided);
+            (outcome != Outcome::NotTestable && !configs.is_empty())
+                .then_some(Comparison { configs, clear })
+        })
+        .collect()
 }
 
 /// Of a finding that no study tests.
@@ -141,7 +171,7 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
             let outcome = Outcome::all(
                 evidence.iter().filter(|part| part.wanted.is_some()).map(|part| part.outcome),
             );
-            let why = (outcome == Outcome::Undecided).then(|| undecided(view, &evidence));
+            let why = (outcome == Outcome::Undecided).then(|| undecided(&evidence));
             (outcome, why, evidence)
         }
     };
@@ -157,19 +187,26 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
     }
 }
 
-fn undecided(view: &View<'_>, evidence: &[Evidence]) -> String {
+fn undecided(evidence: &[Evidence]) -> String {
     if evidence.iter().any(|part| part.low.is_none()) {
-        return match view.report.settings.repeat {
-            1 => "one run gives no interval".to_owned(),
-            _ => "the run was too short to say".to_owned(),
-        };
+        return "too few runs, or too short ones: no interval".to_owned();
     }
-    format!("the interval of {} runs includes the threshold", view.report.settings.repeat)
+    "the interval includes the threshold".to_owned()
 }
 
 /// A study as findings look at it.
 struct View<'a> {
     report: &'a StudyReport,
+    /// How sure a verdict must be.
+    confidence: Confidence,
+    /// The points that the verdict rests on.
+    asked: RefCell<Vec<Config>>,
+}
+
+impl<'a> View<'a> {
+    fn of(report: &'a StudyReport) -> Self {
+        Self { report, confidence: Confidence::Shown, asked: RefCell::default() }
+    }
 }
 
 impl View<'_> {
@@ -254,22 +291,75 @@ impl View<'_> {
         Ok(Evidence::new(what, interval, wanted))
     }
 
+    /// A ratio of points that were chosen by what the first rounds found: those rounds don't count.
+    fn chosen_ratio(
+        &self,
+        what: impl Into<String>,
+        metric: Metric,
+        above: &Config,
+        below: &Config,
+        wanted: Threshold,
+    ) -> Result<Evidence, String> {
+        let interval = self.ratio_from(metric, above, below, self.report.settings.repeat)?;
+        Ok(Evidence::new(what, interval, wanted))
+    }
+
+    /// A ratio of speeds; where the device bounds both points, of I/Os for a second of processor time.
+    fn speed(
+        &self,
+        what: &str,
+        above: &Config,
+        below: &Config,
+        wanted: Threshold,
+    ) -> Result<Evidence, String> {
+        if self.both_bound(above, below) {
+            let what =
+                format!("I/Os for a second of processor time, {what} (the device bounds both)");
+            return self.ratio(what, Metric::IosPerCpuS, above, below, wanted);
+        }
+        self.ratio(format!("IOPS, {what}"), Metric::IosPerS, above, below, wanted)
+    }
+
+    fn both_bound(&self, above: &Config, below: &Config) -> bool {
+        self.report.device_bound(above) && self.report.device_bound(below)
+    }
+
     fn ratio_of(&self, metric: Metric, above: &Config, below: &Config) -> Result<Interval, String> {
+        self.ratio_from(metric, above, below, 0)
+    }
+
+    fn ratio_from(
+        &self,
+        metric: Metric,
+        above: &Config,
+        below: &Config,
+        from_round: u32,
+    ) -> Result<Interval, String> {
         for config in [above, below] {
             if self.report.point(config).is_none_or(|point| point.values(metric).is_empty()) {
                 return Err(self.missing(config));
             }
+            self.ask(config);
         }
-        self.report
-            .ratio(metric, above, below)
-            .ok_or_else(|| format!("no round in which both ran: {above} and {below}"))
+        let pairs = self.report.pairs(metric, above, below, from_round);
+        // Not yet compared, or never: no ratio is known, and none is ruled out.
+        let unknown = Interval { mid: 1.0, bounds: None };
+        Ok(Interval::of_ratios_at(&pairs, self.confidence).unwrap_or(unknown))
+    }
+
+    fn ask(&self, config: &Config) {
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(config) {
+            asked.push(config.clone());
+        }
     }
 
     fn interval(&self, metric: Metric, config: &Config) -> Result<Interval, String> {
-        self.report
-            .point(config)
-            .and_then(|point| point.interval(metric))
-            .ok_or_else(|| self.missing(config))
+        let values = self.report.point(config).map(|point| point.values(metric));
+        let interval = Interval::of_at(&values.unwrap_or_default(), self.confidence)
+            .ok_or_else(|| self.missing(config))?;
+        self.ask(config);
+        Ok(interval)
     }
 
     fn value(
@@ -291,16 +381,31 @@ impl View<'_> {
         Ok(Evidence::told(what, self.interval(metric, config)?))
     }
 
-    /// Of configurations that were measured, the one with the most I/Os a second.
+    /// Of configurations that were measured, the one with the most I/Os a second in the first rounds.
     fn fastest<'c>(&self, configs: impl IntoIterator<Item = &'c Config>) -> Option<&'c Config> {
-        let speed =
-            |config: &Config| Some(self.report.point(config)?.interval(Metric::IosPerS)?.mid);
         configs
             .into_iter()
-            .filter_map(|config| Some((config, speed(config)?)))
+            .filter_map(|config| Some((config, self.report.first_speed(config)?)))
             .max_by(|a, b| a.1.total_cmp(&b.1))
             .map(|(config, _)| config)
     }
+
+    /// The usable interfaces of the kernel.
+    fn kernel_interfaces(&self) -> impl Iterator<Item = &'static str> {
+        INTERFACES.iter().map(|candidate| candidate.name).filter(|name| self.has(name))
+    }
+}
+
+/// Distinct configurations of one interface in an experiment.
+fn configs<'a>(view: &View<'a>, experiment: &str, interface: &str) -> Vec<&'a Config> {
+    let mut all = all_configs(view, experiment);
+    all.retain(|config| config.interface == interface);
+    all
+}
+
+/// Those of all interfaces.
+fn all_configs<'a>(view: &View<'a>, experiment: &str) -> Vec<&'a Config> {
+    view.report.experiment(experiment).map(|ran| ran.plan.configs().collect()).unwrap_or_default()
 }
 
 /// How the reason of a point that was not planned begins.

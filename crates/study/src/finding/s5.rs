@@ -1,8 +1,9 @@
 //! What S5 found.
 
-use super::Finding;
-use super::s3::configs;
-use crate::config::Config;
+use super::{Finding, all_configs, configs};
+use crate::config::{Assignment, Config};
+use crate::experiment::s4::DEPTH_ASYNC;
+use crate::experiment::user_space::{SCALE_UP_DEPTH, SCALE_UP_DRIVE};
 use crate::lab::USER_SPACE;
 use crate::measure::Metric;
 use crate::statistics::Threshold;
@@ -39,5 +40,45 @@ pub(super) const USER_SPACE_CORE: Finding = Finding {
         let (own, uring) = (of(USER_SPACE)?, of("io_uring")?);
         let what = format!("IOPS of one core on {drives} drives, user space over io_uring");
         Ok(vec![view.ratio(what, Metric::IosPerS, own, uring, Threshold::AtLeast(2.0))?])
+    },
+};
+
+pub(super) const SCALE_UP: Finding = Finding {
+    name: "s5-scale-up",
+    source: "S5 Figure 3",
+    experiment: "s5-soft",
+    claim: "One core's IOPS through SPDK grow with every drive until the core is full, and then stay.",
+    test: "soft drives on one core, one request each: two at least 0.9 times twice the IOPS of one; eight at most 1.05 times those of four",
+    judge: |view| {
+        let of = |drives: u32| {
+            let config = Config::new(SCALE_UP_DRIVE, 1).depth(SCALE_UP_DEPTH * drives);
+            config.drives(drives, Assignment::All)
+        };
+        let part = |what: &str, above, below, wanted| {
+            view.ratio(what, Metric::IosPerS, &of(above), &of(below), wanted)
+        };
+        Ok(vec![
+            part("IOPS of two soft drives over one", 2, 1, Threshold::AtLeast(1.8))?,
+            part("IOPS of eight over four", 8, 4, Threshold::AtMost(1.05))?,
+        ])
+    },
+};
+
+pub(super) const FOUR_JOBS: Finding = Finding {
+    name: "s5-four-jobs",
+    source: "S5, in the text",
+    experiment: "s4-sync",
+    claim: "Four jobs with libaio and queue depth 64 take one drive to its limit.",
+    test: "at least 0.95 times the most IOPS of any interface, depth and number of threads on that drive",
+    judge: |view| {
+        let four = Config::new("libaio", view.report.cores).threads(4).depth(DEPTH_ASYNC);
+        let mut others: Vec<&Config> = ["s1-fig2", "s4-sync", "s4-outstanding"]
+            .into_iter()
+            .flat_map(|experiment| all_configs(view, experiment))
+            .collect();
+        others.retain(|config| **config != four);
+        let most = view.fastest(others).ok_or_else(|| view.skipped("s4-sync"))?;
+        let what = format!("IOPS, four jobs over {most}");
+        Ok(vec![view.chosen_ratio(what, Metric::IosPerS, &four, most, Threshold::AtLeast(0.95))?])
     },
 };

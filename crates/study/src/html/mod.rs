@@ -60,6 +60,7 @@ mod tests {
         study(4, devices, &names, |config, round| {
             let mut measure = speed(config, round, 100e3);
             measure.instructions_per_byte = Some(0.5);
+            measure.submit_share = Some(0.5);
             if matches!(config.pace, crate::Pace::Prolonged { .. }) {
                 measure.over_time = vec![1e9; 30];
                 measure.sample_s = 1.0;
@@ -97,6 +98,13 @@ mod tests {
             assert_nested(&body);
             for experiment in EXPERIMENTS {
                 assert!(html.contains(&format!("id=\"{}\"", experiment.name)));
+            }
+            // The papers' verdicts come first, and every finding has its row.
+            let place = |text: &str| html.find(text).unwrap();
+            assert!(place("S1: Understanding") < place("S5: SPDK"));
+            assert!(place("S5: SPDK") < place("What to use here") && html.contains("Resolution: "));
+            for row in crate::catalogue() {
+                assert!(html.contains(&escape(row.claim())), "{}", row.name());
             }
             let plots: usize = report
                 .experiments

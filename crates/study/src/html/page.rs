@@ -27,8 +27,8 @@ pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
         include_str!("style.css")
     );
     out += &head(report, begun);
-    out += &advice(report);
     out += &verdicts(report);
+    out += &advice(report);
     out += &interfaces(report);
     out += "<h2>Experiments</h2>\n";
     out += &method(report);
@@ -146,10 +146,45 @@ fn verdicts(report: &StudyReport) -> String {
     }
     out += "</ul>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers are not used. In brackets: \
             95 % intervals. Undecided: the interval includes the threshold.</p>\n";
+    if let Some(resolution) = report.resolution() {
+        let _ = writeln!(out, "<p>{}.</p>", capital(&resolution.words()));
+    }
+    for (id, name) in PAPERS {
+        let start = format!("{id}-").to_lowercase();
+        let own: Vec<&Verdict> =
+            report.verdicts.iter().filter(|one| one.finding.starts_with(&start)).collect();
+        let (not, tested): (Vec<&Verdict>, Vec<&Verdict>) =
+            own.into_iter().partition(|one| one.outcome == Outcome::NotTestable);
+        let _ = writeln!(out, "<h3>{id}: {}</h3>", escape(name));
+        out += &table(report, &tested);
+        if !not.is_empty() {
+            let summary = format!("{} findings that can't be tested here", not.len());
+            let _ = writeln!(
+                out,
+                "<details><summary>{summary}</summary>\n{}</details>",
+                table(report, &not)
+            );
+        }
+    }
+    out
+}
+
+/// The papers by their names.
+const PAPERS: [(&str, &str); 5] = [
+    ("S1", "Understanding Modern Storage APIs: libaio, SPDK and io_uring (SYSTOR 2022)"),
+    ("S2", "A user-space SCSI I/O stack on SPDK, and HwPerfIO (2025)"),
+    ("S3", "What Modern NVMe Storage Can Do, And How To Exploit It (VLDB 2023)"),
+    ("S4", "Exploiting SSD-Arrays with Asynchronous I/O (2021)"),
+    ("S5", "SPDK and io_uring as block devices (SPDK community)"),
+];
+
+fn table(report: &StudyReport, verdicts: &[&Verdict]) -> String {
+    if verdicts.is_empty() {
+        return String::new();
+    }
+    let mut out = String::new();
     out += "<table class=\"verdicts stacked\">\n<tr><th>Here</th><th>Finding</th><th>Test and what it rests on</th></tr>\n";
-    let (tested, not): (Vec<&Verdict>, Vec<&Verdict>) =
-        report.verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotTestable);
-    for verdict in tested.into_iter().chain(not) {
+    for verdict in verdicts {
         out += &row(report, verdict);
     }
     out += "</table>\n";
@@ -223,9 +258,10 @@ fn interfaces(report: &StudyReport) -> String {
 fn method(report: &StudyReport) -> String {
     let settings = &report.settings;
     format!(
-        "<p>{} configurations, each run {} times for {} s after {} s that do not count. A round runs all of them once, in an order \
-         of its own; what is compared is compared within rounds. Points are medians, bars 95 % intervals by Student's t. All I/O \
-         goes around the page cache (O_DIRECT); up to 32 requests are handed to the kernel at once. The study took {:.0} s.</p>\n",
+        "<p>{} configurations, each run {} times or more for {} s after {} s that do not count. A round runs all of them once, in an \
+         order of its own; then points that a finding compares are run next to each other until the verdict is clear or the time over. \
+         Points are medians, bars 95 % intervals by Student's t. I/O goes around the page cache (O_DIRECT), one request a call, where \
+         nothing else is said. The study took {:.0} s.</p>\n",
         report.points.len(),
         settings.repeat,
         settings.seconds_per_point,

@@ -1,7 +1,7 @@
 //! Rows of S1.
 
 use super::super::s1;
-use super::Need::{Cores, Counters, Drives, Experiment, PollQueues, SameDrive};
+use super::Need::{Cores, Counters, Drives, PollQueues, SameDrive};
 use super::Row::{self, Tested};
 use super::untested;
 
@@ -14,37 +14,17 @@ pub(super) const ROWS: &[Row] = &[
     ),
     Tested(s1::USER_SPACE_FIRST),
     Tested(s1::KERNEL_THREAD_COLLAPSES),
-    untested(
-        "s1-k-latency-flat",
-        "S1 Figure 2c",
-        "On one core the median latency of iou+k is the same 8 ms at any load, ten to a hundred times the others'.",
-        &[Experiment],
-    ),
-    untested(
-        "s1-k-cpu-share",
-        "S1 section 3.1",
-        "On one core the kernel thread of iou+k takes about half of it.",
-        &[Experiment],
-    ),
+    Tested(s1::K_LATENCY_FLAT),
+    Tested(s1::K_CPU_SHARE),
     Tested(s1::KERNEL_THREAD_TWO_CORES),
-    untested(
-        "s1-k-twice-cpu",
-        "S1 section 3.2, lesson 3",
-        "iou+k pays for its speed with two threads that poll, and so with twice the cores.",
-        &[Experiment],
-    ),
+    Tested(s1::K_TWICE_CPU),
     untested(
         "s1-k-latency-two",
         "S1 Figure 2d",
         "On two cores and up to 200 KIOPS the median latency of iou+k is within 10 % of SPDK's.",
         &[SameDrive],
     ),
-    untested(
-        "s1-second-core",
-        "S1 Figure 2",
-        "A second core gives little to the interfaces without a kernel thread: 3 % to SPDK and to libaio.",
-        &[Experiment],
-    ),
+    Tested(s1::SECOND_CORE),
     untested(
         "s1-three-cores",
         "S1 section 3.1",
@@ -58,35 +38,20 @@ pub(super) const ROWS: &[Row] = &[
         &[SameDrive, PollQueues],
     ),
     Tested(s1::POLLING_LATENCY),
-    untested(
-        "s1-shallow-alike",
-        "S1 Figure 2",
-        "Up to queue depth 16 io_uring and libaio are alike in IOPS and latency.",
-        &[Experiment],
-    ),
+    Tested(s1::SHALLOW_ALIKE),
     Tested(s1::IO_URING_OVER_LIBAIO),
-    untested(
-        "s1-hook",
-        "S1 Figure 2c and 2d",
-        "Past the depth at which throughput is highest, more depth adds latency and costs a little throughput.",
-        &[Experiment],
-    ),
+    Tested(s1::HOOK),
     untested(
         "s1-cache-misses",
         "S1 section 3.1",
         "At the same IOPS iou+p misses the processor's caches more often than SPDK, 5 against 0.6 %.",
         &[SameDrive, PollQueues, Counters],
     ),
-    Tested(s1::LIBAIO_CALLS),
+    Tested(s1::LIBAIO_CALLS_TWO),
     Tested(s1::POLLING_CALLS),
     Tested(s1::IO_URING_CALLS),
     Tested(s1::KERNEL_THREAD_CALLS),
-    untested(
-        "s1-libaio-buffered",
-        "S1 section 2",
-        "libaio is asynchronous for unbuffered files only; with the page cache in between, submitting blocks.",
-        &[Experiment],
-    ),
+    Tested(s1::LIBAIO_BUFFERED),
     Tested(s1::MORE_CORES),
     untested(
         "s1-grid-2j",

@@ -1,7 +1,9 @@
 //! Rows of S2.
 
-use super::Need::{Experiment, FileSystems, HostAdapter, Module, SameDrive, VirtualMachines};
-use super::{Row, untested};
+use super::super::s2;
+use super::Need::{FileSystems, HostAdapter, Module, SameDrive, VirtualMachines};
+use super::Row::{self, Tested};
+use super::untested;
 
 pub(super) const ROWS: &[Row] = &[
     untested(
@@ -34,24 +36,9 @@ pub(super) const ROWS: &[Row] = &[
         "The user-space driver's lead over the kernel shrinks to nothing from queue depth 1 to 64.",
         &[SameDrive],
     ),
-    untested(
-        "s2-jobs-over-cores",
-        "S2 section 5.1",
-        "Once the drive is at its limit, more jobs add nothing, and more jobs than cores may lose.",
-        &[Experiment],
-    ),
-    untested(
-        "s2-cost-switch",
-        "S2 Figure 3",
-        "Going from user mode to the kernel and back costs 0.5 to 2 us.",
-        &[Experiment],
-    ),
-    untested(
-        "s2-cost-stack",
-        "S2 Figure 3",
-        "The kernel's I/O stack costs 5 to 15 us of an I/O, beside 10 to 100 us of the device.",
-        &[Experiment],
-    ),
+    Tested(s2::JOBS_OVER_CORES),
+    Tested(s2::COST_SWITCH),
+    Tested(s2::COST_STACK),
     untested(
         "s2-cost-fs",
         "S2 Figure 3",

@@ -1,25 +1,15 @@
 //! Rows of S4.
 
 use super::super::s4;
-use super::Need::{Counters, Experiment, FilledDrive};
+use super::Need::{Experiment, FilledDrive};
 use super::Row::{self, Tested};
 use super::untested;
 
 pub(super) const ROWS: &[Row] = &[
-    untested(
-        "s4-async",
-        "S4 section 5.1",
-        "libaio and io_uring are far ahead of synchronous I/O at every number of threads.",
-        &[Experiment],
-    ),
+    Tested(s4::ASYNC),
     Tested(s4::PLATEAU),
     Tested(s4::SWITCHES),
-    untested(
-        "s4-instructions",
-        "S4 section 5.3",
-        "io_uring takes fewer instructions for a byte than libaio.",
-        &[Counters],
-    ),
+    Tested(s4::INSTRUCTIONS),
     Tested(s4::REGISTERING_SAVES),
     Tested(s4::INTERVAL_COSTS),
     Tested(s4::INTERVAL_LEVELS),
