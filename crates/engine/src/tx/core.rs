@@ -436,9 +436,25 @@ impl Core {
                 Write::Large(_) => None,
             });
         }
-        let snapshot = self.snapshot();
         self.note_read(tree, key)?;
         let start = value.len();
+        match self.find_inline(tree, key, value)? {
+            None | Some(Found::Overflow) => {
+                value.truncate(start);
+                Ok(None)
+            }
+            Some(found) => Ok(Some(found == Found::Value)),
+        }
+    }
+
+    /// What others have of a key, as far as this transaction sees and if that takes no waiting; appends its value.
+    pub(super) fn find_inline(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Found>> {
+        let (snapshot, start) = (self.snapshot(), value.len());
         let Some(seen) = run_inline(self.shared(), &mut Get::new(tree, key, value)) else {
             return Ok(None);
         };
@@ -446,15 +462,7 @@ impl Core {
         let found = older_now(self.shared(), tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
-        let Some(found) = found else {
-            value.truncate(start);
-            return Ok(None);
-        };
-        if found == Found::Overflow {
-            value.truncate(start);
-            return Ok(None);
-        }
-        Ok(Some(found == Found::Value))
+        Ok(found)
     }
 
     pub(super) fn note_seen(&mut self, tree: Tree, key: &[u8], seen: &Seen) {

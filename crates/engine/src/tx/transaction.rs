@@ -146,6 +146,9 @@ impl Transaction {
     /// # Errors
     /// As [`TaskTransaction::insert`](super::TaskTransaction::insert); `Invalid` on a worker.
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
+        if let Some(inserted) = self.core()?.insert_inline(table, key, value)? {
+            return Ok(inserted);
+        }
         let (table, key, value) = (table.clone(), key.to_vec(), value.to_vec());
         self.on_worker(move |mut core| async move {
             let outcome = core.insert(&table, &key, &value).await;
@@ -178,6 +181,9 @@ impl Transaction {
     /// # Errors
     /// As [`TaskTransaction::delete`](super::TaskTransaction::delete); `Invalid` on a worker.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        if let Some(deleted) = self.core()?.delete_inline(table, key)? {
+            return Ok(deleted);
+        }
         let (table, key) = (table.clone(), key.to_vec());
         self.on_worker(move |mut core| async move {
             let outcome = core.delete(&table, &key).await;

@@ -34,6 +34,48 @@ impl Core {
         Ok(true)
     }
 
+    /// [`Core::insert`] as far as it goes without waiting; `None` if it does not.
+    pub(crate) fn insert_inline(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Option<bool>> {
+        self.check_write(table, key, value)?;
+        if needs_overflow(self.shared(), key, value) {
+            return Ok(None);
+        }
+        let Some(row) = self.try_lock(table.tree(), key)? else { return Ok(None) };
+        let is_there = self.is_there_inline(table.tree(), key)?;
+        if is_there == Some(false) {
+            self.enter(table.tree(), key, row, Write::Inline(value))?;
+        }
+        Ok(is_there.map(|is_there| !is_there))
+    }
+
+    /// [`Core::delete`] as far as it goes without waiting; `None` if it does not.
+    pub(crate) fn delete_inline(&mut self, table: &Table, key: &[u8]) -> Result<Option<bool>> {
+        self.check_write(table, key, &[])?;
+        let Some(row) = self.try_lock(table.tree(), key)? else { return Ok(None) };
+        let is_there = self.is_there_inline(table.tree(), key)?;
+        if is_there == Some(true) {
+            self.enter(table.tree(), key, row, Write::Delete)?;
+        }
+        Ok(is_there)
+    }
+
+    /// [`Core::is_there`] as far as it goes without waiting; `None` too if the older values have to be let pass first.
+    fn is_there_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
+        if self.is_behind_history() {
+            return Ok(None);
+        }
+        if let Some(own) = self.writes.get(tree.id, key) {
+            return Ok(Some(own.write != Write::Delete));
+        }
+        let found = self.find_inline(tree, key, &mut Vec::new())?;
+        Ok(found.map(|found| found != Found::Nothing))
+    }
+
     async fn enter_value(
         &mut self,
         tree: Tree,
@@ -157,5 +199,37 @@ impl Core {
             None => {}
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use qpair_block::{RamDevice, RamOptions};
+
+    use crate::{Store, StoreOptions};
+
+    /// Each insertion and deletion went to a worker and back: a transaction of 200,000 deletions took 4 s.
+    #[test]
+    fn what_is_in_memory_is_inserted_and_deleted_on_the_callers_thread() {
+        let ram = RamOptions { size_bytes: 16 << 20, ..RamOptions::default() };
+        let options = StoreOptions { format: true, ..StoreOptions::default() };
+        let store = Store::open(vec![Arc::new(RamDevice::new(ram).unwrap())], &options).unwrap();
+        let table = store.table("t").unwrap();
+        table.put(b"there", b"1").unwrap();
+        let mut tx = store.begin();
+        let core = tx.core().unwrap();
+        assert_eq!(core.insert_inline(&table, b"there", b"2").unwrap(), Some(false));
+        assert_eq!(core.insert_inline(&table, b"new", b"2").unwrap(), Some(true));
+        assert_eq!(core.insert_inline(&table, b"new", b"3").unwrap(), Some(false));
+        assert_eq!(core.insert_inline(&table, b"large", &[1; 100_000]).unwrap(), None);
+        assert_eq!(core.delete_inline(&table, b"there").unwrap(), Some(true));
+        assert_eq!(core.delete_inline(&table, b"there").unwrap(), Some(false));
+        assert_eq!(core.delete_inline(&table, b"none").unwrap(), Some(false));
+        assert_eq!(core.insert_inline(&table, b"there", b"4").unwrap(), Some(true));
+        tx.commit().unwrap();
+        assert_eq!(table.get(b"there").unwrap().unwrap(), b"4");
+        assert_eq!(table.get(b"new").unwrap().unwrap(), b"2");
     }
 }
