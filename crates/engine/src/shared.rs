@@ -532,6 +532,7 @@ impl Shared {
             return Ok(());
         }
         Worker::wait_durable(stamp).await.map_err(|error| match self.failure() {
+            _ if self.panicked().is_some() => error,
             Some(failure) => Error::with_hint(
                 ErrorKind::ReadOnly,
                 format!("what was read is of commit {stamp} or before, which may be lost: {failure}"),

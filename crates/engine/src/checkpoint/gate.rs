@@ -112,20 +112,21 @@ impl Gate {
         self.closer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets nobody in from now on, and waits until nobody is inside.
-    pub(crate) async fn close(&self) {
+    /// Lets nobody in from now on, and waits until nobody is inside; `false` if the gate was opened meanwhile, as a panic does.
+    pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
+        let outcome = || match self.closed.load(Ordering::SeqCst) {
+            true => self.is_empty().then_some(true),
+            false => Some(false),
+        };
         poll_fn(|context| {
-            if self.is_empty() {
-                return Poll::Ready(());
+            if let Some(closed) = outcome() {
+                return Poll::Ready(closed);
             }
             *self.closer() = Some(context.waker().clone());
-            match self.is_empty() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+            outcome().map_or(Poll::Pending, Poll::Ready)
         })
-        .await;
+        .await
     }
 
     /// Lets them in again, unless the store is being closed.
@@ -133,6 +134,10 @@ impl Gate {
         if !self.shut.load(Ordering::SeqCst) {
             self.closed.store(false, Ordering::SeqCst);
             self.waiters.wake_all();
+            // Those inside do not look for it when they leave an open gate.
+            if let Some(closer) = self.closer().take() {
+                closer.wake();
+            }
         }
     }
 
@@ -141,5 +146,40 @@ impl Gate {
         self.shut.store(true, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
         self.waiters.wake_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicU32;
+    use std::task::{Context, Wake};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A panic opens the gate. A checkpoint that waited for a commit to leave was woken by nobody then, and its store never closed.
+    #[test]
+    fn who_closes_a_gate_that_is_opened_goes_on() {
+        let gate = Arc::new(Gate::default());
+        let inside = gate.try_enter().unwrap().unwrap();
+        let woken = Arc::new(Count::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut closing = pin!(gate.close());
+        assert!(closing.as_mut().poll(&mut context).is_pending());
+        gate.open();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(closing.as_mut().poll(&mut context), Poll::Ready(false));
+        drop(inside);
+        assert_eq!(pin!(gate.close()).poll(&mut context), Poll::Ready(true));
     }
 }

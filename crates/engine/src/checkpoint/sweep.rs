@@ -13,7 +13,7 @@ use super::record::{flush, image_bytes_per_page, write_image};
 use super::stage::{Looked, Stage};
 use super::{Epoch, Image, Record};
 use crate::canary::Canary;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Purpose;
@@ -87,7 +87,9 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
 
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
-    shared.gate.close().await;
+    if !shared.gate.close().await {
+        return Err(shared.failure().cloned().unwrap_or_else(Error::closed));
+    }
     shared.strike(Canary::PanicInCheckpoint);
     // Nobody changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpoints.begin());
