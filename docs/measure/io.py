@@ -25,7 +25,7 @@ CASES = [
             ("io_uring", ["--ioengine=io_uring", "--fixedbufs", "--registerfiles"]),
             ("io_uring, SQPOLL", ["--ioengine=io_uring", "--fixedbufs", "--registerfiles", "--sqthread_poll"]),
         ]
-        for depth in (1, 16, 128)
+        for depth in (1, 2, 4, 8, 16, 128)
     ],
     *[
         (f"{name} QD {depth}, one by one", [*options, f"--iodepth={depth}", "--iodepth_batch=1", "--iodepth_batch_complete_max=1"])
