@@ -57,3 +57,38 @@ fn reserved_huge_pages_are_taken_when_asked_for() {
         directory.run(&format!("{job} --mem=mmaphuge --iodepth=1")).done();
     }
 }
+
+/// A file on a loop device, taken off when the test is over.
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// The hint was to remove the "file", and what may not be written was found at the first write.
+#[test]
+fn block_devices_end_and_may_be_read_only() {
+    let directory = Directory::new();
+    directory.file("disk", vec![0; 8 << 20]);
+    let losetup =
+        Command::new("losetup").args(["-f", "--show"]).arg(directory.path("disk")).output();
+    let device = match losetup {
+        Ok(output) if output.status.success() => {
+            Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        other => return eprintln!("skipped: no loop device: {other:?}"),
+    };
+    let name = &device.0;
+    let past = directory
+        .run(&format!("bench io --name=x --filename={name} --rw=read --offset=4m --size=8m"));
+    assert!(!past.err.contains("remove"), "{}", past.err);
+    past.failed(2, &["has 8MiB, less than the 12MiB", "ask for less"]);
+    let read_only = Command::new("blockdev").args(["--setro", name]).status();
+    if !read_only.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: blockdev --setro");
+    }
+    let write = format!("bench io --name=x --filename={name} --rw=write --size=1m --force");
+    directory.run(&write).failed(3, &["cannot be written", "--setrw"]);
+}
