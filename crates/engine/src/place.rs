@@ -55,7 +55,7 @@ impl Versions {
     /// version is the same.
     #[inline(always)]
     pub(crate) fn of_image(&self, epoch: u32) -> u32 {
-        HALF | self.salt.wrapping_add(epoch) % HALF
+        HALF | (self.salt.wrapping_add(epoch) % HALF)
     }
 }
 

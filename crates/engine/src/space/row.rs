@@ -47,7 +47,7 @@ impl Space {
             (attached, stays)
         };
         let (mut best, mut to_move, mut start) = (None, 0, super::RECORD_PAGES);
-        for page_id in start..capacity {
+        for page_id in super::RECORD_PAGES..capacity {
             if stays.get(page_id) {
                 (to_move, start) = (0, page_id + 1);
                 continue;
