@@ -174,7 +174,7 @@ fn a_knee_at_seventeen_is_none_at_128() {
 fn half_the_cost_past_64_kib_is_not_flat() {
     let report = made(|config, measure| {
         let kib = f64::from(config.block_bytes) / 1024.0;
-        measure.cpu_us_per_io = kib.min(64.0).max(4.0).powf(0.2) * (kib / 64.0).max(1.0).powf(0.5);
+        measure.cpu_us_per_io = kib.clamp(4.0, 64.0).powf(0.2) * (kib / 64.0).max(1.0).powf(0.5);
     });
     let of = |kib: u32| at("io_uring", 2, 128).block_bytes(kib << 10);
     let metric = Metric::CpuNsPerByte;
