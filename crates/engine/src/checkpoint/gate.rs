@@ -152,32 +152,22 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::AtomicU32;
-    use std::task::{Context, Wake};
+    use std::task::Context;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::task::Wakes;
 
     /// A panic opens the gate. A checkpoint that waited for a commit to leave was woken by nobody then, and its store never closed.
     #[test]
     fn who_closes_a_gate_that_is_opened_goes_on() {
         let gate = Arc::new(Gate::default());
         let inside = gate.try_enter().unwrap().unwrap();
-        let woken = Arc::new(Count::default());
-        let waker = Waker::from(woken.clone());
+        let (wakes, waker) = Wakes::counted();
         let mut context = Context::from_waker(&waker);
         let mut closing = pin!(gate.close());
         assert!(closing.as_mut().poll(&mut context).is_pending());
         gate.open();
-        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
         assert_eq!(closing.as_mut().poll(&mut context), Poll::Ready(false));
         drop(inside);
         assert_eq!(pin!(gate.close()).poll(&mut context), Poll::Ready(true));

@@ -170,22 +170,10 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
-    use std::task::Wake;
-
     use qpair_memory::ArenaOptions;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::task::Wakes;
 
     /// Wakers piled up, one with each poll, and the end of each I/O looked at all of them.
     #[test]
@@ -198,8 +186,7 @@ mod tests {
         let reads: Vec<Buffer> = (0..FRAMES)
             .map(|frame| pool.frames.try_exclusive(FrameIndex(frame)).unwrap().begin_read())
             .collect();
-        let count = Arc::new(Count::default());
-        let waker = Waker::from(count.clone());
+        let (wakes, waker) = Wakes::counted();
         let mut tickets: Vec<_> = (0..TASKS).map(|_| Ticket::default()).collect();
         // What is beside every other one wakes its task nine times more.
         for poll in 0..10 {
@@ -216,13 +203,13 @@ mod tests {
         assert!(pool.wait_for_io(FrameIndex(1), &mut tickets[0], &waker));
         assert_eq!(waiting(), TASKS - 2);
         for (ended, read) in reads.into_iter().enumerate() {
-            let before = (waiting(), count.0.load(Ordering::Relaxed));
+            let before = (waiting(), wakes.count());
             pool.end_read(pool.frames.end_read(read));
             let woken = before.0 - waiting();
-            assert_eq!(count.0.load(Ordering::Relaxed) - before.1, woken as u32);
+            assert_eq!(wakes.count() - before.1, woken as u32);
             let of_frame = (0..TASKS).filter(|task| frame(*task) == FrameIndex(ended as u32));
             assert!(woken.abs_diff(of_frame.count()) <= 1, "{woken} were woken by {ended}");
         }
-        assert_eq!((waiting(), count.0.load(Ordering::Relaxed)), (0, TASKS as u32 - 2));
+        assert_eq!((waiting(), wakes.count()), (0, TASKS as u32 - 2));
     }
 }

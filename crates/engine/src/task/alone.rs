@@ -67,26 +67,17 @@ impl Drop for AloneGuard {
 #[cfg(test)]
 mod tests {
     use std::pin::{Pin, pin};
-    use std::sync::atomic::AtomicU32;
-    use std::task::{Context, Wake, Waker};
+    use std::task::Context;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::task::Wakes;
 
     /// Each that comes to its turn woke all the others: 10,000 of them made fifty million polls.
     #[test]
     fn ten_thousand_that_wait_are_woken_once_each() {
         const TASKS: usize = 10_000;
-        let (alone, count) = (Arc::new(Alone::default()), Arc::new(Count::default()));
-        let waker = Waker::from(count.clone());
+        let alone = Arc::new(Alone::default());
+        let (wakes, waker) = Wakes::counted();
         let mut context = Context::from_waker(&waker);
         let mut first = pin!(alone.enter());
         let Poll::Ready(mut held) = first.as_mut().poll(&mut context) else { panic!("free") };
@@ -112,6 +103,6 @@ mod tests {
             held = guard;
         }
         assert!(alone.waiters.len() == 0 && !alone.is_held());
-        assert!(count.0.load(Ordering::Relaxed) <= TASKS as u32);
+        assert!(wakes.count() <= TASKS as u32);
     }
 }

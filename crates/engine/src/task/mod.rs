@@ -11,6 +11,8 @@ mod remote;
 pub(crate) mod stepped;
 mod tasks;
 mod waiters;
+#[cfg(test)]
+mod wakes;
 mod worker;
 
 pub(crate) use alone::{Alone, AloneGuard};
@@ -23,4 +25,6 @@ pub(crate) use operation::{
 pub(crate) use remote::{LocalFuture, Remote};
 pub use stepped::{Runtime, Step, abandon_stepped};
 pub(crate) use waiters::{Ticket, Waiters};
+#[cfg(test)]
+pub(crate) use wakes::Wakes;
 pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify};

@@ -119,25 +119,14 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::task::Wake;
-
     use super::*;
-
-    #[derive(Default)]
-    struct Count(AtomicU32);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::task::Wakes;
 
     /// Each step of many commits woke those whose turn it was, and looked at all others for it.
     #[test]
     fn waking_some_of_ten_thousand_looks_at_no_other() {
         let looks = |tasks: u64| {
-            let (waiters, waker) = (Waiters::default(), Waker::from(Arc::new(Count::default())));
+            let (waiters, waker) = (Waiters::default(), Wakes::counted().1);
             let mut tickets: Vec<_> = (0..tasks).map(|_| Ticket::default()).collect();
             for (at, ticket) in tickets.iter_mut().enumerate() {
                 waiters.wait(ticket, at as u64, &waker);
@@ -152,8 +141,8 @@ mod tests {
 
     #[test]
     fn a_future_that_is_polled_often_waits_once_and_one_that_is_dropped_no_more() {
-        let (waiters, count) = (Waiters::default(), Arc::new(Count::default()));
-        let waker = Waker::from(count.clone());
+        let waiters = Waiters::default();
+        let (wakes, waker) = Wakes::counted();
         let mut tickets: Vec<_> = (0..100).map(|_| Ticket::default()).collect();
         for _ in 0..10 {
             for (at, ticket) in tickets.iter_mut().enumerate() {
@@ -165,11 +154,11 @@ mod tests {
         assert_eq!(waiters.len(), 50);
         waiters.wake_up_to(9);
         assert_eq!((waiters.len(), waiters.first()), (40, Some(10)));
-        assert_eq!(count.0.load(Ordering::Relaxed), 10);
+        assert_eq!(wakes.count(), 10);
         waiters.wake_one();
         assert!(tickets[10].end() && !tickets[11].end());
         waiters.wake_all();
-        assert_eq!(count.0.load(Ordering::Relaxed), 49);
+        assert_eq!(wakes.count(), 49);
         assert_eq!(waiters.len(), 0);
     }
 }

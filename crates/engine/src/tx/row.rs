@@ -284,6 +284,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::Wakes;
 
     #[test]
     fn a_snapshot_sees_what_the_next_commit_replaced() {
@@ -300,32 +301,15 @@ mod tests {
         assert_eq!(row.newest(), 20);
     }
 
-    /// A waker that counts its wakes.
-    #[derive(Default)]
-    struct Count(std::sync::atomic::AtomicUsize);
-
-    impl std::task::Wake for Count {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-
-    impl Count {
-        fn of(count: &std::sync::Arc<Self>) -> usize {
-            count.0.load(std::sync::atomic::Ordering::Relaxed)
-        }
-    }
-
     #[test]
     fn who_waits_is_passed_so_often_and_then_handed_the_lock() {
-        let count = std::sync::Arc::new(Count::default());
-        let waker = Waker::from(count.clone());
+        let (wakes, waker) = Wakes::counted();
         let mut row = Row::default();
         let mut place = None;
         assert!(row.take(1) && !row.take_or_wait(2, &mut place, &waker));
         for passed in 0..PASSED_MAX {
             row.release().expect("the first is woken").wake();
-            assert_eq!((row.owner, Count::of(&count)), (FREE, passed as usize + 1));
+            assert_eq!((row.owner, wakes.count()), (FREE, passed + 1));
             assert!(row.take(3), "a free lock is anybody's");
             assert!(!row.take_or_wait(2, &mut place, &waker), "and he who comes late waits on");
         }
@@ -340,8 +324,7 @@ mod tests {
     #[test]
     fn ten_thousand_wait_for_a_row_in_the_order_in_which_they_came() {
         const TASKS: u64 = 10_000;
-        let count = std::sync::Arc::new(Count::default());
-        let waker = Waker::from(count.clone());
+        let (wakes, waker) = Wakes::counted();
         let (mut row, mut places) = (Row::default(), vec![None; TASKS as usize + 2]);
         assert!(row.take(1));
         for _ in 0..3 {
@@ -360,21 +343,21 @@ mod tests {
             assert!(row.take_or_wait(owner, &mut places[owner as usize], &waker));
         }
         assert!(row.release().is_none() && row.is_idle());
-        assert_eq!(Count::of(&count) as u64, TASKS / 2);
+        assert_eq!(u64::from(wakes.count()), TASKS / 2);
     }
 
     #[test]
     fn a_wake_that_nobody_comes_for_goes_on_to_the_next() {
-        let (first, second) = (std::sync::Arc::new(Count::default()), std::sync::Arc::default());
+        let ((first, waker), (second, other)) = (Wakes::counted(), Wakes::counted());
         let mut row = Row::default();
         assert!(row.take(1));
         let mut places = [None; 2];
-        assert!(!row.take_or_wait(2, &mut places[0], &Waker::from(first.clone())));
-        assert!(!row.take_or_wait(3, &mut places[1], &Waker::from(std::sync::Arc::clone(&second))));
+        assert!(!row.take_or_wait(2, &mut places[0], &waker));
+        assert!(!row.take_or_wait(3, &mut places[1], &other));
         row.release().expect("the first is woken").wake();
         assert!(row.take(4) && row.release().is_none(), "he is awake already");
         row.leave(2, places[0]).expect("the second is woken in his stead").wake();
-        assert_eq!((Count::of(&first), Count::of(&second)), (1, 1));
+        assert_eq!((first.count(), second.count()), (1, 1));
         // Somebody who leaves while the lock is another's wakes nobody: its release does.
         assert!(row.take(5) && row.leave(3, places[1]).is_none());
         assert!(row.release().is_none() && row.is_idle());
