@@ -1,7 +1,7 @@
 //! Doors for fuzzing: what reads bytes that anybody may have written. No part of the interface.
 
 use crate::log::{LogGeometry, LogMerge, LogPosition, LogReader, MergeStep, Record, describe};
-use crate::page::{Node, PAGE_SIZE_MAX, PAGE_SIZE_MIN, checksum, field};
+use crate::page::{Node, PAGE_SIZE_MAX, PAGE_SIZE_MIN, checksum, field, words_of};
 use crate::store::{FORMAT_VERSION, choose_label};
 use crate::swip::Swip;
 
@@ -10,8 +10,7 @@ pub fn read_page(image: &[u8]) {
     let size = image.len().clamp(PAGE_SIZE_MIN, PAGE_SIZE_MAX).next_power_of_two();
     let mut bytes = image.to_vec();
     bytes.resize(size, 0);
-    let words: Vec<u64> =
-        bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes)).collect();
+    let words = words_of(&bytes);
     let node = Node::new(words.as_slice().into());
     let sound = node.fault().is_none();
     let _ = crate::page::damage(&bytes, node.place());

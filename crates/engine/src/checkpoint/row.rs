@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::sweep::checkpoint;
 use crate::error::{ErrorKind, Result};
-use crate::page::{Node, damage, own_place};
+use crate::page::{Node, damage, own_place, words_of};
 use crate::shared::{Root, Shared};
 use crate::store::{open_tree, read_unchecked};
 use crate::task::{current, run, spawn_here};
@@ -85,8 +85,7 @@ async fn move_others(shared: &Arc<Shared>) -> Result<bool> {
             // It has a new owner, that was not written yet, and moves when it is.
             continue;
         }
-        let words = page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
-        let words: Vec<u64> = words.collect();
+        let words = words_of(&page);
         let node = Node::new(words.as_slice().into());
         if node.fault().is_some() {
             fixed.push(page_id);

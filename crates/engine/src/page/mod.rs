@@ -147,12 +147,16 @@ pub(crate) fn seal(buffer: &mut Buffer, offset: usize, page_size: usize) {
     NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
 }
 
+#[inline(always)]
+fn word(page: &[u8], at: usize) -> u64 {
+    page[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+}
+
 /// What is wrong with a page that should be in `place`, as far as its checksum, id and version tell.
 #[inline]
 pub(crate) fn damage(page: &[u8], place: u64) -> Option<String> {
-    let word = |at: usize| page[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-    let (stored, sum) = (word(field::CHECKSUM) as u32, checksum(page));
-    let stored_place = word(field::PAGE_ID);
+    let (stored, sum) = (word(page, field::CHECKSUM) as u32, checksum(page));
+    let stored_place = word(page, field::PAGE_ID);
     if stored == sum && stored_place == place {
         None
     } else if page.iter().all(|byte| *byte == 0) {
@@ -167,10 +171,15 @@ pub(crate) fn damage(page: &[u8], place: u64) -> Option<String> {
     }
 }
 
+/// A page's bytes as words, to look at it as a node.
+pub(crate) fn words_of(page: &[u8]) -> Vec<u64> {
+    page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
+
 /// The place of a page as it says itself, if its id is this one; else a place that is not its own.
 pub(crate) fn own_place(page: &[u8], page_id: u64) -> u64 {
-    let word = page[field::PAGE_ID..field::PAGE_ID + 8].try_into().map_or(0, u64::from_le_bytes);
-    if page_of(word) == page_id { word } else { page_id }
+    let stored = word(page, field::PAGE_ID);
+    if page_of(stored) == page_id { stored } else { page_id }
 }
 
 /// The first four bytes of a key suffix as an integer that sorts as the bytes do.

@@ -6,7 +6,7 @@
 use super::super::check::{Place, child_of};
 use super::PageReader;
 use crate::error::Result;
-use crate::page::Node;
+use crate::page::{Node, words_of};
 use crate::place::page_of;
 
 /// Pages of a tree read at once.
@@ -50,11 +50,6 @@ pub(crate) fn entries(node: Node<'_>) -> impl Iterator<Item = Entry> {
     })
 }
 
-/// A page's bytes as words, to look at it as a node.
-pub(crate) fn leaf_of(page: &[u8]) -> Vec<u64> {
-    page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
-}
-
 /// What is told of a tree's parts.
 type See<'a> = dyn FnMut(&mut PageReader, Part<'_>) -> Result<()> + 'a;
 
@@ -80,7 +75,7 @@ fn visit(
     page: Result<Vec<u8>, String>,
     see: &mut See<'_>,
 ) -> Result<()> {
-    let page = page.map(|page| leaf_of(&page)).and_then(|page| {
+    let page = page.map(|page| words_of(&page)).and_then(|page| {
         let fault = fault(Node::new(page.as_slice().into()), &bounds);
         fault.map_or(Ok(page), Err)
     });

@@ -18,7 +18,7 @@ use super::superblock::Superblock;
 use crate::checkpoint::{Image, ImageBytes, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::space::RECORD_PAGES;
-pub(crate) use leaves::{Entry, Hole, Part, entries, leaf_of, walk_leaves};
+pub(crate) use leaves::{Entry, Hole, Part, entries, walk_leaves};
 pub(crate) use logs::read_logs;
 pub(crate) use pages::{PageReader, open_channel, transfer_arena, wait};
 pub(crate) use unlabelled::Look;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use super::super::offline::{Hole, PageReader, leaf_of};
+use super::super::offline::{Hole, PageReader};
 use super::interrupted;
 use crate::error::Result;
-use crate::page::{Node, PageKind, damage, field, own_place};
+use crate::page::{Node, PageKind, damage, field, own_place, words_of};
 use crate::space::RECORD_PAGES;
 
 /// Ranges that are read before progress is told.
@@ -118,7 +118,7 @@ pub(super) fn scan(
         if page[field::KIND] != PageKind::Leaf as u8 || damage(page, place).is_some() {
             return;
         }
-        let words = leaf_of(page);
+        let words = words_of(page);
         let node = Node::new(words.as_slice().into());
         if !node.is_leaf() || node.fault().is_some() {
             return;

@@ -2,12 +2,12 @@
 
 use std::sync::mpsc::sync_channel;
 
-use super::super::offline::{Entry, Hole, PageReader, Part, entries, leaf_of, walk_leaves};
+use super::super::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{Descriptor, part_of};
-use crate::page::Node;
+use crate::page::{Node, words_of};
 use crate::task::stepped;
 
 /// Bytes of records that go to the new store together.
@@ -78,7 +78,7 @@ fn each_stand_in(
         if older {
             note(&mut gaps.stale, &stand_in, &hole.why);
         }
-        let words = leaf_of(&page);
+        let words = words_of(&page);
         for entry in entries(Node::new(words.as_slice().into())) {
             if entry.key >= stand_in.lower && is_below(&entry.key, stand_in.upper.as_ref()) {
                 take(reader, entry)?;
