@@ -542,6 +542,17 @@ impl Shared {
         })
     }
 
+    /// Closes the gate, and waits until nobody is inside.
+    ///
+    /// # Errors
+    /// Why the store failed, if the gate was opened for that meanwhile.
+    pub(crate) async fn close_gate(&self) -> Result<()> {
+        match self.gate.close().await {
+            true => Ok(()),
+            false => Err(self.failure().cloned().unwrap_or_else(Error::closed)),
+        }
+    }
+
     /// The cause that made the store read-only, if one did.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get()

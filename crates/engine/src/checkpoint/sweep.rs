@@ -1,10 +1,8 @@
 //! Making a checkpoint, from the closing of the gate to the record that makes it count.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Instant;
 
 use qpair_memory::FrameIndex;
@@ -13,12 +11,13 @@ use super::record::{flush, image_bytes_per_page, write_image};
 use super::stage::{Looked, Stage};
 use super::{Epoch, Image, Record};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
-use crate::task::{LocalFuture, Ticket, Worker, current, guarded_here, promise, spawn_here};
+use crate::task::{LocalFuture, Worker, current, guarded_here, promise, run_at_once, spawn_here};
+use crate::tree::Arrival;
 
 /// Frames looked at before others get the worker.
 const FRAMES_PER_TURN: u32 = 512;
@@ -87,9 +86,7 @@ async fn give_up(shared: &Arc<Shared>) -> Result<()> {
 
 async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let begun = Instant::now();
-    if !shared.gate.close().await {
-        return Err(shared.failure().cloned().unwrap_or_else(Error::closed));
-    }
+    shared.close_gate().await?;
     shared.strike(Canary::PanicInCheckpoint);
     // Nobody changes the trees; this is the instant.
     shared.space.begin_image(|| shared.checkpoints.begin());
@@ -245,7 +242,7 @@ async fn sweep_with(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) ->
     }
     while !again.is_empty() {
         for frame in &again {
-            wait_io(shared, *frame).await;
+            run_at_once(shared, Arrival::new(*frame)).await?;
         }
         // The others are latched for a moment.
         yield_now().await;
@@ -253,17 +250,6 @@ async fn sweep_with(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) ->
         save_some(shared, stage, some.into_iter(), &mut again).await?;
     }
     Ok(())
-}
-
-/// Waits until the I/O on a frame has ended, if there is any.
-async fn wait_io(shared: &Shared, frame: FrameIndex) {
-    let mut ticket = Ticket::default();
-    poll_fn(|context| {
-        let waits = shared.failure().is_none()
-            && shared.pool.wait_for_io(frame, &mut ticket, context.waker());
-        if waits { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
 }
 
 /// Saves the pages in some frames if they must be, leaves in the order of their places; those that must be tried again.

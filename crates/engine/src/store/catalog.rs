@@ -326,9 +326,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
     {
         // Commits that may still prepare or merge leaves of the tree are over; those to come see that it was dropped.
         let _alone = shared.checkpointing.enter().await;
-        if !shared.gate.close().await {
-            return Err(shared.failure().cloned().unwrap_or_else(Error::closed));
-        }
+        shared.close_gate().await?;
         shared.gate.open();
     }
     loop {

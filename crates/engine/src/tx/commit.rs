@@ -506,7 +506,7 @@ impl Work {
                             last = Some((item.tree.id, leaf));
                             kept_bytes
                         }
-                        Some(PutOutcome::Full { .. }) => return Ok(Stop::Full),
+                        Some(PutOutcome::Full { .. }) => return Ok(Stop::Turn),
                         None => return Ok(Stop::Away),
                     }
                 }

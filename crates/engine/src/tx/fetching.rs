@@ -67,7 +67,7 @@ mod tests {
     use qpair_block::sim::{SimClock, SimDevice, SimLatency, SimOptions};
     use qpair_block::{BlockDevice, FaultControl, FaultDevice, FaultOptions, Op};
 
-    use crate::{Runtime, Store, StoreOptions};
+    use crate::{JoinHandle, Runtime, Store, StoreOptions};
 
     const RECORDS: u32 = 20_000;
     const READ_NS: u64 = 10_000_000;
@@ -96,6 +96,22 @@ mod tests {
         store.checkpoint().unwrap();
         device.set_latency(latency);
         (store, clock, control)
+    }
+
+    /// A commit of so many writes, all over the keys, and whether it is over.
+    fn commit(store: &Store, writes: u32) -> (JoinHandle<()>, Arc<AtomicBool>) {
+        let over = Arc::new(AtomicBool::new(false));
+        let (tasks, table, end) = (store.task(), store.table("t").unwrap(), over.clone());
+        let commit = store.spawn(move || async move {
+            let mut transaction = tasks.begin();
+            for i in 0..writes {
+                let key = (i * (RECORDS / writes)).to_be_bytes();
+                transaction.put(&table, &key, &[1; 40]).await.unwrap();
+            }
+            transaction.commit().await.unwrap();
+            end.store(true, Ordering::Relaxed);
+        });
+        (commit, over)
     }
 
     /// Requests of a kind that a commit makes while it is inside the gate, all of them, and the most that came at about the same time.
@@ -129,17 +145,7 @@ mod tests {
         const WRITES: u32 = 64;
         for seed in 0..5 {
             let (store, clock, control) = filled(seed);
-            let over = Arc::new(AtomicBool::new(false));
-            let (tasks, table, end) = (store.task(), store.table("t").unwrap(), over.clone());
-            let commit = store.spawn(move || async move {
-                let mut transaction = tasks.begin();
-                for i in 0..WRITES {
-                    let key = (i * (RECORDS / WRITES)).to_be_bytes();
-                    transaction.put(&table, &key, &[1; 40]).await.unwrap();
-                }
-                transaction.commit().await.unwrap();
-                end.store(true, Ordering::Relaxed);
-            });
+            let (commit, over) = commit(&store, WRITES);
             let (inside, reads, most) = asked(&store, &clock, &control, Op::Read, &over);
             commit.join().unwrap();
             assert!(reads >= u64::from(WRITES) / 2, "seed {seed}: {reads} reads");
@@ -154,17 +160,7 @@ mod tests {
     fn leaves_that_memory_has_no_room_for_are_read_side_by_side_too() {
         const WRITES: u32 = 1500;
         let (store, clock, control) = filled(1);
-        let over = Arc::new(AtomicBool::new(false));
-        let (tasks, table, end) = (store.task(), store.table("t").unwrap(), over.clone());
-        let commit = store.spawn(move || async move {
-            let mut transaction = tasks.begin();
-            for i in 0..WRITES {
-                let key = (i * (RECORDS / WRITES)).to_be_bytes();
-                transaction.put(&table, &key, &[1; 40]).await.unwrap();
-            }
-            transaction.commit().await.unwrap();
-            end.store(true, Ordering::Relaxed);
-        });
+        let (commit, over) = commit(&store, WRITES);
         let begun = clock.now_ns();
         let (_, reads, most) = asked(&store, &clock, &control, Op::Read, &over);
         commit.join().unwrap();

@@ -25,17 +25,15 @@ pub(super) fn step<O: Operation>(operation: &mut O, context: Context<'_>) -> Opt
     None
 }
 
-/// Why preparing stopped.
+/// Why a step over a commit's writes stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// All writes are prepared.
+    /// It was the last.
     Over,
-    /// Others are to run.
+    /// Others are to run, or the next write's leaf has no room: it goes on write by write.
     Turn,
     /// The next write's leaf is not in memory, or in the middle of a change.
     Away,
-    /// The next write's leaf has no room.
-    Full,
 }
 
 /// How far a commit's writes are prepared, in the order of their keys.
@@ -113,7 +111,7 @@ impl Preparing {
             }
             let prepared = match step(&mut prepare, context) {
                 Some(Ok(prepared)) => prepared,
-                Some(Err(_)) => return Stop::Full,
+                Some(Err(_)) => return Stop::Turn,
                 None => return Stop::Away,
             };
             spots.push(prepared.spot);

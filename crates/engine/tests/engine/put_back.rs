@@ -164,7 +164,7 @@ fn older_pages_are_seen() {
     assert!(unseen.is_empty(), "{} of {cases}: {unseen:#?}", unseen.len());
 }
 
-/// Prints what docs/measure has.
+/// Prints what docs/design/page-format.md has.
 #[test]
 #[ignore = "takes minutes"]
 fn ten_thousand_older_pages_are_seen() {
