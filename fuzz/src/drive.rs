@@ -9,27 +9,13 @@ use qpair_nvme::{Controller, ControllerOptions, NvmeAddress};
 use qpair_nvme_wire::registers::Capabilities;
 use script::{Answer, Script, function, sound};
 
+mod input;
+
+use input::Input;
+
 #[allow(dead_code, reason = "shared with the driver's tests, which use more of it")]
 #[path = "../../crates/nvme/tests/nvme/script.rs"]
 mod script;
-
-/// Bytes of the input, one after the other; zeroes when it ends.
-struct Input {
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Input {
-    fn byte(&mut self) -> u8 {
-        let byte = self.bytes.get(self.at).copied().unwrap_or(0);
-        self.at += 1;
-        byte
-    }
-
-    fn word(&mut self) -> u64 {
-        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
-    }
-}
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(text) = std::str::from_utf8(data)
@@ -38,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         let again = NvmeAddress::parse(&address.to_string()).expect("reads what it wrote");
         assert_eq!(again, address);
     }
-    let mut input = Input { bytes: data.to_vec(), at: 0 };
+    let mut input = Input::new(data);
     let choice = input.byte();
     let cap = if choice & 1 != 0 { input.word() } else { Capabilities::of(64, 500).0 };
     let bar_bytes = if choice & 2 != 0 { input.word() & 0xF_FFFF } else { 0x4000 };

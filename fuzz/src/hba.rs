@@ -23,28 +23,14 @@ use qpair_scsi::host::Host;
 use qpair_scsi::{ScsiOptions, scan};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
+mod input;
+
+use input::Input;
+
 /// Queues of the card.
 const QUEUES: usize = 4;
 /// Replies that a step changes, at most.
 const REPLIES_MAX: usize = 8;
-
-/// Bytes of the input, one after the other; zeroes when it ends.
-struct Input {
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Input {
-    fn byte(&mut self) -> u8 {
-        let byte = self.bytes.get(self.at).copied().unwrap_or(0);
-        self.at += 1;
-        byte
-    }
-
-    fn word(&mut self) -> u64 {
-        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
-    }
-}
 
 /// A register reads as something else, once.
 struct Lie {
@@ -290,7 +276,7 @@ impl PciDevice for Card {
 }
 
 fn card(data: &[u8]) -> Card {
-    let mut input = Input { bytes: data.to_vec(), at: 0 };
+    let mut input = Input::new(data);
     let choice = input.byte();
     let mut after_reads = 0;
     let lies = (0..choice % 4)

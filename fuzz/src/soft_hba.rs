@@ -5,12 +5,10 @@
 
 #![no_main]
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use qpair_memory::{DmaMemory, Mapping};
 use qpair_mpi_wire::config::{ConfigRequest, PageId, page_type};
 use qpair_mpi_wire::descriptor::{RequestDescriptor, request};
 use qpair_mpi_wire::init::{Init, facts_request};
@@ -28,9 +26,12 @@ use qpair_scsi_wire::Cdb;
 use qpair_softdev::hba::{Fault, Rule};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
-const IOVA: u64 = 0x10_0000;
-const MEMORY_BYTES: usize = 64 << 10;
-const READ_ONLY: u64 = 0x20_0000;
+mod driver_memory;
+mod input;
+
+use driver_memory::{DriverMemory, IOVA, MEMORY_BYTES};
+use input::Input;
+
 const FRAME_BYTES: usize = 128;
 /// Where things are in the memory: frames, reply queues, reply frames, the queue of free ones, sense, data.
 const REPLY_QUEUES: u64 = IOVA + 0x4000;
@@ -42,42 +43,7 @@ const FREE_ENTRIES: u16 = 32;
 /// Phys: handles of disks begin after them.
 const PHYS: u16 = 8;
 
-/// Takes numbers off the input; zeroes at its end.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        let now = self.0.len().min(N);
-        bytes[..now].copy_from_slice(&self.0[..now]);
-        self.0 = &self.0[now..];
-        bytes
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.bytes::<1>()[0]
-    }
-
-    fn half(&mut self) -> u16 {
-        u16::from_le_bytes(self.bytes())
-    }
-
-    fn word(&mut self) -> u64 {
-        u64::from_le_bytes(self.bytes())
-    }
-
-    /// An address: mostly one that means something.
-    fn address(&mut self) -> u64 {
-        let (kind, low) = (self.byte(), u64::from(self.half()));
-        match kind % 8 {
-            0..4 => IOVA + low % MEMORY_BYTES as u64 / 512 * 512,
-            4 => IOVA + low,
-            5 => READ_ONLY + low % 8192,
-            6 => IOVA + MEMORY_BYTES as u64 - 1 - low % 64,
-            _ => self.word(),
-        }
-    }
-
+impl Input {
     /// A handle: mostly that of a disk that is or was there.
     fn handle(&mut self) -> u16 {
         match self.byte() {
@@ -100,30 +66,23 @@ impl Input<'_> {
             5 => CHAIN,
             _ => self.byte(),
         };
-        Element { address: self.address(), len, next_chain: self.byte(), flags }
+        Element { address: self.address(512), len, next_chain: self.byte(), flags }
     }
 }
 
 struct Driver {
     device: Arc<SoftHba>,
-    memory: Arc<Mapping>,
-    read_only: Arc<Mapping>,
-    is_open: bool,
+    memory: DriverMemory,
 }
 
 impl Driver {
-    fn open(&mut self) {
-        let memory = DmaMemory::of_mapping(self.memory.clone());
-        self.is_open |= self.device.map_dma(IOVA, memory).is_ok();
-    }
-
     fn write(&self, offset: u64, value: u32) {
         self.device.write_bar(0, offset, &value.to_le_bytes());
     }
 
     fn put(&self, at: usize, bytes: &[u8]) {
         if at + bytes.len() <= MEMORY_BYTES {
-            self.memory.bytes().copy_from(at, bytes);
+            self.memory.bytes.bytes().copy_from(at, bytes);
         }
     }
 
@@ -151,7 +110,7 @@ impl Driver {
     }
 
     /// As a driver that is right begins; `wrong` of it is otherwise.
-    fn begin(&self, input: &mut Input<'_>, wrong: bool) {
+    fn begin(&self, input: &mut Input, wrong: bool) {
         self.write(DOORBELL, DOORBELL_MESSAGE_UNIT_RESET << 24);
         self.handshake(&facts_request());
         let init = Init {
@@ -197,7 +156,7 @@ impl Driver {
     }
 
     /// A SCSI command with any descriptor block and list.
-    fn scsi_io(&self, input: &mut Input<'_>) {
+    fn scsi_io(&self, input: &mut Input) {
         let smid = u16::from(input.byte() % 64);
         let short = match input.byte() % 4 {
             0 => *Cdb::transfer(false, u64::from(input.byte()), 1, false).padded(),
@@ -213,7 +172,7 @@ impl Driver {
         let handle = input.handle();
         let io = ScsiIo {
             handle,
-            sense_low: if choice & 1 == 0 { SENSE as u32 } else { input.address() as u32 },
+            sense_low: if choice & 1 == 0 { SENSE as u32 } else { input.address(512) as u32 },
             sense_bytes: if choice & 2 == 0 { 96 } else { input.byte() },
             sgl_offset: if choice & 4 == 0 { (scsi_io::SGL_AT / 4) as u8 } else { input.byte() },
             data_bytes: match choice >> 3 & 3 {
@@ -236,7 +195,7 @@ impl Driver {
         self.post(request::SCSI_IO, input.byte() % 3, smid, handle);
     }
 
-    fn message(&self, input: &mut Input<'_>) {
+    fn message(&self, input: &mut Input) {
         let smid = u16::from(input.byte() % 64);
         let mut kind = request::DEFAULT;
         match input.byte() % 8 {
@@ -254,7 +213,7 @@ impl Driver {
                     dwords: input.byte().into(),
                     version: 0,
                     address: u32::from(input.byte() >> 4) << 28 | u32::from(input.handle()),
-                    data: (u32::from(input.half()), input.address()),
+                    data: (u32::from(input.half()), input.address(512)),
                 };
                 self.frame(smid, &request.encode());
             }
@@ -284,7 +243,7 @@ impl Driver {
         self.write(WRITE_SEQUENCE, 0);
     }
 
-    fn faults(&self, input: &mut Input<'_>) {
+    fn faults(&self, input: &mut Input) {
         let fault = match input.byte() % 9 {
             0 => Fault::LoseCommand,
             1 => Fault::LoseReply,
@@ -302,14 +261,7 @@ impl Driver {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut input = Input(data);
-    static FILES: OnceLock<(Arc<Mapping>, OwnedFd)> = OnceLock::new();
-    let (memory, file) = FILES.get_or_init(|| {
-        let memory = Mapping::new_file(MEMORY_BYTES).expect("memory").0;
-        (memory, Mapping::new_file(8192).expect("memory").1)
-    });
-    memory.bytes().zero(0, MEMORY_BYTES);
-    let read_only = Mapping::of_file(file.as_fd(), 0, 8192, false).expect("memory");
+    let mut input = Input::new(data);
     let text = match input.byte() % 3 {
         0 => "size=256KiB,queues=2,credit=64,serial=f,strict=on",
         1 => "size=256KiB,queues=3,credit=64,disks=3,block=4096,cache=on,serial=f",
@@ -317,15 +269,11 @@ fuzz_target!(|data: &[u8]| {
     };
     let options = SoftHbaOptions::parse(text).expect("options");
     let device = SoftHba::new(options).expect("a controller");
-    let mut driver =
-        Driver { device: device.clone(), memory: memory.clone(), read_only, is_open: false };
-    let read_only = DmaMemory::of_mapping(driver.read_only.clone());
-    device.map_dma(READ_ONLY, read_only).expect("nothing is open");
-    driver.open();
+    let mut driver = Driver { device: device.clone(), memory: DriverMemory::new(&*device) };
     let wrong = input.byte() % 4 == 0;
     driver.begin(&mut input, wrong);
     for _ in 0..256 {
-        if input.0.is_empty() {
+        if input.is_over() {
             break;
         }
         match input.byte() % 16 {
@@ -339,7 +287,7 @@ fuzz_target!(|data: &[u8]| {
             8 => drop(device.step(u16::from(input.byte() % 4))),
             9 => drop(device.step_all()),
             10 => {
-                let (at, value) = (input.half() as usize % (MEMORY_BYTES - 8), input.address());
+                let (at, value) = (input.half() as usize % (MEMORY_BYTES - 8), input.address(512));
                 driver.put(at & !7, &value.to_le_bytes());
             }
             11 => {
@@ -373,19 +321,13 @@ fuzz_target!(|data: &[u8]| {
             }
             _ => {
                 if input.byte() % 2 == 0 {
-                    let closed = device.unmap_dma(IOVA, MEMORY_BYTES as u64).is_ok();
-                    assert_eq!(closed, driver.is_open);
-                    driver.is_open = false;
+                    driver.memory.close(&*device);
                 } else {
-                    driver.open();
+                    driver.memory.open(&*device);
                 }
             }
         }
     }
     device.step_all();
-    for at in (0..8192).step_by(8) {
-        assert_eq!(driver.read_only.bytes().load_u64(at), 0, "written, though only to be read");
-    }
-    device.unmap_all();
-    assert_eq!(Arc::strong_count(&driver.read_only), 1, "closed, and not forgotten");
+    driver.memory.end(&*device);
 });

@@ -6,66 +6,26 @@
 
 #![no_main]
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme_wire::Command;
 use qpair_nvme_wire::registers::{ACQ, AQA, ASQ, CC, CC_RUN, doorbell};
 use qpair_pci::PciDevice;
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 
-const IOVA: u64 = 0x10_0000;
-const MEMORY_BYTES: usize = 64 << 10;
-const READ_ONLY: u64 = 0x20_0000;
+mod driver_memory;
+mod input;
 
-/// Takes numbers off the input; zeroes at its end.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        let now = self.0.len().min(N);
-        bytes[..now].copy_from_slice(&self.0[..now]);
-        self.0 = &self.0[now..];
-        bytes
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.bytes::<1>()[0]
-    }
-
-    fn word(&mut self) -> u64 {
-        u64::from_le_bytes(self.bytes())
-    }
-
-    /// An address: mostly one that means something.
-    fn address(&mut self) -> u64 {
-        let (kind, low) = (self.byte(), u64::from(u16::from_le_bytes(self.bytes())));
-        match kind % 8 {
-            0..4 => IOVA + low % MEMORY_BYTES as u64 / 4096 * 4096,
-            4 => IOVA + low,
-            5 => READ_ONLY + low % 8192,
-            6 => IOVA + MEMORY_BYTES as u64 - 1 - low % 64,
-            _ => self.word(),
-        }
-    }
-}
+use driver_memory::{DriverMemory, IOVA};
+use input::Input;
 
 struct Driver {
     device: Arc<SoftNvme>,
-    memory: Arc<Mapping>,
-    read_only: Arc<Mapping>,
-    is_open: bool,
+    memory: DriverMemory,
 }
 
 impl Driver {
-    fn open(&mut self) {
-        let memory = DmaMemory::of_mapping(self.memory.clone());
-        self.is_open |= self.device.map_dma(IOVA, memory).is_ok();
-    }
-
     fn write32(&self, offset: u64, value: u32) {
         self.device.write_bar(0, offset, &value.to_le_bytes());
     }
@@ -81,12 +41,12 @@ impl Driver {
 
     fn put(&self, at: usize, command: &Command) {
         for (number, word) in command.words().into_iter().enumerate() {
-            self.memory.bytes().store_u64(at + 8 * number, word);
+            self.memory.bytes.bytes().store_u64(at + 8 * number, word);
         }
     }
 
     /// A command in any slot of the first pages, where queues are.
-    fn command(&self, input: &mut Input<'_>) {
+    fn command(&self, input: &mut Input) {
         let slot = usize::from(input.byte()) * 64;
         let mut command = Command::default();
         for pair in command.0.chunks_exact_mut(2) {
@@ -97,12 +57,12 @@ impl Driver {
             };
             (pair[0], pair[1]) = (word as u32, (word >> 32) as u32);
         }
-        command.set_prps(input.address(), input.address());
+        command.set_prps(input.address(4096), input.address(4096));
         self.put(slot, &command);
     }
 
     /// An I/O queue pair, as a driver that is right makes it.
-    fn queue(&self, input: &mut Input<'_>) {
+    fn queue(&self, input: &mut Input) {
         let number = u16::from(input.byte() % 3);
         let entries = u32::from(input.byte() % 64) + 1;
         let at = IOVA + 4096 * u64::from(2 + input.byte() % 12);
@@ -116,15 +76,7 @@ impl Driver {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let mut input = Input(data);
-    static FILES: OnceLock<(Arc<Mapping>, Arc<Mapping>, OwnedFd)> = OnceLock::new();
-    let (memory, _, file) = FILES.get_or_init(|| {
-        let memory = Mapping::new_file(MEMORY_BYTES).expect("memory").0;
-        let (read_only, file) = Mapping::new_file(8192).expect("memory");
-        (memory, read_only, file)
-    });
-    memory.bytes().zero(0, MEMORY_BYTES);
-    let read_only = Mapping::of_file(file.as_fd(), 0, 8192, false).expect("memory");
+    let mut input = Input::new(data);
     let text = match input.byte() % 4 {
         0 => "size=256KiB,queues=2,entries=64",
         1 => "size=256KiB+128KiB,block=512+4096,queues=2,cache=on,mdts=3",
@@ -133,14 +85,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let options = SoftNvmeOptions::parse(text).expect("options");
     let device = SoftNvme::new(options).expect("a controller");
-    let mut driver =
-        Driver { device: device.clone(), memory: memory.clone(), read_only, is_open: false };
-    let read_only = DmaMemory::of_mapping(driver.read_only.clone());
-    device.map_dma(READ_ONLY, read_only).expect("nothing is open");
-    driver.open();
+    let mut driver = Driver { device: device.clone(), memory: DriverMemory::new(&*device) };
     driver.enable();
     for _ in 0..256 {
-        if input.0.is_empty() {
+        if input.is_over() {
             break;
         }
         match input.byte() % 16 {
@@ -153,8 +101,8 @@ fuzz_target!(|data: &[u8]| {
             7 => drop(device.step(u16::from(input.byte() % 4))),
             8 | 9 => drop(device.step_all()),
             10 => {
-                let at = input.address().wrapping_sub(IOVA) as usize;
-                memory.bytes().store_u64(at & !7, input.address());
+                let at = input.address(4096).wrapping_sub(IOVA) as usize;
+                driver.memory.bytes.bytes().store_u64(at & !7, input.address(4096));
             }
             11 => driver.queue(&mut input),
             12 => match input.byte() % 8 {
@@ -180,19 +128,13 @@ fuzz_target!(|data: &[u8]| {
             }
             _ => {
                 if input.byte() % 2 == 0 {
-                    let closed = device.unmap_dma(IOVA, MEMORY_BYTES as u64).is_ok();
-                    assert_eq!(closed, driver.is_open);
-                    driver.is_open = false;
+                    driver.memory.close(&*device);
                 } else {
-                    driver.open();
+                    driver.memory.open(&*device);
                 }
             }
         }
     }
     device.step_all();
-    for at in (0..8192).step_by(8) {
-        assert_eq!(driver.read_only.bytes().load_u64(at), 0, "written, though only to be read");
-    }
-    device.unmap_all();
-    assert_eq!(Arc::strong_count(&driver.read_only), 1, "closed, and not forgotten");
+    driver.memory.end(&*device);
 });
