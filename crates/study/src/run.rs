@@ -471,15 +471,19 @@ mod tests {
         }
     }
 
-    fn planned_study(noise: f64) -> (StudyReport, Vec<(u32, Config)>) {
-        let lab = synthetic::lab(2, 1, &["posix", "libaio", "io_uring"]);
-        let options = Options {
+    fn planned_options() -> Options {
+        Options {
             experiments: EXPERIMENTS.iter().collect(),
             repeat: None,
             budget_s: None,
             seconds_per_point: Some(0.1),
             seed: 7,
-        };
+        }
+    }
+
+    fn planned_study(noise: f64) -> (StudyReport, Vec<(u32, Config)>) {
+        let lab = synthetic::lab(2, 1, &["posix", "libaio", "io_uring"]);
+        let options = planned_options();
         let mut seen = Vec::new();
         let mut random = fastrand::Rng::with_seed(3);
         let settings = options.settings(lab.effort);
@@ -536,13 +540,7 @@ mod tests {
         assert!(quiet.1 < loud.1, "{quiet:?} {loud:?}");
         // Bounded by time, too: without any, nothing is compared.
         let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
-        let options = Options {
-            experiments: EXPERIMENTS.iter().collect(),
-            repeat: None,
-            budget_s: Some(0.0),
-            seconds_per_point: Some(0.1),
-            seed: 7,
-        };
+        let options = Options { budget_s: Some(0.0), ..planned_options() };
         let settings = options.settings(lab.effort);
         let report = run_with(&lab, &options, settings.clone(), &Silent, |config, round| {
             Some(Ok(synthetic::speed(config, round, 100e3)))
@@ -558,13 +556,8 @@ mod tests {
         let lab = synthetic::lab(2, 1, &["posix", "libaio", "io_uring"]);
         let mut random = fastrand::Rng::with_seed(11);
         for seed in 0..20 {
-            let options = Options {
-                experiments: vec![crate::find("s1-fig2").unwrap()],
-                repeat: None,
-                budget_s: None,
-                seconds_per_point: Some(0.1),
-                seed,
-            };
+            let experiments = vec![crate::find("s1-fig2").unwrap()];
+            let options = Options { experiments, seed, ..planned_options() };
             let settings = options.settings(lab.effort);
             let report = run_with(&lab, &options, settings, &Silent, |config, round| {
                 let wobble = (0.2 * (random.f64() - 0.5)).exp();

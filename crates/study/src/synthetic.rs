@@ -66,6 +66,12 @@ pub(crate) fn study_of(
     .unwrap()
 }
 
+/// Makes a measure so many times as slow.
+pub(crate) fn slower(measure: &mut Measure, factor: f64) {
+    measure.ios_per_s /= factor;
+    measure.bytes_per_s /= factor;
+}
+
 /// A measure with so many I/Os a second, a little different each round, and what follows from it.
 pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
     // Alike for all points of a round, and a little not: as a real device drifts.

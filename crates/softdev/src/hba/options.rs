@@ -78,6 +78,11 @@ impl SoftHbaOptions {
             let wrong = |what: &str| {
                 invalid(format!("option {key}={value} of a soft HBA")).hint(format!("give {what}"))
             };
+            let is_on = || match value {
+                "on" => Ok(true),
+                "off" => Ok(false),
+                _ => Err(wrong("on or off")),
+            };
             match key {
                 "disks" => disks = value.parse().map_err(|_| wrong("a number of disks"))?,
                 "size" => disk.size_bytes = parse_bytes(value)?,
@@ -96,17 +101,8 @@ impl SoftHbaOptions {
                 }
                 "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
                 "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
-                "cache" | "strict" => {
-                    let is_on = match value {
-                        "on" => true,
-                        "off" => false,
-                        _ => return Err(wrong("on or off")),
-                    };
-                    match key {
-                        "cache" => options.volatile_write_cache = is_on,
-                        _ => options.strict = is_on,
-                    }
-                }
+                "cache" => options.volatile_write_cache = is_on()?,
+                "strict" => options.strict = is_on()?,
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(

@@ -76,9 +76,8 @@ fn queue_depth(lab: &Lab) -> Plan {
 fn system_calls(lab: &Lab) -> Plan {
     let cores = lab.cores().min(2);
     let plan = Plan::new("queue depth", Scale::Log, &[(Metric::SystemCallsPerIo, Scale::Linear)]);
-    let series =
+    let mut series =
         by_interface(lab, depths(lab), |name, depth| Some(Config::new(name, cores).depth(depth)));
-    let mut series = series;
     if lab.has("libaio") {
         // The papers' libaio asks the kernel for completions; ours reads them from the mapped ring.
         series.push(super::series("libaio, io_getevents", depths(lab).iter().copied(), |depth| {

@@ -95,18 +95,17 @@ fn interval(lab: &Lab) -> Plan {
         _ => &[1, 10, 100, 200],
     };
     let cores = lab.cores().min(2);
-    let series = by_interface(lab, intervals, |name, us| {
+    let mut series = by_interface(lab, intervals, |name, us| {
         // A thread that spins for requests and one that submits them: the kernel's own would be a third.
         (!name.contains("+k"))
             .then(|| Config::new(name, cores).depth(DEPTH_HANDED).pace(Pace::Interval { us }))
     });
-    let mut all = series;
     if lab.has("posix") {
-        all.push(super::series("synchronous", intervals.iter().copied(), |us| {
+        series.push(super::series("synchronous", intervals.iter().copied(), |us| {
             Some(Config::new(crate::lab::SYNC, cores).pace(Pace::Interval { us }))
         }));
     }
-    plan.group(&cores_words(cores), all)
+    plan.group(&cores_words(cores), series)
 }
 
 /// Requests of each thread where interfaces are set against synchronous I/O.

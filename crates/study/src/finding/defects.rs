@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{Assignment, Pace};
 use crate::lab::{LIBAIO_CALLS, SYNC};
 use crate::measure::Measure;
-use crate::synthetic::{speed, study};
+use crate::synthetic::{slower, speed, study};
 
 const KERNEL: [&str; 5] = ["posix", "libaio", "io_uring", "io_uring+p", "io_uring+k"];
 
@@ -16,11 +16,6 @@ fn made(change: impl Fn(&Config, &mut Measure)) -> StudyReport {
         change(config, &mut measure);
         Some(measure)
     })
-}
-
-fn slower(measure: &mut Measure, factor: f64) {
-    measure.ios_per_s /= factor;
-    measure.bytes_per_s /= factor;
 }
 
 fn outcome(report: &StudyReport, name: &str) -> Outcome {

@@ -100,10 +100,8 @@ pub(super) const SYNC: Finding = Finding {
     test: "one core: one read at a time at most 0.2 times the most IOPS of one asynchronous thread",
     judge: |view| {
         let all = all_configs(view, "s1-fig2");
-        let asynchronous = all
-            .iter()
-            .copied()
-            .filter(|config| config.cores == 1 && !["posix"].contains(&config.interface.as_str()));
+        let asynchronous =
+            all.iter().copied().filter(|config| config.cores == 1 && config.interface != "posix");
         let most = view.fastest(asynchronous).ok_or_else(|| view.skipped("s1-fig2"))?;
         let what = format!("IOPS, pread over {} at depth {}", most.interface, most.depth);
         Ok(vec![view.chosen_ratio(what, IosPerS, &Config::new("posix", 1), most, AtMost(0.2))?])

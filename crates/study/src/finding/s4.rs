@@ -55,7 +55,7 @@ pub(super) const COST_FALLS: Finding = Finding {
     test: "io_uring, queue depth 128: 4 KiB at least 4 times the cost of a byte at 64 KiB, and 64 KiB at most 1.25 times that at 256 KiB; \
            instructions where the machine counts them, else processor time",
     judge: |view| {
-        let name = if view.has("io_uring") { "io_uring" } else { view.main_interface("s4-cost")? };
+        let name = io_uring_or(view, "s4-cost")?;
         let of = |kib: u32| cost(view, name, kib << 10);
         let (metric, word) = per_byte(view, &of(4));
         let part = |above, below, wanted| {
@@ -116,8 +116,7 @@ pub(super) const INTERVAL_COSTS: Finding = Finding {
     claim: "One thread that submits for others keeps up with a request every 10 us; with longer gaps asynchronous I/O loses its lead.",
     test: "io_uring, every 10 us: at least 0.95 times what is offered (100 thousand a second), or what a full queue reaches if that is less",
     judge: |view| {
-        let name =
-            if view.has("io_uring") { "io_uring" } else { view.main_interface("s4-interval")? };
+        let name = io_uring_or(view, "s4-interval")?;
         let (handed, full) = (handed(view, name, 10), calm(view, name));
         let ceiling = view.interval(IosPerS, &full)?.mid;
         if ceiling < OFFERED_IOS_PER_S {
@@ -139,8 +138,7 @@ pub(super) const INTERVAL_LEVELS: Finding = Finding {
     claim: "At intervals over 100 us synchronous I/O is as good as asynchronous.",
     test: "synchronous over io_uring: at 10 us at most 0.8 times the IOPS, at 100 and 200 us at least 0.95 times",
     judge: |view| {
-        let name =
-            if view.has("io_uring") { "io_uring" } else { view.main_interface("s4-interval")? };
+        let name = io_uring_or(view, "s4-interval")?;
         view.need("posix")?;
         [(10, AtMost(0.8)), (100, AtLeast(0.95)), (200, AtLeast(0.95))]
             .into_iter()
@@ -251,6 +249,11 @@ pub(crate) fn cliff(series: &[f64]) -> Option<Cliff> {
         }
     }
     best.map(|(_, cliff)| cliff)
+}
+
+/// io_uring, or what an experiment ran where there is none.
+fn io_uring_or<'a>(view: &'a View<'_>, experiment: &str) -> Result<&'a str, String> {
+    if view.has("io_uring") { Ok("io_uring") } else { view.main_interface(experiment) }
 }
 
 /// A point of the experiment on costs.

@@ -5,7 +5,7 @@ use crate::config::{Assignment, Pace};
 use crate::experiment;
 use crate::lab::{BARE_CALL, LIBAIO_CALLS, SYNC, UNREGISTERED, USER_SPACE};
 use crate::measure::Measure;
-use crate::synthetic::{speed, study, study_of};
+use crate::synthetic::{slower, speed, study, study_of};
 
 type Change = fn(&Config, &mut Measure);
 
@@ -28,11 +28,6 @@ fn verdict_of(name: &str, change: Change) -> Verdict {
 
 fn tested() -> impl Iterator<Item = &'static Finding> {
     catalogue().filter_map(Row::tested)
-}
-
-fn slower(measure: &mut Measure, factor: f64) {
-    measure.ios_per_s /= factor;
-    measure.bytes_per_s /= factor;
 }
 
 fn is(config: &Config, interface: &str) -> bool {
