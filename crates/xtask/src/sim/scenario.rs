@@ -231,9 +231,12 @@ impl Scenario {
         self.transaction_bytes_max.is_some() || self.log_device_bytes_max.is_some()
     }
 
-    /// Whether a snapshot may be given up since it needs too much: large values that were replaced soon have what they may of the device.
+    /// Whether a snapshot may be given up since it needs too much: large values that were replaced soon have what they may of the device,
+    /// and on a full device they make room for changes.
     pub(crate) fn bounds_snapshots(&self) -> bool {
-        self.versions_bytes_max.is_some() || (1..=1 << 20).contains(&self.history_bytes_max)
+        self.versions_bytes_max.is_some()
+            || (1..=1 << 20).contains(&self.history_bytes_max)
+            || self.is_small()
     }
 
     /// Length of a value, bytes: some do not fit a leaf.
