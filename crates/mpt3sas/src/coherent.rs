@@ -153,19 +153,19 @@ impl Drop for Coherent {
 }
 
 /// Arenas that were opened for something that is being made: closed again if it is not.
-pub(crate) struct Opened<'a> {
-    pub(crate) maps: &'a Maps,
-    pub(crate) arenas: Vec<Arc<Arena>>,
+struct Opened<'a> {
+    maps: &'a Maps,
+    arenas: Vec<Arc<Arena>>,
 }
 
 impl Opened<'_> {
-    pub(crate) fn and(mut self, arena: &Arc<Arena>) -> Result<(Self, u64)> {
+    fn and(mut self, arena: &Arc<Arena>) -> Result<(Self, u64)> {
         let iova = self.maps.open(arena)?;
         self.arenas.push(arena.clone());
         Ok((self, iova))
     }
 
-    pub(crate) fn keep(mut self) {
+    fn keep(mut self) {
         self.arenas.clear();
     }
 }

@@ -17,13 +17,13 @@ use qpair_mpi_wire::scsi_io::{
 use qpair_mpi_wire::sgl::{ELEMENT_BYTES, END_OF_LIST, Element};
 use qpair_mpi_wire::task::{self as mpi_task, TaskReply, response};
 use qpair_mpi_wire::{function, ioc_status};
-use qpair_pci::Step;
+use qpair_pci::{OpenArenas, Step};
 use qpair_scsi::host::{
     Data, HostQueue, Outcome, QueueOptions, Refusal, Report, SENSE_BYTES, Task, Unit,
 };
 use qpair_scsi_wire::{Cdb, GOOD};
 
-use crate::coherent::{FRAMES, Opened, SENSE_STRIDE};
+use crate::coherent::{FRAMES, SENSE_STRIDE};
 use crate::host::Inner;
 use crate::replies::{FRAME_BYTES_MAX, ReplyQueue};
 use crate::state::{Gate, Phase, Word};
@@ -54,15 +54,13 @@ pub(crate) struct MptQueue {
     seen: Word,
     /// The life that the reply queue is of.
     life: u64,
-    /// The arena that was used last, and where it is for the controller.
-    last_arena: (u32, u64),
     target: Arc<TargetState>,
     gate: Arc<Gate>,
     stepper: Option<Arc<dyn Step>>,
     due: Option<Instant>,
     polls_left: u32,
     unit: Unit,
-    arenas: Vec<(Arc<Arena>, u64)>,
+    arenas: OpenArenas,
     inner: Arc<Inner>,
 }
 
@@ -102,17 +100,7 @@ impl MptQueue {
         for (place, buffer) in (0u16..).zip(&frames) {
             places[buffer.block().0 as usize] = place;
         }
-        let mut opened = Opened { maps: &inner.maps, arenas: Vec::new() };
-        let mut arenas: Vec<(Arc<Arena>, u64)> = Vec::new();
-        for arena in options.arenas {
-            let is_known = arenas.iter().any(|(known, _)| known.id() == arena.id());
-            if !is_known && inner.maps.takes(arena) {
-                let (more, iova) = opened.and(arena)?;
-                opened = more;
-                arenas.push((arena.clone(), iova));
-            }
-        }
-        opened.keep();
+        let arenas = OpenArenas::new(&inner.maps, options.arenas)?;
         let seen = inner.state.get();
         let mut queue = Self {
             replies: ReplyQueue::new(reply_buffer, memory.sizes.reply_entries),
@@ -128,7 +116,6 @@ impl MptQueue {
             task: None,
             seen,
             life: seen.life(),
-            last_arena: (u32::MAX, 0),
             target,
             gate: inner.new_gate(),
             stepper: inner.stepper.clone(),
@@ -187,16 +174,6 @@ impl MptQueue {
         let place = *self.places.get(usize::from(smid / FRAMES))?;
         let tag = place.checked_mul(FRAMES)?.checked_add(smid % FRAMES)?;
         (place != NO_BLOCK && self.active.get(usize::from(tag)).copied()?).then_some(tag)
-    }
-
-    #[inline]
-    fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
-        if self.last_arena.0 == arena_id {
-            return Some(self.last_arena.1);
-        }
-        let (_, iova) = *self.arenas.iter().find(|(arena, _)| arena.id() == arena_id)?;
-        self.last_arena = (arena_id, iova);
-        Some(iova)
     }
 
     /// The state is another one than this queue knows.
@@ -301,7 +278,7 @@ fn outcome_of(reply: &ScsiIoReply) -> Outcome {
 impl HostQueue for MptQueue {
     #[inline]
     fn reaches(&mut self, arena: &Arena) -> bool {
-        self.iova_of(arena.id()).is_some()
+        self.arenas.iova_of(arena.id()).is_some()
     }
 
     #[inline]
@@ -320,10 +297,9 @@ impl HostQueue for MptQueue {
         let (element, control) = match data {
             None => (Element { flags: END_OF_LIST, ..Element::default() }, 0),
             Some(Data { is_out, buffer, offset, len }) => {
-                let iova = self.iova_of(buffer.arena().id()).ok_or(Refusal::Gone)?;
-                let in_arena = buffer.block().0 as u64 * buffer.len() as u64 + offset as u64;
-                let element =
-                    Element { address: iova + in_arena, len, next_chain: 0, flags: END_OF_LIST };
+                let iova = self.arenas.iova_of_buffer(buffer).ok_or(Refusal::Gone)?;
+                let address = iova + offset as u64;
+                let element = Element { address, len, next_chain: 0, flags: END_OF_LIST };
                 (element, if is_out { CONTROL_WRITE } else { CONTROL_READ })
             }
         };
@@ -456,9 +432,6 @@ impl Drop for MptQueue {
             // A task that was never answered may be yet: its frame is nobody else's until the controller was reset.
             let frames = self.frames.drain(..).chain(self.sense.drain(..));
             self.inner.keep_stale(frames);
-        }
-        for (arena, _) in &self.arenas {
-            self.inner.maps.close(arena);
         }
     }
 }

@@ -36,7 +36,7 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// Bytes of a base address register's range; 0: there is none.
     fn bar_bytes(&self, bar: u8) -> u64;
 
-    /// Reads registers: `into` has 4 or 8 bytes, and is read by one access where the transport can.
+    /// Reads registers: `into` has 1, 2, 4 or 8 bytes, as the device has registers, and is read by one access where the transport can.
     ///
     /// # Errors
     /// See above; `Invalid` outside of the range.

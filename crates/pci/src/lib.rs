@@ -43,6 +43,6 @@ pub use function::{PciFunction, Step, Stepped};
 pub use in_process::InProcess;
 pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};
-pub use maps::Maps;
+pub use maps::{Maps, OpenArenas};
 pub use patience::{Patience, Waiting};
 pub use queue_memory::QueueMemory;

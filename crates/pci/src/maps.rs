@@ -1,4 +1,4 @@
-//! Which arenas are open to the function, and where.
+//! Which arenas are open to the function, and where; and those that one queue of a driver uses.
 //!
 //! Invariant: an arena is open while it has users. It is closed when its last user goes, or when the function is cut off, and
 //! never twice.
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use qpair_block::{Arena, Error, ErrorKind, Result};
+use qpair_block::{Arena, Buffer, Error, ErrorKind, Result};
 
 use crate::function::PciFunction;
 
@@ -110,5 +110,58 @@ impl Maps {
             };
         }
         all_closed
+    }
+}
+
+/// The arenas that one queue uses, open for as long as this lives.
+#[derive(Debug)]
+pub struct OpenArenas {
+    arenas: Vec<(Arc<Arena>, u64)>,
+    /// The one that was used last, and where it is for the device.
+    last: (u32, u64),
+    maps: Arc<Maps>,
+}
+
+impl OpenArenas {
+    /// Opens those of `arenas` that the device can reach at all.
+    ///
+    /// # Errors
+    /// What [`Maps::open`] says; none of them is open then.
+    pub fn new(maps: &Arc<Maps>, arenas: &[Arc<Arena>]) -> Result<Self> {
+        let mut opened = Self { arenas: Vec::new(), last: (u32::MAX, 0), maps: maps.clone() };
+        for arena in arenas {
+            let is_known = opened.arenas.iter().any(|(known, _)| known.id() == arena.id());
+            if !is_known && maps.takes(arena) {
+                let iova = maps.open(arena)?;
+                opened.arenas.push((arena.clone(), iova));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Where an arena's first byte is for the device, if it is open.
+    #[inline]
+    pub fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
+        if self.last.0 == arena_id {
+            return Some(self.last.1);
+        }
+        let (_, iova) = *self.arenas.iter().find(|(arena, _)| arena.id() == arena_id)?;
+        self.last = (arena_id, iova);
+        Some(iova)
+    }
+
+    /// Where a buffer's first byte is for the device.
+    #[inline]
+    pub fn iova_of_buffer(&mut self, buffer: &Buffer) -> Option<u64> {
+        let iova = self.iova_of(buffer.arena().id())?;
+        Some(iova + buffer.block().0 as u64 * buffer.len() as u64)
+    }
+}
+
+impl Drop for OpenArenas {
+    fn drop(&mut self) {
+        for (arena, _) in &self.arenas {
+            self.maps.close(arena);
+        }
     }
 }

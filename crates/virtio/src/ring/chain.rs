@@ -1,0 +1,95 @@
+//! From the head of a chain to the memory that it names, as a device walks it: each descriptor is read once, and a walk ends.
+
+use super::{Area, Broken, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, NEXT, WRITE};
+
+/// Segments of a chain, at most: those of the largest tables that drivers make.
+const SEGMENTS_MAX: usize = 1024;
+
+/// Memory that a chain names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it is.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The device writes there; else it reads.
+    pub is_written: bool,
+}
+
+/// Appends what the chain that begins with `head` names to `segments`: first what is read, then what is written. `read` copies from an
+/// address that the driver named; false: it is not open.
+///
+/// # Errors
+/// The chain makes no sense.
+pub fn walk(
+    layout: Layout,
+    descriptors: Area<'_>,
+    head: u16,
+    mut read: impl FnMut(u64, &mut [u8]) -> bool,
+    segments: &mut Vec<Segment>,
+) -> Result<(), Broken> {
+    let mut index = head;
+    for _ in 0..layout.size {
+        if index >= layout.size {
+            return Err(Broken);
+        }
+        let descriptor = Descriptor::load(descriptors, index);
+        if descriptor.flags & INDIRECT != 0 {
+            // The table ends the chain.
+            if descriptor.flags & NEXT != 0 {
+                return Err(Broken);
+            }
+            return walk_table(descriptor, &mut read, segments);
+        }
+        push(descriptor, segments)?;
+        if descriptor.flags & NEXT == 0 {
+            return Ok(());
+        }
+        index = descriptor.next;
+    }
+    Err(Broken)
+}
+
+fn walk_table(
+    table: Descriptor,
+    read: &mut impl FnMut(u64, &mut [u8]) -> bool,
+    segments: &mut Vec<Segment>,
+) -> Result<(), Broken> {
+    let bytes = table.len as usize;
+    if bytes == 0
+        || !bytes.is_multiple_of(DESCRIPTOR_BYTES)
+        || bytes > SEGMENTS_MAX * DESCRIPTOR_BYTES
+    {
+        return Err(Broken);
+    }
+    let mut copy = vec![0; bytes];
+    if !read(table.address, &mut copy) {
+        return Err(Broken);
+    }
+    let (entries, _) = copy.as_chunks::<DESCRIPTOR_BYTES>();
+    let mut index = 0usize;
+    for _ in 0..entries.len() {
+        let descriptor = Descriptor::decode(entries.get(index).ok_or(Broken)?);
+        if descriptor.flags & INDIRECT != 0 {
+            return Err(Broken);
+        }
+        push(descriptor, segments)?;
+        if descriptor.flags & NEXT == 0 {
+            return Ok(());
+        }
+        index = descriptor.next.into();
+    }
+    Err(Broken)
+}
+
+fn push(descriptor: Descriptor, segments: &mut Vec<Segment>) -> Result<(), Broken> {
+    let Descriptor { address, len, flags, .. } = descriptor;
+    let is_written = flags & WRITE != 0;
+    let is_late = !is_written && segments.last().is_some_and(|last| last.is_written);
+    let is_outside = address.checked_add(len.into()).is_none();
+    if is_late || is_outside || segments.len() >= SEGMENTS_MAX {
+        return Err(Broken);
+    }
+    segments.push(Segment { address, len, is_written });
+    Ok(())
+}
