@@ -4,7 +4,7 @@
 //! nvme:[wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN]      bound to vfio-pci
 //! nvme:[...:]vfio-user:/run/x.sock[/nsN]                                        served by another process
 //! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
-//! scsi:HOST/UNIT                                      a disk behind a SAS controller; HOST: soft, vfio-user:PATH, 0000:3b:00.0
+//! scsi:HOST/UNIT                                      a disk behind a SAS controller or virtio-scsi; HOST: soft, vfio-user:PATH, 0000:3b:00.0
 //! ```
 //!
 //! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.

@@ -21,6 +21,7 @@ use qpair_scsi::host::{Host, Unit};
 use qpair_scsi::{Registry, ScsiDisk, ScsiOptions, scan};
 use qpair_scsi_wire::luns::Lun;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
+use qpair_virtio_scsi::VirtioScsiDriver;
 
 /// The host that is made of software.
 const SOFT: &str = "soft";
@@ -38,6 +39,7 @@ impl Default for Open {
     fn default() -> Self {
         let mut drivers = Registry::new();
         drivers.add_driver(Mpt3sasDriver::default());
+        drivers.add_driver(VirtioScsiDriver::default());
         Self { drivers, hosts: HashMap::new(), disks: HashMap::new() }
     }
 }
@@ -185,7 +187,7 @@ impl Open {
             // No driver comes later here.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
-            let context = format!("scsi:{name}: it is no SAS controller");
+            let context = format!("scsi:{name}: it is no SCSI controller that is driven here");
             return Err(Error::new(ErrorKind::Unsupported, context)
                 .hint(format!("drivers: {}; NVMe drives are nvme:NAME", drivers.join(", "))));
         };

@@ -24,6 +24,8 @@ pub(crate) struct Identity {
 const POWER_AT: usize = 0x40;
 const MSIX_AT: usize = 0x50;
 const EXPRESS_AT: usize = 0x60;
+/// Behind the PCI Express capability.
+const APPENDED_AT: usize = 0xA0;
 /// Device control, in the PCI Express capability: its bit 15 resets the function.
 const DEVICE_CONTROL_AT: usize = EXPRESS_AT + 8;
 const STATUS_AT: usize = 0x06;
@@ -61,6 +63,17 @@ impl Config {
         config.put_msix(vectors);
         config.put_express();
         config
+    }
+
+    /// Puts capabilities behind the others, and links them.
+    pub(crate) fn append(&mut self, capabilities: &[Vec<u8>]) {
+        let (mut at, mut link) = (APPENDED_AT, EXPRESS_AT + 1);
+        for bytes in capabilities {
+            self.put(at, bytes, &[]);
+            self.put(link, &[at as u8], &[]);
+            link = at + 1;
+            at += bytes.len().next_multiple_of(4);
+        }
     }
 
     fn put_power(&mut self) {

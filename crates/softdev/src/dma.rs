@@ -144,6 +144,21 @@ impl DmaTable {
         });
     }
 
+    /// Cuts a list after `len` bytes: what is behind them.
+    pub(crate) fn split_off(list: &mut Vec<Extent>, len: usize) -> Vec<Extent> {
+        let (mut rest, mut behind) = (len, Vec::new());
+        for extent in list.iter() {
+            let before = u32::try_from(rest).unwrap_or(u32::MAX).min(extent.len);
+            rest -= before as usize;
+            if before < extent.len {
+                let offset = extent.offset + u64::from(before);
+                behind.push(Extent { offset, len: extent.len - before, ..*extent });
+            }
+        }
+        Self::truncate(list, len);
+        behind
+    }
+
     /// Appends an extent to a list, or lengthens the last one by it.
     #[inline]
     pub(crate) fn append(list: &mut Vec<Extent>, next: Extent) {

@@ -2,6 +2,7 @@
 //!
 //! - [`nvme`]: an NVMe controller, as a `qpair_pci::PciDevice`.
 //! - [`hba`]: a SAS host bus adapter with disks, as a `qpair_pci::PciDevice`.
+//! - [`virtio`]: a SCSI host of virtio with the same disks, as a `qpair_pci::PciDevice`.
 //! - [`medium`]: where its namespaces keep their blocks.
 //! - [`flash`]: how long a real drive would take, in virtual time.
 //! - [`faults`]: what goes wrong, by seed.
@@ -19,7 +20,9 @@ pub mod medium;
 pub mod nvme;
 mod pairs;
 mod scsi;
+pub mod virtio;
 
 pub use hba::{SoftHba, SoftHbaOptions};
 pub use medium::MediumOptions;
 pub use nvme::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
+pub use virtio::{SoftVirtioScsi, SoftVirtioScsiOptions};

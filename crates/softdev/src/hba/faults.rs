@@ -33,19 +33,19 @@ pub enum Fault {
 
 /// Which commands, and what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct Rule<F = Fault> {
     /// The first of them; commands are numbered from 0 on, from when the rules were set.
     pub first: u64,
     /// How many.
     pub count: u64,
     /// What happens to them.
-    pub fault: Fault,
+    pub fault: F,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Faults {
+#[derive(Debug)]
+pub(crate) struct Faults<F = Fault> {
     is_any: AtomicBool,
-    rules: Mutex<Vec<Rule>>,
+    rules: Mutex<Vec<Rule<F>>>,
     commands: AtomicU64,
     /// Tasks are taken and never answered.
     ignore_tasks: AtomicBool,
@@ -53,8 +53,20 @@ pub(crate) struct Faults {
     hang_resets: AtomicU64,
 }
 
-impl Faults {
-    pub(crate) fn set(&self, rules: Vec<Rule>) {
+impl<F> Default for Faults<F> {
+    fn default() -> Self {
+        Self {
+            is_any: AtomicBool::new(false),
+            rules: Mutex::new(Vec::new()),
+            commands: AtomicU64::new(0),
+            ignore_tasks: AtomicBool::new(false),
+            hang_resets: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<F: Copy> Faults<F> {
+    pub(crate) fn set(&self, rules: Vec<Rule<F>>) {
         let mut held = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         self.commands.store(0, Ordering::Relaxed);
         self.is_any.store(!rules.is_empty(), Ordering::Release);
@@ -63,13 +75,14 @@ impl Faults {
 
     /// What happens to the next command.
     #[inline]
-    pub(crate) fn next(&self) -> Option<Fault> {
+    pub(crate) fn next(&self) -> Option<F> {
         if !self.is_any.load(Ordering::Acquire) {
             return None;
         }
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.commands.fetch_add(1, Ordering::Relaxed);
-        let is_hit = |rule: &&Rule| number.checked_sub(rule.first).is_some_and(|n| n < rule.count);
+        let is_hit =
+            |rule: &&Rule<F>| number.checked_sub(rule.first).is_some_and(|n| n < rule.count);
         rules.iter().find(is_hit).map(|rule| rule.fault)
     }
 

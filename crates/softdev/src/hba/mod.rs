@@ -16,11 +16,13 @@ mod messages;
 mod options;
 mod pages;
 mod scsi_io;
-mod sgl;
+pub(crate) mod sgl;
 mod strict;
 mod tasks;
 
 pub use device::SoftHba;
+pub(crate) use faults::Faults;
 pub use faults::{Fault, Rule};
 pub use options::{DiskOptions, SoftHbaOptions};
+pub(crate) use scsi_io::is_of_blocks;
 pub use strict::Violations;

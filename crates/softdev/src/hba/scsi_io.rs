@@ -191,7 +191,8 @@ impl SoftHba {
     }
 }
 
-fn is_of_blocks(command: &qpair_scsi_wire::Command) -> bool {
+/// Whether a command is one that faults are for.
+pub(crate) fn is_of_blocks(command: &qpair_scsi_wire::Command) -> bool {
     use qpair_scsi_wire::Command as C;
     matches!(
         command,

@@ -1,0 +1,461 @@
+//! The host as a PCI function.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_memory::DmaMemory;
+use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_scsi_wire::sense::Code;
+use qpair_virtio::pci::{
+    Capability, KIND_COMMON, KIND_DEVICE, KIND_ISR, KIND_NOTIFY, VENDOR, common,
+};
+use qpair_virtio::ring::Broken;
+use qpair_virtio::scsi::{
+    self, CONTROL_QUEUE, EVENT_BYTES, EVENT_QUEUE, Event, PCI_DEVICE, REQUEST_QUEUE, TASK_BYTES,
+    address, event,
+};
+use qpair_virtio::{STATUS_DRIVER_OK, STATUS_FEATURES_OK, STATUS_NEEDS_RESET};
+
+use super::faults::{VirtioFault, VirtioRule};
+use super::options::SoftVirtioScsiOptions;
+use super::queue::Queue;
+use super::registers::Registers;
+use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use crate::digest::digest;
+use crate::dma::{DmaTable, SharedTable};
+use crate::hba::Faults;
+use crate::scsi::{Unit, UnitOptions};
+
+/// BAR 0: the common configuration, the cause of interrupts, the device's configuration, notifications.
+const IDENTITY: Identity = Identity {
+    vendor: VENDOR,
+    device: PCI_DEVICE,
+    revision: 1,
+    class: [0x00, 0x00, 0x01],
+    bar0_bytes: 0x4000,
+};
+const REGISTERS: u8 = 0;
+const VECTORS: u8 = 4;
+const ISR_AT: u32 = 0x1000;
+const DEVICE_AT: u32 = 0x2000;
+const NOTIFY_AT: u32 = 0x3000;
+const NOTIFY_STRIDE: u32 = 4;
+/// Bytes of a disk's volatile write cache.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Local assignment, as the upper four bits of names have it.
+const NAA_LOCAL: u64 = 3 << 60;
+
+pub(super) struct Slot {
+    queue: Mutex<Queue>,
+    /// It was notified, or there is an event.
+    attention: AtomicBool,
+}
+
+impl Slot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
+        locked(&self.queue)
+    }
+
+    pub(super) fn call_attention(&self) {
+        self.attention.store(true, Ordering::Release);
+    }
+}
+
+#[derive(Debug)]
+struct Disk {
+    unit: Arc<Unit>,
+    is_plugged: AtomicBool,
+}
+
+/// A soft SCSI host of virtio. See the module.
+pub struct SoftVirtioScsi {
+    options: SoftVirtioScsiOptions,
+    disks: Vec<Disk>,
+    registers: Mutex<Registers>,
+    /// Whether the driver uses it, and it has not broken down.
+    is_running: AtomicBool,
+    slots: Box<[Slot]>,
+    table: Mutex<SharedTable>,
+    config: Mutex<Config>,
+    events: Mutex<VecDeque<Event>>,
+    faults: Faults<VirtioFault>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config() -> Config {
+    let part = |kind, offset, len, multiplier| {
+        Capability { kind, bar: REGISTERS, offset, len, multiplier }.encode()
+    };
+    let mut config = Config::new(&IDENTITY, 1);
+    config.append(&[
+        part(KIND_COMMON, 0, common::BYTES as u32, 0),
+        part(KIND_ISR, ISR_AT, 1, 0),
+        part(KIND_DEVICE, DEVICE_AT, scsi::Config::BYTES as u32, 0),
+        part(KIND_NOTIFY, NOTIFY_AT, 0x1000, NOTIFY_STRIDE),
+    ]);
+    config
+}
+
+impl SoftVirtioScsi {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what the file system says for a file.
+    pub fn new(mut options: SoftVirtioScsiOptions) -> Result<Arc<Self>> {
+        options.check()?;
+        if options.serial.is_empty() {
+            options.serial = format!("QV{:012X}", fastrand::u64(..1 << 48));
+        }
+        let mut disks = Vec::new();
+        for (disk, number) in options.disks.iter().zip(0u32..) {
+            let naa = NAA_LOCAL | digest(&options.serial, number, 4) & (!0 >> 4) & !3;
+            let unit = Unit::open(UnitOptions {
+                medium: disk.medium.clone(),
+                size_bytes: disk.size_bytes,
+                block_bytes: disk.logical_block_bytes,
+                cache_bytes: if options.volatile_write_cache { CACHE_BYTES } else { 0 },
+                serial: format!("{}{number:02}", options.serial),
+                naa,
+                port: naa + 1,
+                rotation: 1,
+            })?;
+            disks.push(Disk { unit: Arc::new(unit), is_plugged: AtomicBool::new(true) });
+        }
+        let queues = REQUEST_QUEUE + options.queues;
+        let slot = || Slot { queue: Mutex::default(), attention: AtomicBool::new(false) };
+        let registers = Registers::new(queues, options.queue_entries, options.has_indirect);
+        Ok(Arc::new(Self {
+            disks,
+            registers: Mutex::new(registers),
+            is_running: AtomicBool::new(false),
+            slots: (0..queues).map(|_| slot()).collect(),
+            table: Mutex::default(),
+            config: Mutex::new(config()),
+            events: Mutex::default(),
+            faults: Faults::default(),
+            options,
+        }))
+    }
+
+    /// Other things go wrong from the next command on that reads or writes blocks.
+    pub fn set_faults(&self, rules: Vec<VirtioRule>) {
+        self.faults.set(rules);
+    }
+
+    /// Whether tasks are taken and never answered.
+    pub fn ignore_tasks(&self, ignore: bool) {
+        self.faults.ignore_tasks(ignore);
+    }
+
+    /// Disk `target` is pulled out, and the driver is told.
+    pub fn pull(&self, target: u8) {
+        self.plug(target, false, event::REMOVED);
+    }
+
+    /// Disk `target` is plugged in, and the driver is told.
+    pub fn plug_in(&self, target: u8) {
+        self.plug(target, true, event::RESCAN);
+    }
+
+    fn plug(&self, target: u8, is_in: bool, reason: u32) {
+        let Some(disk) = self.disks.get(usize::from(target)) else { return };
+        if disk.is_plugged.swap(is_in, Ordering::AcqRel) != is_in {
+            let kind = event::TRANSPORT_RESET;
+            self.tell(Event { kind, address: address(target, 0), reason });
+        }
+    }
+
+    pub(super) fn faults(&self) -> &Faults<VirtioFault> {
+        &self.faults
+    }
+
+    pub(super) fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
+        locked(&self.events)
+    }
+
+    pub(super) fn queues(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    pub(super) fn slot(&self, queue: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(queue))
+    }
+
+    /// The disk of a target.
+    pub(super) fn disk(&self, target: u8) -> Option<&Unit> {
+        let disk = self.disks.get(usize::from(target))?;
+        disk.is_plugged.load(Ordering::Acquire).then_some(&*disk.unit)
+    }
+
+    /// The device cannot go on without a reset.
+    pub(super) fn break_down(&self) {
+        self.is_running.store(false, Ordering::Release);
+    }
+
+    fn device_config(&self) -> [u8; scsi::Config::BYTES] {
+        let config = scsi::Config {
+            queues: self.options.queues.into(),
+            segments_max: 126,
+            sectors_max: 0xFFFF,
+            commands_per_unit: 128,
+            event_bytes: EVENT_BYTES as u32,
+            sense_bytes: scsi::SENSE_BYTES as u32,
+            cdb_bytes: scsi::CDB_BYTES as u32,
+            channel_max: 0,
+            target_max: 255,
+            unit_max: 0x3FFF,
+        };
+        config.encode()
+    }
+
+    /// The driver has written the status.
+    fn set_status(&self, status: u8) {
+        let mut registers = locked(&self.registers);
+        if status == 0 {
+            self.is_running.store(false, Ordering::Release);
+            for slot in &self.slots {
+                slot.lock().forget();
+                slot.attention.store(false, Ordering::Relaxed);
+            }
+            registers.reset();
+            self.disks.iter().for_each(|disk| disk.unit.reset(Code::NEXUS_LOSS));
+            return;
+        }
+        let is_sound = registers.are_features_sound();
+        registers.status = if is_sound { status } else { status & !STATUS_FEATURES_OK };
+        let starts = STATUS_FEATURES_OK | STATUS_DRIVER_OK;
+        if registers.status & starts == starts && !self.is_running.load(Ordering::Acquire) {
+            let has_indirect = registers.has_indirect();
+            let mut all_open = true;
+            for (slot, registers) in self.slots.iter().zip(&registers.queues) {
+                if registers.is_enabled {
+                    all_open &= slot.lock().begin(registers, has_indirect);
+                }
+            }
+            self.is_running.store(all_open, Ordering::Release);
+        }
+    }
+
+    fn status(&self, registers: &Registers) -> u8 {
+        let is_down =
+            registers.status & STATUS_DRIVER_OK != 0 && !self.is_running.load(Ordering::Acquire);
+        registers.status | if is_down { STATUS_NEEDS_RESET } else { 0 }
+    }
+
+    fn step_queue(&self, number: u16, queue: &mut Queue) -> std::result::Result<bool, Broken> {
+        let mut progress = false;
+        if number == EVENT_QUEUE {
+            while !self.events().is_empty()
+                && let Some((head, memory)) = queue.take()?
+            {
+                if let Some(event) = self.events().pop_front() {
+                    let len = queue.write(&memory.written, &event.encode());
+                    queue.give(head.into(), len);
+                }
+            }
+            return Ok(false);
+        }
+        while self.is_running.load(Ordering::Acquire)
+            && let Some((head, memory)) = queue.take()?
+        {
+            progress = true;
+            if number != CONTROL_QUEUE {
+                self.run_command(queue, head, memory);
+                continue;
+            }
+            let mut task = [0; TASK_BYTES];
+            if !queue.read(&memory.read, &mut task) {
+                return Err(Broken);
+            }
+            if let Some(answer) = self.run_task(&task) {
+                let len = queue.write(&memory.written, &[answer]);
+                queue.give(head.into(), len);
+            }
+        }
+        Ok(progress)
+    }
+
+    fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
+        *held = Arc::new(table);
+        let registers = locked(&self.registers);
+        for (slot, registers) in self.slots.iter().zip(&registers.queues) {
+            slot.lock().set_table(held, registers);
+        }
+    }
+}
+
+impl fmt::Debug for SoftVirtioScsi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = &self.options;
+        write!(f, "SoftVirtioScsi {} with {} disks", options.serial, options.disks.len())
+    }
+}
+
+impl PciDevice for SoftVirtioScsi {
+    fn kind(&self) -> &'static str {
+        "virtio-scsi"
+    }
+
+    fn config_bytes(&self) -> u32 {
+        CONFIG_BYTES as u32
+    }
+
+    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
+        locked(&self.config).read(offset, into)
+    }
+
+    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
+        let written = locked(&self.config).write(offset, bytes);
+        if written == Some(true) {
+            self.reset();
+        }
+        written.is_some()
+    }
+
+    fn bar_bytes(&self, bar: u8) -> u64 {
+        match bar {
+            REGISTERS => IDENTITY.bar0_bytes,
+            VECTORS => BAR4_BYTES,
+            _ => 0,
+        }
+    }
+
+    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
+        let inside = offset
+            .checked_add(into.len() as u64)
+            .is_some_and(|end| end <= self.bar_bytes(bar) && !into.is_empty());
+        if !inside || into.len() > 8 {
+            return false;
+        }
+        into.fill(0);
+        if bar != REGISTERS {
+            return true;
+        }
+        if let Some(at) = offset.checked_sub(DEVICE_AT.into()) {
+            let config = self.device_config();
+            let at = at as usize;
+            if let Some(bytes) = config.get(at..at + into.len()) {
+                into.copy_from_slice(bytes);
+            }
+            return true;
+        }
+        if offset >= common::BYTES {
+            return true;
+        }
+        let registers = locked(&self.registers);
+        let value = match offset {
+            common::STATUS => Some(self.status(&registers).into()),
+            _ => registers.read(offset, into.len()),
+        };
+        let Some(value) = value else { return false };
+        let len = into.len();
+        into.copy_from_slice(&u64::to_le_bytes(value)[..len]);
+        true
+    }
+
+    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
+        let inside = offset
+            .checked_add(bytes.len() as u64)
+            .is_some_and(|end| end <= self.bar_bytes(bar) && !bytes.is_empty());
+        if !inside || bytes.len() > 8 {
+            return false;
+        }
+        if bar != REGISTERS {
+            return true;
+        }
+        let mut wide = [0; 8];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        let value = u64::from_le_bytes(wide);
+        if offset >= NOTIFY_AT.into() {
+            if let Some(slot) = self.slot(value as u16) {
+                slot.call_attention();
+            }
+            return true;
+        }
+        match offset {
+            common::STATUS => self.set_status(value as u8),
+            ..common::BYTES => return locked(&self.registers).write(offset, bytes.len(), value),
+            _ => {}
+        }
+        true
+    }
+
+    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
+        None
+    }
+
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
+        let context = format!("a soft SCSI host of virtio shares nothing of BAR {bar}");
+        Err(Error::new(ErrorKind::Invalid, context))
+    }
+
+    fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
+        let mut held = locked(&self.table);
+        let table = held.with(iova, memory)?;
+        self.set_table(&mut held, table);
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
+        let mut held = locked(&self.table);
+        let table = held.without(iova, len)?;
+        self.set_table(&mut held, table);
+        Ok(())
+    }
+
+    fn unmap_all(&self) {
+        self.set_table(&mut locked(&self.table), DmaTable::default());
+    }
+
+    fn irq_count(&self) -> u32 {
+        0
+    }
+
+    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
+        false
+    }
+
+    fn reset(&self) {
+        self.set_status(0);
+        *locked(&self.config) = config();
+    }
+
+    fn end_session(&self) {
+        self.unmap_all();
+        self.reset();
+    }
+
+    fn step(&self, queue: u16) -> Stepped {
+        let Some(slot) = self.slot(queue) else { return Stepped::default() };
+        let is_called = slot.attention.load(Ordering::Acquire);
+        if !is_called || !self.is_running.load(Ordering::Acquire) {
+            return Stepped::default();
+        }
+        slot.attention.store(false, Ordering::Relaxed);
+        let mut held = slot.lock();
+        let done = self.step_queue(queue, &mut held);
+        drop(held);
+        if done.is_err() {
+            self.break_down();
+        }
+        if queue == EVENT_QUEUE && !self.events().is_empty() {
+            slot.call_attention();
+        }
+        Stepped { progress: done.unwrap_or(true), due: None }
+    }
+
+    fn step_all(&self) -> Stepped {
+        let mut all = Stepped::default();
+        for queue in 0..self.queues() {
+            all.progress |= self.step(queue).progress;
+        }
+        all
+    }
+}

@@ -1,0 +1,53 @@
+//! How to make one.
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use crate::hba::DiskOptions;
+
+/// Targets that an address can name.
+const DISKS_MAX: usize = 256;
+const QUEUES_MAX: u16 = 64;
+
+/// A host to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SoftVirtioScsiOptions {
+    /// Its disks: each is unit 0 of the target of its number.
+    pub disks: Vec<DiskOptions>,
+    /// Request queues, 1 to 64.
+    pub queues: u16,
+    /// Entries of a queue: a power of two.
+    pub queue_entries: u16,
+    /// Whether it takes tables of descriptors.
+    pub has_indirect: bool,
+    /// Whether disks have a volatile write cache.
+    pub volatile_write_cache: bool,
+    /// What serial numbers and names are made from; empty: made up.
+    pub serial: String,
+}
+
+impl Default for SoftVirtioScsiOptions {
+    fn default() -> Self {
+        Self {
+            disks: vec![DiskOptions::default()],
+            queues: 8,
+            queue_entries: 128,
+            has_indirect: true,
+            volatile_write_cache: false,
+            serial: String::new(),
+        }
+    }
+}
+
+impl SoftVirtioScsiOptions {
+    pub(super) fn check(&self) -> Result<()> {
+        let is_sound = (1..=DISKS_MAX).contains(&self.disks.len())
+            && (1..=QUEUES_MAX).contains(&self.queues)
+            && qpair_virtio::ring::Layout::new(self.queue_entries).is_some();
+        if is_sound {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Invalid, "a soft SCSI host of virtio").hint(format!(
+            "it has 1 to {DISKS_MAX} disks, 1 to {QUEUES_MAX} queues, and entries of a power of two"
+        )))
+    }
+}

@@ -1,0 +1,388 @@
+//! A device: opening it, its resets, and the end of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_pci::{LifeWord, Maps, PciFunction, Phase, Step};
+use qpair_scsi::host::{Change, Host, HostInfo, HostQueue, QueueOptions, Target, Unit};
+use qpair_virtio::scsi::{CONTROL_QUEUE, EVENT_QUEUE, Event, REQUEST_QUEUE, event, place_of};
+use qpair_virtio::{
+    STATUS_ACKNOWLEDGE, STATUS_DRIVER, STATUS_DRIVER_OK, STATUS_FEATURES_OK, STATUS_NEEDS_RESET,
+};
+
+use crate::core::{Core, TASK_STRIDE};
+use crate::driver::check_ids;
+use crate::facts::Facts;
+use crate::lives::Lives;
+use crate::options::VirtioScsiOptions;
+use crate::probe;
+use crate::queue::{SLOT_BYTES, ScsiQueue};
+use crate::transport::{Transport, gone};
+use crate::virtqueue::Virtqueue;
+
+/// PCI configuration space: the command register, and the bits that let the device reach memory and be reached.
+const PCI_COMMAND: u32 = 4;
+const PCI_MASTER_AND_MEMORY: u16 = 1 << 2 | 1 << 1;
+/// Resets in a row that may fail before the device is given up.
+const ATTEMPTS_MAX: u32 = 3;
+/// Changes that nobody asked for, at most.
+const CHANGES_MAX: usize = 4096;
+/// Bytes of an event's memory.
+const EVENT_STRIDE: usize = qpair_virtio::scsi::EVENT_BYTES;
+
+/// A SCSI host of virtio, driven by this program.
+pub struct VirtioScsi(Arc<Inner>);
+
+pub(crate) struct Inner {
+    function: Arc<dyn PciFunction>,
+    transport: Transport,
+    pub(crate) stepper: Option<Arc<dyn Step>>,
+    pub(crate) options: VirtioScsiOptions,
+    pub(crate) facts: Facts,
+    state: AtomicU64,
+    core: Mutex<Option<Core>>,
+    lives: Mutex<Lives>,
+    /// Targets that were there when the last scan looked, and what was told since.
+    targets: Mutex<BTreeSet<u32>>,
+    changes: Mutex<Vec<Change>>,
+    /// Events were missed: what is there is not known.
+    has_missed: AtomicBool,
+    is_resetting: AtomicBool,
+    resets: AtomicU64,
+    /// When the device's status was looked at last, ms since `start`.
+    watched_ms: AtomicU64,
+    start: Instant,
+    info: HostInfo,
+    pub(crate) maps: Arc<Maps>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VirtioScsi {
+    /// Takes over a function: resets it, settles its features, and gives it queues.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is no SCSI host of virtio 1, or one that would reach past the IOMMU; `Limit` where memory is short; what the
+    /// function says.
+    pub fn open(function: Arc<dyn PciFunction>, options: VirtioScsiOptions) -> Result<Arc<Self>> {
+        let name = function.name().to_owned();
+        check_ids(&*function)?;
+        let mut command = [0; 2];
+        function.read_config(PCI_COMMAND, &mut command)?;
+        let command = u16::from_le_bytes(command) | PCI_MASTER_AND_MEMORY;
+        function.write_config(PCI_COMMAND, &command.to_le_bytes())?;
+        let transport = Transport::find(function.clone())?;
+        transport.reset(options.reset_timeout())?;
+        let facts = Facts::ask(&transport, &name, &options)?;
+        let maps = Maps::new(function.clone());
+        let inner = Inner {
+            info: HostInfo {
+                about: format!(
+                    "virtio 1 over {}, {} request queues of {}",
+                    function.transport(),
+                    facts.queues,
+                    facts.depth_max()
+                ),
+                name,
+                driver: "virtio-scsi".to_owned(),
+                depth_max: facts.depth_max().into(),
+                transfer_bytes_max: facts.transfer_bytes_max,
+                shared_memory: maps.needs_shared_memory(),
+            },
+            stepper: function.stepper(),
+            lives: Mutex::new(Lives::new(facts.queues)),
+            state: AtomicU64::new(LifeWord::new(1, Phase::Quiet).bits()),
+            core: Mutex::default(),
+            targets: Mutex::default(),
+            changes: Mutex::default(),
+            has_missed: AtomicBool::new(false),
+            is_resetting: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
+            watched_ms: AtomicU64::new(0),
+            start: Instant::now(),
+            function,
+            transport,
+            options,
+            facts,
+            maps,
+        };
+        let core = inner.begin_life(1)?;
+        *locked(&inner.core) = Some(core);
+        inner.set_state(1, Phase::Running);
+        Ok(Arc::new(Self(Arc::new(inner))))
+    }
+
+    /// Resets of the device since it was opened.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.0.resets.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    pub(crate) fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&self) -> LifeWord {
+        // Acquire: whoever sees that the device is quiet sees what it wrote before. Pairs with `set_state`.
+        LifeWord::from_bits(self.state.load(Ordering::Acquire))
+    }
+
+    fn set_state(&self, life: u64, phase: Phase) {
+        // Release: pairs with `state`.
+        self.state.store(LifeWord::new(life, phase).bits(), Ordering::Release);
+    }
+
+    pub(crate) fn lives(&self) -> MutexGuard<'_, Lives> {
+        locked(&self.lives)
+    }
+
+    /// Gives a device whose features are settled the queues of a new life, and lets it run.
+    fn begin_life(&self, life: u64) -> Result<Core> {
+        let (facts, transport, maps) = (&self.facts, &self.transport, &self.maps);
+        let tasks = facts.control.size() / 2;
+        let tasks_bytes = usize::from(tasks) * TASK_STRIDE;
+        let control = Virtqueue::new(transport, maps, CONTROL_QUEUE, facts.control, tasks_bytes)?;
+        let count = facts.events.size();
+        let events_bytes = usize::from(count) * EVENT_STRIDE;
+        let events = Virtqueue::new(transport, maps, EVENT_QUEUE, facts.events, events_bytes)?;
+        let slots_bytes = usize::from(facts.depth_max()) * SLOT_BYTES;
+        let requests = (0..facts.queues)
+            .map(|queue| {
+                let number = REQUEST_QUEUE + queue;
+                Virtqueue::new(transport, maps, number, facts.requests, slots_bytes)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let status = STATUS_ACKNOWLEDGE | STATUS_DRIVER | STATUS_FEATURES_OK | STATUS_DRIVER_OK;
+        transport.set_status(status)?;
+        if transport.status()? & STATUS_NEEDS_RESET != 0 {
+            let context = format!("{}: it does not take its queues", self.name());
+            return Err(Error::new(ErrorKind::Io, context));
+        }
+        self.lives().begin(life, requests);
+        let mut core = Core::new(control, tasks, events, count);
+        core.expect_events();
+        Ok(core)
+    }
+
+    /// Does something with tasks and events, if nobody else does and the device is in the life that the caller knows.
+    pub(crate) fn with_core<R>(
+        &self,
+        seen: LifeWord,
+        work: impl FnOnce(&mut Core) -> R,
+    ) -> Option<R> {
+        let mut held = self.core.try_lock().ok()?;
+        let core = held.as_mut()?;
+        // Who resets changes the state with the lock held.
+        (seen.phase() == Phase::Running && self.state() == seen).then(|| work(core))
+    }
+
+    /// Takes tasks that are answered, and events. Never waits.
+    pub(crate) fn take_core(self: &Arc<Self>, core: &mut Core) {
+        if let Some(stepper) = &self.stepper {
+            stepper.step(CONTROL_QUEUE);
+            stepper.step(EVENT_QUEUE);
+        }
+        if core.look(|event| self.happened(event)).is_err() {
+            self.begin_reset();
+        }
+    }
+
+    fn happened(&self, it: Event) {
+        if it.kind & event::MISSED != 0 {
+            self.has_missed.store(true, Ordering::Relaxed);
+        }
+        if it.kind & !event::MISSED != event::TRANSPORT_RESET {
+            return;
+        }
+        let Some((target, _)) = place_of(it.address) else { return };
+        let target = u32::from(target);
+        match it.reason {
+            event::RESCAN => {
+                locked(&self.targets).insert(target);
+                self.changed(Change::Added(target));
+            }
+            event::REMOVED => {
+                locked(&self.targets).remove(&target);
+                self.changed(Change::Removed(target));
+            }
+            _ => {}
+        }
+    }
+
+    fn changed(&self, change: Change) {
+        let mut changes = locked(&self.changes);
+        if changes.len() < CHANGES_MAX {
+            changes.push(change);
+        }
+    }
+
+    /// Looks at events and at the device's status, for whoever comes by. Never waits.
+    pub(crate) fn look(self: &Arc<Self>) {
+        self.with_core(self.state(), |core| self.take_core(core));
+        let now_ms = self.start.elapsed().as_millis() as u64;
+        let watched_ms = self.watched_ms.load(Ordering::Relaxed);
+        if now_ms.saturating_sub(watched_ms) >= self.options.watch_ms.into() {
+            self.watched_ms.store(now_ms, Ordering::Relaxed);
+            let is_running = self.state().phase() == Phase::Running;
+            let status = self.transport.status();
+            if is_running && status.map_or(true, |status| status & STATUS_NEEDS_RESET != 0) {
+                self.begin_reset();
+            }
+        }
+    }
+
+    /// Begins a reset on a thread of its own, unless one is going on.
+    pub(crate) fn begin_reset(self: &Arc<Self>) {
+        if self.state().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let inner = self.clone();
+        let builder = std::thread::Builder::new().name("virtio-scsi-reset".to_owned());
+        let spawned = builder.spawn(move || {
+            // What went wrong is told by the state, and by the next call of the control plane.
+            let _ = inner.reset_now();
+            inner.is_resetting.store(false, Ordering::Release);
+        });
+        if spawned.is_err() {
+            // No thread to be had, and this one may hold the lock that a reset takes: whoever comes by next begins it.
+            self.is_resetting.store(false, Ordering::Release);
+        }
+    }
+
+    /// Resets the device. On success it runs again, with nothing under way; else it is given up.
+    fn reset_now(&self) -> Result<()> {
+        let mut held = locked(&self.core);
+        let word = self.state();
+        if word.phase() == Phase::Gone {
+            return Err(gone(self.name()));
+        }
+        let life = word.life();
+        self.set_state(life, Phase::Stopping);
+        let mut failure = gone(self.name());
+        for attempt in 1..=ATTEMPTS_MAX {
+            let started = self.transport.reset(self.options.reset_timeout()).and_then(|()| {
+                let life = life + u64::from(attempt);
+                *held = None;
+                self.set_state(life, Phase::Quiet);
+                let facts = Facts::ask(&self.transport, self.name(), &self.options)?;
+                if facts != self.facts {
+                    let context = format!("{}: another device after a reset", self.name());
+                    return Err(Error::new(ErrorKind::Io, context));
+                }
+                Ok((life, self.begin_life(life)?))
+            });
+            match started {
+                Ok((life, core)) => {
+                    *held = Some(core);
+                    self.resets.fetch_add(1, Ordering::Relaxed);
+                    self.changed(Change::Reset);
+                    self.set_state(life, Phase::Running);
+                    return Ok(());
+                }
+                Err(error) => failure = error,
+            }
+            if failure.kind() == ErrorKind::Gone {
+                break;
+            }
+        }
+        self.give_up();
+        Err(failure)
+    }
+
+    /// The device is given up. Its memory is closed to it, so that it can touch none.
+    fn give_up(&self) {
+        // What cannot be reset is reset as a function, or cut off; a function that is gone does not mind.
+        let _ = self.function.reset();
+        self.maps.cut_off();
+        self.set_state(self.state().life() + 1, Phase::Gone);
+    }
+
+    /// Asks all targets anew, and tells what is another than was known.
+    fn find_targets(self: &Arc<Self>) -> Result<BTreeSet<u32>> {
+        let found = probe::targets(self)?;
+        let mut known = locked(&self.targets);
+        if self.has_missed.swap(false, Ordering::Relaxed) {
+            known.difference(&found).for_each(|gone| self.changed(Change::Removed(*gone)));
+            found.difference(&known).for_each(|new| self.changed(Change::Added(*new)));
+        }
+        known.clone_from(&found);
+        Ok(found)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.state().phase() == Phase::Gone {
+            return;
+        }
+        if self.transport.reset(self.options.reset_timeout()).is_err() {
+            let _ = self.function.reset();
+            self.maps.cut_off();
+        }
+    }
+}
+
+impl fmt::Debug for VirtioScsi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtioScsi {}", self.0.name())
+    }
+}
+
+impl Host for VirtioScsi {
+    fn info(&self) -> &HostInfo {
+        &self.0.info
+    }
+
+    fn scan(&self) -> Result<Vec<Target>> {
+        self.0.look();
+        let found = self.0.find_targets()?;
+        let target = |number| Target { number, address: format!("virtio.{number}"), refused: None };
+        Ok(found.into_iter().map(target).collect())
+    }
+
+    fn open_queue(&self, unit: Unit, options: &QueueOptions<'_>) -> Result<Box<dyn HostQueue>> {
+        let unit_number = unit.lun.number();
+        let is_target = unit.target < u32::from(self.0.facts.targets);
+        let (Some(number), true) = (unit_number, is_target) else {
+            let context = format!("{}: there is no unit {unit:?}", self.0.name());
+            return Err(Error::new(ErrorKind::NotFound, context));
+        };
+        Ok(Box::new(ScsiQueue::open(&self.0, unit.target as u8, number, options)?))
+    }
+
+    fn reset(&self) -> Result<()> {
+        let inner = &self.0;
+        if inner.is_resetting.swap(true, Ordering::AcqRel) {
+            // Another reset is going on, or about to begin: its end is this one's.
+            while inner.is_resetting.load(Ordering::Acquire) {
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+        } else {
+            let done = inner.reset_now();
+            inner.is_resetting.store(false, Ordering::Release);
+            done?;
+        }
+        match inner.state().phase() {
+            Phase::Gone => Err(gone(inner.name())),
+            _ => Ok(()),
+        }
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        self.0.look();
+        if self.0.has_missed.load(Ordering::Relaxed) {
+            // A device that cannot be asked now is asked the next time.
+            let _ = self.0.find_targets();
+        }
+        std::mem::take(&mut *locked(&self.0.changes))
+    }
+}

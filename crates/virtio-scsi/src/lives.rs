@@ -1,0 +1,62 @@
+//! Request queues: whose each is, and the rings that it has in the life that the device is in.
+//!
+//! Invariant: the rings of a queue in the present life are here, or with the channel that has leased the queue, or in `stale`.
+
+use crate::virtqueue::Virtqueue;
+
+pub(crate) struct Lives {
+    life: u64,
+    free: Vec<u16>,
+    rings: Vec<Option<Virtqueue>>,
+    /// Queues of channels that went while something of theirs was under way: free after the next reset.
+    stale: Vec<(u16, Virtqueue)>,
+}
+
+impl Lives {
+    pub(crate) fn new(queues: u16) -> Self {
+        Self { life: 0, free: (0..queues).rev().collect(), rings: Vec::new(), stale: Vec::new() }
+    }
+
+    /// The device, which touches no memory of an earlier life, has begun a life with these rings.
+    pub(crate) fn begin(&mut self, life: u64, rings: Vec<Virtqueue>) {
+        self.life = life;
+        self.rings = rings.into_iter().map(Some).collect();
+        self.free.extend(self.stale.drain(..).map(|(number, _)| number));
+    }
+
+    /// A queue that nobody has.
+    pub(crate) fn lease(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// The rings of a queue, for who has leased it, if that life is the present one.
+    pub(crate) fn take(&mut self, number: u16, life: u64) -> Option<Virtqueue> {
+        if life != self.life {
+            return None;
+        }
+        self.rings.get_mut(usize::from(number))?.take()
+    }
+
+    /// Ends a lease, with the rings of a life. `is_idle`: nothing is under way in them.
+    pub(crate) fn give_back(
+        &mut self,
+        number: u16,
+        rings: Option<(u64, Virtqueue)>,
+        is_idle: bool,
+    ) {
+        match rings {
+            Some((life, rings)) if life == self.life => {
+                if !is_idle {
+                    self.stale.push((number, rings));
+                    return;
+                }
+                if let Some(place) = self.rings.get_mut(usize::from(number)) {
+                    *place = Some(rings);
+                }
+            }
+            // Of an earlier life: the device does not touch them.
+            _ => {}
+        }
+        self.free.push(number);
+    }
+}
