@@ -27,8 +27,8 @@ def run(builds, words, store, seconds):
     copies = [f"{store}.{number}" for number in range(len(builds))]
     processes = []
     try:
-        for (_, program), copy in zip(builds, copies):
-            shutil.copyfile(store, copy)
+        for (name, program), copy in zip(builds, copies):
+            shutil.copyfile(store.replace("{name}", name), copy)
             more = ["--store", copy, "--seconds", str(seconds * len(builds)), "--json"]
             process = subprocess.Popen([program, *words, *more], stdout=subprocess.PIPE)
             process.send_signal(signal.SIGSTOP)
@@ -54,7 +54,7 @@ def run(builds, words, store, seconds):
 def main():
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--store", required=True, help="a closed store that each run gets a copy of")
+    parser.add_argument("--store", required=True, help="a closed store that each run gets a copy of; {name} stands for the build's")
     parser.add_argument("--field", default="cpu_us_per_tx", help="what of the report is compared [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12)

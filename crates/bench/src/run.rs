@@ -53,6 +53,8 @@ pub struct RunOptions {
     pub ceiling_seconds: f64,
     /// Requests that a worker has in flight at most.
     pub depth: u32,
+    /// Reads of pages among them at most; 0: as many as bring more throughput.
+    pub reads: u32,
     /// Completions a busy worker likes to take at once.
     pub batch: u32,
     /// How long it waits for so many, microseconds.
@@ -89,6 +91,7 @@ impl Default for RunOptions {
             buffered: false,
             ceiling_seconds: 0.0,
             depth: 512,
+            reads: 0,
             batch: 32,
             linger_us: 1000,
             log_device: None,
@@ -107,6 +110,7 @@ impl RunOptions {
             .page_size(self.page_size)
             .buffered(self.buffered)
             .depth(self.depth)
+            .reads(self.reads)
             .batch(self.batch, self.linger_us)
             .durability(self.durability.into())
             .publish_beside(true);
@@ -156,6 +160,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
     let info = store.device_info();
     let report = store.report();
     let workers = store.workers();
+    let reads_in_flight_max = store.metrics()?.reads_in_flight_max;
     drop(table);
     store.close()?;
     let ceiling_reads_per_s = match options.ceiling_seconds > 0.0 {
@@ -177,6 +182,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         ops,
         ops_per_s: ops as f64 / wall_s,
         device_reads_per_s: device.reads as f64 / wall_s,
+        reads_in_flight_max,
         device_writes_per_s: device.writes as f64 / wall_s,
         reads_per_op: device.reads as f64 / ops.max(1) as f64,
         system_calls_per_op: device.system_calls as f64 / ops.max(1) as f64,

@@ -137,6 +137,12 @@ impl Options {
         self
     }
 
+    /// Reads of pages among them at most; 0, as without this: as many as bring more throughput, found by comparing short stretches of time.
+    pub fn reads(mut self, reads: u32) -> Self {
+        self.store.reads = reads;
+        self
+    }
+
     /// Completions a busy worker likes to take at once, and how long it waits for so many, microseconds.
     pub fn batch(mut self, completions: u32, linger_us: u32) -> Self {
         self.store.batch = completions;

@@ -112,6 +112,10 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = parse_count::<u32, DEPTH_MAX>)]
     depth: u32,
 
+    /// Reads of pages among them at most [default: as many as bring more, found while it runs]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32, DEPTH_MAX>)]
+    reads: Option<u32>,
+
     /// Completions a busy worker likes to take at once
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u32,
@@ -201,6 +205,7 @@ impl Bench {
             buffered: args.buffered,
             ceiling_seconds: args.ceiling,
             depth: args.depth,
+            reads: args.reads.unwrap_or(0),
             batch: args.batch,
             linger_us: args.linger_us,
             log_device: args.log.device().map(Path::to_owned),
@@ -262,8 +267,9 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.push((
         "device",
         format!(
-            "{} reads/s, {} writes/s, {:.3} reads and {:.3} system calls per operation",
+            "{} reads/s, at most {} in flight, {} writes/s, {:.3} reads and {:.3} system calls per operation",
             count(report.device_reads_per_s as u64),
+            count(report.reads_in_flight_max),
             count(report.device_writes_per_s as u64),
             report.reads_per_op,
             report.system_calls_per_op

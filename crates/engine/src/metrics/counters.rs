@@ -18,6 +18,7 @@ pub(crate) struct Cell {
     operations: AtomicU64,
     lookups: AtomicU64,
     reads: Recording,
+    reads_max: AtomicU64,
     log_writes: Recording,
 }
 
@@ -36,6 +37,10 @@ impl Cell {
 
     pub(crate) fn count_read(&self, latency: Duration) {
         self.reads.record(latency);
+    }
+
+    pub(crate) fn set_reads_max(&self, reads: u32) {
+        self.reads_max.store(u64::from(reads), Ordering::Relaxed);
     }
 
     pub(crate) fn count_log_write(&self, latency: Duration) {
@@ -93,6 +98,7 @@ impl Counters {
             metrics.lookups += cell.lookups.load(Ordering::Relaxed);
             cell.turns.add_to(&mut metrics.worker_turn_us);
             cell.reads.add_to(&mut metrics.device_read_us);
+            metrics.reads_in_flight_max += cell.reads_max.load(Ordering::Relaxed);
             cell.log_writes.add_to(&mut metrics.log_write_us);
         }
         self.checkpoints.add_to(&mut metrics.checkpoint_us);

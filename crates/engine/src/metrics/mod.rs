@@ -55,6 +55,8 @@ pub struct Metrics {
     pub device_reads: u64,
     /// How long reads of pages took, microseconds: of each worker one at a time is measured.
     pub device_read_us: Histogram,
+    /// Reads of pages that all workers may have in flight: what throughput says, or what the options say.
+    pub reads_in_flight_max: u64,
     /// Bytes read from it.
     pub device_read_bytes: u64,
     /// Writes of the device.

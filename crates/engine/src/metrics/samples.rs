@@ -66,6 +66,11 @@ impl Metrics {
                 "Time that reads of pages took, of each worker one at a time",
                 Histogram(&self.device_read_us),
             ),
+            (
+                "reads_in_flight_max",
+                "Reads of pages that all workers may have in flight, as throughput says",
+                gauge(self.reads_in_flight_max),
+            ),
             ("device_read_bytes", "Bytes read from the device", Counter(self.device_read_bytes)),
             ("device_writes", "Writes of the device", Counter(self.device_writes)),
             (

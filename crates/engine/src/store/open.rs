@@ -37,6 +37,8 @@ pub struct StoreOptions {
     pub workers: usize,
     /// Requests a worker has in flight at most.
     pub depth: u32,
+    /// Reads of pages among them at most; 0: as many as bring more throughput, found by comparing short stretches of time.
+    pub reads: u32,
     /// Completions a busy worker likes to take at once.
     pub batch: u32,
     /// How long a busy worker waits for that many, microseconds.
@@ -102,6 +104,7 @@ impl Default for StoreOptions {
             prefault: false,
             workers: 0,
             depth: 512,
+            reads: 0,
             batch: 32,
             linger_us: 1000,
             format: false,
@@ -505,6 +508,11 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
     let depth = options.depth.min(shared.device.info().depth_max).max(1);
     let worker_options = WorkerOptions {
         depth,
+        reads: match &options.runtime {
+            // Throughput is nothing that a seed could repeat.
+            Runtime::Stepped { .. } if options.reads == 0 => depth,
+            _ => options.reads,
+        },
         batch: options.batch.min(depth),
         linger: Duration::from_micros(u64::from(options.linger_us)),
     };

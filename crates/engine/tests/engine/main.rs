@@ -25,6 +25,7 @@ mod model;
 mod panics;
 mod put_back;
 mod read_ahead;
+mod reads;
 mod recovery;
 mod repair;
 mod repair_after_crash;

@@ -1,15 +1,11 @@
 //! Reading a store into memory before it is asked for.
 
 use std::ops::ControlFlow;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use crate::common::noting::noting;
 use crate::common::{Device, existing, faulty, options, ram};
-use qpair_block::{
-    BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, Op, Request,
-    WaitOptions,
-};
+use qpair_block::Op;
 use qpair_engine::{ErrorKind, Store, StoreOptions, Table, WarmReport};
 
 const PAGE: usize = 512;
@@ -179,76 +175,11 @@ fn a_page_that_cannot_be_read_is_left_out() {
     assert_eq!(control.seen(Op::Read), before + 1);
 }
 
-/// A device that notes where it is read.
-#[derive(Debug)]
-struct Noting {
-    below: Device,
-    reads: Arc<Mutex<Vec<u64>>>,
-}
-
-struct NotingChannel {
-    below: Box<dyn IoChannel>,
-    reads: Arc<Mutex<Vec<u64>>>,
-}
-
-impl BlockDevice for Noting {
-    fn info(&self) -> &DeviceInfo {
-        self.below.info()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
-    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
-        self.below.grow(size_bytes)
-    }
-
-    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
-        let below = self.below.open_channel(options)?;
-        Ok(Box::new(NotingChannel { below, reads: self.reads.clone() }))
-    }
-}
-
-impl IoChannel for NotingChannel {
-    fn submit(&mut self, request: Request) -> Result<(), Request> {
-        if request.op == Op::Read {
-            self.reads.lock().unwrap().push(request.offset_bytes);
-        }
-        self.below.submit(request)
-    }
-
-    fn kick(&mut self) {
-        self.below.kick();
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        self.below.poll(completions)
-    }
-
-    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
-        self.below.wait(completions, options)
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.below.in_flight()
-    }
-
-    fn statistics(&self) -> ChannelStatistics {
-        self.below.statistics()
-    }
-
-    fn completion_fd(&mut self) -> qpair_block::Result<Option<BorrowedFd<'_>>> {
-        self.below.completion_fd()
-    }
-}
-
 #[test]
 fn each_level_is_read_in_the_order_of_the_device() {
     let device = ram();
     fill(&device);
-    let reads = Arc::new(Mutex::new(Vec::new()));
-    let noting: Device = Arc::new(Noting { below: device, reads: reads.clone() });
+    let (noting, reads) = noting(device);
     let store = open(&noting, ENOUGH, 1);
     store.table_names().unwrap();
     TABLES.iter().for_each(|name| drop(store.table(name).unwrap()));
@@ -256,7 +187,7 @@ fn each_level_is_read_in_the_order_of_the_device() {
     let WarmReport { pages, .. } = store.warm(&on).unwrap();
     let reads = reads.lock().unwrap();
     assert_eq!(reads.len() as u64, pages);
-    let back = reads.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    let back = reads.windows(2).filter(|pair| pair[1].offset_bytes < pair[0].offset_bytes).count();
     // Once for each level, and where two batches take turns.
     assert!(back as u64 <= 8 + pages / 32, "{back} of {pages} reads go back");
 }

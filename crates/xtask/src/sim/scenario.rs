@@ -192,6 +192,8 @@ impl Scenario {
             workers: self.workers,
             depth: self.depth,
             batch: self.batch,
+            // So that some are held back.
+            reads: if self.batch == 1 { 2 } else { 0 },
             page_size: self.page_size,
             stripe_unit_bytes: self.stripe_unit_bytes,
             ..defaults

@@ -150,11 +150,12 @@ impl View {
             ));
         }
         lines.push(format!(
-            "device      {} reads/s, {}/s, half of them below {} us, 99 % below {} us; {} writes/s, {}/s; {} flushes/s",
+            "device      {} reads/s, {}/s, half of them below {} us, 99 % below {} us, at most {} in flight; {} writes/s, {}/s; {} flushes/s",
             rate("device_reads"),
             bytes_rate("device_read_bytes"),
             below("device_read_us", 0.5),
             below("device_read_us", 0.99),
+            count(self.whole("reads_in_flight_max")),
             rate("device_writes"),
             bytes_rate("device_written_bytes"),
             rate("device_flushes"),

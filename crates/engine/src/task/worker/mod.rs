@@ -21,15 +21,18 @@ use crate::panics::guarded_future;
 use crate::shared::Shared;
 
 mod frames;
+mod limiter;
 mod log;
 mod own;
 mod paging;
+mod reads;
 
 pub(crate) use frames::latch_free;
 pub(crate) use log::log_arena;
 pub(crate) use paging::{Loading, verify};
 
 use own::OwnRequests;
+use reads::Reads;
 
 thread_local! {
     static CURRENT: OnceCell<Rc<Worker>> = const { OnceCell::new() };
@@ -56,6 +59,8 @@ pub(crate) fn current<T>(use_it: impl FnOnce(&Rc<Worker>) -> T) -> Option<T> {
 pub(crate) struct WorkerOptions {
     /// Requests in flight at most.
     pub(crate) depth: u32,
+    /// Reads of pages among them; 0: as many as bring something.
+    pub(crate) reads: u32,
     /// Completions a busy worker likes to take at once.
     pub(crate) batch: u32,
     /// How long it waits for that many before one is enough.
@@ -103,6 +108,7 @@ pub(crate) struct Worker {
     running: Cell<TaskRef>,
     /// Requests the channel had no room for.
     backlog: RefCell<VecDeque<Request>>,
+    reads: Reads,
     /// Requests submitted since the doorbell rang.
     staged: Cell<u32>,
     free: RefCell<Vec<FrameIndex>>,
@@ -203,12 +209,15 @@ impl Worker {
         log_arena: Arc<Arena>,
     ) -> Rc<Self> {
         let number = shared.remotes.iter().position(|of| Arc::ptr_eq(of, &remote)).unwrap_or(0);
+        let reads = Reads::new(options.reads, options.depth);
+        shared.counters.of(number).set_reads_max(reads.limit());
         Rc::new(Self {
             number,
             log: log::WorkerLog::default(),
             log_arena,
             running: Cell::new(TaskRef { slot: u32::MAX, generation: 0 }),
             backlog: RefCell::default(),
+            reads,
             staged: Cell::new(0),
             free: RefCell::new(Vec::with_capacity(2 * shared.pool.local_max + 64)),
             frame_waiters: RefCell::default(),
@@ -397,6 +406,7 @@ impl Worker {
             self.spawn_own(crate::tx::spill(self.shared.clone(), slot));
         }
         self.drain_backlog();
+        self.submit_held_reads();
         if self.has_ready() || self.remote.is_pending() {
             Turn::Busy
         } else if pace.stop
@@ -468,6 +478,7 @@ impl Worker {
         while let Some(completion) = completions.pop() {
             self.complete(completion);
         }
+        self.adjust_reads();
     }
 
     /// One turn without ever sleeping. `look`: hand over requests and look for completions even if there is more to run.
@@ -686,6 +697,7 @@ impl Worker {
                 let slot = (value & ((1 << LOAD_PHASE_SHIFT) - 1)) >> 32;
                 let task = TaskRef { slot: slot as u32, generation: value as u32 };
                 self.end_transfer(phase);
+                self.read_ended();
                 self.loaded(task, buffer, completion.result);
             }
             (1, Some(buffer)) => {

@@ -86,7 +86,7 @@ impl Worker {
             self.timed.set(Some((tag, Instant::now())));
         }
         let offset_bytes = self.shared.offset_bytes(plan.place);
-        self.submit(Request::read(offset_bytes, len_bytes, buffer, tag));
+        self.submit_read(Request::read(offset_bytes, len_bytes, buffer, tag));
         Loading::Started(frame, version)
     }
 

@@ -1,0 +1,86 @@
+//! Reads of pages: in flight, and held back where more in flight would bring nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use qpair_block::Request;
+
+use super::Worker;
+use super::limiter::Limiter;
+
+/// A worker's reads of pages.
+pub(super) struct Reads {
+    /// Handed to the channel, or waiting for room there.
+    in_flight: Cell<u32>,
+    /// So many may be.
+    limit: Cell<u32>,
+    held: RefCell<VecDeque<Request>>,
+    /// Those that ended since the limiter was told.
+    ended: Cell<u32>,
+    /// None: the limit stays what it is.
+    limiter: RefCell<Option<Limiter>>,
+}
+
+impl Reads {
+    /// With a fixed limit, or, if `fixed` is 0, with one of up to `depth` that the limiter chooses.
+    pub(super) fn new(fixed: u32, depth: u32) -> Self {
+        Self {
+            in_flight: Cell::new(0),
+            limit: Cell::new(if fixed == 0 { depth } else { fixed }),
+            held: RefCell::default(),
+            ended: Cell::new(0),
+            limiter: RefCell::new((fixed == 0).then(|| Limiter::new(depth, Instant::now()))),
+        }
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit.get()
+    }
+}
+
+impl Worker {
+    /// Hands the read of a page to the channel, or keeps it until fewer are in flight.
+    pub(super) fn submit_read(&self, request: Request) {
+        let reads = &self.reads;
+        if reads.in_flight.get() < reads.limit.get() {
+            reads.in_flight.set(reads.in_flight.get() + 1);
+            self.submit(request);
+        } else {
+            reads.held.borrow_mut().push_back(request);
+        }
+    }
+
+    /// Hands over what was held back, as far as that may be now.
+    #[inline]
+    pub(super) fn submit_held_reads(&self) {
+        let reads = &self.reads;
+        while reads.in_flight.get() < reads.limit.get() {
+            let Some(request) = reads.held.borrow_mut().pop_front() else { return };
+            reads.in_flight.set(reads.in_flight.get() + 1);
+            self.submit(request);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn read_ended(&self) {
+        let reads = &self.reads;
+        reads.in_flight.set(reads.in_flight.get() - 1);
+        reads.ended.set(reads.ended.get() + 1);
+    }
+
+    /// Lets the limiter see the reads that ended together.
+    #[inline]
+    pub(super) fn adjust_reads(&self) {
+        let reads = &self.reads;
+        let ended = reads.ended.take();
+        if ended == 0 {
+            return;
+        }
+        if let Some(limiter) = &mut *reads.limiter.borrow_mut() {
+            limiter.ended(ended, reads.in_flight.get() + ended, Instant::now());
+            reads.limit.set(limiter.limit());
+            self.shared.counters.of(self.number).set_reads_max(limiter.settled());
+        }
+    }
+}

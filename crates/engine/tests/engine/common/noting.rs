@@ -1,0 +1,94 @@
+//! A device that notes its reads.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use qpair_block::{
+    BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, Op, Request,
+    WaitOptions,
+};
+
+use super::Device;
+
+/// A read that a channel took.
+#[derive(Debug)]
+pub(crate) struct NotedRead {
+    pub(crate) offset_bytes: u64,
+    /// Requests of the channel that were in flight with it.
+    pub(crate) in_flight: u32,
+}
+
+/// All of them so far.
+pub(crate) type Reads = Arc<Mutex<Vec<NotedRead>>>;
+
+/// A device before another one that notes its reads.
+pub(crate) fn noting(below: Device) -> (Device, Reads) {
+    let reads = Reads::default();
+    (Arc::new(Noting { below, reads: reads.clone() }), reads)
+}
+
+#[derive(Debug)]
+struct Noting {
+    below: Device,
+    reads: Reads,
+}
+
+struct NotingChannel {
+    below: Box<dyn IoChannel>,
+    reads: Reads,
+}
+
+impl BlockDevice for Noting {
+    fn info(&self) -> &DeviceInfo {
+        self.below.info()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.below.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
+        self.below.grow(size_bytes)
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
+        let below = self.below.open_channel(options)?;
+        Ok(Box::new(NotingChannel { below, reads: self.reads.clone() }))
+    }
+}
+
+impl IoChannel for NotingChannel {
+    fn submit(&mut self, request: Request) -> Result<(), Request> {
+        let (op, offset_bytes) = (request.op, request.offset_bytes);
+        self.below.submit(request)?;
+        if op == Op::Read {
+            let in_flight = self.below.in_flight();
+            self.reads.lock().unwrap().push(NotedRead { offset_bytes, in_flight });
+        }
+        Ok(())
+    }
+
+    fn kick(&mut self) {
+        self.below.kick();
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.below.poll(completions)
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        self.below.wait(completions, options)
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.below.in_flight()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        self.below.statistics()
+    }
+
+    fn completion_fd(&mut self) -> qpair_block::Result<Option<BorrowedFd<'_>>> {
+        self.below.completion_fd()
+    }
+}
