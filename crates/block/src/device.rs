@@ -128,6 +128,19 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Resets it, and waits until all that it had under way has come back: done, sent again and done, or with an error. What was
+    /// acknowledged is kept, and channels go on. Other threads poll the channels meanwhile: what this thread has under way does not come
+    /// back by itself.
+    ///
+    /// # Errors
+    /// `Unsupported` for a device that cannot be reset, as most cannot; `Busy` if a channel has not taken back what it had under way in the
+    /// time that requests may take; `Gone` if the device does not come back.
+    fn reset(&self) -> Result<()> {
+        let name = &self.info().name;
+        Err(Error::new(ErrorKind::Unsupported, format!("{name} cannot be reset"))
+            .hint("SCSI disks that this program drives (scsi:HOST/UNIT) can"))
+    }
+
     /// Opens a channel. Call it on the thread that will use it: a channel belongs to one thread.
     ///
     /// # Errors

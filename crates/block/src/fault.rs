@@ -106,6 +106,10 @@ impl BlockDevice for FaultDevice {
         self.inner.grow(size_bytes)
     }
 
+    fn reset(&self) -> Result<()> {
+        self.inner.reset()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         let number = self.channels.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(FaultChannel {

@@ -204,6 +204,13 @@ impl BlockDevice for StripeDevice {
         Ok(())
     }
 
+    /// Resets all members, also after one that fails: the first failure is told. Of a request over several units the part that was under way
+    /// has come back; the parts after it may be sent since.
+    fn reset(&self) -> Result<()> {
+        let results: Vec<_> = self.members.iter().map(|member| member.device.reset()).collect();
+        results.into_iter().collect()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         // With several members the stripe listens to the wake event itself.

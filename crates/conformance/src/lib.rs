@@ -23,6 +23,7 @@ mod content;
 mod control;
 mod queue;
 mod report;
+mod resets;
 mod rig;
 mod threads;
 mod waiting;
@@ -103,6 +104,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("completion_fd", waiting::completion_fd),
     ("two_threads", threads::two_threads),
     ("busy_threads", threads::busy_threads),
+    ("reset", resets::reset),
 ];
 
 /// Runs every check, each on a device of its own from `make` (which may open the same medium again).

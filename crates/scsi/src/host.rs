@@ -12,12 +12,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use qpair_block::{Arena, Buffer, Result};
+use qpair_block::{Arena, Buffer, Error, ErrorKind, Result};
 use qpair_scsi_wire::Cdb;
 use qpair_scsi_wire::luns::Lun;
 
 /// Bytes of sense data that a driver keeps, at least.
 pub const SENSE_BYTES: usize = 96;
+
+/// How else people find a drive.
+pub const NO_LAMP: &str = "read it for a while, and look for the drive whose light of activity blinks: qpair bench io --name=blink --filename=DEVICE --rw=randread --bs=1m --time_based --runtime=60";
 
 /// What a host is and can do.
 #[derive(Clone, Debug)]
@@ -83,6 +86,15 @@ pub trait Host: Send + Sync + fmt::Debug {
 
     /// What happened since this was asked last; with no queue open nobody else looks.
     fn changes(&self) -> Vec<Change>;
+
+    /// Lets the lamp at a target's slot shine, or not, so that people find the drive.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no lamp; `NotFound` for a target that is not there; `Gone`.
+    fn locate(&self, _target: u32, _shines: bool) -> Result<()> {
+        let context = format!("{}: its driver knows of no lamps", self.info().name);
+        Err(Error::new(ErrorKind::Unsupported, context).hint(NO_LAMP))
+    }
 }
 
 /// A logical unit of a target.

@@ -74,7 +74,7 @@ fn skipped(report: &Report) -> Vec<&str> {
 #[test]
 fn io_uring() {
     let report = suite("io_uring", true, false);
-    assert_eq!(skipped(&report), ["read_only_refuses_writes"], "{report}");
+    assert_eq!(skipped(&report), ["read_only_refuses_writes", "reset"], "{report}");
 }
 
 #[test]

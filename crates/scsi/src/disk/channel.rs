@@ -18,6 +18,7 @@ use qpair_scsi_wire::unmap;
 
 use super::device::MEMORY_ALIGNMENT_BYTES;
 use super::plan::{BOUNCE_BYTES, BOUNCES, Layout, Plan};
+use super::recall::Answers;
 use crate::host::{Host, QueueOptions, Unit};
 use crate::middle::{Command, Done, Place, Queue, UnitState, scratch};
 use crate::options::ScsiOptions;
@@ -42,6 +43,8 @@ struct Job {
     bounce: u16,
     /// Losses of power when its flush was sent.
     power_losses: u64,
+    /// A reset waits for it.
+    is_recalled: bool,
 }
 
 pub(crate) struct ScsiChannel {
@@ -58,6 +61,11 @@ pub(crate) struct ScsiChannel {
     free_bounces: Vec<u16>,
     /// Losses of power up to the last flush that succeeded.
     power_losses: u64,
+    /// What resets wait for: the recall that was seen last, and how many of the jobs are recalled.
+    state: Arc<UnitState>,
+    answers: Arc<Answers>,
+    recall: u64,
+    recalled: u32,
     info: DeviceInfo,
     pub(crate) statistics: ChannelStatistics,
     pub(crate) wake: Option<Arc<WakeEvent>>,
@@ -82,8 +90,9 @@ impl ScsiChannel {
         arenas.push(arena);
         let queue =
             host.open_queue(unit, &QueueOptions { depth: channel.depth, arenas: &arenas })?;
-        let queue = Queue::new(queue, depth, scratch, state, options, false);
+        let queue = Queue::new(queue, depth, scratch, state.clone(), options, false);
         let power_losses = queue.power_losses();
+        let answers = state.recall.enlist();
         Ok(Self {
             queue,
             jobs: (0..depth).map(|_| None).collect(),
@@ -96,6 +105,10 @@ impl ScsiChannel {
             waiting: VecDeque::with_capacity(depth.into()),
             free_bounces: (0..BOUNCES).rev().collect(),
             power_losses,
+            recall: state.recall.number(),
+            recalled: 0,
+            state,
+            answers,
             info: info.clone(),
             statistics: ChannelStatistics::default(),
             wake: channel.wake.clone(),
@@ -171,9 +184,40 @@ impl ScsiChannel {
             piece_bytes: 0,
             bounce: NO_BOUNCE,
             power_losses: 0,
+            is_recalled: false,
         });
-        self.taken += 1;
+        self.took();
         Ok(tag)
+    }
+
+    #[inline(always)]
+    fn took(&mut self) {
+        if self.taken == 0 {
+            self.answers.set_busy(true);
+        }
+        self.taken += 1;
+    }
+
+    #[inline(always)]
+    fn gave(&mut self, count: u32) {
+        self.taken -= count;
+        if self.taken == 0 {
+            self.answers.set_busy(false);
+        }
+    }
+
+    /// A reset waits until all that is under way now has come back.
+    #[cold]
+    fn recalled(&mut self, number: u64) {
+        self.recall = number;
+        self.recalled = 0;
+        for job in self.jobs.iter_mut().flatten() {
+            job.is_recalled = true;
+            self.recalled += 1;
+        }
+        if self.recalled == 0 {
+            self.answers.answer(number);
+        }
     }
 
     #[inline(always)]
@@ -194,7 +238,7 @@ impl ScsiChannel {
     #[cold]
     fn submit_other(&mut self, request: Request) -> std::result::Result<(), Request> {
         if let Some(result) = self.answer(&request) {
-            self.taken += 1;
+            self.took();
             self.statistics.count(request.op, request.len_bytes, result);
             self.ended.push(request.complete(result));
             return Ok(());
@@ -281,8 +325,12 @@ impl ScsiChannel {
     #[inline]
     pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
-            self.taken -= self.ended.len() as u32;
+            self.gave(self.ended.len() as u32);
             completions.append(&mut self.ended);
+        }
+        let recall = self.state.recall.number();
+        if recall != self.recall {
+            self.recalled(recall);
         }
         let mut done = std::mem::take(&mut self.done);
         self.queue.turn(&mut done);
@@ -366,7 +414,13 @@ impl ScsiChannel {
         let buffer = self.queue.end(tag);
         debug_assert_eq!(buffer.is_some(), job.has_buffer);
         self.statistics.count(job.op, job.len_bytes, result);
-        self.taken -= 1;
+        self.gave(1);
+        if job.is_recalled {
+            self.recalled -= 1;
+            if self.recalled == 0 {
+                self.answers.answer(self.recall);
+            }
+        }
         completions.push(Completion { tag: job.caller_tag, op: job.op, buffer, result });
     }
 

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
 
 use super::channel::ScsiChannel;
 use super::facts::DiskFacts;
 use super::plan::Plan;
+use super::reset;
 use crate::host::{Host, Unit};
 use crate::middle::UnitState;
 use crate::options::ScsiOptions;
@@ -105,6 +107,18 @@ impl BlockDevice for ScsiDisk {
             self.size_bytes()
         );
         Err(Error::new(ErrorKind::NoSpace, context).hint("a disk has a fixed size"))
+    }
+
+    fn reset(&self) -> Result<()> {
+        let number = self.state.recall.begin();
+        let task_timeout = Duration::from_millis(self.options.task_timeout_ms.into());
+        reset::reset(&self.host, self.unit, task_timeout)?;
+        // A command's time, and that of the ladder's tasks.
+        let patience = self.options.timeout() + 3 * task_timeout;
+        match self.state.recall.wait(number, patience) {
+            0 => Ok(()),
+            channels => Err(reset::not_taken_back(&self.info.name, channels, patience)),
+        }
     }
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {

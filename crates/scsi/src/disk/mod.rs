@@ -4,7 +4,10 @@ mod channel;
 mod device;
 mod facts;
 mod plan;
+mod recall;
+mod reset;
 mod wait;
 
 pub use device::ScsiDisk;
 pub use facts::DiskFacts;
+pub(crate) use recall::Recall;

@@ -16,6 +16,7 @@ use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
 
 use super::ladder::Ladder;
 use super::verdict::{self, Verdict};
+use crate::disk::Recall;
 use crate::host::{Data, HostQueue, Outcome, Refusal, Report, SENSE_BYTES};
 use crate::options::ScsiOptions;
 
@@ -30,6 +31,8 @@ const GROWTH: u32 = 64;
 pub(crate) struct UnitState {
     /// Times that it may have been without power.
     pub(crate) power_losses: AtomicU64,
+    /// Resets wait here for what its channels have under way.
+    pub(crate) recall: Recall,
 }
 
 /// Where a command's data is.

@@ -1,0 +1,61 @@
+//! The reset of a disk: the least that works, of its unit, its target, or the controller.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use crate::host::{Host, HostQueue, QueueOptions, Refusal, Report, Task, Unit};
+
+const NAP: Duration = Duration::from_micros(50);
+
+/// Resets a unit. On return nothing that was sent to it before is under way at the device.
+pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) -> Result<()> {
+    match host.open_queue(unit, &QueueOptions { depth: 1, arenas: &[] }) {
+        Ok(mut queue) => {
+            for task in [Task::LunReset, Task::TargetReset] {
+                if run(&mut *queue, task, task_timeout) {
+                    return Ok(());
+                }
+            }
+        }
+        // No room for a task: the controller itself needs none.
+        Err(error) if error.kind() == ErrorKind::Limit => {}
+        Err(error) => return Err(error),
+    }
+    host.reset()
+}
+
+/// Runs a task; whether it succeeded.
+fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
+    let start = Instant::now();
+    let mut is_begun = false;
+    let mut reports = Vec::new();
+    while start.elapsed() < timeout {
+        if !is_begun {
+            match queue.begin_task(task) {
+                Ok(()) => is_begun = true,
+                Err(Refusal::Later) => {}
+                Err(Refusal::Gone) => return false,
+            }
+        }
+        queue.poll(&mut reports);
+        for report in reports.drain(..) {
+            if let Report::Task(succeeded) = report {
+                return succeeded;
+            }
+        }
+        std::thread::sleep(NAP);
+    }
+    false
+}
+
+/// Channels did not take back what they had under way.
+pub(crate) fn not_taken_back(name: &str, channels: usize, waited: Duration) -> Error {
+    let context = format!(
+        "{name} was reset, and {channels} of its channels have not taken back what they had under way in {} ms",
+        waited.as_millis()
+    );
+    Error::new(ErrorKind::Busy, context)
+        .hint("poll them on their own threads while another one resets the disk")
+}
