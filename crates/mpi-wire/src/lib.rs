@@ -16,6 +16,7 @@ pub mod message;
 pub mod registers;
 pub mod scsi_io;
 pub mod sgl;
+pub mod slot;
 pub mod task;
 
 /// Functions: what a message asks for.
@@ -32,6 +33,7 @@ pub mod function {
     pub const EVENT_ACK: u8 = 0x08;
     pub const FW_DOWNLOAD: u8 = 0x09;
     pub const FW_UPLOAD: u8 = 0x12;
+    pub const SCSI_ENCLOSURE_PROCESSOR: u8 = 0x18;
     pub const SAS_IO_UNIT_CONTROL: u8 = 0x1B;
 }
 

@@ -19,6 +19,7 @@ pub mod hba;
 pub mod medium;
 pub mod nvme;
 mod pairs;
+mod platter;
 mod scsi;
 pub mod virtio;
 

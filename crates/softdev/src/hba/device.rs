@@ -21,6 +21,8 @@ use super::faults::{Faults, Rule};
 use super::lane::{FAULT_CREDIT, Slot};
 use super::options::SoftHbaOptions;
 use super::strict::Strict;
+use super::timing::Timing;
+use super::transcript::Transcript;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::digest::digest;
 use crate::dma::{DmaTable, LastHit, SharedTable};
@@ -48,11 +50,14 @@ const NAA_LOCAL: u64 = 3 << 60;
 #[derive(Debug)]
 pub(crate) struct Phy {
     pub(crate) unit: Arc<Unit>,
+    pub(crate) timing: Arc<Timing>,
     number: u16,
     phys: u16,
     /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each time it has another handle.
     plugged: AtomicU32,
     times: AtomicU32,
+    /// The lamp at its slot shines.
+    pub(crate) is_located: AtomicBool,
     is_empty: bool,
 }
 
@@ -87,6 +92,7 @@ pub struct SoftHba {
     pub(crate) events: Events,
     faults: Faults,
     strict: Strict,
+    transcript: Transcript,
     /// Disks to be pulled, a bit each.
     pulls: AtomicU32,
 }
@@ -128,26 +134,33 @@ impl SoftHba {
                 serial: format!("{}{number:02}", options.serial),
                 naa,
                 port: naa + 1,
-                rotation: 1,
+                rotation: disk.profile.rotation(),
             })?;
+            let size = (unit.volume.size_bytes(), disk.logical_block_bytes);
+            let timing = Timing::new(disk.profile, size, options.volatile_write_cache, naa)?;
             phys.push(Phy {
                 unit: Arc::new(unit),
+                timing: Arc::new(timing),
                 number,
                 phys: count as u16,
                 plugged: AtomicU32::new(1),
                 times: AtomicU32::new(1),
+                is_located: AtomicBool::new(false),
                 is_empty: false,
             });
         }
         // Phys that nothing is at have the first disk's unit, which nobody reaches by them.
-        if let Some(unit) = phys.first().map(|phy| phy.unit.clone()) {
+        if let Some((unit, timing)) = phys.first().map(|phy| (phy.unit.clone(), phy.timing.clone()))
+        {
             for number in phys.len()..count {
                 phys.push(Phy {
                     unit: unit.clone(),
+                    timing: timing.clone(),
                     number: number as u16,
                     phys: count as u16,
                     plugged: AtomicU32::new(0),
                     times: AtomicU32::new(0),
+                    is_located: AtomicBool::new(false),
                     is_empty: true,
                 });
             }
@@ -171,6 +184,7 @@ impl SoftHba {
             events: Events::default(),
             faults: Faults::default(),
             strict: Strict::new(options.strict),
+            transcript: Transcript::new(options.transcript.as_deref())?,
             pulls: AtomicU32::new(0),
             options,
         }))
@@ -221,8 +235,16 @@ impl SoftHba {
         true
     }
 
+    /// Whether the lamp at the slot of disk `number` shines.
+    #[must_use]
+    pub fn is_located(&self, number: usize) -> bool {
+        self.phys.get(number).is_some_and(|phy| phy.is_located.load(Ordering::Relaxed))
+    }
+
     /// The power of all disks fails, and comes back: what their volatile caches held is lost, each sector or not as `seed` decides.
     pub fn power_cut(&self, seed: u64) {
+        // Between two commands: one that a cache was lost under would say nothing of it.
+        let _idle: Vec<_> = self.slots.iter().map(Slot::lock).collect();
         for (phy, number) in self.phys.iter().zip(0u64..) {
             if !phy.is_empty {
                 phy.unit.power_cut(seed.wrapping_add(number));
@@ -278,6 +300,11 @@ impl SoftHba {
         &self.strict
     }
 
+    #[inline]
+    pub(crate) fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
     pub(crate) fn queues(&self) -> u16 {
         self.slots.len() as u16
     }
@@ -327,6 +354,7 @@ impl SoftHba {
     pub(crate) fn reset_units(&self) {
         for phy in self.phys.iter().filter(|phy| !phy.is_empty) {
             phy.unit.reset(Code::NEXUS_LOSS);
+            phy.is_located.store(false, Ordering::Relaxed);
         }
     }
 
@@ -363,6 +391,7 @@ impl SoftHba {
         let entries = locked(&self.reply_free).entries;
         let is_entry = entries == 0 || index < entries;
         self.strict.check(is_entry, format_args!("{index} of {entries} reply frames are free"));
+        self.strict.has_free_replies.store(true, Ordering::Relaxed);
         self.reply_free_host.store(index, Ordering::Release);
     }
 
@@ -386,6 +415,10 @@ impl SoftHba {
         let (bytes, offset) = table.bytes(found)?;
         let low = bytes.load_u32(offset + free.index as usize * 4);
         self.check_reply_frame(low);
+        if self.transcript.is_on() {
+            let at = free.at + u64::from(free.index) * 4;
+            self.transcript.write(format_args!("free {at:x} {low:x}"));
+        }
         free.index = if free.index + 1 >= free.entries { 0 } else { free.index + 1 };
         Some(low)
     }
@@ -406,6 +439,9 @@ impl SoftHba {
     /// A request.
     #[inline]
     fn post(&self, word: u64) {
+        if self.transcript.is_on() {
+            self.transcript.write(format_args!("post {word:x}"));
+        }
         if self.strict.is_on() {
             self.check_post(word);
         }
@@ -497,7 +533,11 @@ impl PciDevice for SoftHba {
             return true;
         }
         for (offset, word) in (offset..).step_by(4).zip(into.chunks_exact_mut(4)) {
-            word.copy_from_slice(&self.read_register(offset).to_le_bytes());
+            let value = self.read_register(offset);
+            if self.transcript.is_on() {
+                self.transcript.write(format_args!("read {offset:x} {value:x}"));
+            }
+            word.copy_from_slice(&value.to_le_bytes());
         }
         true
     }
@@ -526,7 +566,12 @@ impl PciDevice for SoftHba {
                     let low = self.half.load(Ordering::Relaxed);
                     self.post(u64::from(low) | u64::from(value) << 32);
                 }
-                _ => self.write_register(offset, value),
+                _ => {
+                    if self.transcript.is_on() {
+                        self.transcript.write(format_args!("write {offset:x} {value:x}"));
+                    }
+                    self.write_register(offset, value);
+                }
             }
         }
         true
@@ -543,7 +588,9 @@ impl PciDevice for SoftHba {
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         let mut held = self.table();
+        let len = memory.bytes().len();
         let table = held.with(iova, memory)?;
+        self.transcript.write(format_args!("map {iova:x} {len:x}"));
         self.set_table(&mut held, table);
         Ok(())
     }
@@ -551,6 +598,7 @@ impl PciDevice for SoftHba {
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
         let mut held = self.table();
         let table = held.without(iova, len)?;
+        self.transcript.write(format_args!("unmap {iova:x} {len:x}"));
         self.set_table(&mut held, table);
         Ok(())
     }
@@ -575,6 +623,7 @@ impl PciDevice for SoftHba {
     }
 
     fn reset(&self) {
+        self.transcript.write(format_args!("reset"));
         let mut control = self.control();
         self.forget_driver();
         self.forget_fault();

@@ -1,5 +1,7 @@
 //! Messages that are no SCSI commands: those by handshake, and those that are posted.
 
+use std::sync::atomic::Ordering;
+
 use qpair_mpi_wire::config::{ConfigRequest, action};
 use qpair_mpi_wire::descriptor::RequestDescriptor;
 use qpair_mpi_wire::event::decode_masks;
@@ -8,6 +10,7 @@ use qpair_mpi_wire::init::{
     VERSION, port_facts,
 };
 use qpair_mpi_wire::message::{self, DEFAULT_REPLY_BYTES, decode_control};
+use qpair_mpi_wire::slot::{self, WriteSlot};
 use qpair_mpi_wire::{function, ioc_status};
 
 use super::control::Control;
@@ -95,9 +98,7 @@ impl SoftHba {
         let smid = request.smid;
         match lane.frame(smid) {
             Some(frame) => {
-                if self.strict().is_on() {
-                    self.check_frame(lane, request, &frame);
-                }
+                self.note_frame(lane, request, &frame);
                 self.run_frame(lane, queue, smid, &frame);
             }
             None => self.stop(FAULT_QUEUE),
@@ -129,9 +130,25 @@ impl SoftHba {
                 message::OPERATION_REMOVE_DEVICE => default(ioc_status::SUCCESS),
                 _ => default(ioc_status::INVALID_FIELD),
             },
+            function::SCSI_ENCLOSURE_PROCESSOR => self.write_slot(frame),
             _ => default(ioc_status::INVALID_FUNCTION),
         };
         lane.answer(smid, Some(reply));
+    }
+
+    /// The lamp by which people find a disk; the other bits of a slot's status change nothing here.
+    fn write_slot(&self, frame: &[u8]) -> Vec<u8> {
+        let status = match WriteSlot::decode(frame) {
+            None => ioc_status::INVALID_FIELD,
+            Some(WriteSlot { handle, status }) => match self.phy_of(handle) {
+                None => ioc_status::SCSI_INVALID_DEVHANDLE,
+                Some((_, phy)) => {
+                    phy.is_located.store(status & slot::status::IDENTIFY != 0, Ordering::Relaxed);
+                    ioc_status::SUCCESS
+                }
+            },
+        };
+        WriteSlot::reply(frame, status)
     }
 
     fn configure(&self, lane: &mut Lane, frame: &[u8]) -> Vec<u8> {

@@ -1,7 +1,10 @@
 //! How to make a soft HBA.
 
+use std::path::PathBuf;
+
 use qpair_block::{Error, ErrorKind, Result, parse_bytes};
 
+use super::timing::DiskProfile;
 use crate::medium::MediumOptions;
 
 /// Disks at most: each has a phy of its own. More would need expanders, which there are none of.
@@ -12,7 +15,7 @@ const QUEUES_MAX: u8 = 128;
 const CREDIT: std::ops::RangeInclusive<u16> = 64..=16384;
 
 /// A disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DiskOptions {
     /// Size, bytes: a positive multiple of the logical block. 0 for a file: its size.
     pub size_bytes: u64,
@@ -20,11 +23,18 @@ pub struct DiskOptions {
     pub logical_block_bytes: u32,
     /// Where its blocks are kept.
     pub medium: MediumOptions,
+    /// How long its commands take.
+    pub profile: DiskProfile,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { size_bytes: 1 << 30, logical_block_bytes: 512, medium: MediumOptions::Ram }
+        Self {
+            size_bytes: 1 << 30,
+            logical_block_bytes: 512,
+            medium: MediumOptions::Ram,
+            profile: DiskProfile::default(),
+        }
     }
 }
 
@@ -41,6 +51,8 @@ pub struct SoftHbaOptions {
     pub volatile_write_cache: bool,
     /// Whether what a driver does is checked: `SoftHba::violations`.
     pub strict: bool,
+    /// A file for a transcript of what drivers do; `None`: there is none.
+    pub transcript: Option<PathBuf>,
     /// What serial numbers and addresses are made from; empty: made up.
     pub serial: String,
 }
@@ -53,6 +65,7 @@ impl Default for SoftHbaOptions {
             credit: 4096,
             volatile_write_cache: false,
             strict: false,
+            transcript: None,
             serial: String::new(),
         }
     }
@@ -63,7 +76,7 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Reads `disks=2,size=1GiB,block=4096,queues=8,credit=1024,cache=on,strict=on,serial=TEXT`: disks are all alike.
+    /// Reads `disks=2,size=1GiB,block=4096,profile=sas-ssd,queues=8,credit=1024,cache=on,strict=on,serial=TEXT`: disks are all alike.
     ///
     /// # Errors
     /// `Invalid`, and names the option.
@@ -99,6 +112,7 @@ impl SoftHbaOptions {
                         _ => return Err(wrong("ram or null")),
                     }
                 }
+                "profile" => disk.profile = DiskProfile::named(value)?,
                 "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
                 "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
                 "cache" => options.volatile_write_cache = is_on()?,
@@ -106,7 +120,7 @@ impl SoftHbaOptions {
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, queues, credit, cache, strict and serial",
+                        "known are disks, size, block, medium, profile, queues, credit, cache, strict and serial",
                     ));
                 }
             }
@@ -164,6 +178,7 @@ mod tests {
         for (text, said) in [
             ("disks=33", "no expanders"),
             ("block=520", "512 or 4096"),
+            ("profile=tape", "sas-ssd, hdd"),
             ("sise=1", "sise"),
             ("queues=0", "1 to 128"),
             ("disks", "no value"),

@@ -29,19 +29,29 @@ impl SoftHba {
             self.stop(super::lane::FAULT_QUEUE);
             return;
         };
-        if self.strict().is_on() {
-            self.check_frame(lane, request, &frame);
-        }
+        self.note_frame(lane, request, &frame);
         if message::function_of(&frame) != qpair_mpi_wire::function::SCSI_IO {
             return self.run_frame(lane, queue, request.smid, &frame);
         }
         let io = ScsiIo::decode(&frame);
-        if qpair_scsi_wire::Command::decode(&io.cdb).is_ok_and(|command| is_of_blocks(&command))
+        let command =
+            qpair_scsi_wire::Command::decode(&io.cdb).ok().filter(|command| is_of_blocks(command));
+        if command.is_some()
             && let Some(fault) = self.faults().next()
         {
             return self.run_faulty(lane, request.smid, &frame, &io, fault);
         }
         let reply = self.execute(lane, &frame, &io);
+        // What failed does so at once.
+        if let (Some(command), None) = (command, &reply)
+            && let Some((_, phy)) = self.phy_of(io.handle)
+            && let Some(due) = phy.timing.due(&command)
+        {
+            let (smid, handle, lun) = (request.smid, io.handle, io.lun);
+            let due = Some((due, reply));
+            lane.parked.push(Parked { smid, handle, lun, frame: frame.to_vec(), due });
+            return;
+        }
         lane.answer(request.smid, reply);
     }
 

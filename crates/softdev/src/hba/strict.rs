@@ -4,7 +4,7 @@
 //! The rules are in docs/design/mpt3sas.md. Nothing that the controller does depends on them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use qpair_mpi_wire::descriptor::{RequestDescriptor, request};
@@ -18,6 +18,7 @@ use qpair_scsi_wire::command::cdb_bytes;
 use super::device::SoftHba;
 use super::lane::{FRAME_BYTES, Lane, Slot};
 use super::messages::HIGH_PRIORITY_CREDIT;
+use super::transcript::Transcript;
 use crate::dma::LastHit;
 
 /// Violations that are told; all are counted.
@@ -47,6 +48,8 @@ pub(crate) struct Strict {
     /// By SMID; empty: the mode is off.
     smids: Box<[AtomicU8]>,
     urgent: AtomicU32,
+    /// The driver has told of reply frames since its initialisation.
+    pub(crate) has_free_replies: AtomicBool,
 }
 
 impl Strict {
@@ -90,6 +93,7 @@ impl Strict {
     pub(crate) fn forget(&self) {
         self.smids.iter().for_each(|state| state.store(FREE, Ordering::Relaxed));
         self.urgent.store(0, Ordering::Relaxed);
+        self.has_free_replies.store(false, Ordering::Relaxed);
     }
 }
 
@@ -108,6 +112,10 @@ impl SoftHba {
         let RequestDescriptor { kind, queue, smid, .. } = RequestDescriptor::decode(word);
         let is_used = self.slot(queue.into()).is_some_and(|slot| slot.lock().setup.is_some());
         strict.check(is_used, format_args!("post: reply queue {queue} is not in use"));
+        strict.check(
+            strict.has_free_replies.load(Ordering::Relaxed),
+            format_args!("post: SMID {smid}, before the free reply frames were told"),
+        );
         let smid_max = u32::from(self.options().credit) + u32::from(HIGH_PRIORITY_CREDIT);
         let is_smid = (1..=smid_max).contains(&smid.into());
         strict.check(is_smid, format_args!("post: SMID {smid} is not one of 1 to {smid_max}"));
@@ -124,14 +132,29 @@ impl SoftHba {
         }
     }
 
-    /// A frame that was posted so.
-    #[cold]
-    pub(crate) fn check_frame(
+    /// A frame is about to be run: it is written down, and checked, where that is asked for.
+    #[inline]
+    pub(crate) fn note_frame(
         &self,
         lane: &Lane,
         posted: RequestDescriptor,
         frame: &[u8; FRAME_BYTES],
     ) {
+        if self.transcript().is_on() {
+            let (smid, hex) = (posted.smid, Transcript::hex(frame));
+            let at = lane
+                .setup
+                .map_or(0, |setup| setup.frames + u64::from(smid) * u64::from(setup.frame_bytes));
+            self.transcript().write(format_args!("frame {smid:x} {at:x} {hex}"));
+        }
+        if self.strict().is_on() {
+            self.check_frame(lane, posted, frame);
+        }
+    }
+
+    /// A frame that was posted so.
+    #[cold]
+    fn check_frame(&self, lane: &Lane, posted: RequestDescriptor, frame: &[u8; FRAME_BYTES]) {
         let strict = self.strict();
         let (kind, smid) = (posted.kind, posted.smid);
         let of = message::function_of(frame);

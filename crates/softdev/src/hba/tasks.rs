@@ -19,9 +19,7 @@ impl SoftHba {
             self.stop(FAULT_QUEUE);
             return;
         };
-        if self.strict().is_on() {
-            self.check_frame(&lane, request, &frame);
-        }
+        self.note_frame(&lane, request, &frame);
         drop(lane);
         if self.faults().ignores_tasks() {
             return;

@@ -318,3 +318,18 @@ fn a_drive_may_start_full() {
     assert!(amplification(&mut filled) > 2.0);
     assert!(amplification(&mut Rig::new("tlc", GIB)) < 1.5);
 }
+
+/// What was measured of the drive that `sas-ssd` is made after, at depth 1; and one port's share of its data sheet.
+#[test]
+fn the_sas_drive_is_the_one_that_was_measured() {
+    let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.1;
+    let reads = full("sas-ssd").run(READS, 20_000);
+    let read_us = percentile_us(&reads.read_ns, 0.5);
+    assert!(near(read_us, 37.5), "{read_us} us a read");
+    let writes = full("sas-ssd").run(Load { depth: 1, ..WRITES }, 2_000);
+    assert!(near(writes.iops(), 72_200.0), "{} writes a second at depth 1", writes.iops());
+    let deep = full("sas-ssd").run(Load { depth: 256, ..READS }, 100_000);
+    assert!((400_000.0..720_000.0).contains(&deep.iops()), "{} IOPS", deep.iops());
+    let steady = steady("sas-ssd").run(WRITES, 100_000);
+    assert!((120_000.0..350_000.0).contains(&steady.iops()), "{} writes a second", steady.iops());
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair_softdev::hba::DiskOptions;
+use qpair_softdev::hba::{DiskOptions, DiskProfile};
 use qpair_softdev::{MediumOptions, SoftHba, SoftHbaOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -37,8 +37,8 @@ the sockets. SIGUSR1 lets the power of all drives fail and come back.
 --socket PATH with one drive: the socket; if PATH is a folder, PATH/cntrl, which is where SPDK looks. With --drives N: \
 PATH.1 to PATH.N; if PATH is a folder, PATH/1/cntrl to PATH/N/cntrl.
 
-Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane; each option of one can be changed: \
---profile tlc,read_us=80,dies=8.
+Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane, sas-ssd; each option of one can be changed: \
+--profile tlc,read_us=80,dies=8. With --hba also hdd (7200 turns a minute), and names alone.
 
 With --hba one SAS host bus adapter (MPI 2.5) is served, with --drives N disks behind it: each request is a message over \
 the socket then, since no card lets that register be mapped. SIGUSR2 pulls the last disk, and plugs it in again. \
@@ -75,18 +75,22 @@ pub(crate) struct SoftDrive {
     null: bool,
 
     /// Serve one SAS host bus adapter, with the drives as disks behind it
-    #[arg(long, conflicts_with_all = ["file", "profile", "fault", "trap_doorbells"])]
+    #[arg(long, conflicts_with_all = ["file", "fault", "trap_doorbells"])]
     hba: bool,
 
     /// Tell what a driver does that the interface does not allow
     #[arg(long, requires = "hba")]
     strict: bool,
 
+    /// Write down what a driver does: its registers, requests and frames
+    #[arg(long, requires = "hba", value_name = "FILE")]
+    transcript: Option<PathBuf>,
+
     /// Drives, all alike; with --file, drive N keeps its blocks in PATH.N
     #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     drives: u16,
 
-    /// How long commands take: none, tlc, qlc, optane, with options after it
+    /// How long commands take: none, tlc, qlc, optane, sas-ssd (with --hba also hdd), with options after it
     #[arg(long, value_name = "NAME[,OPTION=VALUE]...")]
     profile: Option<String>,
 
@@ -199,6 +203,10 @@ impl SoftDrive {
     /// Of a host bus adapter: its disks are all alike, or as many as there are sizes.
     fn hba_options(&self) -> Result<SoftHbaOptions> {
         let mut options = SoftHbaOptions::default();
+        let profile = match &self.profile {
+            Some(name) => DiskProfile::named(name)?,
+            None => DiskProfile::default(),
+        };
         let count = usize::from(self.drives).max(self.size.len());
         let of = |values: &[u64], number: usize| values.get(number).or(values.first()).copied();
         let disk = |number: usize| {
@@ -212,6 +220,7 @@ impl SoftDrive {
             if self.null {
                 disk.medium = MediumOptions::Null;
             }
+            disk.profile = profile;
             disk
         };
         options.disks = (0..count).map(disk).collect();
@@ -220,6 +229,7 @@ impl SoftDrive {
         }
         options.volatile_write_cache = self.volatile_cache;
         options.strict = self.strict;
+        options.transcript.clone_from(&self.transcript);
         Ok(options)
     }
 

@@ -1,0 +1,71 @@
+//! The slot that a disk is in: the lamps of its enclosure, by the SCSI enclosure processor message.
+
+use crate::bytes::{put, u8_at, u16_at, u32_at};
+use crate::message::{reply as new_reply, request};
+
+/// Bytes of the request and of the reply.
+pub const SLOT_BYTES: usize = 0x20;
+
+/// Bits of a slot's status.
+pub mod status {
+    /// Nothing is wrong.
+    pub const NO_ERROR: u32 = 1;
+    /// The lamp by which people find it is on.
+    pub const IDENTIFY: u32 = 1 << 17;
+}
+
+/// Sets the status of the slot that a device is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteSlot {
+    /// Handle of the device.
+    pub handle: u16,
+    /// Bits.
+    pub status: u32,
+}
+
+/// Actions, and how a slot is named.
+const WRITE_STATUS: u8 = 0;
+const BY_HANDLE: u8 = 0;
+
+impl WriteSlot {
+    /// Reads the request; `None`: it asks for something else.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> Option<Self> {
+        let is_it = u8_at(data, 4) == WRITE_STATUS && u8_at(data, 5) == BY_HANDLE;
+        is_it.then(|| Self { handle: u16_at(data, 0), status: u32_at(data, 0x0C) })
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SLOT_BYTES] {
+        let mut data = request::<SLOT_BYTES>(crate::function::SCSI_ENCLOSURE_PROCESSOR);
+        put(&mut data, 0, &self.handle.to_le_bytes());
+        put(&mut data, 0x0C, &self.status.to_le_bytes());
+        data
+    }
+
+    /// The reply to it.
+    #[must_use]
+    pub fn reply(request: &[u8], ioc_status: u16) -> Vec<u8> {
+        let mut data = new_reply(request, SLOT_BYTES, ioc_status);
+        data[..2].copy_from_slice(request.get(..2).unwrap_or(&[0, 0]));
+        put(&mut data, 0x14, request.get(0x0C..0x10).unwrap_or(&[0; 4]));
+        data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_their_bytes() {
+        let slot = WriteSlot { handle: 9, status: status::NO_ERROR | status::IDENTIFY };
+        let mut request = slot.encode();
+        assert_eq!(WriteSlot::decode(&request), Some(slot));
+        let reply = WriteSlot::reply(&request, 0);
+        assert_eq!((reply.len(), u32_at(&reply, 0x14), reply[3]), (0x20, slot.status, 0x18));
+        request[4] = 1;
+        assert_eq!(WriteSlot::decode(&request), None, "a question");
+    }
+}

@@ -1,0 +1,123 @@
+//! When a disk has done a command.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use qpair_block::{Op, Result};
+use qpair_scsi_wire::Command;
+use qpair_scsi_wire::command::Range;
+
+use crate::flash::{Flash, Profile};
+use crate::platter::{Platter, ROTATION};
+
+/// How a disk's commands take time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DiskProfile {
+    /// That of a drive made of flash, by one of the profiles of soft NVMe drives; the one called `none` takes no time.
+    Flash(Profile),
+    /// A rotating disk: 7200 turns a minute.
+    Rotating,
+}
+
+impl DiskProfile {
+    /// By its name: `hdd`, or that of a flash profile (`none`, `sas-ssd`, `tlc`, ...).
+    ///
+    /// # Errors
+    /// `Invalid` if there is none.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "hdd" => Ok(Self::Rotating),
+            name => Profile::named(name).map(Self::Flash).map_err(|error| error.hint(KNOWN)),
+        }
+    }
+
+    /// As vital product data says it: 1 for what does not rotate.
+    pub(crate) fn rotation(self) -> u16 {
+        match self {
+            Self::Flash(_) => 1,
+            Self::Rotating => ROTATION,
+        }
+    }
+}
+
+const KNOWN: &str = "known are none, sas-ssd, hdd, tlc, qlc and optane";
+
+impl Default for DiskProfile {
+    fn default() -> Self {
+        Self::Flash(Profile::NONE)
+    }
+}
+
+#[derive(Debug)]
+enum Model {
+    Instant,
+    Flash(Flash),
+    Rotating(Mutex<Platter>),
+}
+
+/// The timing of one disk.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    model: Model,
+    start: Instant,
+    block_bytes: u64,
+    /// Whether a write may end in the cache.
+    has_cache: bool,
+}
+
+impl Timing {
+    pub(crate) fn new(
+        profile: DiskProfile,
+        (capacity_bytes, block_bytes): (u64, u32),
+        has_cache: bool,
+        seed: u64,
+    ) -> Result<Self> {
+        let model = match profile {
+            DiskProfile::Flash(profile) if profile.is_none() => Model::Instant,
+            DiskProfile::Flash(profile) => Model::Flash(Flash::new(profile, capacity_bytes, seed)?),
+            DiskProfile::Rotating => Model::Rotating(Mutex::new(Platter::new(capacity_bytes))),
+        };
+        Ok(Self { model, start: Instant::now(), block_bytes: block_bytes.into(), has_cache })
+    }
+
+    /// When a command is done that came now; `None`: at once.
+    #[inline]
+    pub(crate) fn due(&self, command: &Command) -> Option<Instant> {
+        match self.model {
+            Model::Instant => None,
+            _ => self.due_later(command),
+        }
+    }
+
+    fn due_later(&self, command: &Command) -> Option<Instant> {
+        let of = |range: Range| {
+            (
+                range.block.saturating_mul(self.block_bytes),
+                u64::from(range.blocks) * self.block_bytes,
+            )
+        };
+        let (op, (at, len), through) = match *command {
+            Command::Read { range, .. } | Command::Verify { range, .. } => {
+                (Op::Read, of(range), false)
+            }
+            Command::Write { range, force_unit_access, .. } => {
+                (Op::Write, of(range), force_unit_access)
+            }
+            Command::WriteSame { range, .. } => (Op::WriteZeroes, of(range), false),
+            Command::SynchronizeCache { .. } => (Op::Flush, (0, 0), false),
+            Command::Unmap { .. } => (Op::Discard, (0, 0), false),
+            _ => return None,
+        };
+        let now_ns = self.start.elapsed().as_nanos() as u64;
+        let done_ns = match &self.model {
+            Model::Instant => now_ns,
+            Model::Flash(flash) => flash.schedule(now_ns, op, at, len, through),
+            Model::Rotating(platter) => {
+                let cached = self.has_cache && !through;
+                let mut platter = platter.lock().unwrap_or_else(PoisonError::into_inner);
+                platter.schedule(now_ns, op, at, len, cached)
+            }
+        };
+        self.start.checked_add(Duration::from_nanos(done_ns))
+    }
+}
