@@ -54,6 +54,7 @@
 
 mod age;
 mod arena;
+mod counting;
 mod dma;
 mod frame;
 mod guard;
@@ -65,6 +66,7 @@ mod shared;
 mod sync;
 
 pub use arena::{Arena, ArenaOptions, Backing, BlockIndex, Buffer};
+pub use counting::CountingAllocator;
 pub use dma::DmaMemory;
 pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};
 pub use guard::mappings_cut;

@@ -15,10 +15,11 @@ use qpair_mpi_wire::config::{
 use qpair_mpi_wire::descriptor::{ReplyDescriptor, RequestDescriptor, request};
 use qpair_mpi_wire::event::{self, Event, change, decode_topology};
 use qpair_mpi_wire::message::{remove_device, request as new_request, status_of};
+use qpair_mpi_wire::slot::{self, WriteSlot};
 use qpair_mpi_wire::task::{self, Task};
 use qpair_mpi_wire::{function, ioc_status};
 use qpair_pci::QueueMemory;
-use qpair_scsi::host::Change;
+use qpair_scsi::host::{Change, NO_LAMP};
 
 use crate::coherent::lease;
 use crate::host::Inner;
@@ -271,6 +272,27 @@ impl Core {
             status => {
                 let context = format!("{}: {what}: IOC status {status:#06x}", inner.name());
                 Err(Error::new(ErrorKind::Io, context))
+            }
+        }
+    }
+
+    /// Switches the lamp at a target's slot.
+    pub(crate) fn locate(&mut self, inner: &Inner, target: u32, shines: bool) -> Result<()> {
+        let name = inner.name();
+        let handle =
+            inner.targets.get(target).and_then(|target| target.handle()).ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("{name}: there is no target {target} now"))
+            })?;
+        let lamp = if shines { slot::status::IDENTIFY } else { 0 };
+        let message = WriteSlot { handle, status: slot::status::NO_ERROR | lamp };
+        let reply = self.call(inner, &message.encode(), "switching the lamp of a slot")?;
+        match status_of(&reply) {
+            ioc_status::SUCCESS => Ok(()),
+            status => {
+                let context = format!(
+                    "{name}: it has no lamp for target {target} (IOC status {status:#06x})"
+                );
+                Err(Error::new(ErrorKind::Unsupported, context).hint(NO_LAMP))
             }
         }
     }

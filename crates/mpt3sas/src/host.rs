@@ -363,4 +363,12 @@ impl Host for Mpt3sas {
         self.0.look();
         std::mem::take(&mut *locked(&self.0.changes))
     }
+
+    fn locate(&self, target: u32, shines: bool) -> Result<()> {
+        let inner = &self.0;
+        match (&mut *inner.core(), inner.state.get().phase()) {
+            (Some(core), Phase::Running) => core.locate(inner, target, shines),
+            _ => Err(gone(inner.name())),
+        }
+    }
 }

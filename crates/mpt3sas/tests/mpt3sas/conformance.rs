@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use qpair_block::BlockDevice;
+use qpair_block::{BlockDevice, Member, StripeDevice};
 use qpair_conformance::{Options, run};
 use qpair_scsi::ScsiOptions;
 
 use crate::rig::Rig;
 
 fn pass(text: &str) {
-    let open = || -> Arc<dyn BlockDevice> { Rig::new(text).disk(0, ScsiOptions::default()) };
+    pass_by(|| Rig::new(text).disk(0, ScsiOptions::default()));
+}
+
+fn pass_by(open: impl Fn() -> Arc<dyn BlockDevice>) {
     let report = run(open, Options::default());
     println!("{report}");
     report.assert_passed();
@@ -32,4 +35,15 @@ fn with_a_volatile_write_cache() {
 #[test]
 fn with_little_credit() {
     pass("size=8MiB,credit=128,queues=8");
+}
+
+/// A stripe resets its members, and waits for what each had under way.
+#[test]
+fn two_disks_as_a_stripe() {
+    pass_by(|| {
+        let rig = Rig::new("size=8MiB,disks=2");
+        let member =
+            |number| Member { device: rig.disk(number, ScsiOptions::default()), start_bytes: 0 };
+        Arc::new(StripeDevice::new(64 << 10, vec![member(0), member(1)]).unwrap())
+    });
 }

@@ -3,8 +3,13 @@
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+mod allocations;
 mod conformance;
 mod faults;
 mod resets;
 mod rig;
+mod stub;
 mod worker;
+
+#[global_allocator]
+static ALLOCATOR: qpair_memory::CountingAllocator = qpair_memory::CountingAllocator;

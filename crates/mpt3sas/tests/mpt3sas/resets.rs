@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use qpair_block::{ArenaOptions, BlockDevice, ChannelOptions, ErrorKind, Op};
 use qpair_scsi::ScsiOptions;
 use qpair_scsi::host::Change;
+use qpair_softdev::hba::{Fault, Rule};
 
 use crate::rig::{Rig, scsi_options};
 use crate::worker::{BLOCK, Worker};
@@ -166,4 +167,79 @@ fn memory_that_is_not_open_is_copied() {
     for number in 0..64 {
         assert_eq!(worker.fill_of(number), Some(number as u8));
     }
+}
+
+/// A reset of the disk goes up the ladder: where tasks are not answered, or there is no room for one, it is the controller's.
+#[test]
+fn a_disk_is_reset_by_the_least_that_works() {
+    let rig = Rig::new("size=8MiB,queues=3");
+    let disk = rig.disk(0, scsi_options());
+    disk.reset().unwrap();
+    assert_eq!(rig.driver.resets(), 0, "a LUN reset is enough");
+    rig.card.ignore_tasks(true);
+    disk.reset().unwrap();
+    assert_eq!(rig.driver.resets(), 1);
+    rig.card.ignore_tasks(false);
+    let mut workers = [Worker::new(&disk, 8), Worker::new(&disk, 8)];
+    disk.reset().unwrap();
+    assert_eq!(rig.driver.resets(), 2, "no reply queue was left for a task");
+    for worker in &mut workers {
+        assert_eq!(worker.run(Op::Write, 0, 1), Ok(()));
+    }
+}
+
+/// What nobody polls does not come back, and a reset says so instead of waiting for ever.
+#[test]
+fn a_reset_over_a_channel_that_nobody_polls() {
+    let rig = Rig::new("size=8MiB");
+    let disk = rig.disk(0, scsi_options());
+    let mut worker = Worker::new(&disk, 8);
+    let request = worker.request(Op::Write, 0, 1);
+    worker.submit(request);
+    let error = disk.reset().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(error.to_string().contains("1 of its channels"), "{error}");
+    assert!(worker.drain().iter().all(|(_, result)| result.is_ok()));
+    disk.reset().unwrap();
+}
+
+/// The loss of a command is nothing that a reset waits for longer than the command's time.
+#[test]
+fn a_reset_over_a_lost_command() {
+    let rig = Rig::new("size=8MiB");
+    let disk = rig.disk(0, ScsiOptions::default());
+    rig.card.set_faults(vec![Rule { first: 0, count: 1, fault: Fault::LoseCommand }]);
+    let (sent, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut worker = Worker::new(&disk, 8);
+            let request = worker.request(Op::Write, 0, 9);
+            worker.submit(request);
+            worker.channel.kick();
+            worker.channel.poll(&mut worker.completions);
+            sent.store(true, Ordering::Release);
+            assert_eq!(worker.drain(), [(0, Ok(()))]);
+            assert!(!over.load(Ordering::Acquire) || worker.fill_of(0) == Some(9));
+        });
+        while !sent.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // Its time is 30 s: the reset ends it, and it is sent again.
+        disk.reset().unwrap();
+        over.store(true, Ordering::Release);
+    });
+}
+
+/// The lamp at a slot goes on and off; a reset of the controller puts it out.
+#[test]
+fn a_disk_is_found_by_its_lamp() {
+    let rig = Rig::new("size=8MiB,disks=2");
+    rig.host.locate(1, true).unwrap();
+    assert_eq!([0, 1].map(|disk| rig.card.is_located(disk)), [false, true]);
+    rig.host.locate(1, false).unwrap();
+    assert!(!rig.card.is_located(1));
+    rig.host.locate(0, true).unwrap();
+    rig.host.reset().unwrap();
+    assert!(!rig.card.is_located(0));
+    assert_eq!(rig.host.locate(7, true).unwrap_err().kind(), ErrorKind::NotFound);
 }
