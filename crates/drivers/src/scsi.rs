@@ -6,7 +6,8 @@
 //!        vfio-user:/run/x.sock               one served by another process
 //!        0000:3b:00.0                        one bound to vfio-pci
 //! UNIT   0, or 0.2                           target 0; its unit 2
-//!        naa.5000c50012345678                the unit of that name
+//!        sas.5000c50012345679, or with .2    the target whose port has that address; its unit 2
+//!        naa.5000c50012345678                the unit of that name; so does wwn-0x5000c50012345678
 //! ```
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use qpair_pci::{InProcess, PciFunction};
 use qpair_scsi::host::{Host, Unit};
 use qpair_scsi::{Registry, ScsiDisk, ScsiOptions, scan};
 use qpair_scsi_wire::luns::Lun;
+use qpair_scsi_wire::vpd::UnitName;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_virtio_scsi::VirtioScsiDriver;
 
@@ -76,6 +78,30 @@ impl<'a> Address<'a> {
         let (target, lun) = self.unit.split_once('.').unwrap_or((self.unit, "0"));
         Some(Unit { target: target.parse().ok()?, lun: Lun::of(lun.parse().ok()?)? })
     }
+
+    /// Which unit, if it is given by the address of a target's port.
+    fn by_port(&self, host: &dyn Host, name: &str) -> Result<Option<Unit>> {
+        let Some(rest) = self.unit.strip_prefix("sas.") else { return Ok(None) };
+        let (port, lun) = rest.split_once('.').unwrap_or((rest, "0"));
+        let lun = lun.parse().ok().and_then(Lun::of);
+        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is no number"))?;
+        let wanted = format!("sas.{}", port.to_ascii_lowercase());
+        let targets = host.scan()?;
+        let found = targets.iter().find(|target| target.address == wanted).ok_or_else(|| {
+            let addresses: Vec<&str> = targets.iter().map(|target| &*target.address).collect();
+            Error::new(ErrorKind::NotFound, format!("scsi:{name}: there is no target {wanted}"))
+                .hint(format!("there are: {}", listed(&addresses)))
+        })?;
+        Ok(Some(Unit { target: found.number, lun }))
+    }
+
+    /// Whether a unit of that name is meant.
+    fn names(&self, name: &UnitName) -> bool {
+        let name = name.to_string();
+        let world_wide = self.unit.strip_prefix("wwn-");
+        let hex = world_wide.map(|text| text.trim_start_matches("0x").to_ascii_lowercase());
+        hex.map_or(name == self.unit, |hex| name.split_once('.').is_some_and(|(_, its)| its == hex))
+    }
 }
 
 /// The options before the host, if there are any: what comes before the first colon and has a `=`.
@@ -116,7 +142,11 @@ pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
     open.disks.retain(|_, (disk, _)| disk.strong_count() > 0);
     let host = open.host(address.host)?;
     let place = format!("{}/{}", address.host, address.unit);
-    let disk = match address.numbers() {
+    let unit = match address.numbers() {
+        Some(unit) => Some(unit),
+        None => address.by_port(&*host, name)?,
+    };
+    let disk = match unit {
         Some(unit) => {
             check_target(&*host, unit, name)?;
             ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?
@@ -140,15 +170,18 @@ pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
     Ok(disk)
 }
 
+fn listed<S: AsRef<str>>(words: &[S]) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
 fn check_target(host: &dyn Host, unit: Unit, name: &str) -> Result<()> {
     let targets = host.scan()?;
     let Some(target) = targets.iter().find(|target| target.number == unit.target) else {
         let numbers: Vec<String> = targets.iter().map(|it| it.number.to_string()).collect();
         let context = format!("scsi:{name}: there is no target {}", unit.target);
-        return Err(Error::new(ErrorKind::NotFound, context).hint(format!(
-            "there are: {}",
-            if numbers.is_empty() { "none".into() } else { numbers.join(", ") }
-        )));
+        return Err(Error::new(ErrorKind::NotFound, context)
+            .hint(format!("there are: {}", listed(&numbers))));
     };
     match &target.refused {
         Some(why) => Err(Error::new(ErrorKind::Unsupported, format!("scsi:{name}: {why}"))),
@@ -161,11 +194,11 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
     found
         .into_iter()
         .filter_map(|found| found.disk.ok())
-        .find(|disk| disk.facts().name.to_string() == address.unit)
+        .find(|disk| address.names(&disk.facts().name))
         .ok_or_else(|| {
             let context = format!("scsi:{name}: no unit there is called {}", address.unit);
             Error::new(ErrorKind::NotFound, context)
-                .hint("units are numbers (0, or 0.2 for unit 2 of target 0) or names such as naa.5000c50012345678")
+                .hint("units are numbers (0, or 0.2 for unit 2 of target 0), ports (sas.5000c50012345679) or names (naa.5000c50012345678, wwn-0x5000c50012345678)")
         })
 }
 
@@ -263,6 +296,18 @@ mod tests {
         let name = found[0].disk.as_ref().unwrap().facts().name.to_string();
         let named = open(&format!("soft:size=1MiB,serial=two/{name}")).unwrap();
         assert!(Arc::ptr_eq(&disk, &named));
+        let digits = name.trim_start_matches("naa.").to_uppercase();
+        let port = scsi_host("soft:size=1MiB,serial=two").unwrap().scan().unwrap().remove(0);
+        for unit in [format!("wwn-0x{digits}"), port.address.clone(), format!("{}.0", port.address)]
+        {
+            let other = open(&format!("soft:size=1MiB,serial=two/{unit}")).unwrap();
+            assert!(Arc::ptr_eq(&disk, &other), "{unit}");
+        }
+        let error = open("soft:size=1MiB,serial=two/sas.1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.way_out().is_some_and(|way| way.contains(&port.address)), "{error}");
+        let error = open("soft:size=1MiB,serial=two/wwn-0x1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
         let error = open("soft:size=1MiB,serial=two/naa.1").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }

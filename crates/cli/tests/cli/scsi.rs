@@ -42,3 +42,16 @@ fn verified_writes() {
         .done();
     assert!(out.contains("2,048 blocks read and checked, none wrong"), "{out}");
 }
+
+#[test]
+fn a_disk_is_reset_and_located() {
+    let directory = Directory::new();
+    let host = "soft:disks=2,size=64MiB,serial=T2";
+    let out = directory.run(&format!("scsi reset {host}/1")).done();
+    assert!(out.contains("was reset; naa.") && out.contains("/1 "), "{out}");
+    let out = directory.run(&format!("scsi reset {host}/1 --controller")).done();
+    assert!(out.contains("the controller scsi:soft"), "{out}");
+    directory.run(&format!("scsi reset {host}/2")).failed(3, &["no target 2", "there are: 0, 1"]);
+    let out = directory.run(&format!("scsi locate {host}/0 --seconds 0.1")).done();
+    assert!(out.contains("the lamp of naa."), "{out}");
+}

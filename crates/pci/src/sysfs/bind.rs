@@ -80,7 +80,7 @@ fn unbind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> 
         );
         let context = format!("{address} is not bound to {VFIO_PCI}: {driver}");
         return Err(Error::new(ErrorKind::Invalid, context)
-            .hint("qpair nvme list shows which driver has which drive"));
+            .hint("qpair nvme list and qpair scsi list show which driver has which controller"));
     }
     // The kernel would wait for the program, and whoever asked with it.
     if let Some(who) = who_has(root, &function) {

@@ -3,7 +3,7 @@
 use qpair_block::{Error, ErrorKind, Result};
 
 use super::root::Root;
-use super::{CLASS_NVME, PciAddress, VFIO_PCI};
+use super::{CLASS_NVME, CLASS_SAS, PciAddress, VFIO_PCI};
 
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,12 +88,22 @@ impl Function {
     /// All NVMe controllers of a machine.
     #[must_use]
     pub fn all_nvme(root: &Root) -> Vec<Self> {
+        Self::all(root, Self::is_nvme)
+    }
+
+    /// All SAS controllers of a machine.
+    #[must_use]
+    pub fn all_sas(root: &Root) -> Vec<Self> {
+        Self::all(root, Self::is_sas)
+    }
+
+    fn all(root: &Root, which: impl Fn(&Self) -> bool) -> Vec<Self> {
         let mut all: Vec<Self> = root
             .names("/sys/bus/pci/devices")
             .iter()
             .filter_map(|name| PciAddress::parse(name))
             .filter_map(|address| Self::read_if_there(root, address))
-            .filter(Self::is_nvme)
+            .filter(which)
             .collect();
         all.sort_by_key(|function| function.address);
         all
@@ -106,7 +116,7 @@ impl Function {
     pub fn read(root: &Root, address: PciAddress) -> Result<Self> {
         Self::read_if_there(root, address).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("there is no PCI function {address}"))
-                .hint("qpair nvme list shows the NVMe drives that there are")
+                .hint("qpair nvme list shows the NVMe drives that there are, qpair scsi list the SAS controllers")
         })
     }
 
@@ -119,9 +129,10 @@ impl Function {
         let id = |leaf: &str| root.hex(of(leaf)).and_then(|id| u16::try_from(id).ok());
         let controller = root.names(of("nvme")).into_iter().next();
         let told = |leaf: &str| root.text(of(&format!("nvme/{}/{leaf}", controller.as_deref()?)));
+        let class = root.hex(of("class")).unwrap_or(0);
         Some(Self {
             address,
-            class: root.hex(of("class")).unwrap_or(0),
+            class,
             vendor: id("vendor").unwrap_or(0),
             device: id("device").unwrap_or(0),
             driver: root.link_name(of("driver")),
@@ -130,9 +141,11 @@ impl Function {
             numa_node: root.text(of("numa_node")).and_then(|node| node.parse().ok()),
             model: told("model"),
             serial: told("serial"),
-            nodes: controller
-                .as_ref()
-                .map_or_else(Vec::new, |name| nodes(root, &of(&format!("nvme/{name}")))),
+            nodes: match controller {
+                Some(name) => namespaces(root, &of(&format!("nvme/{name}"))),
+                None if class >> 8 == CLASS_SAS => disks(root, address),
+                None => Vec::new(),
+            },
         })
     }
 
@@ -140,6 +153,12 @@ impl Function {
     #[must_use]
     pub fn is_nvme(&self) -> bool {
         self.class >> 8 == CLASS_NVME
+    }
+
+    /// Whether it says that it is a SAS controller.
+    #[must_use]
+    pub fn is_sas(&self) -> bool {
+        self.class >> 8 == CLASS_SAS
     }
 
     /// Whether programs can be given it.
@@ -173,21 +192,33 @@ fn neighbours(root: &Root, address: PciAddress) -> Vec<Neighbour> {
 }
 
 /// The namespaces of a controller.
-fn nodes(root: &Root, controller: &str) -> Vec<Node> {
+fn namespaces(root: &Root, controller: &str) -> Vec<Node> {
     let names = root.names(controller).into_iter().filter_map(|name| head_name(&name));
-    names
-        .map(|name| {
-            let folder = format!("/sys/class/block/{name}");
-            let partitions = root
-                .names(&folder)
-                .into_iter()
-                .filter(|name| root.exists(format!("{folder}/{name}/partition")))
-                .collect();
-            let sectors = root.text(format!("{folder}/size")).and_then(|text| text.parse().ok());
-            let size_bytes = sectors.map_or(0, |sectors: u64| sectors.saturating_mul(512));
-            Node { name, size_bytes, partitions }
-        })
-        .collect()
+    names.map(|name| node(root, name)).collect()
+}
+
+/// The disks behind a SAS controller: those whose device lies below it.
+fn disks(root: &Root, address: PciAddress) -> Vec<Node> {
+    let address = address.to_string();
+    let is_below = |name: &String| {
+        let folder = format!("/sys/class/block/{name}");
+        let path = root.link(&folder).unwrap_or_default();
+        path.iter().any(|part| part.to_str() == Some(&address))
+            && !root.exists(format!("{folder}/partition"))
+    };
+    root.names("/sys/class/block").into_iter().filter(is_below).map(|it| node(root, it)).collect()
+}
+
+fn node(root: &Root, name: String) -> Node {
+    let folder = format!("/sys/class/block/{name}");
+    let partitions = root
+        .names(&folder)
+        .into_iter()
+        .filter(|name| root.exists(format!("{folder}/{name}/partition")))
+        .collect();
+    let sectors = root.text(format!("{folder}/size")).and_then(|text| text.parse().ok());
+    let size_bytes = sectors.map_or(0, |sectors: u64| sectors.saturating_mul(512));
+    Node { name, size_bytes, partitions }
 }
 
 /// The block device of an entry below a controller: `nvme0n1` of itself, and of a path to it (`nvme0c1n1`); `None` for others (`ng0n1`).
@@ -232,6 +263,37 @@ mod tests {
         let blocking: Vec<_> = first.in_the_way().map(|n| n.address.to_string()).collect();
         assert_eq!(blocking, ["0000:05:00.0"], "bridges are not in the way");
         assert_eq!((all[1].numa_node, all[1].iommu_group), (Some(1), None));
+    }
+
+    #[test]
+    fn disks_behind_a_sas_controller() {
+        let machine = Machine::new();
+        let pci = "sys/bus/pci/devices/0000:06:00.0";
+        machine.folder(pci);
+        machine.file(&format!("{pci}/class"), "0x010700");
+        let mut nodes = Vec::new();
+        for disk in ["sda", "sdb"] {
+            let folder = format!("{pci}/host0/target0:0:0/0:0:0:0/block/{disk}");
+            machine.folder(&folder);
+            machine.file(&format!("{folder}/size"), "2048");
+            machine.link(&format!("sys/class/block/{disk}"), &folder);
+            nodes.push(folder);
+        }
+        // A partition has a node of its own, below its disk; and a disk may be behind another controller.
+        machine.folder(&format!("{}/sda1", nodes[0]));
+        machine.file(&format!("{}/sda1/partition", nodes[0]), "1");
+        machine.link("sys/class/block/sda1", &format!("{}/sda1", nodes[0]));
+        machine.folder("sys/devices/0000:16:00.0/sdc");
+        machine.link("sys/class/block/sdc", "sys/devices/0000:16:00.0/sdc");
+        let all = Function::all_sas(&machine.root());
+        assert_eq!(all.len(), 1);
+        let names: Vec<&str> = all[0].nodes.iter().map(|node| &*node.name).collect();
+        assert_eq!(names, ["sda", "sdb"]);
+        assert_eq!(all[0].nodes[0].partitions, ["sda1"]);
+        assert_eq!(all[0].nodes[1].size_bytes, 1 << 20);
+        assert!(
+            Function::all_nvme(&machine.root()).iter().all(|one| one.address != all[0].address)
+        );
     }
 
     #[test]

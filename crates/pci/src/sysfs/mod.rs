@@ -19,3 +19,5 @@ pub(crate) use bind::tests as bind_tests;
 pub const VFIO_PCI: &str = "vfio-pci";
 /// Base class and subclass of NVMe controllers.
 const CLASS_NVME: u32 = 0x0108;
+/// That of SAS controllers.
+const CLASS_SAS: u32 = 0x0107;

@@ -42,10 +42,14 @@ impl Root {
         u32::from_str_radix(self.text(path)?.trim_start_matches("0x"), 16).ok()
     }
 
+    /// What a link leads to, as it says.
+    pub(crate) fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        std::fs::read_link(self.path(path)).ok()
+    }
+
     /// The last name of what a link leads to.
     pub(crate) fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
-        let target = std::fs::read_link(self.path(path)).ok()?;
-        Some(target.file_name()?.to_str()?.to_owned())
+        Some(self.link(path)?.file_name()?.to_str()?.to_owned())
     }
 
     /// The names in a directory, sorted; empty if it is not there.

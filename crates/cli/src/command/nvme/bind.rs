@@ -12,10 +12,11 @@ use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 
-/// Take NVMe drives from the kernel, for the driver in this program
+/// Take NVMe drives or SAS controllers from the kernel, for the drivers in this program
 ///
-/// Gives them to the kernel's driver vfio-pci. A drive that is mounted, held, partitioned or swap is refused; what is on
-/// a drive is not touched. Lasts until qpair nvme unbind or the next start of the machine.
+/// Gives them to the kernel's driver vfio-pci. A drive that is mounted, held, partitioned or swap is refused, and so is a
+/// SAS controller with such a disk behind it; what is on a drive is not touched. Lasts until qpair nvme unbind or the next
+/// start of the machine.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +25,7 @@ Examples:
 
 Undo: sudo qpair nvme unbind 0000:3b:00.0")]
 pub(crate) struct Bind {
-    /// Which, as qpair nvme list shows them
+    /// Which, as qpair nvme list and qpair scsi list show them
     #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
     addresses: Vec<PciAddress>,
 
@@ -81,9 +82,16 @@ impl Bind {
             None => "no driver had it".to_owned(),
         };
         out.line(format!("{address} is bound to {} ({before})", sysfs::VFIO_PCI))?;
-        out.line(format!(
-            "  device: nvme:{address}/nsN, and qpair nvme identify {address} says which N"
-        ))?;
+        out.line(match function.is_sas() {
+            true => {
+                format!("  disks: scsi:{address}/N, and qpair scsi list {address} says which N")
+            }
+            false => {
+                format!(
+                    "  device: nvme:{address}/nsN, and qpair nvme identify {address} says which N"
+                )
+            }
+        })?;
         if self.owner.is_none() {
             for file in &files {
                 let file = file.display();

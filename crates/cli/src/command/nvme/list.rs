@@ -31,19 +31,23 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn run(self) -> Result<Exit> {
-        let all = Function::all_nvme(&Root::system());
-        let mut out = Output::new();
-        if self.json {
-            out.line(Value::from_iter(all.iter().map(object)).to_string())?;
-        } else {
-            if all.is_empty() {
-                out.line("no NVMe controllers")?;
-            }
-            all.iter().try_for_each(|function| print(&mut out, function))?;
-        }
-        out.finish()?;
-        Ok(Exit::Done)
+        controllers(&Function::all_nvme(&Root::system()), "no NVMe controllers", self.json)
     }
+}
+
+/// Lists controllers, NVMe's or others.
+pub(crate) fn controllers(all: &[Function], none: &str, json: bool) -> Result<Exit> {
+    let mut out = Output::new();
+    if json {
+        out.line(Value::from_iter(all.iter().map(object)).to_string())?;
+    } else {
+        if all.is_empty() {
+            out.line(none)?;
+        }
+        all.iter().try_for_each(|function| print(&mut out, function))?;
+    }
+    out.finish()?;
+    Ok(Exit::Done)
 }
 
 fn state(function: &Function) -> &'static str {

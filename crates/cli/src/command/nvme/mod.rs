@@ -3,7 +3,7 @@
 mod bind;
 mod format_check;
 mod identify;
-mod list;
+pub(super) mod list;
 mod on_it;
 mod opened;
 mod unbind;
@@ -16,7 +16,8 @@ use crate::failure::{Exit, Failure, Result};
 /// NVMe drives for the driver in this program: list, bind, unbind, identify, check formats
 ///
 /// A drive that the kernel's driver vfio-pci has is driven by this program itself: nvme:ADDRESS/nsN is a device wherever
-/// a file could stand. An IOMMU is needed. The kernel's block devices of that drive are gone until it is unbound.
+/// a file could stand. An IOMMU is needed. The kernel's block devices of that drive are gone until it is unbound. bind and
+/// unbind do the same for SAS controllers (qpair scsi list), with all disks behind them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example, from the kernel's driver to this one and back:
@@ -56,13 +57,13 @@ fn parse_address(text: &str) -> Result<PciAddress, String> {
     text.parse().map_err(|error: qpair::block::Error| error.to_string())
 }
 
-/// The NVMe controller at an address.
+/// The NVMe or SAS controller at an address.
 fn controller_at(root: &Root, address: PciAddress) -> Result<Function> {
     let function = Function::read(root, address)?;
-    if function.is_nvme() {
+    if function.is_nvme() || function.is_sas() {
         return Ok(function);
     }
     let class = function.class;
-    Err(Failure::usage(format!("{address} is no NVMe controller (class {class:06x})"))
-        .hint("qpair nvme list shows those that are"))
+    Err(Failure::usage(format!("{address} is no NVMe and no SAS controller (class {class:06x})"))
+        .hint("qpair nvme list and qpair scsi list show those that are"))
 }

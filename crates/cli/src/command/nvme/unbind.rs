@@ -7,7 +7,7 @@ use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 
-/// Give NVMe drives back to the kernel's driver
+/// Give NVMe drives or SAS controllers back to the kernel's driver
 ///
 /// Its block devices are there again a moment later. A drive that a program uses is refused.
 #[derive(Args, Debug)]
@@ -15,7 +15,7 @@ use crate::output::Output;
 Example:
   sudo qpair nvme unbind 0000:3b:00.0")]
 pub(crate) struct Unbind {
-    /// Which, as qpair nvme list shows them
+    /// Which, as qpair nvme list and qpair scsi list show them
     #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
     addresses: Vec<PciAddress>,
 }
@@ -25,7 +25,7 @@ impl Unbind {
         let root = Root::system();
         let mut out = Output::new();
         for address in self.addresses {
-            controller_at(&root, address)?;
+            let module = if controller_at(&root, address)?.is_sas() { "mpt3sas" } else { "nvme" };
             match sysfs::unbind(&root, address)?.now {
                 Some(driver) => {
                     out.line(format!("{address} is with the kernel's driver {driver} again"))?;
@@ -35,7 +35,7 @@ impl Unbind {
                     let message =
                         format!("{address} is free of {}, and no driver took it", sysfs::VFIO_PCI);
                     return Err(Failure::new(Exit::Failed, message)
-                        .hint("sudo modprobe nvme; then it takes it by itself"));
+                        .hint(format!("sudo modprobe {module}; then it takes it by itself")));
                 }
             }
         }

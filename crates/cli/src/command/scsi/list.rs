@@ -3,28 +3,33 @@
 use std::sync::Arc;
 
 use clap::Args;
+use qpair_pci::sysfs::{Function, Root};
 use qpair_scsi::host::Host;
 use qpair_scsi::{Found, ScsiOptions, scan};
 use serde_json::{Value, json};
 
+use crate::command::nvme::list::controllers;
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 use crate::text::size;
 
-/// List the disks behind a controller
+/// List SAS controllers, or the disks behind one
 ///
-/// The controller is reset and initialised, as for I/O. Data on disks is not touched.
+/// Without HOST: the SAS controllers of this machine, their drivers, and the kernel's disks behind them; nothing is changed.
+/// With HOST: the disks behind it, as this program's driver finds them. The controller is reset and initialised, as for I/O. Data on
+/// disks is not touched.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each line: the disk's name as a device, vendor, product and revision, size, and the unit's own name; or why it cannot be used.
 
 Examples:
+  qpair scsi list
   qpair scsi list 0000:3b:00.0
   qpair scsi list vfio-user:/run/hba.sock --json | jq -r '.[].device'")]
 pub(crate) struct List {
     /// soft:OPTIONS, vfio-user:PATH, or an address such as 0000:3b:00.0
     #[arg(value_name = "HOST")]
-    host: String,
+    host: Option<String>,
 
     /// Print one JSON array
     #[arg(long)]
@@ -33,7 +38,11 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn run(self) -> Result<Exit> {
-        let text = self.host.strip_prefix("scsi:").unwrap_or(&self.host);
+        let Some(host) = &self.host else {
+            let all = Function::all_sas(&Root::system());
+            return controllers(&all, "no SAS controllers", self.json);
+        };
+        let text = host.strip_prefix("scsi:").unwrap_or(host);
         let host: Arc<dyn Host> = qpair_drivers::scsi_host(text)?;
         let name = |target: u32, unit: u16| match unit {
             0 => format!("scsi:{text}/{target}"),

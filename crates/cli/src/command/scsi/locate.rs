@@ -1,0 +1,47 @@
+//! `qpair scsi locate`.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::command::bench::parse_seconds;
+use crate::failure::{Exit, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+
+/// Let the lamp at a disk's slot shine for a while, so that people find it
+///
+/// The controller switches it (MPI: SCSI enclosure processor). Where there is no lamp, it says so, and how else to find the disk.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair scsi locate 0000:3b:00.0/naa.5000c50012345678
+  qpair scsi locate 0000:3b:00.0/3 --seconds 300")]
+pub(crate) struct Locate {
+    /// HOST/UNIT, as in the name of the device
+    #[arg(value_name = "DISK")]
+    disk: String,
+
+    /// How long; Ctrl-C ends it sooner
+    #[arg(long, value_name = "S", default_value = "60", value_parser = parse_seconds)]
+    seconds: f64,
+}
+
+impl Locate {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let name = self.disk.strip_prefix("scsi:").unwrap_or(&self.disk);
+        let disk = qpair_drivers::scsi_disk(name)?;
+        let target = disk.unit().target;
+        let interrupt = Interrupt::install()?;
+        disk.host().locate(target, true)?;
+        let start = Instant::now();
+        let mut out = Output::new();
+        out.line(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds))?;
+        out.finish()?;
+        while start.elapsed().as_secs_f64() < self.seconds && !interrupt.is_requested() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        disk.host().locate(target, false)?;
+        Ok(if interrupt.is_requested() { Exit::Interrupted } else { Exit::Done })
+    }
+}

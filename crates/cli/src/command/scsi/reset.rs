@@ -1,0 +1,46 @@
+//! `qpair scsi reset`.
+
+use clap::Args;
+use qpair::block::BlockDevice;
+
+use crate::failure::{Exit, Result};
+use crate::output::Output;
+
+/// Reset a disk, or its controller
+///
+/// The least that works: the logical unit, or else its target, or else the controller. Data is not touched. Another program's
+/// controller cannot be reset from here: it has it alone.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  qpair scsi reset 0000:3b:00.0/0
+  qpair scsi reset vfio-user:/run/hba.sock/0 --controller")]
+pub(crate) struct Reset {
+    /// HOST/UNIT, as in the name of the device
+    #[arg(value_name = "DISK")]
+    disk: String,
+
+    /// Reset the controller, and with it all disks behind it
+    #[arg(long)]
+    controller: bool,
+}
+
+impl Reset {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let name = self.disk.strip_prefix("scsi:").unwrap_or(&self.disk);
+        let disk = qpair_drivers::scsi_disk(name)?;
+        let what = if self.controller {
+            disk.host().reset()?;
+            format!("the controller {}", disk.host().info().name)
+        } else {
+            disk.reset()?;
+            format!("scsi:{name}")
+        };
+        // A disk that does not come back says so now.
+        let again = qpair_drivers::scsi_disk(name)?;
+        let mut out = Output::new();
+        out.line(format!("{what} was reset; {} answers", again.facts().name))?;
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
