@@ -7,11 +7,12 @@ use std::sync::PoisonError;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
+use qpair::holds_store;
 use qpair_study::{Device, Effort, Lab, OwnFile, Watcher, cpus, interfaces};
-use qpair_workload::{Live, Observer};
+use qpair_workload::{Live, Observer, prefill};
 
 use crate::command::parse_spec;
-use crate::failure::Result;
+use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::store_args::parse_size;
 
@@ -21,6 +22,10 @@ pub(crate) struct DeviceArgs {
     /// A file, a block device or a device specifier; may be given several times, one for each drive
     #[arg(long = "device", value_name = "DEVICE", value_parser = parse_spec)]
     pub(crate) devices: Vec<DeviceSpec>,
+
+    /// Fill files that are given where they were never written: random bytes, where zeros would be read
+    #[arg(long, requires = "devices")]
+    prefill: bool,
 
     /// Folder for a file of the study's own, if no device is given
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -45,6 +50,9 @@ impl DeviceArgs {
         may_write: bool,
         watch: &Watch,
     ) -> Result<(Lab, Option<OwnFile>)> {
+        if self.prefill {
+            self.devices.iter().try_for_each(|spec| fill_unwritten(spec, watch))?;
+        }
         let mut devices = self.given(may_write)?;
         let mut own = None;
         if devices.is_empty() {
@@ -56,6 +64,17 @@ impl DeviceArgs {
         let interfaces = interfaces(&devices);
         Ok((Lab { cpus: cpus()?, devices, interfaces, effort }, own))
     }
+}
+
+/// Fills a file where it was never written; other devices do not say where that is.
+pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Result<()> {
+    let DeviceSpec::File(path) = spec else { return Ok(()) };
+    if holds_store(path).unwrap_or(false) {
+        let what = format!("--prefill would write to {}: a qpair store is there", path.display());
+        return Err(Failure::new(Exit::Failed, what).hint("name a file that holds nothing"));
+    }
+    prefill(path, 1, observer)?;
+    Ok(())
 }
 
 /// Shows how a study goes, and passes on the wish to stop it.

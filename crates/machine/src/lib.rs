@@ -28,6 +28,7 @@ mod release;
 mod root;
 mod scratch;
 mod trial;
+mod unwritten;
 mod virtualization;
 mod words;
 
@@ -46,4 +47,5 @@ pub use processors::{Mitigation, NumaNode, Processors};
 pub use release::Release;
 pub use root::Root;
 pub use trial::{Outcome, Trial, Trials, ask_for_interfaces, try_interfaces, try_interfaces_in};
+pub use unwritten::{unwritten, unwritten_note};
 pub use virtualization::Virtualization;

@@ -142,17 +142,9 @@ impl Device {
     /// What is to be known of a file that was never written in part: reads of it never reach the drive.
     #[must_use]
     pub fn unwritten(&self) -> Option<String> {
-        use std::os::unix::fs::MetadataExt;
         let Ok(DeviceSpec::File(path)) = self.spec() else { return None };
-        let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        let (there, all) = (512 * about.blocks(), about.len());
-        (there < all / 100 * 95).then(|| {
-            let percent = 100 * (all - there) / all;
-            format!(
-                "{percent} % of {} was never written: reads there never reach the drive, and the figures are not the drive's. Fill it first.",
-                self.spec
-            )
-        })
+        let note = qpair_machine::unwritten_note(&path)?;
+        Some(format!("{note}; --prefill fills it first"))
     }
 
     /// Whether its disk is a hypervisor's, or none at all: zram and loop devices.

@@ -33,4 +33,4 @@ pub use report::{
     CpuReport, DirectionReport, DiskReport, JobError, JobReport, Latencies, Passed, RunReport,
     Sample, Spread, VerifyError, VerifyReport,
 };
-pub use run::run;
+pub use run::{prefill, run};

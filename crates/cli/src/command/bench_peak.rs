@@ -14,6 +14,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::store_args::parse_size;
+use crate::study_lab::fill_unwritten;
 use crate::text::count;
 use qpair_bench::Progress;
 
@@ -60,6 +61,10 @@ pub(crate) struct Peak {
     #[arg(long)]
     buffered: bool,
 
+    /// Fill a file first where it was never written: random bytes, where zeros would be read
+    #[arg(long)]
+    prefill: bool,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -93,6 +98,20 @@ impl Peak {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
         let watch = Watch { bar: Bar::new(interrupt.clone()), interrupt };
+        if let DeviceSpec::File(path) = &self.device {
+            if self.prefill {
+                watch.bar.begin("filling", 100);
+                let filled = fill_unwritten(&self.device, &watch);
+                watch.bar.end();
+                if watch.stop() {
+                    eprintln!("qpair: interrupted; {} is filled in part", path.display());
+                    return Ok(Exit::Interrupted);
+                }
+                filled?;
+            } else if let Some(note) = qpair_machine::unwritten_note(path) {
+                eprintln!("qpair: note: {note}; --prefill fills it first");
+            }
+        }
         watch.bar.begin("reading", 100);
         let options = PeakOptions {
             spec: self.device,

@@ -1,5 +1,6 @@
 //! Limits of the process, as `ulimit` sets them.
 
+use std::fs::File;
 use std::process::Command;
 
 use crate::harness::Directory;
@@ -91,4 +92,31 @@ fn block_devices_end_and_may_be_read_only() {
     }
     let write = format!("bench io --name=x --filename={name} --rw=write --size=1m --force");
     directory.run(&write).failed(3, &["cannot be written", "--setrw"]);
+}
+
+/// Reads of holes never reach the drive: their figures look like those of a very fast one.
+#[test]
+fn files_that_were_never_written_are_told_and_filled_on_request() {
+    let directory = Directory::new();
+    let file = File::create(directory.path("holes")).unwrap();
+    file.set_len(16 << 20).unwrap();
+    if qpair_machine::unwritten_note(&directory.path("holes")).is_none() {
+        return eprintln!("skipped: the file system does not tell what was never written");
+    }
+    let io = "bench io --name=a --filename=holes --rw=randread --bs=4k --size=16m --io_size=64k";
+    let peak = "bench peak holes --seconds 0.1 --depth 4 --batch 1 --buffered";
+    let told = |words: &str| {
+        let run = directory.run(words);
+        let said = run.out + &run.err;
+        said.split_whitespace().collect::<Vec<_>>().join(" ").contains("was never written")
+    };
+    assert!(told(io) && told(peak));
+    assert!(!told("bench io --name=a --filename=holes --rw=randwrite --size=16m --io_size=64k"));
+    directory.run(&format!("{peak} --prefill")).done();
+    file.sync_all().unwrap();
+    assert!(!told(io) && !told(peak));
+    // A store has holes of its own.
+    directory.run("put s k v").done();
+    directory.run("bench peak s --seconds 0.1 --prefill").failed(3, &["a qpair store is there"]);
+    assert_eq!(directory.run("get s k").done().trim(), "v");
 }

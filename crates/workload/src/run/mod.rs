@@ -16,6 +16,7 @@ mod ending;
 mod fill;
 mod floor;
 mod flow;
+mod lay_out;
 pub(crate) mod offsets;
 mod open;
 mod permutation;
@@ -24,6 +25,8 @@ mod sizes;
 mod target;
 mod thread;
 mod verify;
+
+pub use lay_out::prefill;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;

@@ -8,20 +8,16 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceSpec, Error, ErrorKind, Request,
-    Result, WaitOptions, format_bytes,
-};
+use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result, format_bytes};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
-use rand::RngCore;
 
 use crate::job::{Direction, Extent, Form, Job, Target, Verbs};
-use crate::observer::{Live, Observer};
+use crate::observer::Observer;
 
-use super::offsets::{Region, generator, used_directions, used_sizes};
+use super::lay_out::make;
+use super::offsets::{Region, used_directions, used_sizes};
 
 /// A device of a job, and the part of it that is used.
 #[derive(Clone)]
@@ -65,6 +61,11 @@ impl Devices {
                     && make(path, bytes, target.sparse, job, observer)?
                 {
                     self.made.push(path.clone());
+                } else if let DeviceSpec::File(path) = &target.spec
+                    && job.verbs != Verbs::Write
+                    && let Some(note) = qpair_machine::unwritten_note(path)
+                {
+                    self.note(format!("{note}; write all of it first: --rw=write --size=100%"));
                 }
                 if job.invalidate && !job.direct {
                     target.spec.paths().into_iter().for_each(drop_cache);
@@ -75,6 +76,12 @@ impl Devices {
                 Ok(Opened { name, device, region, is_shared: false })
             })
             .collect()
+    }
+
+    fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
     }
 
     /// Removes the files that were made, where nothing came of the run.
@@ -334,91 +341,6 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
         ));
     }
     Ok(Region { begin_bytes, len_bytes })
-}
-
-/// Makes a file that is not there; whether it did.
-fn make(path: &Path, bytes: u64, sparse: bool, job: &Job, observer: &dyn Observer) -> Result<bool> {
-    let only_checks = job.verify.as_ref().is_some_and(|verify| verify.only);
-    if !matches!(path.try_exists(), Ok(false)) || only_checks {
-        return Ok(false);
-    }
-    if sparse {
-        let made = std::fs::File::create_new(path).and_then(|file| file.set_len(bytes));
-        return made
-            .map(|()| true)
-            .map_err(|cause| Error::os(cause, format!("making {}", path.display())));
-    }
-    // Direct, if the file system can: then the page cache stays as it was. Only buffered files end within a block.
-    let direct = job.direct || bytes.is_multiple_of(4096);
-    let options =
-        FileOptions { create: Some(bytes), direct, byte_blocks: true, ..FileOptions::new(path) };
-    let device = qpair_kernel::open(&options, Interface::Auto).or_else(|error| {
-        if error.kind() != ErrorKind::Unsupported {
-            return Err(error);
-        }
-        let buffered = FileOptions { direct: false, ..options.clone() };
-        qpair_kernel::open(&buffered, Interface::Auto)
-    })?;
-    if job.verbs == Verbs::Write {
-        return Ok(true);
-    }
-    let filled = fill(&device, job.seed, &format!("laying out {}", path.display()), observer);
-    filled.map(|()| true).inspect_err(|_| {
-        let _ = std::fs::remove_file(path);
-    })
-}
-
-/// Bytes of a write while a file is filled.
-const FILL_BYTES: usize = 1 << 20;
-const FILL_DEPTH: u32 = 8;
-
-/// Fills a device with random bytes.
-fn fill(device: &dyn BlockDevice, seed: u64, what: &str, observer: &dyn Observer) -> Result<()> {
-    let arena = Arena::new(FILL_BYTES, FILL_DEPTH, ArenaOptions::ordinary_pages())
-        .map_err(|cause| Error::os(cause, "mapping memory to fill a file from"))?;
-    let options = ChannelOptions { depth: FILL_DEPTH, arenas: vec![arena.clone()], wake: None };
-    let mut channel = device.open_channel(&options)?;
-    let mut random = generator(seed, u32::MAX);
-    let mut bytes = vec![0; FILL_BYTES];
-    let mut free: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
-    let mut completions = Vec::new();
-    let (size, begin) = (device.size_bytes(), Instant::now());
-    let (mut at, mut told) = (0, Instant::now());
-    while at < size || channel.in_flight() > 0 {
-        while at < size
-            && let Some(mut buffer) = free.pop()
-        {
-            let len = (size - at).min(FILL_BYTES as u64) as u32;
-            random.fill_bytes(&mut bytes);
-            buffer.copy_from(0, &bytes[..len as usize]);
-            if let Err(request) = channel.submit(Request::write(at, len, buffer, 0)) {
-                free.extend(request.buffer);
-                break;
-            }
-            at += u64::from(len);
-        }
-        let wait = WaitOptions { want: 1, linger: std::time::Duration::ZERO, timeout: None };
-        channel.wait(&mut completions, wait);
-        for completion in completions.drain(..) {
-            completion
-                .result
-                .map_err(|cause| Error::new(cause.kind, what.to_owned()).caused_by(cause))?;
-            free.extend(completion.buffer);
-        }
-        if told.elapsed().as_millis() > 200 {
-            told = Instant::now();
-            observer.tick(&Live {
-                phase: what.to_owned(),
-                elapsed: begin.elapsed(),
-                fraction: Some(at as f64 / size.max(1) as f64),
-                ..Live::default()
-            });
-            if observer.stop() {
-                return Err(Error::new(ErrorKind::Io, format!("{what} was interrupted")));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Asks the kernel to forget what it has cached of a file; a device that it cannot open will say so soon enough.
