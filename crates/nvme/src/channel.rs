@@ -43,7 +43,7 @@ pub(crate) struct NvmeChannel {
     depth: u32,
     /// The arena that was used last, and where it is for the controller.
     last_arena: (u32, u64),
-    geometry: Geometry,
+    pub(crate) geometry: Geometry,
     layout: Layout,
     pub(crate) queue: u16,
     pub(crate) stepper: Option<Arc<dyn Step>>,
@@ -197,7 +197,7 @@ impl NvmeChannel {
 
     /// Where a buffer's arena is for the controller, if it is open to it.
     #[inline]
-    fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
+    pub(crate) fn iova_of(&mut self, arena_id: u32) -> Option<u64> {
         if self.last_arena.0 == arena_id {
             return Some(self.last_arena.1);
         }
@@ -235,18 +235,33 @@ impl NvmeChannel {
 
     #[inline]
     fn push_data(&mut self, cid: u16, opcode: u8, flags: u32, offset: u64, len: u32, address: u64) {
+        let words = self.data_words(cid, opcode, flags, offset, len, address);
+        self.rings.push(words);
+    }
+
+    /// The command of a read or write.
+    #[inline(always)]
+    pub(crate) fn data_words(
+        &mut self,
+        cid: u16,
+        opcode: u8,
+        flags: u32,
+        offset: u64,
+        len: u32,
+        address: u64,
+    ) -> Words {
         let prp2 = match second_prp(address, len) {
             Some(second) => second,
             None => self.list_of(cid, address, len),
         };
         let blocks = (len >> self.geometry.block_shift) - 1;
-        self.rings.push(Words {
+        Words {
             head: self.geometry.head(cid, opcode),
             prp1: address,
             prp2,
             first: offset >> self.geometry.block_shift,
             second: u64::from(blocks | flags),
-        });
+        }
     }
 
     /// Writes the PRP list of a command: where it is for the controller.
@@ -378,13 +393,25 @@ impl NvmeChannel {
             completions.append(&mut self.ended);
         }
         self.rings.kick();
-        if let Some(stepper) = &self.stepper {
-            self.bell.due = stepper.step(self.queue).due;
-        }
+        self.step();
         let found = self.reap(completions);
         if !self.waiting.is_empty() {
             self.resume();
         }
+        self.look(found);
+    }
+
+    /// Lets a model in this process do its part.
+    #[inline]
+    pub(crate) fn step(&mut self) {
+        if let Some(stepper) = &self.stepper {
+            self.bell.due = stepper.step(self.queue).due;
+        }
+    }
+
+    /// Looks at the controller and at the clock now and then; `found`: there was a completion.
+    #[inline]
+    pub(crate) fn look(&mut self, found: bool) {
         let polls = if found { 1 } else { EMPTY_POLL };
         self.polls_left = self.polls_left.saturating_sub(polls);
         if self.polls_left == 0 || self.controller.hub.state() != self.seen {
@@ -544,7 +571,7 @@ fn error_of_command(status: Status, is_late: bool) -> IoError {
 
 /// Opcode and bits of dword 12 of a read or write.
 #[inline]
-fn data_opcode(request: &Request) -> (u8, u32) {
+pub(crate) fn data_opcode(request: &Request) -> (u8, u32) {
     match (request.op, request.force_unit_access) {
         (Op::Read, _) => (io::READ, 0),
         (_, false) => (io::WRITE, 0),

@@ -98,6 +98,16 @@ impl NvmeDevice {
     pub fn controller(&self) -> &Arc<Controller> {
         &self.controller
     }
+
+    /// Most bytes that one command moves; larger requests are several.
+    #[must_use]
+    pub fn command_bytes_max(&self) -> u32 {
+        self.geometry.piece_bytes_max
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
 }
 
 impl BlockDevice for NvmeDevice {

@@ -2,6 +2,7 @@
 //!
 //! - [`Controller`]: a controller that this program drives, over any [`qpair_pci::PciFunction`].
 //! - [`NvmeDevice`]: one of its namespaces as a block device; each channel has a queue pair of its own.
+//! - [`PrebuiltQueue`]: a queue pair with commands that are made beforehand, to see what the controller gives by itself.
 //! - [`NvmeAddress`]: how people name a controller and a namespace.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -16,6 +17,7 @@ mod device;
 mod identify;
 mod line;
 mod options;
+mod prebuilt;
 mod registers;
 mod rings;
 mod slots;
@@ -29,3 +31,4 @@ pub use controller::{Controller, ControllerInfo};
 pub use device::NvmeDevice;
 pub use identify::NamespaceInfo;
 pub use options::{ControllerOptions, WaitMode};
+pub use prebuilt::PrebuiltQueue;

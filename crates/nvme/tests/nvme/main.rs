@@ -8,5 +8,6 @@ mod fault_matrix;
 mod faults;
 mod hostile;
 mod model;
+mod prebuilt;
 mod rig;
 mod script;

@@ -1,0 +1,179 @@
+//! A queue pair whose commands were built before: what the controller gives with nothing else on the way (docs/design/floor.md).
+//!
+//! Invariants:
+//! - a slot's command is in `commands` from opening on; only its address changes;
+//! - the life of the queue pair is its channel's, which holds each slot's request, and so its buffer, until the controller is done with it.
+
+use std::sync::Arc;
+
+use qpair_block::{
+    Arena, BlockDevice as _, Buffer, ChannelOptions, Error, ErrorKind, Op, Request, Result,
+};
+
+use crate::channel::{NvmeChannel, data_opcode};
+use crate::device::NvmeDevice;
+use crate::rings::Words;
+use crate::slots::Stage;
+use crate::status::error_of;
+
+/// A queue pair with a command for each slot: [`NvmeDevice::open_prebuilt`].
+pub struct PrebuiltQueue {
+    channel: NvmeChannel,
+    commands: Box<[Words]>,
+    doorbells: u64,
+}
+
+impl NvmeDevice {
+    /// Opens a queue pair with `depth` commands that each move `len_bytes` from or to a buffer of their own. What is written is random.
+    ///
+    /// # Errors
+    /// `Unsupported` if one command cannot move so much; `Invalid` for what is neither a read nor a write, or is off the blocks; what
+    /// opening a channel says.
+    pub fn open_prebuilt(&self, op: Op, len_bytes: u32, depth: u32) -> Result<PrebuiltQueue> {
+        let info = self.info();
+        let (name, most) = (&info.name, self.geometry().piece_bytes_max);
+        if !matches!(op, Op::Read | Op::Write) {
+            return Err(Error::new(ErrorKind::Invalid, "prebuilt commands read or write"));
+        }
+        if len_bytes == 0 || !len_bytes.is_multiple_of(info.logical_block_bytes) {
+            let block = info.logical_block_bytes;
+            let context = format!("{len_bytes} bytes are no number of {name}'s blocks of {block}");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if len_bytes > most {
+            let context =
+                format!("a command of {name} moves at most {most} bytes, not {len_bytes}");
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let mut options = ChannelOptions { depth, ..ChannelOptions::default() };
+        info.check_channel(&options)?;
+        let buffer_bytes = (len_bytes as usize).next_power_of_two().max(4096);
+        let arena = Arena::new(buffer_bytes, depth, info.small_arena_options())
+            .map_err(|cause| Error::os(cause, "mapping memory for prebuilt commands"))?;
+        options.arenas.push(arena.clone());
+        let channel = NvmeChannel::open(self.controller(), self.geometry(), info, &options)?;
+        PrebuiltQueue::new(channel, op, len_bytes, &arena)
+    }
+}
+
+impl PrebuiltQueue {
+    fn new(mut channel: NvmeChannel, op: Op, len_bytes: u32, arena: &Arc<Arena>) -> Result<Self> {
+        let mut commands = Vec::new();
+        let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+        while let Some(mut buffer) = arena.lease() {
+            for at in (0..len_bytes as usize).step_by(8).filter(|_| op == Op::Write) {
+                // Marsaglia's xorshift: bytes that no drive can squeeze.
+                noise ^= noise << 13;
+                noise ^= noise >> 7;
+                noise ^= noise << 17;
+                buffer.copy_from(at, &noise.to_le_bytes());
+            }
+            let block = u64::from(buffer.block().0);
+            let in_arena = block * buffer.len() as u64;
+            let request = match op {
+                Op::Write => Request::write(0, len_bytes, buffer, 0),
+                _ => Request::read(0, len_bytes, buffer, 0),
+            };
+            let iova = channel.iova_of(arena.id()).ok_or_else(|| {
+                Error::new(ErrorKind::Unsupported, "the controller does not reach the buffers")
+            })?;
+            let (opcode, flags) = data_opcode(&request);
+            // Slots are handed out from 0 on, so a slot's number is its place here.
+            let slot = channel.keep(request)?;
+            commands.push(channel.data_words(slot, opcode, flags, 0, len_bytes, iova + in_arena));
+        }
+        Ok(Self { channel, commands: commands.into(), doorbells: 0 })
+    }
+
+    /// Slots: commands that can be under way at once. They are numbered from 0.
+    #[must_use]
+    pub fn depth(&self) -> u16 {
+        self.commands.len() as u16
+    }
+
+    /// Submission doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> u64 {
+        self.doorbells
+    }
+
+    /// Sends a slot's command, for the data at `offset_bytes` (rounded down to a block). False: it is under way already.
+    #[inline]
+    pub fn submit(&mut self, slot: u16, offset_bytes: u64) -> bool {
+        let channel = &mut self.channel;
+        let Some(words) = self.commands.get_mut(usize::from(slot)) else { return false };
+        let state = channel.slots.get_mut(slot);
+        if state.stage != Stage::Idle {
+            return false;
+        }
+        (state.stage, state.epoch) = (Stage::Active, channel.epoch);
+        words.first = offset_bytes >> channel.geometry.block_shift;
+        channel.rings.push(*words);
+        channel.rings.kick();
+        self.doorbells += 1;
+        true
+    }
+
+    /// Adds the slots whose commands have completed to `done`. Does not wait.
+    ///
+    /// # Errors
+    /// The error of a command that failed; `Gone` or `Io` if the queue pair was taken away: a command took too long, or the controller
+    /// was reset.
+    #[inline]
+    pub fn poll(&mut self, done: &mut Vec<u16>) -> Result<()> {
+        let channel = &mut self.channel;
+        channel.step();
+        let before = done.len();
+        while let Some(taken) = channel.rings.take() {
+            let Some(slot) = channel.slots.active(taken.cid) else { continue };
+            slot.stage = Stage::Idle;
+            if !taken.status.is_success() {
+                let cause = error_of(taken.status);
+                let context = format!("a prebuilt command failed ({:?})", taken.status);
+                return Err(Error::new(cause.kind, context).caused_by(cause));
+            }
+            done.push(taken.cid);
+        }
+        let found = done.len() > before;
+        if found {
+            channel.line.has_progress = true;
+            channel.rings.release();
+        }
+        channel.look(found);
+        if channel.is_open { Ok(()) } else { Err(self.lost()) }
+    }
+
+    #[cold]
+    fn lost(&self) -> Error {
+        Error::new(ErrorKind::Io, "the queue pair of prebuilt commands was taken away")
+            .hint("a command took too long, or the controller was reset or is gone")
+    }
+
+    /// The buffer of a slot, while its command is not under way.
+    #[must_use]
+    pub fn buffer(&mut self, slot: u16) -> Option<&mut Buffer> {
+        if slot >= self.depth() {
+            return None;
+        }
+        let state = self.channel.slots.get_mut(slot);
+        let is_idle = state.stage == Stage::Idle;
+        state.request.as_mut().filter(|_| is_idle)?.buffer.as_mut()
+    }
+}
+
+impl NvmeChannel {
+    /// Gives a request a slot for as long as the channel lives.
+    fn keep(&mut self, request: Request) -> Result<u16> {
+        let full = |_| Error::new(ErrorKind::Limit, "more prebuilt commands than slots");
+        let slot = self.slots.begin(request).map_err(full)?;
+        self.slots.get_mut(slot).is_whole = true;
+        self.taken += 1;
+        Ok(slot)
+    }
+}
+
+impl std::fmt::Debug for PrebuiltQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PrebuiltQueue of {} commands", self.commands.len())
+    }
+}
