@@ -23,10 +23,10 @@ use std::sync::Arc;
 pub use nvme::{controller, function};
 pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
-use qpair_nvme::{Controller, NvmeAddress};
+use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 pub use qpair_pci::{Patience, Waiting};
 pub use scsi::{scsi_disk, scsi_host};
-pub use soft::SoftDrive;
+pub use soft::{SoftDrive, lend_soft};
 
 /// Opens a device by its driver's name and its own.
 ///
@@ -34,9 +34,23 @@ pub use soft::SoftDrive;
 /// `Invalid` for a name that the driver cannot read, `Unsupported` for an unknown driver, and what the driver says.
 pub fn open(driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
     match driver {
-        "nvme" => nvme::open(name),
-        "softnvme" => Ok(SoftDrive::open(name)?.device),
         "scsi" => scsi::open(name),
+        _ => Ok(nvme_device(driver, name)?),
+    }
+}
+
+/// Opens a device as [`open`] does, where the NVMe driver drives it.
+///
+/// # Errors
+/// As [`open`]; `Unsupported` for a device of another driver.
+pub fn nvme_device(driver: &str, name: &str) -> Result<Arc<NvmeDevice>> {
+    match driver {
+        "nvme" => nvme::open(name),
+        "softnvme" => match soft::lent(name) {
+            Some(device) => Ok(device),
+            None => Ok(SoftDrive::open(name)?.device),
+        },
+        "scsi" => Err(Error::new(ErrorKind::Unsupported, "scsi: is no device of the NVMe driver")),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
             format!("no driver of this program is called {driver}"),

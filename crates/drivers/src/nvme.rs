@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use qpair_block::{BlockDevice, Error, ErrorKind, Result};
-use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeTarget};
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice, NvmeTarget};
 use qpair_pci::PciFunction;
 
 /// A controller that is open, and how.
@@ -14,7 +14,7 @@ type Known = (Weak<Controller>, ControllerOptions);
 /// place that knows them all. They end with the last device that uses them.
 static OPEN: Mutex<Option<HashMap<NvmeTarget, Known>>> = Mutex::new(None);
 
-pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn open(name: &str) -> Result<Arc<NvmeDevice>> {
     let address = NvmeAddress::parse(name)?;
     let controller = controller(&address)?;
     Ok(Arc::new(controller.open_default_namespace(address.nsid)?))

@@ -1,10 +1,10 @@
 //! Soft drives in this process.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
-use qpair_nvme::{Controller, ControllerOptions, NvmeAddress};
+use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice};
 use qpair_pci::InProcess;
 use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
@@ -14,7 +14,7 @@ const DRIVER_OPTIONS: [&str; 3] = ["wait", "queue_entries", "timeout_ms"];
 /// A drive made of software and the driver that drives it, in one process.
 pub struct SoftDrive {
     /// Its only namespace, through the driver.
-    pub device: Arc<dyn BlockDevice>,
+    pub device: Arc<NvmeDevice>,
     /// The drive itself, for what no driver can do: faults, a power cut.
     pub drive: Arc<SoftNvme>,
 }
@@ -35,6 +35,22 @@ impl SoftDrive {
         let device = controller.open_default_namespace(None)?;
         Ok(Self { device: Arc::new(device), drive })
     }
+}
+
+/// Drives that others in this process open by name: each is used while whoever lends it has it.
+static LENT: Mutex<Vec<(String, Weak<NvmeDevice>)>> = Mutex::new(Vec::new());
+
+/// Lets whoever opens a soft drive of that name have this one, as long as it lives. Otherwise each opening makes another drive.
+pub fn lend_soft(name: &str, device: &Arc<NvmeDevice>) {
+    let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+    lent.retain(|(_, device)| device.strong_count() > 0);
+    lent.push((name.to_owned(), Arc::downgrade(device)));
+}
+
+/// The drive of that name that was lent last.
+pub(crate) fn lent(name: &str) -> Option<Arc<NvmeDevice>> {
+    let lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+    lent.iter().rev().filter(|(its, _)| its == name).find_map(|(_, device)| device.upgrade())
 }
 
 /// Makes a drive, and the driver for it.
@@ -97,6 +113,20 @@ fn options(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lent_drive_is_had_while_it_lives() {
+        let name = "size=1MiB,serial=lent";
+        let open = || crate::nvme_device("softnvme", name).unwrap();
+        let drive = open();
+        assert!(!Arc::ptr_eq(&drive, &open()), "each is another");
+        lend_soft(name, &drive);
+        assert!(Arc::ptr_eq(&drive, &open()));
+        let other = crate::nvme_device("softnvme", "size=1MiB,serial=other").unwrap();
+        assert!(!Arc::ptr_eq(&drive, &other));
+        drop(drive);
+        assert!(lent(name).is_none());
+    }
 
     #[test]
     fn options_are_the_drive_s_or_the_driver_s() {
