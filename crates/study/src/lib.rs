@@ -4,7 +4,7 @@
 //! - [`run`]: runs them interleaved and repeated; gives a [`StudyReport`], which is stored as JSON.
 //! - [`Verdict`]: what each of the papers' findings is worth here, from the runs alone, by a test with a threshold.
 //! - [`advise`]: from a study, the interface to use, and what would change the answer.
-//! - [`to_html`]: the report for people: one file, plots inside, nothing fetched.
+//! - [`to_html`]: the report for people: one file, plots inside, nothing fetched. [`page`] and [`charts`] make such files of other figures.
 //!
 //! Nothing is asserted from the papers' numbers: they are shown beside what was measured, and enter no test but as the
 //! threshold that is stated with it.
@@ -31,7 +31,7 @@ pub use advice::{Advice, Choice, Question, advise};
 pub use config::{Assignment, Config, Pace};
 pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
 pub use finding::{Evidence, Finding, Need, Row, Verdict, catalogue, judge};
-pub use html::to_html;
+pub use html::{Chart, Curve, charts, escape, number, page, to_html};
 pub use jobs::Length;
 pub use lab::{
     Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,

@@ -1,16 +1,19 @@
 //! The report: one HTML file with its style and plots inside, which fetches nothing and runs nothing.
 //!
-//! - `page`: what is on it; `experiment`: the part of one experiment; `plot`, `axis`: the pictures.
+//! - `page`: what is on it; `experiment`: the part of one experiment; `plot`, `axis`: the pictures; `chart`: those of other reports.
 
 mod axis;
+mod chart;
 mod experiment;
 mod page;
 mod plot;
 
-pub use page::to_html;
+pub use chart::{Chart, Curve, charts};
+pub use page::{page, to_html};
 
 /// Text as HTML.
-fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -25,7 +28,8 @@ fn escape(text: &str) -> String {
 }
 
 /// A number with three digits that count, and its thousands apart.
-pub(crate) fn number(value: f64) -> String {
+#[must_use]
+pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }

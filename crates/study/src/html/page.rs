@@ -17,15 +17,6 @@ use crate::statistics::Outcome;
 /// `Invalid` if a plot cannot be drawn, which would be a bug.
 pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     let mut out = String::with_capacity(256 << 10);
-    out += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-    out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-    // Without it a browser would ask the server for one.
-    out += "<link rel=\"icon\" href=\"data:,\">\n";
-    let _ = write!(
-        out,
-        "<title>Storage interfaces on this machine</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        include_str!("style.css")
-    );
     out += &head(report, begun);
     out += &verdicts(report);
     out += &advice(report);
@@ -36,8 +27,24 @@ pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
         out += &section(report, experiment)?;
     }
     out += &machine(report)?;
-    out += "</body>\n</html>\n";
-    Ok(out)
+    Ok(page("Storage interfaces on this machine", &out))
+}
+
+/// A page with the report's style, which fetches nothing and runs nothing. `body` is HTML.
+#[must_use]
+pub fn page(title: &str, body: &str) -> String {
+    let mut out = String::with_capacity(body.len() + (8 << 10));
+    out += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+    out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    // Without it a browser would ask the server for one.
+    out += "<link rel=\"icon\" href=\"data:,\">\n";
+    let _ = write!(
+        out,
+        "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        escape(title),
+        include_str!("style.css")
+    );
+    out
 }
 
 fn head(report: &StudyReport, begun: &str) -> String {
