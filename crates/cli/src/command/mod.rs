@@ -15,6 +15,7 @@ mod delete;
 mod demo;
 mod doctor;
 mod drop;
+mod floor;
 mod get;
 mod load;
 mod log;
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Nvme(nvme::Nvme),
     Scsi(scsi::Scsi),
     Study(study::Study),
+    Floor(floor::Floor),
     Advise(advise::Advise),
     #[command(name = "softdrive")]
     SoftDrive(softdrive::SoftDrive),
@@ -89,6 +91,7 @@ impl Command {
             Self::Nvme(command) => command.run(),
             Self::Scsi(command) => command.run(),
             Self::Study(command) => command.run(),
+            Self::Floor(command) => command.run(),
             Self::Advise(command) => command.run(),
             Self::SoftDrive(command) => command.run(),
             Self::Man(command) => command.run(crate::Arguments::command()),

@@ -11,6 +11,7 @@ mod bad_stores;
 mod bench_io;
 mod bench_transactions;
 mod doctor;
+mod floor;
 mod harness;
 mod interrupts;
 mod limits;

@@ -1,0 +1,187 @@
+//! `qpair floor`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use qpair::block::DeviceSpec;
+use qpair_floor::{Load, Options, Report, Workload, paper, paper_names, run, table, to_html};
+
+use super::bench::{parse_count, parse_seconds};
+use super::bench_peak::parse_spec;
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::study_lab::Watch;
+use crate::text::utc;
+
+/// What a drive gives with no software in the way, and what each layer adds
+///
+/// The floor: commands that were built before the run, a doorbell for each I/O, completions polled. Then the same loop over the driver,
+/// and then `qpair bench io` over it, in turns on the same drive.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each gap is told in microseconds, in percent of the floor and in percent of the way's own latency. A drive is only read, \
+unless --allow-writes is given.
+
+Workloads: randread, randwrite (4 KiB), read128k, write128k, read256k, write256k (sequential). The default is those that \
+read, and with --allow-writes all.
+
+Examples:
+  qpair floor --user softnvme:size=1GiB,mdts=6
+  qpair floor --user nvme:0000:3b:00.0 --rw randread --iodepth 1,4,16,64
+  qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json
+  qpair floor --user nvme:0000:3b:00.0 --paper table2 --out floor.html")]
+pub(crate) struct Floor {
+    /// By this program's own driver: nvme:ADDRESS (see qpair nvme bind) or softnvme:size=1GiB
+    #[arg(long, value_name = "SPEC", value_parser = parse_spec, required = true)]
+    user: DeviceSpec,
+
+    /// Workloads, with commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_workload)]
+    rw: Vec<Workload>,
+
+    /// I/Os of each job under way, with commas
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,32", value_parser = parse_count::<u32, DEPTH_MAX>)]
+    iodepth: Vec<u32>,
+
+    /// Jobs: threads, each with a queue pair of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count::<u32, JOBS_MAX>)]
+    numjobs: u32,
+
+    /// A paper's loads and time: table2 (depth 1, 30 s), table3 (depths 1 to 64, 1 to 16 jobs, 300 s)
+    #[arg(long, value_name = "NAME", value_parser = parse_paper, conflicts_with_all = ["rw", "iodepth", "numjobs"])]
+    paper: Option<&'static str>,
+
+    /// Write to the drive: what is on it is DESTROYED
+    #[arg(long)]
+    allow_writes: bool,
+
+    /// Seconds of each turn [default: 0.5, or the paper's]
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    seconds: Option<f64>,
+
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_count::<u32, ROUNDS_MAX>)]
+    repeat: u32,
+
+    /// Seed of the places that are read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write a page with plots there
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const DEPTH_MAX: u64 = 65_535;
+const JOBS_MAX: u64 = 1024;
+const ROUNDS_MAX: u64 = 10_000;
+
+fn parse_workload(name: &str) -> std::result::Result<Workload, String> {
+    Workload::named(name).ok_or_else(|| {
+        let names: Vec<&str> = Workload::ALL.iter().map(|(name, _)| *name).collect();
+        format!("known: {}", names.join(", "))
+    })
+}
+
+fn parse_paper(name: &str) -> std::result::Result<&'static str, String> {
+    let known = paper_names().iter().find(|known| **known == name).copied();
+    known.ok_or_else(|| format!("known: {}", paper_names().join(", ")))
+}
+
+impl Floor {
+    pub(crate) fn run(self) -> Result<Exit> {
+        if let Some(out) = &self.out {
+            check_out(out)?;
+        }
+        let options = self.options();
+        let interrupt = Interrupt::install()?;
+        let watch = Watch::new(interrupt.clone());
+        if self.allow_writes && options.loads.iter().any(|load| load.workload.write) {
+            eprintln!("qpair: writing to {}: what is on it is destroyed", self.user);
+        }
+        let outcome = run(&options, &watch);
+        watch.end();
+        let report = outcome?;
+        self.print(&report)?;
+        if report.interrupted {
+            eprintln!("qpair: interrupted; whole rounds were kept");
+            return Ok(Exit::Interrupted);
+        }
+        Ok(Exit::Done)
+    }
+
+    fn options(&self) -> Options {
+        let (time, mut loads) = match self.paper.and_then(paper) {
+            Some((time, loads)) => (time, loads),
+            None => (Duration::from_millis(500), self.loads()),
+        };
+        // A paper's settings, and the default, have what may be done; what was named is done or refused.
+        if self.rw.is_empty() {
+            loads.retain(|load| self.allow_writes || !load.workload.write);
+        }
+        Options {
+            spec: self.user.clone(),
+            loads,
+            time: self.seconds.map_or(time, Duration::from_secs_f64),
+            repeat: self.repeat,
+            seed: self.seed,
+            allow_writes: self.allow_writes,
+        }
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let workloads = match &self.rw[..] {
+            [] => Workload::ALL.iter().map(|(_, workload)| *workload).collect(),
+            chosen => chosen.to_vec(),
+        };
+        let of = |workload| {
+            self.iodepth.iter().map(move |depth| Load {
+                workload,
+                depth: *depth,
+                jobs: self.numjobs,
+            })
+        };
+        workloads.into_iter().flat_map(of).collect()
+    }
+
+    fn print(&self, report: &Report) -> Result<()> {
+        let mut out = Output::new();
+        if self.json {
+            out.line(report.to_json()?)?;
+        } else {
+            for line in table(report) {
+                out.line(line)?;
+            }
+        }
+        if let Some(path) = &self.out {
+            fs::write(path, to_html(report, &utc(report.begun_s))?)
+                .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))?;
+            if !self.json {
+                out.line(format!("\nplots: {}", path.display()))?;
+            }
+        }
+        out.finish()
+    }
+}
+
+/// Minutes of measuring are not lost to a folder that is not there.
+fn check_out(out: &Path) -> Result<()> {
+    let folder = match out.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
+    }
+    if out.exists() && !out.is_file() {
+        return Err(Failure::usage(format!("--out: {} is there and no file", out.display())));
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! The ways to the drive: one turn over each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qpair_block::{
+    Arena, BlockDevice, Buffer, ChannelOptions, Completion, DeviceSpec, Error, ErrorKind,
+    IoChannel, Op, Request, Result,
+};
+use qpair_kernel::Mode;
+use qpair_nvme::{NvmeDevice, PrebuiltQueue};
+use qpair_workload::{BlockSizes, Extent, Job, Latencies, Live, Observer, Order, Verbs, run};
+
+use crate::load::Load;
+use crate::report::{Turn, Way};
+use crate::turn::{Counted, Length, Places, Slots, part, turn};
+
+/// The drive, and how it is called.
+pub(crate) struct Drive {
+    pub(crate) spec: DeviceSpec,
+    pub(crate) device: Arc<NvmeDevice>,
+}
+
+/// Whether to stop.
+pub(crate) type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
+impl Drive {
+    /// One turn of a way.
+    pub(crate) fn turn(
+        &self,
+        way: Way,
+        load: &Load,
+        length: Length,
+        seed: u64,
+        stop: Stop<'_>,
+    ) -> Result<Turn> {
+        match way {
+            Way::Floor => self.jobs(load, &|job| self.floor(load, job, length, seed, stop)),
+            Way::Driver => self.jobs(load, &|job| self.driver(load, job, length, seed, stop)),
+            Way::Stack => self.stack(load, length, seed, stop),
+        }
+    }
+
+    /// All jobs of a load, each on a thread of its own.
+    fn jobs(&self, load: &Load, one: &(dyn Fn(u32) -> Result<Mine> + Sync)) -> Result<Turn> {
+        let counted: Vec<Result<Mine>> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..load.jobs)
+                .map(|job| std::thread::Builder::new().spawn_scoped(scope, move || one(job)))
+                .collect();
+            let joined = running.into_iter().map(|thread| {
+                let thread = thread.map_err(|cause| Error::thread(cause, "measuring"))?;
+                thread.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Io, "a measuring thread panicked: a bug"))
+                })
+            });
+            joined.collect()
+        });
+        let (mut latencies, mut ios_per_s, mut seconds) = (Latencies::default(), 0.0, 0.0_f64);
+        let mut doorbells = None;
+        for job in counted {
+            let Mine { counted, doorbells: own } = job?;
+            ios_per_s += counted.latencies.len() as f64 / counted.seconds.max(1e-9);
+            seconds = seconds.max(counted.seconds);
+            latencies.add(&counted.latencies);
+            if let Some(own) = own {
+                let (commands, rung) = doorbells.unwrap_or((0, 0));
+                doorbells = Some((commands + counted.submitted, rung + own));
+            }
+        }
+        let bytes_per_s = ios_per_s * f64::from(load.workload.block_bytes);
+        let turn = Turn::of(&latencies, (ios_per_s, bytes_per_s), seconds);
+        Ok(Turn { commands_and_doorbells: doorbells, ..turn })
+    }
+
+    fn floor(
+        &self,
+        load: &Load,
+        job: u32,
+        length: Length,
+        seed: u64,
+        stop: Stop<'_>,
+    ) -> Result<Mine> {
+        let op = if load.workload.write { Op::Write } else { Op::Read };
+        let queue = self.device.open_prebuilt(op, load.workload.block_bytes, load.depth)?;
+        let mut slots = Prebuilt(queue);
+        let places = Places::new(load, job, self.device.size_bytes(), seed);
+        let counted = turn(&mut slots, load, places, length, stop)?;
+        Ok(Mine { counted, doorbells: Some(slots.0.doorbells()) })
+    }
+
+    fn driver(
+        &self,
+        load: &Load,
+        job: u32,
+        length: Length,
+        seed: u64,
+        stop: Stop<'_>,
+    ) -> Result<Mine> {
+        let mut slots = Channel::open(self.device.as_ref(), load)?;
+        let places = Places::new(load, job, self.device.size_bytes(), seed);
+        let counted = turn(&mut slots, load, places, length, stop)?;
+        Ok(Mine { counted, doorbells: None })
+    }
+
+    fn stack(&self, load: &Load, length: Length, seed: u64, stop: Stop<'_>) -> Result<Turn> {
+        // Others may have the processor for all of a short turn.
+        for times in [1, 8, 64] {
+            let length = Length { run: times * length.run, ..length };
+            let turn = self.stack_once(load, length, seed, stop)?;
+            if turn.ios > 0 || stop() {
+                return Ok(turn);
+            }
+        }
+        Err(Error::new(ErrorKind::Io, "no I/O completed in time"))
+    }
+
+    fn stack_once(&self, load: &Load, length: Length, seed: u64, stop: Stop<'_>) -> Result<Turn> {
+        let jobs: Vec<Job> = (0..load.jobs).map(|job| self.job(load, job, length, seed)).collect();
+        let report = run(&jobs, &Unseen(stop))?;
+        let (mut latencies, mut rates, mut seconds) = (Latencies::default(), (0.0, 0.0), 0.0_f64);
+        for job in &report.jobs {
+            if let Some(error) = &job.error {
+                return Err(Error::new(ErrorKind::Io, error.what.clone()));
+            }
+            job.directions.iter().for_each(|direction| latencies.add(&direction.lat));
+            rates = (rates.0 + job.ios_per_s(), rates.1 + job.bytes_per_s());
+            seconds = seconds.max(job.elapsed.as_secs_f64());
+        }
+        Ok(Turn::of(&latencies, rates, seconds))
+    }
+
+    fn job(&self, load: &Load, number: u32, length: Length, seed: u64) -> Job {
+        let mut job = Job::new(load.workload.words(), self.spec.clone(), Mode::default());
+        let (begin, blocks) = part(load, number, self.device.size_bytes());
+        job.clone = number;
+        job.seed = seed.wrapping_add(u64::from(number));
+        job.offset = Extent::Bytes(begin);
+        job.size = Some(Extent::Bytes(blocks * u64::from(load.workload.block_bytes)));
+        job.read_only = !load.workload.write;
+        job.verbs = if load.workload.write { Verbs::Write } else { Verbs::Read };
+        job.order = if load.workload.random { Order::Random } else { Order::Sequential };
+        // The floor keeps no map of what it has visited.
+        job.random_map = false;
+        job.block_sizes = [const { BlockSizes::Fixed(0) }; 3]
+            .map(|_| BlockSizes::Fixed(load.workload.block_bytes));
+        job.depth = load.depth;
+        job.time_based = true;
+        job.ramp = length.ramp;
+        job.runtime = Some(length.run);
+        job
+    }
+}
+
+/// What one job gave.
+struct Mine {
+    counted: Counted,
+    doorbells: Option<u64>,
+}
+
+struct Prebuilt(PrebuiltQueue);
+
+impl Slots for Prebuilt {
+    #[inline]
+    fn submit(&mut self, slot: u16, offset_bytes: u64) -> Result<()> {
+        match self.0.submit(slot, offset_bytes) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Io, format!("slot {slot} completed twice"))),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<u16>) -> Result<()> {
+        self.0.poll(done)
+    }
+}
+
+/// The driver's channel: a request for each slot.
+struct Channel {
+    channel: Box<dyn IoChannel>,
+    buffers: Vec<Option<Buffer>>,
+    completions: Vec<Completion>,
+    block_bytes: u32,
+    write: bool,
+}
+
+impl Channel {
+    fn open(device: &NvmeDevice, load: &Load) -> Result<Self> {
+        let block_bytes = load.workload.block_bytes;
+        let buffer_bytes = (block_bytes as usize).next_power_of_two().max(4096);
+        let arena = Arena::new(buffer_bytes, load.depth, device.info().small_arena_options())
+            .map_err(|cause| Error::os(cause, "mapping memory to measure with"))?;
+        let options = ChannelOptions { depth: load.depth, arenas: vec![arena.clone()], wake: None };
+        let mut random = fastrand::Rng::with_seed(u64::from(load.depth));
+        let lease = || {
+            let mut buffer = arena.lease()?;
+            let noise: Vec<u8> =
+                std::iter::repeat_with(|| random.u8(..)).take(buffer_bytes).collect();
+            buffer.copy_from(0, &noise);
+            Some(Some(buffer))
+        };
+        Ok(Self {
+            channel: device.open_channel(&options)?,
+            buffers: std::iter::from_fn(lease).collect(),
+            completions: Vec::with_capacity(load.depth as usize),
+            block_bytes,
+            write: load.workload.write,
+        })
+    }
+}
+
+impl Slots for Channel {
+    #[inline]
+    fn submit(&mut self, slot: u16, offset_bytes: u64) -> Result<()> {
+        let twice = || Error::new(ErrorKind::Io, format!("slot {slot} has no buffer"));
+        let buffer =
+            self.buffers.get_mut(usize::from(slot)).and_then(Option::take).ok_or_else(twice)?;
+        let request = match self.write {
+            true => Request::write(offset_bytes, self.block_bytes, buffer, slot.into()),
+            false => Request::read(offset_bytes, self.block_bytes, buffer, slot.into()),
+        };
+        let full = |_| Error::new(ErrorKind::Limit, "the channel takes no more than its depth");
+        self.channel.submit(request).map_err(full)
+    }
+
+    #[inline]
+    fn poll(&mut self, done: &mut Vec<u16>) -> Result<()> {
+        self.channel.kick();
+        self.channel.poll(&mut self.completions);
+        for completion in self.completions.drain(..) {
+            completion.result.map_err(|cause| {
+                Error::new(cause.kind, "a request of the driver's turn").caused_by(cause)
+            })?;
+            let slot = completion.tag as u16;
+            if let Some(place) = self.buffers.get_mut(usize::from(slot)) {
+                *place = completion.buffer;
+            }
+            done.push(slot);
+        }
+        Ok(())
+    }
+}
+
+/// Shows nothing of a turn, and passes on the wish to stop.
+struct Unseen<'a>(Stop<'a>);
+
+impl Observer for Unseen<'_> {
+    fn tick(&self, _: &Live) {}
+
+    fn stop(&self) -> bool {
+        (self.0)()
+    }
+}
+
+/// Before a turn counts.
+pub(crate) fn ramp_of(run: Duration) -> Duration {
+    (run / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
+}

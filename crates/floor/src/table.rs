@@ -1,0 +1,156 @@
+//! The report on a terminal.
+
+use qpair_study::{Interval, number};
+
+use crate::report::{Point, Report, Turns, Way};
+
+/// Its lines.
+#[must_use]
+pub fn table(report: &Report) -> Vec<String> {
+    let mut lines = vec![
+        format!("{}: {}", report.device, report.mode),
+        report.machine.one_line(),
+        format!(
+            "turns of {} s, {} rounds; medians, in brackets 95 % intervals",
+            report.seconds, report.repeat
+        ),
+    ];
+    lines.extend(Way::ALL.map(|way| format!("  {:<7} {}", way.name(), way.about())));
+    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
+    for point in &report.points {
+        lines.push(String::new());
+        lines.push(title(point));
+        let header = [
+            "",
+            "IOPS",
+            "MiB/s",
+            "mean us",
+            "p50",
+            "p99",
+            "p99.9",
+            "gap us",
+            "gap, % of the floor",
+            "gap, % of its own",
+        ];
+        let rows: Vec<Vec<String>> = std::iter::once(header.map(str::to_owned).to_vec())
+            .chain(point.ways.iter().map(cells))
+            .collect();
+        lines.extend(columns(&rows));
+        if let Some((commands, doorbells)) = counts(point) {
+            lines.push(format!(
+                "  the floor sent {commands} commands and rang {doorbells} submission doorbells"
+            ));
+        }
+    }
+    lines
+}
+
+/// A load in words.
+pub(crate) fn title(point: &Point) -> String {
+    let load = point.load;
+    let jobs = if load.jobs == 1 { String::new() } else { format!(", {} jobs", load.jobs) };
+    let busy = match point.drive_is_busy {
+        true => " (the drive is busy: gaps say nothing of software)",
+        false => "",
+    };
+    format!("{}, depth {}{jobs}{busy}", load.workload.words(), load.depth)
+}
+
+/// Commands and doorbells of all the floor's turns.
+pub(crate) fn counts(point: &Point) -> Option<(u64, u64)> {
+    let turns = point.ways.iter().flat_map(|way| &way.turns);
+    turns.filter_map(|turn| turn.commands_and_doorbells).reduce(|a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+/// A way's figures, as the header has them.
+pub(crate) fn cells(way: &Turns) -> Vec<String> {
+    let of = |figure: &dyn Fn(&crate::report::Turn) -> f64| {
+        way.interval(figure).map_or_else(|| "-".to_owned(), |found| number(found.mid))
+    };
+    let mut cells = vec![
+        format!("  {}", way.way.name()),
+        of(&|turn| turn.ios_per_s),
+        of(&|turn| turn.bytes_per_s / f64::from(1 << 20)),
+        way.interval(|turn| turn.mean_us).map_or_else(|| "-".to_owned(), with_bounds),
+        of(&|turn| turn.percentiles_us[0]),
+        of(&|turn| turn.percentiles_us[2]),
+        of(&|turn| turn.percentiles_us[3]),
+    ];
+    match &way.gap {
+        None => cells.extend(std::iter::repeat_n(String::new(), 3)),
+        Some(gap) => {
+            let bounds = gap.percent_of_floor_bounds;
+            cells.push(signed(gap.us));
+            cells.push(match bounds {
+                Some((low, high)) => {
+                    format!(
+                        "{} [{} to {}]",
+                        signed(gap.percent_of_floor),
+                        signed(low),
+                        signed(high)
+                    )
+                }
+                None => signed(gap.percent_of_floor),
+            });
+            cells.push(signed(gap.percent_of_own));
+        }
+    }
+    cells
+}
+
+fn with_bounds(interval: Interval) -> String {
+    match interval.bounds {
+        Some((low, high)) => {
+            format!("{} [{} to {}]", number(interval.mid), number(low), number(high))
+        }
+        None => number(interval.mid),
+    }
+}
+
+fn signed(value: f64) -> String {
+    if value > 0.0 { format!("+{}", number(value)) } else { number(value) }
+}
+
+/// Columns, the first to the left, the others to the right.
+fn columns(rows: &[Vec<String>]) -> Vec<String> {
+    let count = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let mut line = format!("{:<1$}", row[0], widths[0]);
+            for (cell, width) in row.iter().zip(&widths).skip(1) {
+                line += &format!("  {cell:>width$}");
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::synthetic;
+
+    #[test]
+    fn every_percentage_has_its_base() {
+        let lines = table(&synthetic());
+        let text = lines.join("\n");
+        for word in ["gap, % of the floor", "gap, % of its own", "+25.0 [+25.0 to +25.0]", "+20.0"]
+        {
+            assert!(text.contains(word), "no \"{word}\" in:\n{text}");
+        }
+        assert!(text.contains("depth 16 (the drive is busy") && !text.contains("depth 1 (the"));
+        let header = lines.iter().find(|line| line.contains("IOPS")).unwrap();
+        let row = lines
+            .iter()
+            .find(|line| line.starts_with("  stack") && line.contains("us").eq(&false))
+            .unwrap();
+        assert!(row.len() <= header.len(), "columns are right-aligned");
+    }
+
+    #[test]
+    fn signs() {
+        assert_eq!([signed(1.0), signed(-1.0), signed(0.0)], ["+1.00", "-1.00", "0"]);
+    }
+}

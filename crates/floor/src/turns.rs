@@ -1,0 +1,296 @@
+//! Every load over every way, in turns.
+//!
+//! Always holds: the ways of a load run directly one after the other, each round beginning with another; a round of a load counts only
+//! if all its ways have run.
+
+use std::time::Duration;
+
+use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
+use qpair_drivers::{lend_soft, nvme_device};
+use qpair_nvme::NvmeDevice;
+pub use qpair_study::Watcher;
+
+use crate::load::Load;
+use crate::paths::{Drive, ramp_of};
+use crate::report::{Point, Report, Turn, Way};
+use crate::turn::{Length, part};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The drive: `nvme:` or `softnvme:`.
+    pub spec: DeviceSpec,
+    /// The loads.
+    pub loads: Vec<Load>,
+    /// Length of a turn.
+    pub time: Duration,
+    /// Rounds.
+    pub repeat: u32,
+    /// Seed of the places.
+    pub seed: u64,
+    /// Loads may write, and so destroy what is on the drive.
+    pub allow_writes: bool,
+}
+
+/// Runs the loads. An interrupted run is reported as far as it came.
+///
+/// # Errors
+/// `Invalid` for a device of another driver, or for writes that are not allowed; `Unsupported` if no load can be run here; what the
+/// drive and the driver say.
+pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
+    let name = options.spec.to_string();
+    let DeviceSpec::Driven { driver: driver @ ("nvme" | "softnvme"), name: own } = &options.spec
+    else {
+        let context = format!("{name} is not driven by this program's NVMe driver");
+        return Err(Error::new(ErrorKind::Invalid, context).hint(
+            "name softnvme:size=1GiB, or nvme:0000:3b:00.0 after `qpair nvme bind 0000:3b:00.0`",
+        ));
+    };
+    if let Some(load) = options.loads.iter().find(|load| load.workload.write)
+        && !options.allow_writes
+    {
+        let context = format!("{} on {name}: writing is not allowed", load.workload.words());
+        return Err(Error::new(ErrorKind::Invalid, context)
+            .hint("--allow-writes allows it, and destroys what is on the drive"));
+    }
+    let device = nvme_device(driver, own)?;
+    if *driver == "softnvme" {
+        // The stack opens it by name, and is to have this one.
+        lend_soft(own, &device);
+    }
+    let mode = device.info().mode.clone();
+    let mut report = Report::new(name.clone(), mode, options.time.as_secs_f64(), options.repeat);
+    for load in &options.loads {
+        match unfit(load, &device) {
+            None => report.points.push(Point::new(*load)),
+            Some(why) => {
+                let words = load.workload.words();
+                let note =
+                    format!("{words}, depth {}, {} jobs: left out: {why}", load.depth, load.jobs);
+                watcher.note(&note);
+                report.notes.push(note);
+            }
+        }
+    }
+    if report.points.is_empty() {
+        let context = format!("{name}: nothing can be measured: {}", report.notes.join("; "));
+        return Err(Error::new(ErrorKind::Unsupported, context));
+    }
+    if *driver == "softnvme" {
+        report.notes.push(
+            "the drive is software in the thread that polls: its floor is the model's own time"
+                .to_owned(),
+        );
+    }
+    let drive = Drive { spec: options.spec.clone(), device };
+    rounds(options, &drive, &mut report, watcher)?;
+    report.points.retain(|point| point.ways.iter().all(|way| !way.turns.is_empty()));
+    report.compare();
+    Ok(report)
+}
+
+fn rounds(
+    options: &Options,
+    drive: &Drive,
+    report: &mut Report,
+    watcher: &dyn Watcher,
+) -> Result<()> {
+    let length = Length { ramp: ramp_of(options.time), run: options.time };
+    let total = u64::from(options.repeat) * (report.points.len() * Way::ALL.len()) as u64;
+    let mut done = 0;
+    for round in 0..options.repeat {
+        for point in &mut report.points {
+            let mut turns = [Turn::default(); Way::ALL.len()];
+            for place in 0..Way::ALL.len() {
+                let at = (place + round as usize) % Way::ALL.len();
+                let (way, load) = (Way::ALL[at], point.load);
+                let words = load.workload.words();
+                watcher.at(done, total, &format!("{words}, depth {}: {}", load.depth, way.name()));
+                let seed = options.seed.wrapping_add(u64::from(round) << 32);
+                turns[at] =
+                    drive.turn(way, &load, length, seed, &|| watcher.stop()).map_err(|cause| {
+                        let context = format!("{}: {words}, {}", report.device, way.name());
+                        Error::new(cause.kind(), context).caused_by(cause)
+                    })?;
+                if watcher.stop() {
+                    report.interrupted = true;
+                    return Ok(());
+                }
+                done += 1;
+            }
+            point.ways.iter_mut().zip(turns).for_each(|(way, turn)| way.turns.push(turn));
+        }
+    }
+    Ok(())
+}
+
+/// Why a load cannot be run on a drive.
+fn unfit(load: &Load, device: &NvmeDevice) -> Option<String> {
+    let (info, bytes) = (device.info(), load.workload.block_bytes);
+    let queues = device.controller().info().queues;
+    let command_bytes_max = device.command_bytes_max();
+    if !bytes.is_multiple_of(info.logical_block_bytes) {
+        return Some(format!("the drive has blocks of {} bytes", info.logical_block_bytes));
+    }
+    if bytes > command_bytes_max {
+        return Some(format!(
+            "one command moves at most {command_bytes_max} bytes (MDTS), so an I/O would be several"
+        ));
+    }
+    if load.jobs > u32::from(queues) {
+        return Some(format!("the controller grants {queues} I/O queue pairs"));
+    }
+    if load.depth > info.depth_max {
+        return Some(format!("its queues take {} commands", info.depth_max));
+    }
+    if part(load, 0, device.size_bytes()).1 == 0 {
+        return Some("the drive is too small".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::load::Workload;
+
+    /// Remembers what came in which order; stops after so many questions.
+    #[derive(Default)]
+    struct Watch {
+        seen: Mutex<Vec<String>>,
+        notes: Mutex<Vec<String>>,
+        asked: AtomicU64,
+        stop_at: Option<usize>,
+    }
+
+    impl Watcher for Watch {
+        fn at(&self, _: u64, _: u64, next: &str) {
+            self.seen.lock().unwrap().push(next.to_owned());
+        }
+
+        fn note(&self, text: &str) {
+            self.notes.lock().unwrap().push(text.to_owned());
+        }
+
+        fn stop(&self) -> bool {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.stop_at.is_some_and(|at| self.seen.lock().unwrap().len() >= at)
+        }
+    }
+
+    fn options(spec: &str, names: &[(&str, u32, u32)]) -> Options {
+        let load = |&(name, depth, jobs): &(&str, u32, u32)| Load {
+            workload: Workload::named(name).unwrap(),
+            depth,
+            jobs,
+        };
+        Options {
+            spec: DeviceSpec::parse(spec).unwrap(),
+            loads: names.iter().map(load).collect(),
+            time: Duration::from_millis(10),
+            repeat: 2,
+            seed: 1,
+            allow_writes: false,
+        }
+    }
+
+    #[test]
+    fn ways_take_turns_and_doorbells_are_the_commands() {
+        let mut options = options(
+            "softnvme:size=16MiB",
+            &[("randread", 1, 1), ("randwrite", 8, 2), ("read128k", 2, 2)],
+        );
+        options.allow_writes = true;
+        let watch = Watch::default();
+        let report = run(&options, &watch).unwrap();
+        assert_eq!(report.points.len(), 3);
+        for point in &report.points {
+            for way in &point.ways {
+                assert_eq!(way.turns.len(), 2, "{way:?}");
+                assert!(way.turns.iter().all(|turn| turn.ios > 0 && turn.mean_us > 0.0));
+                for turn in &way.turns {
+                    let counts = turn.commands_and_doorbells;
+                    assert_eq!(counts.is_some(), way.way == Way::Floor);
+                    if let Some((commands, doorbells)) = counts {
+                        assert_eq!(commands, doorbells, "one doorbell an I/O");
+                        assert!(commands >= turn.ios, "the ramp counts here");
+                    }
+                }
+                assert_eq!(way.gap.is_some(), way.way != Way::Floor);
+            }
+        }
+        let seen = watch.seen.into_inner().unwrap();
+        let firsts = |at: usize| seen[at..at + 3].iter().map(|one| one.rsplit(' ').next().unwrap());
+        assert_eq!(firsts(0).collect::<Vec<_>>(), ["floor", "driver", "stack"]);
+        assert_eq!(firsts(9).collect::<Vec<_>>(), ["driver", "stack", "floor"]);
+    }
+
+    #[test]
+    fn nothing_is_written_without_a_word() {
+        let options = options("softnvme:size=16MiB", &[("randread", 1, 1), ("randwrite", 1, 1)]);
+        let error = run(&options, &Watch::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.way_out().unwrap().contains("--allow-writes"), "{error}");
+        // Read loads leave a drive as it is.
+        let file = tempfile();
+        let spec = format!("softnvme:size=1MiB,medium=file:{}", file.display());
+        let loads = [("randread", 4, 1), ("read128k", 1, 1)];
+        run(&self::options(&spec, &loads), &Watch::default()).unwrap();
+        assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 0));
+        let mut writing = self::options(&spec, &[("randwrite", 4, 1)]);
+        writing.allow_writes = true;
+        run(&writing, &Watch::default()).unwrap();
+        assert!(std::fs::read(&file).unwrap().iter().any(|byte| *byte != 0));
+        std::fs::remove_file(file).unwrap();
+    }
+
+    fn tempfile() -> std::path::PathBuf {
+        let name = format!("qpair-floor-{}-{}", std::process::id(), fastrand::u64(..));
+        let path = std::env::temp_dir().join(name);
+        std::fs::File::create_new(&path).unwrap().set_len(1 << 20).unwrap();
+        path
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_said() {
+        let watch = Watch::default();
+        let options = options(
+            "softnvme:size=16MiB,mdts=3,queues=2",
+            &[("read128k", 1, 1), ("randread", 1, 3), ("randread", 1, 1), ("randread", 5000, 1)],
+        );
+        let report = run(&options, &watch).unwrap();
+        assert_eq!(report.points.len(), 1);
+        let notes = watch.notes.into_inner().unwrap().join("\n");
+        for word in ["MDTS", "2 I/O queue pairs", "queues take"] {
+            assert!(notes.contains(word), "{notes}");
+        }
+        let error = run(
+            &self::options("softnvme:size=16MiB,mdts=3", &[("read128k", 1, 1)]),
+            &Watch::default(),
+        );
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
+        for spec in ["ram:size=1MiB", "stripe:softnvme:size=1MiB+softnvme:size=1MiB", "scsi:soft/0"]
+        {
+            let error = run(&self::options(spec, &[("randread", 1, 1)]), &Watch::default());
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid, "{spec}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_keeps_whole_rounds() {
+        let watch = Watch { stop_at: Some(5), ..Watch::default() };
+        let report = run(&options("softnvme:size=16MiB", &[("randread", 1, 1)]), &watch).unwrap();
+        assert!(report.interrupted);
+        assert!(report.points[0].ways.iter().all(|way| way.turns.len() == 1));
+    }
+
+    #[test]
+    fn a_drive_that_fails_is_told() {
+        let options = options("softnvme:size=16MiB,read_error_rate=1", &[("randread", 1, 1)]);
+        let error = run(&options, &Watch::default()).unwrap_err();
+        assert!(error.to_string().contains("random read, floor"), "{error}");
+    }
+}
