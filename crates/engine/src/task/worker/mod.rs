@@ -406,7 +406,6 @@ impl Worker {
             self.spawn_own(crate::tx::spill(self.shared.clone(), slot));
         }
         self.drain_backlog();
-        self.submit_held_reads();
         if self.has_ready() || self.remote.is_pending() {
             Turn::Busy
         } else if pace.stop
@@ -478,7 +477,7 @@ impl Worker {
         while let Some(completion) = completions.pop() {
             self.complete(completion);
         }
-        self.adjust_reads();
+        self.take_ended_reads();
     }
 
     /// One turn without ever sleeping. `look`: hand over requests and look for completions even if there is more to run.

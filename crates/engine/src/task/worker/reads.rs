@@ -43,7 +43,7 @@ impl Worker {
     /// Hands the read of a page to the channel, or keeps it until fewer are in flight.
     pub(super) fn submit_read(&self, request: Request) {
         let reads = &self.reads;
-        if reads.in_flight.get() < reads.limit.get() {
+        if reads.in_flight.get() < reads.limit.get() && reads.held.borrow().is_empty() {
             reads.in_flight.set(reads.in_flight.get() + 1);
             self.submit(request);
         } else {
@@ -52,8 +52,7 @@ impl Worker {
     }
 
     /// Hands over what was held back, as far as that may be now.
-    #[inline]
-    pub(super) fn submit_held_reads(&self) {
+    fn submit_held_reads(&self) {
         let reads = &self.reads;
         while reads.in_flight.get() < reads.limit.get() {
             let Some(request) = reads.held.borrow_mut().pop_front() else { return };
@@ -69,9 +68,9 @@ impl Worker {
         reads.ended.set(reads.ended.get() + 1);
     }
 
-    /// Lets the limiter see the reads that ended together.
+    /// Lets the limiter see the reads that ended together, and others take their places: nothing else makes room for them.
     #[inline]
-    pub(super) fn adjust_reads(&self) {
+    pub(super) fn take_ended_reads(&self) {
         let reads = &self.reads;
         let ended = reads.ended.take();
         if ended == 0 {
@@ -82,5 +81,6 @@ impl Worker {
             reads.limit.set(limiter.limit());
             self.shared.counters.of(self.number).set_reads_max(limiter.settled());
         }
+        self.submit_held_reads();
     }
 }
