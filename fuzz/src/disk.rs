@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, Op, Request, WaitOptions,
-};
+use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, Op, Request, WaitOptions};
 
 fn all_of(want: u32) -> WaitOptions {
     WaitOptions { want, linger: Duration::MAX, timeout: None }

@@ -72,7 +72,9 @@ fuzz_target!(|data: &[u8]| {
                     is_open
                 };
                 if walk(layout, areas.descriptors, head, read, &mut segments).is_ok() {
-                    assert!(!segments.is_empty() && segments.len() <= 1024 + usize::from(layout.size()));
+                    assert!(
+                        !segments.is_empty() && segments.len() <= 1024 + usize::from(layout.size())
+                    );
                     assert!(segments.is_sorted_by_key(|segment| segment.is_written));
                     let past = |it: &qpair_virtio::ring::Segment| {
                         it.address.checked_add(it.len.into()).is_none()

@@ -194,12 +194,8 @@ fn device(data: &[u8]) -> Device {
 
 fuzz_target!(|data: &[u8]| {
     let function = Arc::new(InProcess::new("hostile", Arc::new(device(data))));
-    let options = VirtioScsiOptions {
-        queues: 2,
-        reset_timeout_ms: 5,
-        scan_timeout_ms: 20,
-        watch_ms: 1,
-    };
+    let options =
+        VirtioScsiOptions { queues: 2, reset_timeout_ms: 5, scan_timeout_ms: 20, watch_ms: 1 };
     let Ok(driver) = VirtioScsi::open(function, options) else { return };
     let host: Arc<dyn Host> = driver;
     let options = ScsiOptions { timeout_ms: 10, task_timeout_ms: 2, retries_max: 1 };
