@@ -34,8 +34,7 @@ impl SoftHba {
             return self.run_frame(lane, queue, request.smid, &frame);
         }
         let io = ScsiIo::decode(&frame);
-        let command =
-            qpair_scsi_wire::Command::decode(&io.cdb).ok().filter(|command| is_of_blocks(command));
+        let command = qpair_scsi_wire::Command::decode(&io.cdb).ok().filter(is_of_blocks);
         if command.is_some()
             && let Some(fault) = self.faults().next()
         {

@@ -51,7 +51,7 @@ impl Default for DiskProfile {
 #[derive(Debug)]
 enum Model {
     Instant,
-    Flash(Flash),
+    Flash(Box<Flash>),
     Rotating(Mutex<Platter>),
 }
 
@@ -74,7 +74,9 @@ impl Timing {
     ) -> Result<Self> {
         let model = match profile {
             DiskProfile::Flash(profile) if profile.is_none() => Model::Instant,
-            DiskProfile::Flash(profile) => Model::Flash(Flash::new(profile, capacity_bytes, seed)?),
+            DiskProfile::Flash(profile) => {
+                Model::Flash(Box::new(Flash::new(profile, capacity_bytes, seed)?))
+            }
             DiskProfile::Rotating => Model::Rotating(Mutex::new(Platter::new(capacity_bytes))),
         };
         Ok(Self { model, start: Instant::now(), block_bytes: block_bytes.into(), has_cache })
