@@ -10,3 +10,4 @@ mod io;
 mod profiles;
 mod shaped;
 mod shapes;
+mod transcript;

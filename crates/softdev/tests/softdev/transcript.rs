@@ -1,6 +1,6 @@
 //! What Linux's own mpt3sas driver did with a strict soft HBA, done again: strict mode is never stricter than that driver.
 //!
-//! The transcript was recorded by the HBA in the guest test `hba` (`TRANSCRIPT=FILE guest/test hba`), with the newest kernel; its first lines say of what.
+//! The transcript was recorded by the HBA in a guest (`TRANSCRIPT=FILE guest/tests/judges`); its first line says of which kernel.
 
 use std::sync::Arc;
 
