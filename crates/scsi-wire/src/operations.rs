@@ -15,36 +15,44 @@ pub fn decode_one(data: &[u8]) -> Option<bool> {
     }
 }
 
-/// The answer for one command: whether it is supported, and which bits of its descriptor block count.
+/// The descriptor of a command's time-outs: its length after itself, and no time that is known.
+const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The answer for one command: whether it is supported, and which bits of its descriptor block count; with its time-outs, where they are
+/// asked for.
 #[must_use]
-pub fn encode_one(usage: Option<&[u8]>) -> Vec<u8> {
+pub fn encode_one(usage: Option<&[u8]>, timeouts: bool) -> Vec<u8> {
     match usage {
         None => vec![0, 1, 0, 0],
         Some(usage) => {
-            let mut data = vec![0, 3];
+            let mut data = vec![0, 3 | u8::from(timeouts) << 7];
             data.extend((usage.len() as u16).to_be_bytes());
             data.extend(usage);
+            data.extend(if timeouts { &TIMEOUTS[..] } else { &[] });
             data
         }
     }
 }
 
-/// The answer for all commands: each with the bytes of its descriptor block.
+/// The answer for all commands: each with the bytes of its descriptor block, and with its time-outs, where they are asked for.
 #[must_use]
-pub fn encode_all(operations: &[(Operation, u16)]) -> Vec<u8> {
-    let mut data = (8 * operations.len() as u32).to_be_bytes().to_vec();
+pub fn encode_all(operations: &[(Operation, u16)], timeouts: bool) -> Vec<u8> {
+    let more = if timeouts { &TIMEOUTS[..] } else { &[] };
+    let each = 8 + more.len() as u32;
+    let mut data = (each * operations.len() as u32).to_be_bytes().to_vec();
     for ((opcode, action), len) in operations {
         let mut one = [0; 8];
         one[0] = *opcode;
         put(&mut one, 2, &action.unwrap_or(0).to_be_bytes());
-        one[5] = action.is_some().into();
+        one[5] = u8::from(action.is_some()) | u8::from(timeouts) << 1;
         put(&mut one, 6, &len.to_be_bytes());
         data.extend(one);
+        data.extend(more);
     }
     data
 }
 
-/// The commands of an answer for all.
+/// The commands of an answer for all, without time-outs.
 pub fn decode_all(data: &[u8]) -> impl Iterator<Item = Operation> {
     let (all, _) = data.get(4..).unwrap_or(&[]).as_chunks::<8>();
     all.iter().map(|one| (one[0], (one[5] & 1 != 0).then(|| u16_at(one, 2))))
@@ -56,11 +64,17 @@ mod tests {
 
     #[test]
     fn survives_its_bytes() {
-        assert_eq!(decode_one(&encode_one(Some(&[0x42; 10]))), Some(true));
-        assert_eq!(decode_one(&encode_one(None)), Some(false));
+        assert_eq!(decode_one(&encode_one(Some(&[0x42; 10]), false)), Some(true));
+        assert_eq!(decode_one(&encode_one(None, true)), Some(false));
         assert_eq!(decode_one(&[]), None);
+        // With time-outs: each says so, and has their descriptor.
+        let one = encode_one(Some(&[0x42; 10]), true);
+        assert_eq!((decode_one(&one), one[1], one.len()), (Some(true), 0x83, 4 + 10 + 12));
+        let all = encode_all(&[((0x42, None), 10), ((0x9E, Some(0x10)), 16)], true);
+        assert_eq!((all.len(), all[3], all[4 + 5], all[24 + 5]), (44, 40, 2, 3));
+        assert_eq!(all[12..24], TIMEOUTS);
         let all = [((0x42, None), 10), ((0x9E, Some(0x10)), 16)];
-        let read: Vec<_> = decode_all(&encode_all(&all)).collect();
+        let read: Vec<_> = decode_all(&encode_all(&all, false)).collect();
         assert_eq!(read, [(0x42, None), (0x9E, Some(0x10))]);
     }
 }

@@ -116,7 +116,8 @@ impl SoftHba {
         let (number, phy) = self.phy_of(handle)?;
         let number = number as u8;
         Some(SasDevice {
-            slot: number.into(),
+            // Without an enclosure there are no slots: Linux takes such a disk for another one after a reset if it has a number here.
+            slot: 0,
             address: phy.unit.options.port,
             parent: CONTROLLER_HANDLE,
             phy: number,

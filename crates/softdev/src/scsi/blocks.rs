@@ -12,7 +12,7 @@ pub(crate) const TRANSFER_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of one WRITE SAME, at most.
 pub(crate) const WRITE_SAME_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of one UNMAP, at most.
-pub(crate) const UNMAP_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const UNMAP_BYTES_MAX: u64 = 512 << 20;
 /// Ranges of one UNMAP, at most.
 pub(crate) const UNMAP_RANGES_MAX: u32 = 256;
 /// Bytes that a pattern is written by.

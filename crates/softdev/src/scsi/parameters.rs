@@ -29,7 +29,7 @@ const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
     (opcode::READ_CAPACITY_10, None, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     (opcode::READ_10, None, &[0x28, 0xE8, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0]),
     (opcode::WRITE_10, None, &[0x2A, 0xE8, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0]),
-    (opcode::VERIFY_10, None, &[0x2F, 0xE6, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0]),
+    (opcode::VERIFY_10, None, &[0x2F, 0xF6, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0]),
     (opcode::SYNCHRONIZE_CACHE_10, None, &[0x35, 2, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0]),
     (opcode::WRITE_SAME_10, None, &[0x41, 0xF8, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0]),
     (opcode::UNMAP, None, &[0x42, 1, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0]),
@@ -59,14 +59,14 @@ const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
 const SIXTEEN: [[u8; 16]; 5] = [
     sixteen(opcode::READ_16, 0xE8),
     sixteen(opcode::WRITE_16, 0xE8),
-    sixteen(opcode::VERIFY_16, 0xE6),
+    sixteen(opcode::VERIFY_16, 0xF6),
     sixteen(opcode::SYNCHRONIZE_CACHE_16, 2),
     sixteen(opcode::WRITE_SAME_16, 0xF9),
 ];
 const TWELVE: [[u8; 12]; 3] = [
     twelve(opcode::READ_12, 0xE8),
     twelve(opcode::WRITE_12, 0xE8),
-    twelve(opcode::VERIFY_12, 0xE6),
+    twelve(opcode::VERIFY_12, 0xF6),
 ];
 
 const fn sixteen(opcode: u8, flags: u8) -> [u8; 16] {
@@ -293,8 +293,7 @@ impl Unit {
                     .iter()
                     .map(|(code, action, usage)| ((*code, *action), usage.len() as u16))
                     .collect();
-                // Time-outs are not told: their descriptors are left out.
-                operations::encode_all(&all)
+                operations::encode_all(&all, timeouts)
             }
             1..=3 => {
                 let same_code = || OPERATIONS.iter().filter(|(code, ..)| *code == opcode);
@@ -306,11 +305,10 @@ impl Unit {
                     _ => {}
                 }
                 let found = same_code().find(|(_, its, _)| its.is_none_or(|its| its == action));
-                operations::encode_one(found.map(|(_, _, usage)| *usage))
+                operations::encode_one(found.map(|(_, _, usage)| *usage), timeouts)
             }
             _ => return Answer::check(Sense::invalid_field(2)),
         };
-        let _ = timeouts;
         data.give(&bytes, allocation as usize)
     }
 
