@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod cgroup;
 mod cpu_list;
 mod device;
@@ -32,6 +33,7 @@ mod unwritten;
 mod virtualization;
 mod words;
 
+pub use adapter::Adapter;
 pub use cpu_list::CpuList;
 pub use device::{Device, DeviceKind};
 pub use disk::{Disk, Queue};

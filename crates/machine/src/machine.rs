@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::Adapter;
 use crate::iommu::Iommu;
 use crate::limits::{KernelSettings, Process};
 use crate::memory::Memory;
@@ -30,6 +31,9 @@ pub struct Machine {
     pub process: Process,
     /// What drivers in user space need.
     pub iommu: Iommu,
+    /// SAS controllers.
+    #[serde(default)]
+    pub adapters: Vec<Adapter>,
 }
 
 impl Machine {
@@ -51,6 +55,7 @@ impl Machine {
             settings: KernelSettings::read(root),
             process: Process::read(root),
             iommu: Iommu::read(root),
+            adapters: Adapter::all(root),
         }
     }
 

@@ -385,3 +385,34 @@ fn numa() {
     assert_eq!(numa.severity, Severity::Hint);
     assert!(commands(numa)[0].starts_with("numactl --cpunodebind=1"));
 }
+
+/// A SAS controller is told of with its disks; one whose disks are in use stays with the kernel, and says by which.
+#[test]
+fn sas_controllers() {
+    let tree = Tree::new();
+    for (number, address) in [(0, "0000:03:00.0"), (1, "0000:04:00.0")] {
+        let pci = format!("sys/devices/pci0000:00/{address}");
+        let disk = format!("{pci}/host{number}/target{number}:0:0/block/sd{number}");
+        tree.file(format!("{pci}/class"), "0x010700\n")
+            .file(format!("{disk}/dev"), format!("8:{number}\n"))
+            .file(format!("{disk}/size"), "2048\n")
+            .link(&format!("sys/bus/pci/devices/{address}"), &pci)
+            .link(&format!("{disk}/device"), &format!("{pci}/host{number}"))
+            .link(&format!("sys/block/sd{number}"), &disk)
+            .link(&format!("sys/dev/block/8:{number}"), &disk)
+            .file("sys/bus/pci/drivers/mpt3sas/bind", "")
+            .link(&format!("{pci}/driver"), "sys/bus/pci/drivers/mpt3sas");
+    }
+    tree.file(
+        "proc/self/mountinfo",
+        "1 0 8:1 / /srv rw - ext4 /dev/sd1 rw\n2 1 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+    );
+    let findings = tree.findings();
+    let free = find(&findings, "SAS controller 0000:03:00.0");
+    assert_eq!(free.state, "mpt3sas");
+    assert!(free.why.contains("sd0"), "{free:?}");
+    assert_eq!(commands(free), ["sudo qpair nvme bind 0000:03:00.0"]);
+    let used = find(&findings, "SAS controller 0000:04:00.0");
+    assert!(used.why.contains("sd1 is mounted at /srv"), "{used:?}");
+    assert!(commands(used).is_empty());
+}

@@ -2,6 +2,7 @@
 
 use super::command::{as_root, at_boot};
 use super::not_available;
+use crate::adapter::Adapter;
 use crate::finding::{Area, Finding, Severity};
 use crate::machine::Machine;
 use crate::words::counted;
@@ -9,7 +10,31 @@ use crate::words::counted;
 const AREA: Area = Area::UserSpaceDrivers;
 
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
-    vec![groups(machine), driver(machine), device(machine)]
+    let mut findings = vec![groups(machine), driver(machine), device(machine)];
+    findings.extend(machine.adapters.iter().map(|adapter| controller(machine, adapter)));
+    findings
+}
+
+/// A SAS controller: who has it, and whether it could be taken.
+fn controller(machine: &Machine, adapter: &Adapter) -> Finding {
+    let Adapter { address, driver, disks, in_use } = adapter;
+    let subject = format!("SAS controller {address}");
+    let state = driver.as_deref().unwrap_or("no driver");
+    let disks = match disks.len() {
+        0 => "no disks of the kernel's behind it".to_owned(),
+        _ => disks.join(", "),
+    };
+    let finding = |why: String| Finding::new(AREA, &subject, state, Severity::Info, why);
+    if driver.as_deref() == Some("vfio-pci") {
+        return finding(format!(
+            "a program can drive it: scsi:{address}/N (qpair scsi list {address})"
+        ));
+    }
+    if !in_use.is_empty() {
+        return finding(format!("{disks}; it stays with the kernel: {}", in_use.join("; ")));
+    }
+    finding(format!("{disks}; nothing on them is in use"))
+        .mend(as_root(machine, &format!("qpair nvme bind {address}")), "gives it to this program")
 }
 
 fn groups(machine: &Machine) -> Finding {

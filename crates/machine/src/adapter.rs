@@ -1,0 +1,48 @@
+//! SAS controllers, and the disks that the kernel has behind them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::Device;
+use crate::root::Root;
+
+/// PCI class of SAS controllers, as `/sys` has it.
+const CLASS: &str = "0x0107";
+
+/// A SAS controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adapter {
+    /// Its PCI address.
+    pub address: String,
+    /// The driver that has it.
+    pub driver: Option<String>,
+    /// The kernel's disks behind it.
+    pub disks: Vec<String>,
+    /// Who has those: "sda1 is mounted at /".
+    pub in_use: Vec<String>,
+}
+
+impl Adapter {
+    pub(crate) fn all(root: &Root) -> Vec<Self> {
+        let functions = root.names("/sys/bus/pci/devices").unwrap_or_default();
+        let is_sas = |address: &String| {
+            let class = root.text(format!("/sys/bus/pci/devices/{address}/class"));
+            class.is_some_and(|class| class.starts_with(CLASS))
+        };
+        functions.into_iter().filter(is_sas).map(|address| Self::read(root, address)).collect()
+    }
+
+    fn read(root: &Root, address: String) -> Self {
+        let mut disks = root.names("/sys/block").unwrap_or_default();
+        disks.retain(|name| {
+            let path = root.canonical(format!("/sys/block/{name}/device"));
+            path.is_some_and(|path| path.iter().any(|part| part.to_str() == Some(&address)))
+        });
+        let in_use = disks.iter().filter_map(|name| Device::named(root, name));
+        Self {
+            driver: root.link_name(format!("/sys/bus/pci/devices/{address}/driver")),
+            in_use: in_use.flat_map(|device| device.in_use).collect(),
+            address,
+            disks,
+        }
+    }
+}
