@@ -309,6 +309,7 @@ mod tests {
                 "worker_turn_us": histogram(&[(2, 99), (5, 1), (15, 1)]),
                 "checkpoint_stall_us": histogram(&[(10, 1)]),
                 "log_since_checkpoint_bytes": 3 << 20, "checkpoints": 4, "read_only": 1,
+                "reads_in_flight_max": 64,
             }),
         );
         let text = now.text(Some(&before));
@@ -316,7 +317,7 @@ mod tests {
             "s.qpair  process 0, published for 12.0 s, commit 0, READ-ONLY",
             "commits     20/s, half of them below 512 us, 99 % below 4,096 us; conflicts 0/s, rollbacks 0/s",
             "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3.0 MiB since the last of 4 checkpoints",
-            "device      250 reads/s, 0 B/s, half of them below 128 us, 99 % below 512 us; 0 writes/s, 0 B/s; 0 flushes/s",
+            "device      250 reads/s, 0 B/s, half of them below 128 us, 99 % below 512 us, at most 64 in flight; 0 writes/s, 0 B/s; 0 flushes/s",
             "operations  1,000/s by the workers, 800 gets/s among them, 75.0 % without a read of the device",
             "stalls      99 % of the workers' turns below 4 us, all below 32 us; a gate closed for less than 1,024 us; processor 50 %",
             "1 open transaction",
