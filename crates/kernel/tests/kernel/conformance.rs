@@ -134,10 +134,10 @@ fn io_uring_polled() {
 #[test]
 fn libaio() {
     let report = suite("libaio", true, false);
-    // Linux asynchronous I/O has no such commands.
+    // Linux asynchronous I/O has no such commands, and no kernel device a reset.
     assert_eq!(
         skipped(&report),
-        ["discard", "write_zeroes", "read_only_refuses_writes"],
+        ["discard", "write_zeroes", "read_only_refuses_writes", "reset"],
         "{report}"
     );
 }
@@ -165,7 +165,7 @@ fn libaio_read_only() {
 #[test]
 fn posix() {
     let report = suite("posix", true, false);
-    assert_eq!(skipped(&report), ["read_only_refuses_writes"], "{report}");
+    assert_eq!(skipped(&report), ["read_only_refuses_writes", "reset"], "{report}");
 }
 
 #[test]
@@ -177,7 +177,11 @@ fn posix_on_one_thread() {
 fn posix_by_the_submitter() {
     let report = suite("posix:threads=0", true, false);
     // Nothing completes behind the submitter's back.
-    assert_eq!(skipped(&report), ["read_only_refuses_writes", "completion_fd"], "{report}");
+    assert_eq!(
+        skipped(&report),
+        ["read_only_refuses_writes", "completion_fd", "reset"],
+        "{report}"
+    );
 }
 
 #[test]
