@@ -7,7 +7,7 @@ use qpair_study::{Chart, Curve, Interval, charts, escape, page};
 
 use crate::load::Workload;
 use crate::report::{Point, Report, Turn, Way};
-use crate::table::{cells, counts, title};
+use crate::table::{COLUMNS, cells, counts, title};
 
 /// The report as HTML; `begun`: when it began, in words.
 ///
@@ -99,19 +99,7 @@ fn tables(report: &Report, workload: Workload) -> String {
             "<h3>{}</h3>\n<div class=\"wide\"><table>\n<tr>",
             escape(&capital(&title(point)))
         );
-        let header = [
-            "Way",
-            "IOPS",
-            "MiB/s",
-            "mean us",
-            "p50",
-            "p99",
-            "p99.9",
-            "gap us",
-            "gap, % of the floor",
-            "gap, % of its own",
-        ];
-        for (at, name) in header.into_iter().enumerate() {
+        for (at, name) in std::iter::once("Way").chain(COLUMNS).enumerate() {
             let class = if at == 0 { "" } else { " class=\"number\"" };
             let _ = write!(out, "<th{class}>{name}</th>");
         }

@@ -35,17 +35,23 @@ impl Drive {
         stop: Stop<'_>,
     ) -> Result<Turn> {
         match way {
-            Way::Floor => self.jobs(load, &|job| self.floor(load, job, length, seed, stop)),
-            Way::Driver => self.jobs(load, &|job| self.driver(load, job, length, seed, stop)),
+            Way::Floor => self.jobs(load, seed, &|places| self.floor(load, places, length, stop)),
+            Way::Driver => self.jobs(load, seed, &|places| self.driver(load, places, length, stop)),
             Way::Stack => self.stack(load, length, seed, stop),
         }
     }
 
     /// All jobs of a load, each on a thread of its own.
-    fn jobs(&self, load: &Load, one: &(dyn Fn(u32) -> Result<Mine> + Sync)) -> Result<Turn> {
+    fn jobs(
+        &self,
+        load: &Load,
+        seed: u64,
+        one: &(dyn Fn(Places) -> Result<Mine> + Sync),
+    ) -> Result<Turn> {
         let counted: Vec<Result<Mine>> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..load.jobs)
-                .map(|job| std::thread::Builder::new().spawn_scoped(scope, move || one(job)))
+                .map(|job| Places::new(load, job, self.device.size_bytes(), seed))
+                .map(|places| std::thread::Builder::new().spawn_scoped(scope, move || one(places)))
                 .collect();
             let joined = running.into_iter().map(|thread| {
                 let thread = thread.map_err(|cause| Error::thread(cause, "measuring"))?;
@@ -72,32 +78,16 @@ impl Drive {
         Ok(Turn { commands_and_doorbells: doorbells, ..turn })
     }
 
-    fn floor(
-        &self,
-        load: &Load,
-        job: u32,
-        length: Length,
-        seed: u64,
-        stop: Stop<'_>,
-    ) -> Result<Mine> {
+    fn floor(&self, load: &Load, places: Places, length: Length, stop: Stop<'_>) -> Result<Mine> {
         let op = if load.workload.write { Op::Write } else { Op::Read };
         let queue = self.device.open_prebuilt(op, load.workload.block_bytes, load.depth)?;
         let mut slots = Prebuilt(queue);
-        let places = Places::new(load, job, self.device.size_bytes(), seed);
         let counted = turn(&mut slots, load, places, length, stop)?;
         Ok(Mine { counted, doorbells: Some(slots.0.doorbells()) })
     }
 
-    fn driver(
-        &self,
-        load: &Load,
-        job: u32,
-        length: Length,
-        seed: u64,
-        stop: Stop<'_>,
-    ) -> Result<Mine> {
+    fn driver(&self, load: &Load, places: Places, length: Length, stop: Stop<'_>) -> Result<Mine> {
         let mut slots = Channel::open(self.device.as_ref(), load)?;
-        let places = Places::new(load, job, self.device.size_bytes(), seed);
         let counted = turn(&mut slots, load, places, length, stop)?;
         Ok(Mine { counted, doorbells: None })
     }
@@ -191,10 +181,10 @@ impl Channel {
             .map_err(|cause| Error::os(cause, "mapping memory to measure with"))?;
         let options = ChannelOptions { depth: load.depth, arenas: vec![arena.clone()], wake: None };
         let mut random = fastrand::Rng::with_seed(u64::from(load.depth));
+        let mut noise = vec![0; buffer_bytes];
         let lease = || {
             let mut buffer = arena.lease()?;
-            let noise: Vec<u8> =
-                std::iter::repeat_with(|| random.u8(..)).take(buffer_bytes).collect();
+            random.fill(&mut noise);
             buffer.copy_from(0, &noise);
             Some(Some(buffer))
         };

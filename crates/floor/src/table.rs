@@ -4,6 +4,19 @@ use qpair_study::{Interval, number};
 
 use crate::report::{Point, Report, Turns, Way};
 
+/// What is told of a way, in the order of its [`cells`].
+pub(crate) const COLUMNS: [&str; 9] = [
+    "IOPS",
+    "MiB/s",
+    "mean us",
+    "p50",
+    "p99",
+    "p99.9",
+    "gap us",
+    "gap, % of the floor",
+    "gap, % of its own",
+];
+
 /// Its lines.
 #[must_use]
 pub fn table(report: &Report) -> Vec<String> {
@@ -20,21 +33,9 @@ pub fn table(report: &Report) -> Vec<String> {
     for point in &report.points {
         lines.push(String::new());
         lines.push(title(point));
-        let header = [
-            "",
-            "IOPS",
-            "MiB/s",
-            "mean us",
-            "p50",
-            "p99",
-            "p99.9",
-            "gap us",
-            "gap, % of the floor",
-            "gap, % of its own",
-        ];
-        let rows: Vec<Vec<String>> = std::iter::once(header.map(str::to_owned).to_vec())
-            .chain(point.ways.iter().map(cells))
-            .collect();
+        let header = std::iter::once("").chain(COLUMNS).map(str::to_owned).collect();
+        let rows: Vec<Vec<String>> =
+            std::iter::once(header).chain(point.ways.iter().map(cells)).collect();
         lines.extend(columns(&rows));
         if let Some((commands, doorbells)) = counts(point) {
             lines.push(format!(

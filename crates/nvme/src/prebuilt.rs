@@ -59,14 +59,12 @@ impl NvmeDevice {
 impl PrebuiltQueue {
     fn new(mut channel: NvmeChannel, op: Op, len_bytes: u32, arena: &Arc<Arena>) -> Result<Self> {
         let mut commands = Vec::new();
-        let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut noise = vec![0; len_bytes as usize];
         while let Some(mut buffer) = arena.lease() {
-            for at in (0..len_bytes as usize).step_by(8).filter(|_| op == Op::Write) {
-                // Marsaglia's xorshift: bytes that no drive can squeeze.
-                noise ^= noise << 13;
-                noise ^= noise >> 7;
-                noise ^= noise << 17;
-                buffer.copy_from(at, &noise.to_le_bytes());
+            if op == Op::Write {
+                random.fill(&mut noise);
+                buffer.copy_from(0, &noise);
             }
             let block = u64::from(buffer.block().0);
             let in_arena = block * buffer.len() as u64;

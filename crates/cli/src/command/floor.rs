@@ -1,7 +1,7 @@
 //! `qpair floor`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +10,7 @@ use qpair_floor::{Load, Options, Report, Workload, paper, paper_names, run, tabl
 
 use super::bench::{parse_count, parse_seconds};
 use super::bench_peak::parse_spec;
+use super::study::check_out_file;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
@@ -98,7 +99,7 @@ fn parse_paper(name: &str) -> std::result::Result<&'static str, String> {
 impl Floor {
     pub(crate) fn run(self) -> Result<Exit> {
         if let Some(out) = &self.out {
-            check_out(out)?;
+            check_out_file(out)?;
         }
         let options = self.options();
         let interrupt = Interrupt::install()?;
@@ -169,19 +170,4 @@ impl Floor {
         }
         out.finish()
     }
-}
-
-/// Minutes of measuring are not lost to a folder that is not there.
-fn check_out(out: &Path) -> Result<()> {
-    let folder = match out.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
-    }
-    if out.exists() && !out.is_file() {
-        return Err(Failure::usage(format!("--out: {} is there and no file", out.display())));
-    }
-    Ok(())
 }

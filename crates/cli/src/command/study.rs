@@ -102,6 +102,21 @@ fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, Stri
     })
 }
 
+/// Minutes of measuring are not lost to a folder that is not there, or to what is no file.
+pub(super) fn check_out_file(out: &Path) -> Result<()> {
+    let folder = match out.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
+    }
+    if out.exists() && !out.is_file() {
+        return Err(Failure::usage(format!("--out: {} is there and no file", out.display())));
+    }
+    Ok(())
+}
+
 impl Study {
     pub(crate) fn run(self) -> Result<Exit> {
         if self.list {
@@ -137,25 +152,14 @@ impl Study {
         Ok(Exit::Done)
     }
 
-    /// Minutes of measuring are not lost to a folder that is not there, and no device to a report.
+    /// No minutes of measuring are lost, and no device to a report.
     fn check_out(&self, json_path: &Path) -> Result<()> {
         if self.out.extension().is_some_and(|ending| ending == "json") {
             return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")
                 .hint("--out study.html"));
         }
-        let folder = match self.out.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        if !folder.is_dir() {
-            let what = format!("--out {}: no such folder", self.out.display());
-            return Err(Failure::usage(what));
-        }
         for path in [&self.out as &Path, json_path] {
-            if path.exists() && !path.is_file() {
-                let what = format!("--out: {} is there and no file", path.display());
-                return Err(Failure::usage(what));
-            }
+            check_out_file(path)?;
             let is_it = |spec: &qpair::block::DeviceSpec| {
                 spec.paths().into_iter().any(|device| same_file(device, path))
             };

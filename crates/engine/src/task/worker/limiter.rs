@@ -32,8 +32,8 @@ pub(super) struct Limiter {
     /// The limit that is compared with others; `most`: none.
     settled: u32,
     trial: Option<Trial>,
-    /// The last trial was of a lower limit.
-    lower_was_last: bool,
+    /// Where a limit holds, the next trial is of a lower one; else of a higher one.
+    next_is_lower: bool,
     rest: Duration,
     rests_until: Instant,
     /// When reads ended last.
@@ -63,7 +63,7 @@ impl Limiter {
             most,
             settled: most,
             trial: None,
-            lower_was_last: false,
+            next_is_lower: false,
             rest: REST_MIN,
             rests_until: now + REST_MIN,
             last: now,
@@ -107,22 +107,22 @@ impl Limiter {
         };
         // The next trial goes on in the direction that was good, at once.
         self.rests_until = if is_better { now } else { now + self.rest };
-        self.lower_was_last = (trial.limit < self.settled) == is_better;
+        self.next_is_lower = (trial.limit < self.settled) == is_better;
         if is_better {
             self.settled = trial.limit;
         }
     }
 
-    /// Begins a trial, of a lower limit if the last trial does not speak against one.
+    /// Begins a trial.
     fn begin(&mut self, in_flight: u32, now: Instant) {
         let is_limited = self.settled < self.most;
-        let goes_lower = !is_limited || self.lower_was_last;
+        let goes_lower = !is_limited || self.next_is_lower;
         let limit = match goes_lower {
             true => self.settled.min(in_flight) / 4 * 3,
             false => (self.settled / 3 * 4 + 4).min(self.most),
         };
         if limit < LIMIT_MIN {
-            self.lower_was_last = false;
+            self.next_is_lower = false;
             return;
         }
         self.trial = Some(Trial {
