@@ -31,7 +31,7 @@ impl Axis {
             (Some(first), Some(last)) => (*first, *last),
             _ => (0.0, 1.0),
         };
-        let ticks = ticks.into_iter().step_by(every).collect();
+        let ticks: Vec<f64> = ticks.into_iter().step_by(every).collect();
         // Room for marks at both ends.
         let range = match scale {
             Scale::Log => {
@@ -42,6 +42,10 @@ impl Axis {
                 let room = ((last - first) * 0.05).max(0.25);
                 first - room..last + room
             }
+        };
+        let ticks = match scale {
+            Scale::Log => apart(ticks, (range.end / range.start).ln() * TICK_DISTANCE_MIN),
+            Scale::Linear => ticks,
         };
         Self { scale, range, ticks }
     }
@@ -178,6 +182,10 @@ mod tests {
         // 900 stood on 1000 in a report of CI.
         let axis = Axis::of_found(Scale::Log, [850.0, 3200.0].into_iter());
         assert!(axis.ticks.contains(&1000.0) && !axis.ticks.contains(&900.0), "{axis:?}");
+        // 375 stood on 500 in another: depths that a study chose by what it saw.
+        let axis =
+            Axis::of_chosen(Scale::Log, &[1.0, 4.0, 16.0, 64.0, 125.0, 375.0, 500.0, 1000.0]);
+        assert_eq!(axis.ticks, [1.0, 4.0, 16.0, 64.0, 125.0, 375.0, 1000.0]);
         // Nothing found: still an axis.
         assert!(Axis::of_found(Scale::Log, [0.0].into_iter()).range.end > 0.0);
         assert!(Axis::of_found(Scale::Linear, std::iter::empty()).range.end > 0.0);
