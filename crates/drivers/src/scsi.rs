@@ -18,7 +18,7 @@ use qpair_mpt3sas::Mpt3sasDriver;
 use qpair_nvme::NvmeTarget;
 use qpair_pci::sysfs::PciAddress;
 use qpair_pci::{InProcess, PciFunction};
-use qpair_scsi::host::{Host, Unit};
+use qpair_scsi::host::{Host, Target, Unit};
 use qpair_scsi::{Registry, ScsiDisk, ScsiOptions, scan};
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::vpd::UnitName;
@@ -86,13 +86,8 @@ impl<'a> Address<'a> {
         let lun = lun.parse().ok().and_then(Lun::of);
         let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is no number"))?;
         let wanted = format!("sas.{}", port.to_ascii_lowercase());
-        let targets = host.scan()?;
-        let found = targets.iter().find(|target| target.address == wanted).ok_or_else(|| {
-            let addresses: Vec<&str> = targets.iter().map(|target| &*target.address).collect();
-            Error::new(ErrorKind::NotFound, format!("scsi:{name}: there is no target {wanted}"))
-                .hint(format!("there are: {}", listed(&addresses)))
-        })?;
-        Ok(Some(Unit { target: found.number, lun }))
+        let target = target_called(host, &wanted, |target| target.address.clone(), name)?;
+        Ok(Some(Unit { target, lun }))
     }
 
     /// Whether a unit of that name is meant.
@@ -143,14 +138,15 @@ pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
     let host = open.host(address.host)?;
     let place = format!("{}/{}", address.host, address.unit);
     let unit = match address.numbers() {
-        Some(unit) => Some(unit),
+        Some(unit) => {
+            let wanted = unit.target.to_string();
+            target_called(&*host, &wanted, |target| target.number.to_string(), name)?;
+            Some(unit)
+        }
         None => address.by_port(&*host, name)?,
     };
     let disk = match unit {
-        Some(unit) => {
-            check_target(&*host, unit, name)?;
-            ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?
-        }
+        Some(unit) => ScsiDisk::open(host, unit, format!("scsi:{name}"), address.options)?,
         None => find_named(&host, &address, name)?,
     };
     let key = disk.facts().name.to_string();
@@ -170,22 +166,23 @@ pub fn scsi_disk(name: &str) -> Result<Arc<ScsiDisk>> {
     Ok(disk)
 }
 
-fn listed<S: AsRef<str>>(words: &[S]) -> String {
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
-}
-
-fn check_target(host: &dyn Host, unit: Unit, name: &str) -> Result<()> {
+/// The number of the target that is called so, if it can be used.
+fn target_called(
+    host: &dyn Host,
+    wanted: &str,
+    called: impl Fn(&Target) -> String,
+    name: &str,
+) -> Result<u32> {
     let targets = host.scan()?;
-    let Some(target) = targets.iter().find(|target| target.number == unit.target) else {
-        let numbers: Vec<String> = targets.iter().map(|it| it.number.to_string()).collect();
-        let context = format!("scsi:{name}: there is no target {}", unit.target);
-        return Err(Error::new(ErrorKind::NotFound, context)
-            .hint(format!("there are: {}", listed(&numbers))));
+    let Some(target) = targets.iter().find(|target| called(target) == wanted) else {
+        let all: Vec<String> = targets.iter().map(called).collect();
+        let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        let context = format!("scsi:{name}: there is no target {wanted}");
+        return Err(Error::new(ErrorKind::NotFound, context).hint(format!("there are: {all}")));
     };
     match &target.refused {
         Some(why) => Err(Error::new(ErrorKind::Unsupported, format!("scsi:{name}: {why}"))),
-        None => Ok(()),
+        None => Ok(target.number),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use qpair_block::{Buffer, Error, ErrorKind, Result};
 use qpair_mpi_wire::init::Facts;
-use qpair_pci::{Maps, PciFunction, Step};
+use qpair_pci::{Maps, PciFunction, Step, command};
 use qpair_scsi::host::{Change, Host, HostInfo, HostQueue, QueueOptions, Target, Unit};
 
 use crate::coherent::{Coherent, Sizes};
@@ -21,9 +21,6 @@ use crate::targets::Targets;
 
 /// PCI class of SAS controllers: mass storage, SAS.
 const PCI_CLASS: u32 = 0x01_07;
-/// PCI configuration space: the command register, and the bits that let the device reach memory and be reached.
-const PCI_COMMAND: u32 = 4;
-const PCI_MASTER_AND_MEMORY: u16 = 1 << 2 | 1 << 1;
 /// Resets in a row that may fail before the controller is given up.
 const ATTEMPTS_MAX: u32 = 3;
 /// Bytes of one command's data: what its length field holds, and no controller chokes on.
@@ -74,10 +71,7 @@ impl Mpt3sas {
         let name = function.name().to_owned();
         check_class(&*function)?;
         let registers = Registers::find(function.clone())?;
-        let mut command = [0; 2];
-        function.read_config(PCI_COMMAND, &mut command)?;
-        let command = u16::from_le_bytes(command) | PCI_MASTER_AND_MEMORY;
-        function.write_config(PCI_COMMAND, &command.to_le_bytes())?;
+        function.change_command(command::MEMORY | command::BUS_MASTER, 0)?;
         recovery::make_ready(&registers, &options)
             .map_err(|error| within(error, format!("{name}: making it ready")))?;
         let facts = recovery::facts(&registers, &name, &options)?;

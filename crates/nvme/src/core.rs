@@ -16,7 +16,7 @@ use qpair_nvme_wire::registers::{
     CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK,
 };
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, NSID_ALL};
-use qpair_pci::{Maps, Patience, PciFunction, QueueMemory, Step};
+use qpair_pci::{Maps, Patience, PciFunction, QueueMemory, Step, command};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
 use crate::registers::{Doorbells, Registers, gone};
@@ -29,10 +29,6 @@ const ATTEMPTS_MAX: u32 = 3;
 const EVENT_REQUESTS_MAX: u8 = 4;
 /// Bytes of a log that is read, a page at most.
 const LOG_BYTES: usize = 4096;
-/// PCI configuration space: the command register, and the bit in it that lets the device reach memory.
-const PCI_COMMAND: u32 = 4;
-const PCI_BUS_MASTER: u16 = 1 << 2;
-const PCI_MEMORY: u16 = 1 << 1;
 
 /// How far a reset is.
 #[derive(Clone, Copy, Debug)]
@@ -237,21 +233,15 @@ impl Core {
         if self.state().phase() == Phase::Running {
             self.state.set(Word::new(self.state().life(), Phase::Stopping));
         }
-        let stopped = self.set_command(PCI_MEMORY | PCI_BUS_MASTER, 0).and_then(|()| {
-            let cc = self.registers.read_u32(CC)?;
-            self.registers.write_u32(CC, cc & !(CC_ENABLE | CC_SHUTDOWN_MASK))
-        });
+        let stopped =
+            self.function.change_command(command::MEMORY | command::BUS_MASTER, 0).and_then(|()| {
+                let cc = self.registers.read_u32(CC)?;
+                self.registers.write_u32(CC, cc & !(CC_ENABLE | CC_SHUTDOWN_MASK))
+            });
         match stopped {
             Ok(()) => self.recovery = Recovery::Disabling(Instant::now() + self.ready_timeout),
             Err(error) => self.give_up(error.kind(), &error.to_string()),
         }
-    }
-
-    fn set_command(&self, set: u16, clear: u16) -> Result<()> {
-        let mut bytes = [0; 2];
-        self.function.read_config(PCI_COMMAND, &mut bytes)?;
-        let command = (u16::from_le_bytes(bytes) | set) & !clear;
-        self.function.write_config(PCI_COMMAND, &command.to_le_bytes())
     }
 
     /// The controller touches no memory: what was under way is over.
@@ -263,7 +253,8 @@ impl Core {
             (self.admin.rings().submission_iova(), self.admin.rings().completion_iova());
         let registers = &self.registers;
         let enabled = self
-            .set_command(PCI_MEMORY | PCI_BUS_MASTER, 0)
+            .function
+            .change_command(command::MEMORY | command::BUS_MASTER, 0)
             .and_then(|()| registers.write_u32(AQA, entries | entries << 16))
             .and_then(|()| registers.write_u64(ASQ, submission))
             .and_then(|()| registers.write_u64(ACQ, completion))
@@ -291,7 +282,7 @@ impl Core {
     /// Makes sure that the controller touches no memory any more, and ends its last life.
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
         // What is gone cannot be written to.
-        let _ = self.set_command(0, PCI_BUS_MASTER);
+        let _ = self.function.change_command(0, command::BUS_MASTER);
         self.is_runaway = !self.maps.cut_off();
         self.recovery = Recovery::None;
         self.failure = Some((kind, why.to_owned()));
@@ -491,7 +482,7 @@ impl Drop for Core {
         if stopped.is_err() {
             self.maps.cut_off();
         }
-        let _ = self.set_command(0, PCI_BUS_MASTER);
+        let _ = self.function.change_command(0, command::BUS_MASTER);
     }
 }
 

@@ -8,6 +8,18 @@ use std::time::Instant;
 use qpair_block::Result;
 use qpair_memory::{Arena, Mapping};
 
+/// The command register of the configuration space (`linux/pci_regs.h`).
+pub mod command {
+    /// Where it is.
+    pub const AT: u32 = 4;
+    /// Registers in memory answer.
+    pub const MEMORY: u16 = 1 << 1;
+    /// The device reaches memory.
+    pub const BUS_MASTER: u16 = 1 << 2;
+    /// No interrupts by INTx.
+    pub const NO_INTX: u16 = 1 << 10;
+}
+
 /// A PCI function that this program drives. Control plane: usable from any thread, and may block.
 ///
 /// Three ways to one: VFIO (hardware), vfio-user (a device in another process), [`crate::InProcess`] (a device model in this one).
@@ -32,6 +44,17 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// # Errors
     /// See above.
     fn write_config(&self, offset: u32, bytes: &[u8]) -> Result<()>;
+
+    /// Sets and clears bits of its [`command`] register.
+    ///
+    /// # Errors
+    /// See above.
+    fn change_command(&self, set: u16, clear: u16) -> Result<()> {
+        let mut bytes = [0; 2];
+        self.read_config(command::AT, &mut bytes)?;
+        let word = u16::from_le_bytes(bytes) & !clear | set;
+        self.write_config(command::AT, &word.to_le_bytes())
+    }
 
     /// Bytes of a base address register's range; 0: there is none.
     fn bar_bytes(&self, bar: u8) -> u64;

@@ -39,7 +39,7 @@ pub mod sysfs;
 pub mod vfio;
 
 pub use device::{PciDevice, SharedArea};
-pub use function::{PciFunction, Step, Stepped};
+pub use function::{PciFunction, Step, Stepped, command};
 pub use in_process::InProcess;
 pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_pci::{LifeWord, Maps, PciFunction, Phase, Step};
+use qpair_pci::{LifeWord, Maps, PciFunction, Phase, Step, command};
 use qpair_scsi::host::{Change, Host, HostInfo, HostQueue, QueueOptions, Target, Unit};
 use qpair_virtio::scsi::{CONTROL_QUEUE, EVENT_QUEUE, Event, REQUEST_QUEUE, event, place_of};
 use qpair_virtio::{
@@ -24,15 +24,10 @@ use crate::queue::{SLOT_BYTES, ScsiQueue};
 use crate::transport::{Transport, gone};
 use crate::virtqueue::Virtqueue;
 
-/// PCI configuration space: the command register, and the bits that let the device reach memory and be reached.
-const PCI_COMMAND: u32 = 4;
-const PCI_MASTER_AND_MEMORY: u16 = 1 << 2 | 1 << 1;
 /// Resets in a row that may fail before the device is given up.
 const ATTEMPTS_MAX: u32 = 3;
 /// Changes that nobody asked for, at most.
 const CHANGES_MAX: usize = 4096;
-/// Bytes of an event's memory.
-const EVENT_STRIDE: usize = qpair_virtio::scsi::EVENT_BYTES;
 
 /// A SCSI host of virtio, driven by this program.
 pub struct VirtioScsi(Arc<Inner>);
@@ -73,10 +68,7 @@ impl VirtioScsi {
     pub fn open(function: Arc<dyn PciFunction>, options: VirtioScsiOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         check_ids(&*function)?;
-        let mut command = [0; 2];
-        function.read_config(PCI_COMMAND, &mut command)?;
-        let command = u16::from_le_bytes(command) | PCI_MASTER_AND_MEMORY;
-        function.write_config(PCI_COMMAND, &command.to_le_bytes())?;
+        function.change_command(command::MEMORY | command::BUS_MASTER, 0)?;
         let transport = Transport::find(function.clone())?;
         transport.reset(options.reset_timeout())?;
         let facts = Facts::ask(&transport, &name, &options)?;
@@ -152,7 +144,7 @@ impl Inner {
         let tasks_bytes = usize::from(tasks) * TASK_STRIDE;
         let control = Virtqueue::new(transport, maps, CONTROL_QUEUE, facts.control, tasks_bytes)?;
         let count = facts.events.size();
-        let events_bytes = usize::from(count) * EVENT_STRIDE;
+        let events_bytes = usize::from(count) * qpair_virtio::scsi::EVENT_BYTES;
         let events = Virtqueue::new(transport, maps, EVENT_QUEUE, facts.events, events_bytes)?;
         let slots_bytes = usize::from(facts.depth_max()) * SLOT_BYTES;
         let requests = (0..facts.queues)

@@ -51,7 +51,6 @@ pub(crate) struct ScsiQueue {
     lens: Box<[u32]>,
     /// Commands that were taken.
     count: u32,
-    under_way: u32,
     /// The device has said what cannot be: its rings are not looked at any more.
     is_broken: bool,
     task: Option<u16>,
@@ -96,7 +95,6 @@ impl ScsiQueue {
             sense_bytes: vec![0; depth].into(),
             lens: vec![0; depth].into(),
             count: 0,
-            under_way: 0,
             is_broken: false,
             task: None,
             seen: LifeWord::NEVER,
@@ -127,7 +125,6 @@ impl ScsiQueue {
                     reports.push(Report::Ended(tag, outcome));
                 }
             }
-            self.under_way = 0;
             if self.task.take().is_some() {
                 reports.push(Report::Task(false));
             }
@@ -167,7 +164,6 @@ impl ScsiQueue {
                 break;
             }
             *active = false;
-            self.under_way -= 1;
             self.sense_bytes[usize::from(tag)] = found.sense_bytes.min(SENSE_BYTES as u32) as u8;
             let outcome = outcome_of(&found, self.lens[usize::from(tag)]);
             reports.push(Report::Ended(tag, outcome));
@@ -285,7 +281,6 @@ impl HostQueue for ScsiQueue {
             false => first,
         };
         rings.offer(head);
-        self.under_way += 1;
         Ok(())
     }
 
@@ -371,7 +366,7 @@ impl Drop for ScsiQueue {
             // If nobody can be told now, the slot stays taken until the next reset.
             self.inner.with_core(self.seen, |core| core.abandon(number));
         }
-        let is_idle = self.under_way == 0 && !self.is_broken;
+        let is_idle = !self.active.contains(&true) && !self.is_broken;
         let rings = self.rings.take().map(|rings| (self.life, rings));
         self.inner.lives().give_back(self.number, rings, is_idle);
     }

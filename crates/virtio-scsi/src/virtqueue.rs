@@ -31,14 +31,14 @@ impl Virtqueue {
     ) -> Result<Self> {
         let mut memory = QueueMemory::new(maps, slots_at(layout) + slots_bytes)?;
         let ring = DriverRing::new(layout);
-        ring.be_quiet(layout.areas(memory.bytes(), 0));
+        ring.be_quiet(layout.areas(memory.bytes()));
         let bell = transport.enable(number, layout, memory.iova())?;
         Ok(Self { memory, layout, ring, bell })
     }
 
     #[inline]
     pub(crate) fn areas(&mut self) -> Areas<'_> {
-        self.layout.areas(self.memory.bytes(), 0)
+        self.layout.areas(self.memory.bytes())
     }
 
     /// All of its memory; slots begin at [`Virtqueue::slots_at`].
@@ -60,7 +60,7 @@ impl Virtqueue {
 
     #[inline]
     pub(crate) fn offer(&mut self, head: u16) {
-        let areas = self.layout.areas(self.memory.bytes(), 0);
+        let areas = self.layout.areas(self.memory.bytes());
         self.ring.offer(areas, head);
     }
 
@@ -68,7 +68,7 @@ impl Virtqueue {
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.ring.has_news() {
-            let areas = self.layout.areas(self.memory.bytes(), 0);
+            let areas = self.layout.areas(self.memory.bytes());
             if self.ring.publish(areas) {
                 self.bell.ring();
             }
@@ -77,7 +77,7 @@ impl Virtqueue {
 
     #[inline]
     pub(crate) fn take(&mut self) -> std::result::Result<Option<Used>, Broken> {
-        let areas = self.layout.areas(self.memory.bytes(), 0);
+        let areas = self.layout.areas(self.memory.bytes());
         self.ring.take(areas)
     }
 }

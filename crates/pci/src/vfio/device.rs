@@ -7,6 +7,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::Mapping;
 use rustix::io::{pread, pwrite};
 
+use super::super::command;
 use super::ioctl::{
     Argument, DEVICE_GET_INFO, DEVICE_GET_IRQ_INFO, DEVICE_GET_REGION_INFO, DEVICE_RESET,
     DEVICE_SET_IRQS, plain, sized,
@@ -25,11 +26,6 @@ const IRQ_SET_TRIGGER: u32 = 1 << 5;
 const IRQ_SET_BYTES: u32 = 20;
 /// Vectors asked for at once where none can be added later.
 const VECTORS_AT_ONCE: u32 = 128;
-
-const COMMAND: u32 = 0x04;
-const COMMAND_MEMORY: u16 = 1 << 1;
-const COMMAND_MASTER: u16 = 1 << 2;
-const COMMAND_NO_INTX: u16 = 1 << 10;
 
 /// A function that is open.
 #[derive(Debug)]
@@ -92,19 +88,19 @@ impl Device {
     }
 
     fn turn_on(&self) -> Result<()> {
-        self.change_command(COMMAND_MEMORY | COMMAND_MASTER | COMMAND_NO_INTX, 0)
+        self.change_command(command::MEMORY | command::BUS_MASTER | command::NO_INTX, 0)
     }
 
     /// It starts no access to memory any more, whatever it was told.
     pub(super) fn stop_mastering(&self) -> Result<()> {
-        self.change_command(0, COMMAND_MASTER)
+        self.change_command(0, command::BUS_MASTER)
     }
 
     fn change_command(&self, set: u16, clear: u16) -> Result<()> {
-        let mut command = [0; 2];
-        self.read_config(COMMAND, &mut command)?;
-        let command = u16::from_le_bytes(command) & !clear | set;
-        self.write_config(COMMAND, &command.to_le_bytes())
+        let mut bytes = [0; 2];
+        self.read_config(command::AT, &mut bytes)?;
+        let word = u16::from_le_bytes(bytes) & !clear | set;
+        self.write_config(command::AT, &word.to_le_bytes())
     }
 
     pub(super) fn read_config(&self, offset: u32, into: &mut [u8]) -> Result<()> {

@@ -118,10 +118,9 @@ impl Queue {
         };
         self.segments.clear();
         walk(rings.layout, areas.descriptors, head, read, &mut self.segments)?;
-        let mut memory = Memory::default();
+        let (mut memory, mut last) = (Memory::default(), LastHit::default());
         for Segment { address, len, is_written } in self.segments.drain(..) {
             let extents = if is_written { &mut memory.written } else { &mut memory.read };
-            let mut last = LastHit::default();
             let mut walk = Walk { table, last: &mut last, extents, is_written };
             walk.push(address, len).map_err(|_| Broken)?;
         }
@@ -259,9 +258,10 @@ impl SoftVirtioScsi {
         let disk = place.and_then(|(target, unit)| Some((self.disk(target)?, Lun::of(unit)?)));
         let Some((disk, lun)) = disk else { return fail(response::BAD_TARGET) };
         let is_out = !data_out.is_empty();
-        let mut extents = if is_out { data_out } else { data_in.clone() };
+        let is_both = is_out && !data_in.is_empty();
+        let mut extents = if is_out { data_out } else { data_in };
         let len = extents.iter().map(|extent| extent.len()).sum::<usize>();
-        if is_out && !data_in.is_empty() || len > DATA_BYTES_MAX {
+        if is_both || len > DATA_BYTES_MAX {
             return fail(response::FAILURE);
         }
         let data = Data {

@@ -19,8 +19,6 @@ use qpair_memory::SharedBytes;
 pub const SIZE_MAX: u16 = 32768;
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 16;
-/// Descriptors are aligned so; what is available to 2 bytes, what was used to 4.
-pub const ALIGNMENT_BYTES: u64 = 16;
 
 /// A descriptor's flags: the chain goes on.
 pub const NEXT: u16 = 1;
@@ -171,14 +169,14 @@ impl Layout {
         (self.used_at() + self.used_bytes()).next_multiple_of(64)
     }
 
-    /// The areas, one after the other from `at` on.
+    /// The areas, one after the other from the first byte on, which is aligned to 16.
     #[inline]
     #[must_use]
-    pub fn areas(self, bytes: SharedBytes<'_>, at: usize) -> Areas<'_> {
+    pub fn areas(self, bytes: SharedBytes<'_>) -> Areas<'_> {
         Areas {
-            descriptors: Area::new(bytes, at),
-            available: Area::new(bytes, at + self.available_at()),
-            used: Area::new(bytes, at + self.used_at()),
+            descriptors: Area::new(bytes, 0),
+            available: Area::new(bytes, self.available_at()),
+            used: Area::new(bytes, self.used_at()),
         }
     }
 }

@@ -70,7 +70,7 @@ fn what_is_offered_comes_back_once() {
 #[test]
 fn a_device_that_uses_more_than_it_was_given_is_broken() {
     let (memory, layout) = memory();
-    let areas = layout.areas(memory.bytes(), 0);
+    let areas = layout.areas(memory.bytes());
     let mut driver = DriverRing::new(layout);
     let say = |index| areas.used.bytes.store_u16(areas.used.at + INDEX_AT, index);
     say(1);
@@ -90,7 +90,7 @@ fn a_device_that_uses_more_than_it_was_given_is_broken() {
 #[test]
 fn a_driver_that_offers_more_than_there_is_room_for_is_broken() {
     let (memory, layout) = memory();
-    let areas = layout.areas(memory.bytes(), 0);
+    let areas = layout.areas(memory.bytes());
     let mut device = DeviceRing::new(layout);
     let (bytes, at) = (areas.available.bytes, areas.available.at);
     bytes.store_u16(at + INDEX_AT, SIZE + 1);
@@ -107,7 +107,7 @@ fn a_driver_that_offers_more_than_there_is_room_for_is_broken() {
 #[test]
 fn chains_and_tables() {
     let (memory, layout) = memory();
-    let descriptors = layout.areas(memory.bytes(), 0).descriptors;
+    let descriptors = layout.areas(memory.bytes()).descriptors;
     let table = 0x4000usize;
     let walked = || {
         let mut segments = Vec::new();

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::disk::Disk;
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 use crate::text::{count, size};
@@ -13,15 +14,13 @@ Examples:
   qpair scsi info soft/0
   qpair scsi info 0000:3b:00.0/naa.5000c50012345678")]
 pub(crate) struct Info {
-    /// HOST/UNIT, as in the name of the device
-    #[arg(value_name = "DISK")]
-    disk: String,
+    #[command(flatten)]
+    which: Disk,
 }
 
 impl Info {
     pub(crate) fn run(self) -> Result<Exit> {
-        let name = self.disk.strip_prefix("scsi:").unwrap_or(&self.disk);
-        let disk = qpair_drivers::scsi_disk(name)?;
+        let disk = self.which.open()?;
         let facts = disk.facts();
         let host = disk.host().info();
         let block = u64::from(facts.logical_block_bytes);

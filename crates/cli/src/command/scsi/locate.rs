@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::disk::Disk;
 use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
@@ -18,9 +19,8 @@ Examples:
   qpair scsi locate 0000:3b:00.0/naa.5000c50012345678
   qpair scsi locate 0000:3b:00.0/3 --seconds 300")]
 pub(crate) struct Locate {
-    /// HOST/UNIT, as in the name of the device
-    #[arg(value_name = "DISK")]
-    disk: String,
+    #[command(flatten)]
+    which: Disk,
 
     /// How long; Ctrl-C ends it sooner
     #[arg(long, value_name = "S", default_value = "60", value_parser = parse_seconds)]
@@ -29,8 +29,7 @@ pub(crate) struct Locate {
 
 impl Locate {
     pub(crate) fn run(self) -> Result<Exit> {
-        let name = self.disk.strip_prefix("scsi:").unwrap_or(&self.disk);
-        let disk = qpair_drivers::scsi_disk(name)?;
+        let disk = self.which.open()?;
         let target = disk.unit().target;
         let interrupt = Interrupt::install()?;
         disk.host().locate(target, true)?;

@@ -1,5 +1,6 @@
 //! `qpair scsi list|info|sense|reset|locate`.
 
+mod disk;
 mod info;
 mod list;
 mod locate;

@@ -3,6 +3,7 @@
 use clap::Args;
 use qpair::block::BlockDevice;
 
+use super::disk::Disk;
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 
@@ -16,9 +17,8 @@ Examples:
   qpair scsi reset 0000:3b:00.0/0
   qpair scsi reset vfio-user:/run/hba.sock/0 --controller")]
 pub(crate) struct Reset {
-    /// HOST/UNIT, as in the name of the device
-    #[arg(value_name = "DISK")]
-    disk: String,
+    #[command(flatten)]
+    which: Disk,
 
     /// Reset the controller, and with it all disks behind it
     #[arg(long)]
@@ -27,17 +27,16 @@ pub(crate) struct Reset {
 
 impl Reset {
     pub(crate) fn run(self) -> Result<Exit> {
-        let name = self.disk.strip_prefix("scsi:").unwrap_or(&self.disk);
-        let disk = qpair_drivers::scsi_disk(name)?;
+        let disk = self.which.open()?;
         let what = if self.controller {
             disk.host().reset()?;
             format!("the controller {}", disk.host().info().name)
         } else {
             disk.reset()?;
-            format!("scsi:{name}")
+            format!("scsi:{}", self.which.name())
         };
         // A disk that does not come back says so now.
-        let again = qpair_drivers::scsi_disk(name)?;
+        let again = self.which.open()?;
         let mut out = Output::new();
         out.line(format!("{what} was reset; {} answers", again.facts().name))?;
         out.finish()?;
