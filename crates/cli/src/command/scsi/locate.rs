@@ -35,12 +35,18 @@ impl Locate {
         disk.host().locate(target, true)?;
         let start = Instant::now();
         let mut out = Output::new();
-        out.line(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds))?;
-        out.finish()?;
-        while start.elapsed().as_secs_f64() < self.seconds && !interrupt.is_requested() {
+        let told = out
+            .line(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds))
+            .and_then(|()| out.finish());
+        // It goes off also where nobody reads what was said.
+        while told.is_ok()
+            && start.elapsed().as_secs_f64() < self.seconds
+            && !interrupt.is_requested()
+        {
             std::thread::sleep(Duration::from_millis(50));
         }
         disk.host().locate(target, false)?;
+        told?;
         Ok(if interrupt.is_requested() { Exit::Interrupted } else { Exit::Done })
     }
 }
