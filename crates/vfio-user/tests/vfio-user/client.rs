@@ -6,16 +6,12 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Served, TestDevice, count_of, event, folder, memory_file, wait_for};
+use crate::common::{Served, TestDevice, connect, count_of, event, folder, memory_file, wait_for};
 use qpair_block::{Error, ErrorKind};
 use qpair_memory::{Arena, ArenaOptions};
 use qpair_pci::PciFunction;
 use qpair_vfio_user::codec::{Command, Header};
 use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
-
-fn connect(path: &Path) -> Client {
-    Client::connect(path, &ClientOptions::default()).unwrap()
-}
 
 fn shared_arena() -> std::sync::Arc<Arena> {
     let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };

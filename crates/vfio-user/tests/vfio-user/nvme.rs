@@ -12,6 +12,8 @@ use qpair_nvme::{Controller, ControllerOptions, WaitMode};
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Client, ClientOptions, Counters, Host, Idle, Server, ServerOptions};
 
+use crate::common::connect;
+
 /// Drives on a thread of their own; ends when dropped.
 pub(crate) struct Served {
     pub(crate) path: PathBuf,
@@ -58,7 +60,7 @@ impl Drop for Served {
 }
 
 pub(crate) fn open(path: &Path, wait: WaitMode) -> Arc<Controller> {
-    let client = Client::connect(path, &ClientOptions::default()).unwrap();
+    let client = connect(path);
     let options = ControllerOptions { wait, ..ControllerOptions::default() };
     Controller::open(Arc::new(client), options).unwrap()
 }
@@ -128,13 +130,6 @@ fn a_controller_is_for_one_driver_and_outlives_it() {
     let bytes = device.size_bytes();
     assert_eq!(bytes, 8 << 20);
     drop((device, controller));
-    // The server may not have seen yet that the first has gone.
-    for _ in 0..5000 {
-        if served.counters.lock().unwrap().dma_maps == 0 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
     let controller = open(&served.path, WaitMode::Poll);
     assert_eq!(controller.open_default_namespace(None).unwrap().size_bytes(), bytes);
 }

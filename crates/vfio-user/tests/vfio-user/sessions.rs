@@ -13,13 +13,13 @@ use qpair_block::{
 use qpair_memory::Mapping;
 use qpair_nvme::{Controller, ControllerOptions, NvmeDevice};
 use qpair_pci::PciFunction;
+use qpair_vfio_user::ServerOptions;
 use qpair_vfio_user::codec::{Command, IrqAction, IrqData, RegionAccess, SetIrqs, irq_index};
-use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::common::{Raw, Served as TestServed, count_of, event, memory_file, wait_for};
+use crate::common::{Raw, Served as TestServed, connect, count_of, event, memory_file, wait_for};
 use crate::nvme::{Served, soft};
 
 const BLOCK: u32 = 512;
@@ -36,7 +36,7 @@ struct Driver {
 impl Driver {
     /// Also what of the doorbells it has mapped.
     fn connect(path: &Path) -> (Self, Arc<Mapping>) {
-        let client = Client::connect(path, &ClientOptions::default()).unwrap();
+        let client = connect(path);
         let doorbells = client.map_bar(0, 0x1000, 0x2000).unwrap().unwrap();
         let controller = Controller::open(Arc::new(client), ControllerOptions::default()).unwrap();
         let device = controller.open_default_namespace(None).unwrap();

@@ -16,7 +16,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
 use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 use qpair_vfio_user::codec::{Command, HEADER_BYTES, Header, Version};
-use qpair_vfio_user::{Counters, Server, ServerOptions};
+use qpair_vfio_user::{Client, ClientOptions, Counters, Server, ServerOptions};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -272,6 +272,19 @@ pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("waited in vain for {what}");
+}
+
+/// A client of a server that may not have seen yet that the one before has gone.
+pub fn connect(path: &Path) -> Client {
+    let mut client = None;
+    wait_for("the client before to be gone", || {
+        match Client::connect(path, &ClientOptions::default()) {
+            Ok(connected) => client = Some(connected),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+        }
+        client.is_some()
+    });
+    client.unwrap()
 }
 
 /// A client that sends what it is told to.
