@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qpair_memory::{Arena, ArenaOptions};
+use qpair_memory::{Arena, ArenaOptions, Buffer};
 
 use crate::error::{Error, ErrorKind, IoError, Result};
 use crate::request::{Completion, Op, Request};
@@ -78,6 +78,8 @@ impl DeviceInfo {
             if !aligned
                 || end_bytes > buffer.len() as u64
                 || request.len_bytes > self.transfer_bytes_max
+                || (buffer.is_list()
+                    && !self.takes(buffer, request.buffer_offset_bytes, request.len_bytes))
             {
                 return Err(IoError::INVALID);
             }
@@ -86,6 +88,20 @@ impl DeviceInfo {
             return Err(IoError::READ_ONLY);
         }
         Ok(())
+    }
+
+    /// Whether a part of a buffer lies as the device wants it. That of a list of segments may not, and is copied into a block by whoever
+    /// has it: a device that asks for aligned memory takes segments that begin on that alignment and hold whole logical blocks.
+    #[must_use]
+    pub fn takes(&self, buffer: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
+        let address_mask = self.memory_alignment_bytes.max(1) as usize - 1;
+        let block_mask = self.logical_block_bytes as usize - 1;
+        let mut pieces = buffer.pieces(offset_bytes as usize, len_bytes as usize);
+        address_mask == 0
+            || !buffer.is_list()
+            || pieces.all(|piece| {
+                piece.address.addr() & address_mask == 0 && piece.len_bytes & block_mask == 0
+            })
     }
 
     /// Whether a channel can be opened with `options`.

@@ -168,8 +168,10 @@ impl FaultChannel {
                 if let Some(buffer) = &mut completion.buffer {
                     let at =
                         (passed.buffer_offset_bytes + self.rng.u32(0..passed.len_bytes)) as usize;
-                    let flipped = buffer.bytes().load_u8(at) ^ (1 << self.rng.u32(0..8));
-                    buffer.bytes_mut().store_u8(at, flipped);
+                    let mut byte = [0];
+                    buffer.copy_to(at, &mut byte);
+                    byte[0] ^= 1 << self.rng.u32(0..8);
+                    buffer.copy_from(at, &byte);
                 }
             }
             Fault::None | Fault::Corrupt | Fault::Fail(_) => {}

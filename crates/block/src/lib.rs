@@ -48,7 +48,7 @@ pub use fault_control::{FaultControl, FaultCounts};
 pub use group::ChannelGroup;
 pub use null::{NullDevice, NullOptions};
 pub use pair::{PAIR_SECOND_BYTES, open_pair};
-pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer};
+pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
 pub use ram::{RamDevice, RamOptions};
 pub use request::{Completion, Op, Request};
 pub use size::{format_bytes, parse_bytes};

@@ -191,8 +191,7 @@ impl RamChannel {
                 }
                 (Op::Write, Some(buffer)) => {
                     let mut bytes = chunk.write().unwrap_or_else(PoisonError::into_inner);
-                    let source = &buffer.as_slice()[in_buffer..in_buffer + len];
-                    bytes[start..start + len].copy_from_slice(source);
+                    buffer.copy_to(in_buffer, &mut bytes[start..start + len]);
                 }
                 _ => {
                     let mut bytes = chunk.write().unwrap_or_else(PoisonError::into_inner);

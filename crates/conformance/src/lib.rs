@@ -21,6 +21,7 @@
 mod answers;
 mod content;
 mod control;
+mod lists;
 mod queue;
 mod report;
 mod resets;
@@ -86,6 +87,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("last_block", content::last_block),
     ("buffer_offset", content::buffer_offset),
     ("unregistered_arena", content::unregistered_arena),
+    ("lists_of_segments", lists::lists_of_segments),
+    ("lists_that_are_wrong", lists::lists_that_are_wrong),
     ("force_unit_access", content::force_unit_access),
     ("flush", content::flush),
     ("discard", content::discard),

@@ -5,7 +5,11 @@
 //!   [`Step::Done`]; the slot's number is what the kernel carries;
 //! - all memory is allocated when the channel is opened: at most `depth` requests are in slots or refused.
 
-use qpair_block::{ChannelStatistics, Completion, IoError, Op, Request};
+use std::sync::Arc;
+
+use qpair_block::{Arena, Buffer, ChannelStatistics, Completion, IoError, Op, Piece, Request};
+
+use crate::vectors::Lists;
 
 /// Times a request is sent again after EINTR or EAGAIN before that becomes its result.
 const ATTEMPTS_MAX: u8 = 100;
@@ -25,8 +29,10 @@ pub(crate) struct Transfer {
     pub(crate) force_unit_access: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
-    /// Null where the verb moves no data. Valid for `len_bytes` while the slot is occupied.
+    /// Null where the verb moves no data. Valid for `len_bytes` while the slot is occupied, if `pieces` is 0.
     pub(crate) address: *mut u8,
+    /// `address` is that of so many `iovec`, which together hold `len_bytes`; 0: it is that of the bytes.
+    pub(crate) pieces: u32,
     /// Number of the arena the address is in; only meaningful with an address.
     pub(crate) arena_id: u32,
 }
@@ -41,11 +47,17 @@ impl Slot {
         self.request.complete(result)
     }
 
-    /// The rest of the transfer.
+    /// The rest of the transfer; of a list of segments what lies in one of them.
     #[inline]
     pub(crate) fn transfer(&self) -> Transfer {
         let request = &self.request;
+        let mut len_bytes = request.len_bytes - self.moved_bytes;
         let (address, arena_id) = match &request.buffer {
+            Some(buffer) if buffer.is_list() => {
+                let piece = self.pieces().next();
+                len_bytes = piece.map_or(0, |piece| piece.len_bytes as u32);
+                (piece.map_or(std::ptr::null_mut(), |piece| piece.address), u32::MAX)
+            }
             // `request::verify` has found `buffer_offset_bytes + len_bytes` to lie in the buffer.
             Some(buffer) => (
                 buffer
@@ -59,10 +71,25 @@ impl Slot {
             op: request.op,
             force_unit_access: request.force_unit_access,
             offset_bytes: request.offset_bytes + u64::from(self.moved_bytes),
-            len_bytes: request.len_bytes - self.moved_bytes,
+            len_bytes,
             address,
+            pieces: 0,
             arena_id,
         }
+    }
+
+    /// Where the rest of the transfer lies.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let Request { len_bytes, buffer_offset_bytes, .. } = self.request;
+        let at = (buffer_offset_bytes + self.moved_bytes) as usize;
+        let rest = (len_bytes - self.moved_bytes) as usize;
+        self.request.buffer.iter().flat_map(move |buffer| buffer.pieces(at, rest))
+    }
+
+    /// Whether the transfer is of a list of segments.
+    #[inline(always)]
+    pub(crate) fn has_list(&self) -> bool {
+        self.request.buffer.as_ref().is_some_and(Buffer::is_list)
     }
 
     /// Takes the kernel's word on the last attempt; `None` if the rest has to be sent (again).
@@ -116,6 +143,8 @@ pub(crate) struct InFlight {
     free: Vec<u32>,
     refused: Vec<Completion>,
     depth: usize,
+    /// Where the kernel takes lists of segments as vectors, and a list may come.
+    lists: Option<Lists>,
     pub(crate) statistics: ChannelStatistics,
 }
 
@@ -126,7 +155,21 @@ impl InFlight {
             free: (0..depth).rev().collect(),
             refused: Vec::with_capacity(depth as usize),
             depth: depth as usize,
+            lists: None,
             statistics: ChannelStatistics::default(),
+        }
+    }
+
+    /// With vectors for the lists of segments of `arenas`.
+    pub(crate) fn with_lists(self, arenas: &[Arc<Arena>]) -> Self {
+        Self { lists: Lists::new(arenas, self.depth as u32), ..self }
+    }
+
+    #[inline]
+    fn transfer(lists: &mut Option<Lists>, index: u32, slot: &Slot) -> Transfer {
+        match lists {
+            Some(lists) if slot.has_list() => lists.transfer(index, slot),
+            _ => slot.transfer(),
         }
     }
 
@@ -153,7 +196,7 @@ impl InFlight {
     pub(crate) fn insert(&mut self, request: Request) -> Result<(u32, Transfer), Request> {
         let Some(index) = self.free.pop() else { return Err(request) };
         let slot = self.slots[index as usize].insert(Slot::new(request));
-        Ok((index, slot.transfer()))
+        Ok((index, Self::transfer(&mut self.lists, index, slot)))
     }
 
     /// Takes a request out of its slot again, unseen by the device.
@@ -184,7 +227,9 @@ impl InFlight {
     pub(crate) fn finish(&mut self, index: u32, result: i64) -> Step {
         let Some(entry) = self.slots.get_mut(index as usize) else { return Step::Stray };
         let Some(slot) = entry else { return Step::Stray };
-        let Some(result) = slot.advance(result) else { return Step::Again(slot.transfer()) };
+        let Some(result) = slot.advance(result) else {
+            return Step::Again(Self::transfer(&mut self.lists, index, slot));
+        };
         let Some(slot) = entry.take() else { return Step::Stray };
         self.free.push(index);
         self.statistics.count(slot.request.op, slot.request.len_bytes, result);
@@ -202,6 +247,7 @@ impl InFlight {
     /// Gives up on what is in the slots without freeing it: the kernel may still write there.
     pub(crate) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
+        std::mem::forget(self.lists.take());
     }
 }
 

@@ -1,11 +1,13 @@
-//! Transfers as vectors: one buffer handed to the kernel in several pieces (`segments=N`).
+//! Transfers as vectors: one buffer handed to the kernel in several pieces (`segments=N`), or a list of segments.
 //!
 //! Invariant: the pieces of a slot lie in the transfer that the slot was last filled with, and stay as they are until it is
 //! filled again; all are allocated when the channel is opened.
 
-use qpair_block::DeviceInfo;
+use std::sync::Arc;
 
-use crate::in_flight::Transfer;
+use qpair_block::{Arena, DeviceInfo};
+
+use crate::in_flight::{Slot, Transfer};
 use crate::mode::Mode;
 
 /// Pieces for every slot of a channel.
@@ -60,6 +62,45 @@ impl Vectors {
     }
 }
 
+/// Pieces for every slot of a channel whose requests may be of lists of segments.
+pub(crate) struct Lists {
+    pieces: Box<[libc::iovec]>,
+    pieces_max: usize,
+}
+
+// SAFETY: as of `Vectors`.
+unsafe impl Send for Lists {}
+
+impl Lists {
+    /// For `slots` slots; `None` if no list can come from `arenas`. A list of another arena goes segment by segment.
+    pub(crate) fn new(arenas: &[Arc<Arena>], slots: u32) -> Option<Self> {
+        let pieces_max = arenas.iter().filter_map(|arena| arena.segments_max()).max()?;
+        // What the kernel takes.
+        let pieces_max = pieces_max.min(libc::UIO_MAXIOV as usize);
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let pieces = vec![empty; pieces_max * slots as usize].into_boxed_slice();
+        Some(Self { pieces, pieces_max })
+    }
+
+    /// What is left of the transfer of a slot, or as many segments of it as a vector holds.
+    #[cold]
+    pub(crate) fn transfer(&mut self, slot: u32, of: &Slot) -> Transfer {
+        let one = of.transfer();
+        let first = slot as usize * self.pieces_max;
+        let Some(pieces) = self.pieces.get_mut(first..first + self.pieces_max) else { return one };
+        let (mut count, mut len_bytes) = (0, 0);
+        for (piece, from) in pieces.iter_mut().zip(of.pieces()) {
+            *piece = libc::iovec { iov_base: from.address.cast(), iov_len: from.len_bytes };
+            len_bytes += from.len_bytes as u32;
+            count += 1;
+        }
+        if count < 2 {
+            return one;
+        }
+        Transfer { address: pieces.as_mut_ptr().cast(), pieces: count, len_bytes, ..one }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +130,7 @@ mod tests {
             offset_bytes: 0,
             len_bytes,
             address: std::ptr::without_provenance_mut(0x10000),
+            pieces: 0,
             arena_id: 0,
         };
         let mut at = 0x10000;

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::buffer::Buffer;
 use crate::guard::Cover;
-use crate::mapping::{map_file, memory_file};
-use crate::racy::{RacyBytes, RacyBytesMut};
-use crate::shared::SharedBytes;
+use crate::mapping::{Mapping, map_file, memory_file};
+use crate::scatter::Scatter;
 
 /// Size and alignment of a huge page, bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
@@ -54,7 +54,8 @@ impl ArenaOptions {
     }
 }
 
-/// One mapping of `block_count` blocks of `block_size` bytes; registered once with each channel.
+/// One mapping of `block_count` blocks of `block_size` bytes; registered once with each channel. Or memory of others, and lists of segments in
+/// it in place of blocks ([`Arena::foreign`]).
 pub struct Arena {
     base: NonNull<u8>,
     mapped_bytes: usize,
@@ -66,7 +67,9 @@ pub struct Arena {
     file: Option<OwnedFd>,
     /// Of that file: whoever has it as well can take reserved huge pages out of it, which are not had again.
     cover: Option<Cover>,
-    /// Blocks not leased. Taken on the control path only; hot paths keep their leases.
+    /// Of memory of others; there is none of its own then: `mapped_bytes` and `block_size` are 0.
+    scatter: Option<Scatter>,
+    /// Blocks (or lists) not leased. Taken on the control path only; hot paths keep their leases.
     free: Mutex<Vec<u32>>,
 }
 
@@ -111,17 +114,17 @@ impl Arena {
             (false, true) if small => (map(wanted, MapFlags::PRIVATE)?, Backing::Small, None),
             (false, true) => (map_aligned(wanted)?, Backing::Transparent, None),
         };
-        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let is_shared = file.is_some();
         let mut arena = Self {
             base,
             mapped_bytes: wanted,
             block_size,
             block_count,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             backing,
             file,
             cover: None,
+            scatter: None,
             free: Mutex::new((0..block_count).rev().collect()),
         };
         if is_shared {
@@ -130,13 +133,37 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Bytes a block has.
+    /// An arena of memory that others gave, with `lists` lists of at most `segments_max` segments each to lease. A list is empty until
+    /// its holder fills it ([`Buffer::fill`]).
+    #[must_use]
+    pub fn foreign(regions: Vec<Arc<Mapping>>, lists: u32, segments_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            base: NonNull::<u64>::dangling().cast(),
+            mapped_bytes: 0,
+            block_size: 0,
+            block_count: lists,
+            id: next_id(),
+            backing: Backing::Small,
+            file: None,
+            cover: None,
+            scatter: Some(Scatter::new(regions, lists, segments_max)),
+            free: Mutex::new((0..lists).rev().collect()),
+        })
+    }
+
+    /// Most segments of a list; `None` for an arena of blocks.
+    #[must_use]
+    pub fn segments_max(&self) -> Option<usize> {
+        self.scatter.as_ref().map(|scatter| scatter.segments_max)
+    }
+
+    /// Bytes a block has; 0 in an arena of lists.
     #[must_use]
     pub fn block_size(&self) -> usize {
         self.block_size
     }
 
-    /// Blocks in the arena.
+    /// Blocks (or lists) in the arena.
     #[must_use]
     pub fn block_count(&self) -> u32 {
         self.block_count
@@ -166,10 +193,21 @@ impl Arena {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether somebody who has its file took pages out of it: it is zeroed memory of this program alone now.
+    /// Whether somebody who has its file, or a file of memory that others gave, took pages out of it: the memory is zeroed memory of this
+    /// program alone now.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.cover.as_ref().is_some_and(Cover::is_hit)
+        let scatter = self.scatter.as_ref();
+        self.cover.as_ref().is_some_and(Cover::is_hit) || scatter.is_some_and(Scatter::is_cut)
+    }
+
+    pub(crate) fn scatter(&self) -> Option<&Scatter> {
+        self.scatter.as_ref()
+    }
+
+    /// Takes a block (or list) back.
+    pub(crate) fn put_back(&self, block: u32) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(block);
     }
 
     /// Bytes that are mapped: the blocks, rounded up to whole huge pages; in small arenas of ordinary pages, to 4 KiB.
@@ -195,23 +233,32 @@ impl Arena {
         Ok(())
     }
 
-    /// Leases a block, or `None` when all are out.
+    /// Leases a block (or a list), or `None` when all are out.
     #[must_use]
     pub fn lease(self: &Arc<Self>) -> Option<Buffer> {
         let block = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        Some(Buffer { arena: self.clone(), block })
+        Some(Buffer::new(self.clone(), block))
     }
 
     #[inline(always)]
     pub(crate) fn address(&self, block: u32) -> *mut u8 {
         assert!(block < self.block_count);
-        // SAFETY: inside the mapping: `block < block_count` and the mapping holds them all.
+        // SAFETY: inside the mapping: `block < block_count` and the mapping holds them all. Of lists, the start of no bytes.
         unsafe { self.base.as_ptr().add(block as usize * self.block_size) }
     }
 }
 
+fn next_id() -> u32 {
+    static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(segments_max) = self.segments_max() {
+            let (id, lists) = (self.id, self.block_count);
+            return write!(f, "Arena #{id} of {lists} lists of {segments_max} segments");
+        }
         write!(
             f,
             "Arena #{} of {} x {} bytes, {:?}",
@@ -224,6 +271,9 @@ impl Drop for Arena {
     fn drop(&mut self) {
         // Before the mapping: its addresses may be somebody else's then.
         self.cover = None;
+        if self.mapped_bytes == 0 {
+            return;
+        }
         // SAFETY: every lease holds an `Arc` of this arena, so none is left, and nobody else has the address.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
@@ -278,105 +328,6 @@ pub(crate) fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
         // Refusal costs speed only.
         let _ = rustix::mm::madvise(aligned.cast(), len, Advice::LinuxHugepage);
         Ok(NonNull::new_unchecked(aligned))
-    }
-}
-
-/// The lease on one block: whoever holds it owns the bytes.
-///
-/// It goes down with a request and comes back with the completion, on errors also.
-/// Dropped, the block returns to its arena.
-pub struct Buffer {
-    arena: Arc<Arena>,
-    block: u32,
-}
-
-impl Buffer {
-    /// The block's number.
-    #[inline(always)]
-    #[must_use]
-    pub fn block(&self) -> BlockIndex {
-        BlockIndex(self.block)
-    }
-
-    /// The arena this is a block of.
-    #[inline(always)]
-    #[must_use]
-    pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
-    }
-
-    /// Length in bytes: the arena's block size.
-    #[inline(always)]
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
-    pub fn len(&self) -> usize {
-        self.arena.block_size
-    }
-
-    /// Address of the first byte, for system calls and DMA. Good while the buffer lives; what writes through
-    /// it must have been handed the buffer by value.
-    #[inline(always)]
-    #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.arena.address(self.block)
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: in the mapping; the lease excludes other writers (points 2 and 4).
-        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.arena.block_size) }
-    }
-
-    /// The bytes for reading word by word.
-    #[must_use]
-    pub fn bytes(&self) -> RacyBytes<'_> {
-        // SAFETY: in the mapping, aligned to at least 512.
-        unsafe { RacyBytes::new(self.as_ptr(), self.arena.block_size) }
-    }
-
-    /// The bytes for writing.
-    #[must_use]
-    pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
-        // SAFETY: in the mapping, aligned to at least 512; `&mut self` is the block's only writer (point 2).
-        unsafe { RacyBytesMut::new(self.as_ptr(), self.arena.block_size) }
-    }
-
-    /// The bytes, to be shared with a device that reads and writes them at any time, such as a queue.
-    #[inline(always)]
-    #[must_use]
-    pub fn shared(&mut self) -> SharedBytes<'_> {
-        // SAFETY: in the mapping, aligned to at least 512; `&mut self` keeps references away while this lives.
-        unsafe { SharedBytes::new(self.as_ptr(), self.arena.block_size, true) }
-    }
-
-    /// A part of the bytes for writing; `offset` is a multiple of 8.
-    ///
-    /// # Panics
-    /// If the part does not lie inside.
-    #[must_use]
-    pub fn part_mut(&mut self, offset: usize, len: usize) -> RacyBytesMut<'_> {
-        assert!((offset | len).is_multiple_of(8));
-        assert!(offset <= self.len() && len <= self.len() - offset);
-        // SAFETY: inside the mapping, and of whole words, by the assertions; `&mut self` is the block's only writer.
-        unsafe { RacyBytesMut::new(self.as_ptr().add(offset), len) }
-    }
-
-    /// Copies `source` to `offset` in bytes; dropped whole if it does not fit.
-    pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
-        self.bytes_mut().copy_from(offset, source);
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer {} of arena #{}", self.block, self.arena.id)
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.arena.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.block);
     }
 }
 

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::age::Age;
-use crate::arena::{Arena, ArenaOptions, Buffer};
+use crate::arena::{Arena, ArenaOptions};
+use crate::buffer::Buffer;
 use crate::latch::{Blocked, Latch, Version};
 use crate::racy::{RacyBytes, RacyBytesMut, prefetch};
 

@@ -1,7 +1,7 @@
 //! I/O memory: where every byte that meets a device lives.
 //!
 //! - [`Arena`]: one mapping cut into equal blocks, registered once with every channel.
-//! - [`Buffer`]: the lease on one block; it travels with a request and comes back with the completion.
+//! - [`Buffer`]: the lease on one block, or on a list of [`Segment`]s of memory that others gave; it travels with a request and comes back with the completion.
 //! - [`RacyBytes`]: the one primitive through which memory is read that somebody may be writing.
 //! - [`Latch`]: the optimistic latch with an in-flight state.
 //! - [`Mapping`]: memory of another process, or registers of a device; [`SharedBytes`]: how it is reached.
@@ -30,7 +30,8 @@
 //!    `Buffer` and the holder of an exclusive latch, for as long as they are borrowed.
 //! 5. *Memory shared with others* (a [`Mapping`]: another process's memory, a device's registers) is reached through
 //!    [`SharedBytes`] alone: no reference to it is ever formed, every access is an atomic of its width or a copy by
-//!    the processor's string instruction, and any value may come out.
+//!    the processor's string instruction, and any value may come out. A list of segments in such memory is changed and read through
+//!    the one lease on it (`scatter.rs`).
 //! 6. *Addresses for devices.* A device, or a model of one, moves bytes wherever its driver tells it to. As with a kernel
 //!    interface that is given addresses, memory stays sound because the driver tells it only addresses within
 //!    a `Buffer` that it holds until the device is done, and within its own queues. [`DmaMemory::of_arena`]
@@ -54,6 +55,7 @@
 
 mod age;
 mod arena;
+mod buffer;
 mod counting;
 mod dma;
 mod frame;
@@ -62,10 +64,12 @@ mod latch;
 mod mapping;
 mod racing;
 mod racy;
+mod scatter;
 mod shared;
 mod sync;
 
-pub use arena::{Arena, ArenaOptions, Backing, BlockIndex, Buffer};
+pub use arena::{Arena, ArenaOptions, Backing, BlockIndex};
+pub use buffer::Buffer;
 pub use counting::CountingAllocator;
 pub use dma::DmaMemory;
 pub use frame::{ExclusiveFrame, FrameIndex, FrameTable, OptimisticFrame};
@@ -73,4 +77,5 @@ pub use guard::mappings_cut;
 pub use latch::{Blocked, Latch, Version};
 pub use mapping::Mapping;
 pub use racy::{RacyBytes, RacyBytesMut, prefetch_bytes};
+pub use scatter::{Piece, Pieces, Segment};
 pub use shared::SharedBytes;

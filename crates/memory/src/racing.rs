@@ -1,7 +1,7 @@
 //! Loads, stores and copies at any alignment that may race: what [`crate::RacyBytes`] is made of. See the crate's safety argument,
 //! point 3.
 //!
-//! On x86-64 they are instructions of the processor, sixteen bytes at a time, which the compiler knows nothing about but where they
+//! On x86-64 they are instructions of the processor, sixteen bytes at a time or strings of them, which the compiler knows nothing about but where they
 //! read and write; elsewhere relaxed atomic accesses of whole aligned words, and of bytes at the ends.
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 /// Bytes that one instruction moves.
 #[cfg(target_arch = "x86_64")]
 const VECTOR_BYTES: usize = 16;
+
+/// Copies of at least this many bytes go by the string instruction: from there on it is the faster one.
+#[cfg(target_arch = "x86_64")]
+const STRING_BYTES: usize = 1024;
 
 /// Loads eight bytes as a little-endian integer.
 ///
@@ -124,7 +128,15 @@ unsafe fn load_aligned(source: *const u8) -> u64 {
 unsafe fn move_bytes(source: *const u8, target: *mut u8, len: usize) {
     // SAFETY: each access lies within `len` bytes of its address: whole ones while they fit, then the last that fits from the end.
     unsafe {
-        if len >= VECTOR_BYTES {
+        if len >= STRING_BYTES {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rsi") source => _,
+                inout("rdi") target => _,
+                options(nostack, preserves_flags)
+            );
+        } else if len >= VECTOR_BYTES {
             let last = len - VECTOR_BYTES;
             let mut at = 0;
             while at < last {

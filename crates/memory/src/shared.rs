@@ -59,6 +59,12 @@ impl<'a> SharedBytes<'a> {
         Self { base, len, writable, lifetime: PhantomData }
     }
 
+    /// Where the byte at `offset` is, for devices.
+    #[inline(always)]
+    pub(crate) fn address(self, offset: usize) -> *mut u8 {
+        self.base.wrapping_add(offset)
+    }
+
     /// Length in bytes.
     #[inline(always)]
     #[must_use]

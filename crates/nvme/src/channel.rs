@@ -13,7 +13,6 @@ use qpair_block::{
     Arena, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, IoError, Op,
     Request, Result, WaitOptions, WakeEvent,
 };
-use qpair_memory::SharedBytes;
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::{Range, Status};
 use qpair_pci::{QueueMemory, Step};
@@ -355,13 +354,8 @@ impl NvmeChannel {
                         let bounce_at = self.layout.bounce(bounce);
                         let memory = self.rings.memory();
                         if request.op == Op::Write {
-                            SharedBytes::copy_between(
-                                buffer.shared(),
-                                in_buffer as usize,
-                                memory.bytes(),
-                                bounce_at,
-                                len as usize,
-                            );
+                            let (from, len) = (in_buffer as usize, len as usize);
+                            buffer.copy_out(from, memory.bytes(), bounce_at, len);
                         }
                         memory.iova() + bounce_at as u64
                     }
@@ -518,7 +512,7 @@ impl NvmeChannel {
             {
                 let to = (request.buffer_offset_bytes + at) as usize;
                 let memory = self.rings.memory().bytes();
-                SharedBytes::copy_between(memory, bounce_at, buffer.shared(), to, len as usize);
+                buffer.copy_in(to, memory, bounce_at, len as usize);
             }
             self.free_bounces.push(bounce);
         }

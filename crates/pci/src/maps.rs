@@ -53,10 +53,11 @@ impl Maps {
         self.function.needs_shared_memory()
     }
 
-    /// Whether the device can reach an arena at all.
+    /// Whether the device can reach an arena at all. Lists of segments it does not: drivers copy them.
     #[must_use]
     pub fn takes(&self, arena: &Arena) -> bool {
-        arena.file().is_some() || !self.function.needs_shared_memory()
+        let is_block = arena.segments_max().is_none();
+        is_block && (arena.file().is_some() || !self.function.needs_shared_memory())
     }
 
     /// Opens an arena for one more user: where its first byte is for the device.

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use qpair_memory::Buffer;
+
 use super::clock::SimClock;
 use super::faults::{SimFaults, SimLatency, happens};
 use super::medium::{Medium, SECTOR_BYTES};
@@ -189,7 +191,7 @@ impl Disk {
         self.trace.add(u64::from(result.is_ok()));
         if let (Op::Read | Op::Write, Some(buffer), Ok(())) = (request.op, &request.buffer, result)
         {
-            self.trace.add_bytes(&buffer.as_slice()[range_of(&request)]);
+            self.trace.add_bytes(&bytes_of(&request, buffer));
         }
         self.errors += u64::from(result.is_err());
         let port = &mut self.ports[channel];
@@ -304,16 +306,21 @@ impl Disk {
     }
 }
 
-fn range_of(request: &Request) -> std::ops::Range<usize> {
-    let start = request.buffer_offset_bytes as usize;
-    start..start + request.len_bytes as usize
+fn bytes_of<'a>(request: &Request, buffer: &'a Buffer) -> std::borrow::Cow<'a, [u8]> {
+    let (start, len) = (request.buffer_offset_bytes as usize, request.len_bytes as usize);
+    if !buffer.is_list() {
+        return (&buffer.as_slice()[start..start + len]).into();
+    }
+    let mut bytes = vec![0; len];
+    buffer.copy_to(start, &mut bytes);
+    bytes.into()
 }
 
 /// The bytes that a checked request puts in place of those of its range, if it changes any.
 fn change_of(request: &Request) -> Option<std::borrow::Cow<'_, [u8]>> {
     debug_assert!((request.len_bytes as usize).is_multiple_of(SECTOR_BYTES));
     match (request.op, &request.buffer) {
-        (Op::Write, Some(buffer)) => Some((&buffer.as_slice()[range_of(request)]).into()),
+        (Op::Write, Some(buffer)) => Some(bytes_of(request, buffer)),
         (Op::Discard | Op::WriteZeroes, _) => Some(vec![0; request.len_bytes as usize].into()),
         _ => None,
     }

@@ -156,9 +156,9 @@ fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>
     let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
     let mut pieces = Vec::new();
     for arena in arenas {
-        // A block larger than a piece would not lie in one.
+        // A block larger than a piece would not lie in one; memory of others may go.
         let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
-        if known || arena.block_size() > 1 << piece_shift {
+        if known || arena.segments_max().is_some() || arena.block_size() > 1 << piece_shift {
             continue;
         }
         let (base, len) = arena.region();

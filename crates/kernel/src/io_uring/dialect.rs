@@ -29,6 +29,8 @@ pub(crate) trait Dialect: Sized + 'static {
     type Completion: cqueue::EntryMarker + 'static;
     /// Only a first request tells whether the kernel speaks it.
     const UNPROVEN: bool;
+    /// It takes transfers of several pieces.
+    const TAKES_VECTORS: bool;
 
     /// Registers target and memory with `ring` as `mode` asks.
     fn new(

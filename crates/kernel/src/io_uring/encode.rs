@@ -42,6 +42,7 @@ impl Dialect for Encoder {
     type Completion = cqueue::Entry;
     /// The ring is all there is to ask for.
     const UNPROVEN: bool = false;
+    const TAKES_VECTORS: bool = true;
 
     fn new(ring: &Ring, file: &File, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let buffers = match mode.registered_buffers {
@@ -91,7 +92,9 @@ impl Dialect for Encoder {
         let Transfer { op, offset_bytes, len_bytes, address, .. } = transfer;
         let Target { fd, flags } = self.target;
         let entry = match op {
-            Op::Read | Op::Write if self.vectors.is_some() => self.encode_vector(&transfer, slot),
+            Op::Read | Op::Write if self.vectors.is_some() || transfer.pieces > 0 => {
+                self.encode_vector(&transfer, slot)
+            }
             Op::Read => match self.registered(&transfer) {
                 Some(index) => opcode::ReadFixed::new(fd, address, len_bytes, index)
                     .offset(offset_bytes)
@@ -174,12 +177,17 @@ impl Encoder {
     #[inline(never)]
     fn encode_vector(&mut self, transfer: &Transfer, slot: u64) -> squeue::Entry {
         let (fd, offset) = (self.target.fd, transfer.offset_bytes);
-        let fixed = match self.fixed_vectors {
+        let fixed = match self.fixed_vectors && transfer.pieces == 0 {
             true => self.registered(transfer),
             false => None,
         };
-        let pieces = self.vectors.as_mut().map_or(&[][..], |all| all.fill(slot as u32, transfer));
-        let (first, count) = (pieces.as_ptr(), pieces.len() as u32);
+        let (first, count) = match &mut self.vectors {
+            Some(vectors) if transfer.pieces == 0 => {
+                let pieces = vectors.fill(slot as u32, transfer);
+                (pieces.as_ptr(), pieces.len() as u32)
+            }
+            _ => (transfer.address.cast_const().cast(), transfer.pieces),
+        };
         let rw_flags = write_flags(transfer);
         match (transfer.op == Op::Read, fixed) {
             (true, Some(index)) => {

@@ -158,6 +158,7 @@ mod tests {
                 offset_bytes,
                 len_bytes,
                 address: std::ptr::null_mut(),
+                pieces: 0,
                 arena_id: 0,
             })
         };

@@ -64,7 +64,7 @@ impl Channel {
         let mut channel = Self {
             context,
             vectors: Vectors::new(mode, &file.limits, options.depth),
-            in_flight: InFlight::new(options.depth),
+            in_flight: InFlight::new(options.depth).with_lists(&options.arenas),
             blocks: vec![ControlBlock::default(); count].into_boxed_slice(),
             pending: Vec::with_capacity(count),
             pointers: Vec::with_capacity(count),
@@ -114,7 +114,10 @@ impl Channel {
         block.buffer = if moves { transfer.address.expose_provenance() as u64 } else { 0 };
         block.len = if moves { transfer.len_bytes.into() } else { 0 };
         block.offset = if moves { transfer.offset_bytes as i64 } else { 0 };
-        if let (Some(vectors), true) = (&mut self.vectors, moves) {
+        if moves && transfer.pieces > 0 {
+            block.opcode = if transfer.op == Op::Read { CMD_PREADV } else { CMD_PWRITEV };
+            block.len = transfer.pieces.into();
+        } else if let (Some(vectors), true) = (&mut self.vectors, moves) {
             let pieces = vectors.fill(slot, &transfer);
             block.opcode = if transfer.op == Op::Read { CMD_PREADV } else { CMD_PWRITEV };
             block.buffer = pieces.as_ptr().expose_provenance() as u64;

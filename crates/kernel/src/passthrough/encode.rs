@@ -37,6 +37,7 @@ impl Dialect for Encoder {
     type Submission = squeue::Entry128;
     type Completion = cqueue::Entry32;
     const UNPROVEN: bool = true;
+    const TAKES_VECTORS: bool = false;
 
     fn new(
         ring: &Ring<squeue::Entry128, cqueue::Entry32>,

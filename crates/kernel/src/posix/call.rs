@@ -1,23 +1,38 @@
 //! One request by synchronous calls.
 
-use qpair_block::{Completion, IoError, Op, Request};
+use qpair_block::{Arena, Completion, IoError, Op, Request};
 
 use crate::file::File;
+use std::sync::Arc;
+
 use crate::in_flight::{Slot, Transfer};
-use crate::vectors::Vectors;
+use crate::mode::Mode;
+use crate::vectors::{Lists, Vectors};
+
+/// The pieces of one call, where there may be several.
+pub(super) struct Pieces {
+    vectors: Option<Vectors>,
+    lists: Option<Lists>,
+}
+
+impl Pieces {
+    pub(super) fn new(mode: &Mode, file: &File, arenas: &[Arc<Arena>]) -> Self {
+        Self { vectors: Vectors::new(mode, &file.limits, 1), lists: Lists::new(arenas, 1) }
+    }
+}
 
 /// Does one request to its end, in vectors if there are some; how many system calls that took.
 #[inline]
-pub(super) fn perform(
-    file: &File,
-    request: Request,
-    vectors: &mut Option<Vectors>,
-) -> (Completion, u64) {
+pub(super) fn perform(file: &File, request: Request, pieces: &mut Pieces) -> (Completion, u64) {
     let mut slot = Slot::new(request);
     let mut calls = 0;
     loop {
         calls += 1;
-        let result = call(file, &slot.transfer(), vectors);
+        let transfer = match &mut pieces.lists {
+            Some(lists) if slot.has_list() => lists.transfer(0, &slot),
+            _ => slot.transfer(),
+        };
+        let result = call(file, &transfer, &mut pieces.vectors);
         if let Some(result) = slot.advance(result) {
             return (slot.complete(result), calls);
         }
@@ -36,6 +51,13 @@ fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
     // `request::verify` has found it to hold `len_bytes`; the pieces of a vector lie in it; the descriptor is `file`'s.
     let result = unsafe {
         match (rest.op, vectors) {
+            (Op::Read, _) if rest.pieces > 0 => {
+                libc::preadv2(fd, rest.address.cast(), rest.pieces as i32, offset, 0) as i64
+            }
+            (Op::Write, _) if rest.pieces > 0 => {
+                let (pieces, count) = (rest.address.cast(), rest.pieces as i32);
+                libc::pwritev2(fd, pieces, count, offset, rw_flags) as i64
+            }
             (Op::Read, Some(vectors)) => {
                 let pieces = vectors.fill(0, rest);
                 libc::preadv2(fd, pieces.as_ptr(), pieces.len() as i32, offset, 0) as i64

@@ -33,7 +33,7 @@ impl Channel {
     pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let depth = options.depth;
         Ok(Self {
-            pool: Pool::new(&file, mode, depth)?,
+            pool: Pool::new(&file, mode, options)?,
             file,
             depth,
             in_flight: 0,

@@ -15,11 +15,10 @@ use qpair_block::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::call::perform;
+use super::call::{Pieces, perform};
 use crate::file::File;
 use crate::mode::Mode;
 use crate::request::verify;
-use crate::vectors::Vectors;
 
 pub(super) struct Channel {
     file: Arc<File>,
@@ -28,7 +27,7 @@ pub(super) struct Channel {
     pending: Vec<Request>,
     /// Done or refused, not yet returned.
     done: Vec<Completion>,
-    vectors: Option<Vectors>,
+    pieces: Pieces,
     wake: Option<Arc<WakeEvent>>,
     statistics: ChannelStatistics,
 }
@@ -37,7 +36,7 @@ impl Channel {
     pub(super) fn open(file: Arc<File>, mode: &Mode, options: &ChannelOptions) -> Self {
         let depth = options.depth as usize;
         Self {
-            vectors: Vectors::new(mode, &file.limits, 1),
+            pieces: Pieces::new(mode, &file, &options.arenas),
             file,
             depth,
             pending: Vec::with_capacity(depth),
@@ -53,7 +52,7 @@ impl Channel {
         let count = count.min(self.pending.len());
         for request in self.pending.drain(..count) {
             let (op, len_bytes) = (request.op, request.len_bytes);
-            let (completion, calls) = perform(&self.file, request, &mut self.vectors);
+            let (completion, calls) = perform(&self.file, request, &mut self.pieces);
             self.statistics.system_calls += calls;
             self.statistics.count(op, len_bytes, completion.result);
             completions.push(completion);

@@ -5,13 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use qpair_block::{ChannelStatistics, Completion, Error, ErrorKind, Request, Result};
+use qpair_block::{
+    ChannelOptions, ChannelStatistics, Completion, Error, ErrorKind, Request, Result,
+};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::call::perform;
+use super::call::{Pieces, perform};
 use crate::file::File;
 use crate::mode::Mode;
-use crate::vectors::Vectors;
 
 /// Bytes of a thread's stack: it calls the kernel and little else.
 const STACK_BYTES: usize = 128 << 10;
@@ -53,7 +54,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Pool {
     /// As many threads as the mode says, but no more than can be busy at once.
-    pub(super) fn new(file: &Arc<File>, mode: &Mode, depth: u32) -> Result<Self> {
+    pub(super) fn new(file: &Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
+        let depth = options.depth;
         let threads = depth.min(mode.threads.into());
         let failed = |cause: std::io::Error, what: &str| {
             Error::new(ErrorKind::Limit, what).caused_by(cause).hint("raise ulimit -n or ulimit -u")
@@ -76,11 +78,11 @@ impl Pool {
         let mut pool = Self { shared, threads: Vec::with_capacity(threads as usize) };
         for _ in 0..threads {
             let shared = pool.shared.clone();
-            let vectors = Vectors::new(mode, &file.limits, 1);
+            let pieces = Pieces::new(mode, file, &options.arenas);
             let thread = std::thread::Builder::new()
                 .name("qpair-posix".into())
                 .stack_size(STACK_BYTES)
-                .spawn(move || shared.work(vectors))
+                .spawn(move || shared.work(pieces))
                 .map_err(|cause| Error::thread(cause, "opening a channel for synchronous calls"))?;
             pool.threads.push(thread);
         }
@@ -120,11 +122,11 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// A thread's life, with its own pieces for vectors.
-    fn work(&self, mut vectors: Option<Vectors>) {
+    /// A thread's life.
+    fn work(&self, mut pieces: Pieces) {
         while let Some(request) = self.next() {
             let (op, len_bytes) = (request.op, request.len_bytes);
-            let (completion, calls) = perform(&self.file, request, &mut vectors);
+            let (completion, calls) = perform(&self.file, request, &mut pieces);
             let mut done = locked(&self.done);
             done.statistics.count(op, len_bytes, completion.result);
             done.statistics.system_calls += calls;

@@ -13,7 +13,6 @@ use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel, IoError,
     Op, Request, Result, WaitOptions, WakeEvent,
 };
-use qpair_memory::SharedBytes;
 use qpair_scsi_wire::unmap;
 
 use super::device::MEMORY_ALIGNMENT_BYTES;
@@ -313,11 +312,10 @@ impl ScsiChannel {
     fn copy(&mut self, tag: u16, in_buffer: u32, in_bounce: u32, len: u32, is_out: bool) {
         let (Some(buffer), scratch) = self.queue.both(tag) else { return };
         let (in_buffer, in_bounce, len) = (in_buffer as usize, in_bounce as usize, len as usize);
-        let (buffer, scratch) = (buffer.shared(), scratch.shared());
         if is_out {
-            SharedBytes::copy_between(buffer, in_buffer, scratch, in_bounce, len);
+            buffer.copy_out(in_buffer, scratch.shared(), in_bounce, len);
         } else {
-            SharedBytes::copy_between(scratch, in_bounce, buffer, in_buffer, len);
+            buffer.copy_in(in_buffer, scratch.shared(), in_bounce, len);
         }
     }
 

@@ -1,0 +1,189 @@
+//! Memory that somebody else gave, and lists of segments in it.
+//!
+//! Invariants:
+//! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region mapped;
+//! - list `n` is changed through the one lease on it, which is borrowed mutably meanwhile, and read through that lease alone.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::sync::Arc;
+
+use crate::mapping::Mapping;
+use crate::shared::SharedBytes;
+
+/// A piece of a foreign arena's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Number of the region.
+    pub region: u32,
+    /// First byte in the region.
+    pub offset_bytes: u64,
+    /// Bytes; not 0.
+    pub len_bytes: u32,
+}
+
+/// A part of a buffer that lies in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins; good for as long as the buffer is.
+    pub address: *mut u8,
+    /// Bytes; not 0.
+    pub len_bytes: usize,
+}
+
+struct List {
+    segments: Vec<Segment>,
+    len_bytes: usize,
+}
+
+/// What a foreign arena has in place of blocks.
+pub(crate) struct Scatter {
+    regions: Box<[Arc<Mapping>]>,
+    lists: Box<[UnsafeCell<List>]>,
+    pub(crate) segments_max: usize,
+}
+
+// SAFETY: a list is reached through the one lease on it (the second invariant), which one thread borrows mutably at a time.
+unsafe impl Sync for Scatter {}
+
+impl Scatter {
+    pub(crate) fn new(regions: Vec<Arc<Mapping>>, lists: u32, segments_max: usize) -> Self {
+        let list = || List { segments: Vec::with_capacity(segments_max), len_bytes: 0 };
+        Self {
+            regions: regions.into(),
+            lists: (0..lists).map(|_| UnsafeCell::new(list())).collect(),
+            segments_max,
+        }
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.regions.iter().any(|region| region.is_cut())
+    }
+
+    /// # Safety
+    /// The caller has the lease on list `number`, and borrows it for as long as the result lives.
+    unsafe fn list(&self, number: u32) -> &List {
+        // SAFETY: nobody changes it while the lease is borrowed (the second invariant).
+        unsafe { &*self.lists[number as usize].get() }
+    }
+
+    /// # Safety
+    /// As [`Scatter::list`].
+    pub(crate) unsafe fn len_bytes(&self, number: u32) -> usize {
+        // SAFETY: as the caller promises.
+        unsafe { self.list(number) }.len_bytes
+    }
+
+    /// Fills a list anew; empties it on an error.
+    ///
+    /// # Safety
+    /// The caller has the lease on list `number`, and borrows it mutably.
+    pub(crate) unsafe fn fill(
+        &self,
+        number: u32,
+        segments: impl IntoIterator<Item = Segment>,
+    ) -> io::Result<()> {
+        // SAFETY: nobody else reads or changes it (the second invariant).
+        let list = unsafe { &mut *self.lists[number as usize].get() };
+        list.segments.clear();
+        list.len_bytes = 0;
+        for segment in segments {
+            if list.segments.len() == self.segments_max || !self.is_inside(segment) {
+                list.segments.clear();
+                list.len_bytes = 0;
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            list.len_bytes += segment.len_bytes as usize;
+            list.segments.push(segment);
+        }
+        Ok(())
+    }
+
+    fn is_inside(&self, segment: Segment) -> bool {
+        let Segment { region, offset_bytes, len_bytes } = segment;
+        let Some(region) = self.regions.get(region as usize) else { return false };
+        let region_bytes = region.bytes().len() as u64;
+        len_bytes > 0
+            && offset_bytes <= region_bytes
+            && u64::from(len_bytes) <= region_bytes - offset_bytes
+    }
+
+    /// The parts of a range of what a list has, cut off at its end.
+    ///
+    /// # Safety
+    /// As [`Scatter::list`].
+    pub(crate) unsafe fn parts(&self, number: u32, offset: usize, len: usize) -> Parts<'_> {
+        // SAFETY: as the caller promises.
+        let segments = unsafe { self.list(number) }.segments.as_slice();
+        Parts { regions: &self.regions, segments, skip: offset, left: len }
+    }
+}
+
+/// Bytes of a region, from an offset on, and how many.
+type Part<'a> = (SharedBytes<'a>, usize, usize);
+
+/// A range of a list, part by part.
+#[derive(Clone)]
+pub(crate) struct Parts<'a> {
+    regions: &'a [Arc<Mapping>],
+    segments: &'a [Segment],
+    skip: usize,
+    left: usize,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Part<'a>> {
+        while self.left > 0 {
+            let (segment, rest) = self.segments.split_first()?;
+            self.segments = rest;
+            let len = segment.len_bytes as usize;
+            if self.skip < len {
+                let at = std::mem::take(&mut self.skip);
+                let len = (len - at).min(self.left);
+                self.left -= len;
+                let bytes = self.regions.get(segment.region as usize)?.bytes();
+                return Some((bytes, segment.offset_bytes as usize + at, len));
+            }
+            self.skip -= len;
+        }
+        None
+    }
+}
+
+/// A part of a buffer, piece by piece: one of a block, several of a list.
+#[derive(Clone)]
+pub struct Pieces<'a>(Source<'a>);
+
+#[derive(Clone)]
+enum Source<'a> {
+    Block(Option<Piece>),
+    List(Parts<'a>),
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) fn of_block(address: *mut u8, len_bytes: usize) -> Self {
+        Self(Source::Block((len_bytes > 0).then_some(Piece { address, len_bytes })))
+    }
+
+    pub(crate) fn of_list(parts: Parts<'a>) -> Self {
+        Self(Source::List(parts))
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        match &mut self.0 {
+            Source::Block(piece) => piece.take(),
+            Source::List(parts) => parts.next().map(|(bytes, offset, len_bytes)| Piece {
+                address: bytes.address(offset),
+                len_bytes,
+            }),
+        }
+    }
+}
