@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FileType, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::arena::{HUGE_PAGE, map_aligned};
@@ -83,6 +83,30 @@ impl Mapping {
         };
         mapping.cover = Some(Cover::new(base.as_ptr().expose_provenance(), mapped)?);
         Ok(Arc::new(mapping))
+    }
+
+    /// [`Mapping::of_file`] for a file that another process passed: a regular one in memory (memfd, tmpfs, hugetlbfs) that has the whole range.
+    /// Touching mapped pages of any other file waits for its file system, which may be that process itself (FUSE).
+    ///
+    /// # Errors
+    /// `InvalidInput` also for a file that is none of these, or ends before the range does.
+    pub fn of_memory_file(
+        file: BorrowedFd<'_>,
+        offset_bytes: u64,
+        len: usize,
+        writable: bool,
+    ) -> io::Result<Arc<Self>> {
+        const TMPFS: u64 = 0x0102_1994;
+        const HUGETLBFS: u64 = 0x9584_58f6;
+        let stat = rustix::fs::fstat(file)?;
+        let kind = rustix::fs::fstatfs(file)?.f_type as u64;
+        let is_memory = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && matches!(kind, TMPFS | HUGETLBFS);
+        let end = offset_bytes.checked_add(len as u64).ok_or(io::ErrorKind::InvalidInput)?;
+        if !is_memory || u64::try_from(stat.st_size).unwrap_or(0) < end {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Self::of_file(file, offset_bytes, len, writable)
     }
 
     /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Those who have the file can

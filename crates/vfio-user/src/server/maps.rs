@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use qpair_memory::{DmaMemory, Mapping, mappings_cut};
 use qpair_pci::PciDevice;
-use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::codec::{DmaMap, DmaUnmap};
@@ -128,33 +127,17 @@ impl Maps {
     }
 }
 
-/// Whether a file is memory: touching the mapped pages of another one waits for its file system, which may be the client itself (FUSE).
-fn is_memory(file: &OwnedFd) -> Result<bool, Errno> {
-    const TMPFS: u64 = 0x0102_1994;
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    let kind = rustix::fs::fstatfs(file)?.f_type as u64;
-    Ok(matches!(kind, TMPFS | HUGETLBFS))
-}
-
 /// Maps what a client passed. What is not memory, or ends before the range does, is refused here; if it is cut short later, it is
 /// replaced ([`Mapping::is_cut`]).
 fn mapping(map: &DmaMap, file: &OwnedFd) -> Result<Arc<Mapping>, Errno> {
     if !map.readable && !map.writable {
         return Err(Errno::INVAL);
     }
-    let stat = rustix::fs::fstat(file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_memory(file)? {
-        return Err(Errno::INVAL);
-    }
-    let end = map.file_offset_bytes.checked_add(map.len).ok_or(Errno::INVAL)?;
-    if u64::try_from(stat.st_size).unwrap_or(0) < end {
-        return Err(Errno::INVAL);
-    }
     let len = usize::try_from(map.len).map_err(|_| Errno::INVAL)?;
-    Mapping::of_file(file.as_fd(), map.file_offset_bytes, len, map.writable).map_err(|error| {
-        match error.kind() {
+    Mapping::of_memory_file(file.as_fd(), map.file_offset_bytes, len, map.writable).map_err(
+        |error| match error.kind() {
             std::io::ErrorKind::OutOfMemory => Errno::NOSPC,
             _ => Errno::from_io_error(&error).unwrap_or(Errno::INVAL),
-        }
-    })
+        },
+    )
 }

@@ -5,6 +5,9 @@ use super::{Area, Broken, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, NEXT, 
 /// Segments of a chain, at most: those of the largest tables that drivers make.
 const SEGMENTS_MAX: usize = 1024;
 
+/// Entries of a table that is read without memory for it.
+const FEW: usize = 32;
+
 /// Memory that a chain names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -62,8 +65,16 @@ fn walk_table(
     {
         return Err(Broken);
     }
-    let mut copy = vec![0; bytes];
-    if !read(table.address, &mut copy) {
+    // Read once: the driver may change it meanwhile. Most have few entries.
+    let (mut few, mut many);
+    let copy = if bytes <= FEW * DESCRIPTOR_BYTES {
+        few = [0; FEW * DESCRIPTOR_BYTES];
+        &mut few[..bytes]
+    } else {
+        many = vec![0; bytes];
+        &mut many[..]
+    };
+    if !read(table.address, copy) {
         return Err(Broken);
     }
     let (entries, _) = copy.as_chunks::<DESCRIPTOR_BYTES>();
