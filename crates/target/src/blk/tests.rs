@@ -1,0 +1,452 @@
+//! A queue against a driver made by hand, whose memory is the test's too.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use qpair_block::{
+    BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel, IoError,
+    Mapping, RamDevice, RamOptions,
+};
+use qpair_memory::SharedBytes;
+use qpair_virtio::ring::{Areas, Descriptor, DriverRing, INDIRECT, Layout, NEXT, WRITE};
+
+use super::inflight::{Inflight, bytes_of};
+use super::queue::{Queue, QueueOptions};
+use crate::disk::Disk;
+use crate::memory::{GuestMemory, RegionPlace};
+
+const SIZE: u16 = 16;
+const GUEST: u64 = 0x10_0000;
+const USER: u64 = 0x7000_0000;
+const MEMORY_BYTES: u64 = 1 << 20;
+/// Where headers, data and statuses lie, by head.
+const HEADERS_AT: u64 = 0x8000;
+const STATUSES_AT: u64 = 0x9000;
+const TABLES_AT: u64 = 0xA000;
+const DATA_AT: u64 = 0x1_0000;
+
+struct Guest {
+    memory: Arc<GuestMemory>,
+    mapping: Arc<Mapping>,
+    disk: Arc<Disk>,
+    ring: DriverRing,
+    layout: Layout,
+}
+
+fn ram() -> Arc<dyn BlockDevice> {
+    let options = RamOptions { size_bytes: 1 << 20, ..RamOptions::default() };
+    Arc::new(RamDevice::new(options).unwrap())
+}
+
+impl Guest {
+    fn new(device: Arc<dyn BlockDevice>) -> Self {
+        let (mapping, file) = Mapping::new_file(MEMORY_BYTES as usize).unwrap();
+        let memory = GuestMemory::default();
+        // Two regions that follow each other: what lies across is two segments.
+        let half = MEMORY_BYTES / 2;
+        let place = |offset| RegionPlace {
+            guest: GUEST + offset,
+            len_bytes: half,
+            user: USER + 2 * offset,
+            file_offset_bytes: offset,
+        };
+        let memory = memory.with(place(0), file.as_fd()).unwrap();
+        let memory = Arc::new(memory.with(place(half), file.as_fd()).unwrap());
+        let layout = Layout::new(SIZE).unwrap();
+        let disk = Disk::new("unit-7", device);
+        Self { memory, mapping, disk, ring: DriverRing::new(layout), layout }
+    }
+
+    fn options(&self) -> QueueOptions {
+        let layout = self.layout;
+        QueueOptions {
+            size: SIZE,
+            addresses: [0, layout.available_at() as u64, layout.used_at() as u64]
+                .map(|at| USER + at),
+            taken: 0,
+            event_index: false,
+            indirect: true,
+            memory: self.memory.clone(),
+            kick: None,
+            call: None,
+            error: None,
+            inflight: None,
+            disk: self.disk.clone(),
+            write_through: false,
+            read_only: false,
+        }
+    }
+
+    fn bytes(&self) -> SharedBytes<'_> {
+        self.mapping.bytes()
+    }
+
+    fn areas(&self) -> Areas<'_> {
+        self.layout.areas(self.mapping.bytes())
+    }
+
+    fn describe(&self, index: u16, address: u64, len: u32, flags: u16, next: u16) {
+        let address = GUEST + address;
+        Descriptor { address, len, flags, next }.store(self.areas().descriptors, index);
+    }
+
+    fn header(&self, head: u16, verb: u32, sector: u64) {
+        let at = (HEADERS_AT + 16 * u64::from(head)) as usize;
+        self.bytes().store_u32(at, verb);
+        self.bytes().store_u64(at + 8, sector);
+        self.bytes().store_u8((STATUSES_AT + u64::from(head)) as usize, 0xFF);
+    }
+
+    /// A chain of three descriptors from `head` on: header, data, status.
+    fn request(&mut self, head: u16, verb: u32, sector: u64, data: (u64, u32), is_in: bool) {
+        self.header(head, verb, sector);
+        let flags = if is_in { WRITE } else { 0 };
+        self.describe(head, HEADERS_AT + 16 * u64::from(head), 16, NEXT, head + 1);
+        self.describe(head + 1, data.0, data.1, NEXT | flags, head + 2);
+        self.describe(head + 2, STATUSES_AT + u64::from(head), 1, WRITE, 0);
+        self.offer(head);
+    }
+
+    /// Header and status alone.
+    fn bare(&mut self, head: u16, verb: u32) {
+        self.header(head, verb, 0);
+        self.describe(head, HEADERS_AT + 16 * u64::from(head), 16, NEXT, head + 1);
+        self.describe(head + 1, STATUSES_AT + u64::from(head), 1, WRITE, 0);
+        self.offer(head);
+    }
+
+    fn offer(&mut self, head: u16) {
+        let mapping = self.mapping.clone();
+        let areas = self.layout.areas(mapping.bytes());
+        self.ring.offer(areas, head);
+        self.ring.publish(areas);
+    }
+
+    /// Turns until so many have come back: heads, statuses and lengths.
+    fn finish(&mut self, queue: &mut Queue, count: usize) -> Vec<(u16, u8, u32)> {
+        let mut found = Vec::new();
+        for _ in 0..100_000 {
+            queue.turn();
+            while let Some(used) = self.ring.take(self.layout.areas(self.mapping.bytes())).unwrap()
+            {
+                let status = self.bytes().load_u8((STATUSES_AT + u64::from(used.id)) as usize);
+                found.push((used.id as u16, status, used.len));
+            }
+            if found.len() >= count {
+                break;
+            }
+        }
+        assert_eq!(found.len(), count);
+        found
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        self.bytes().copy_from(at as usize, bytes);
+    }
+
+    fn get(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.bytes().copy_to(at as usize, &mut bytes);
+        bytes
+    }
+}
+
+const IN: u32 = 0;
+const OUT: u32 = 1;
+const FLUSH: u32 = 4;
+const GET_ID: u32 = 8;
+const DISCARD: u32 = 11;
+const WRITE_ZEROES: u32 = 13;
+
+#[test]
+fn every_verb() {
+    let mut guest = Guest::new(ram());
+    let mut queue = Queue::start(guest.options()).unwrap();
+    let data: Vec<u8> = (0..8192u32).map(|at| (at % 251) as u8).collect();
+    guest.put(DATA_AT, &data);
+    guest.request(0, OUT, 8, (DATA_AT, 8192), false);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 1)]);
+    // Across the end of a region, and at no alignment.
+    let across = MEMORY_BYTES / 2 - 1001;
+    guest.request(3, IN, 9, (across, 4096), true);
+    assert_eq!(guest.finish(&mut queue, 1), [(3, 0, 4097)]);
+    assert_eq!(guest.get(across, 4096), data[512..512 + 4096]);
+    guest.bare(0, FLUSH);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 1)]);
+    guest.request(0, GET_ID, 0, (DATA_AT, 20), true);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 21)]);
+    assert_eq!(guest.get(DATA_AT, 20), b"unit-7\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    for verb in [WRITE_ZEROES, DISCARD] {
+        let mut range = [0; 16];
+        range[..8].copy_from_slice(&9u64.to_le_bytes());
+        range[8..12].copy_from_slice(&2u32.to_le_bytes());
+        guest.put(DATA_AT, &range);
+        guest.request(0, verb, 0, (DATA_AT, 16), false);
+        assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 1)]);
+    }
+    guest.request(0, IN, 8, (DATA_AT, 2048), true);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 2049)]);
+    let found = guest.get(DATA_AT, 2048);
+    assert_eq!(found[..512], data[..512]);
+    assert!(found[512..1536].iter().all(|byte| *byte == 0));
+    assert_eq!(found[1536..], data[1536..2048]);
+    assert_eq!(queue.stop().taken, 7);
+    let counters = &guest.disk.counters;
+    let [requests, reads, flushes] = [&counters.requests, &counters.reads, &counters.flushes]
+        .map(|counter| counter.load(Ordering::Relaxed));
+    assert_eq!((requests, reads, flushes), (7, 2, 1));
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_its_answer() {
+    let mut guest = Guest::new(ram());
+    let mut queue = Queue::start(guest.options()).unwrap();
+    let far = GUEST.wrapping_neg();
+    for (verb, sector, data, is_in, status) in [
+        (OUT, 0, (DATA_AT, 100), false, 1),
+        (OUT, 2047, (DATA_AT, 1024), false, 1),
+        (OUT, u64::MAX, (DATA_AT, 512), false, 1),
+        (IN, u64::MAX / 512, (DATA_AT, 512), true, 1),
+        (OUT, 0, (far, 512), false, 1),
+        (OUT, 0, (MEMORY_BYTES - 511, 512), false, 1),
+        (IN, 0, (DATA_AT, 512), false, 1),
+        (OUT, 0, (DATA_AT, 512), true, 1),
+        (DISCARD, 0, (DATA_AT, 15), false, 1),
+        (99, 0, (DATA_AT, 512), false, 2),
+        // And after all of that it works.
+        (IN, 0, (DATA_AT, 512), true, 0),
+    ] {
+        guest.request(4, verb, sector, data, is_in);
+        let [(4, found, _)] = guest.finish(&mut queue, 1)[..] else { panic!("not given back") };
+        assert_eq!(found, status, "{verb} {sector} {data:?} {is_in}");
+    }
+    // A discard with the flag of write-zeroes.
+    let mut range = [0; 16];
+    (range[8], range[12]) = (1, 1);
+    guest.put(DATA_AT, &range);
+    guest.request(0, DISCARD, 0, (DATA_AT, 16), false);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 2, 1)]);
+}
+
+#[test]
+fn a_disk_that_is_not_to_be_written() {
+    let mut guest = Guest::new(ram());
+    let options = QueueOptions { read_only: true, ..guest.options() };
+    let mut queue = Queue::start(options).unwrap();
+    guest.request(0, OUT, 0, (DATA_AT, 512), false);
+    guest.request(3, IN, 0, (DATA_AT, 512), true);
+    let mut found = guest.finish(&mut queue, 2);
+    found.sort_unstable();
+    assert_eq!(found, [(0, 1, 1), (3, 0, 513)]);
+}
+
+#[test]
+fn indirect_tables() {
+    let mut guest = Guest::new(ram());
+    let mut queue = Queue::start(guest.options()).unwrap();
+    let table = |guest: &Guest, index: u64, address: u64, len: u32, flags: u16, next: u16| {
+        let at = (TABLES_AT + 16 * index) as usize;
+        let high = u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
+        guest.bytes().store_u64(at, GUEST + address);
+        guest.bytes().store_u64(at + 8, high);
+    };
+    guest.put(DATA_AT, &[7; 1024]);
+    guest.header(0, OUT, 0);
+    // The header in two parts, and the entries in no order.
+    table(&guest, 0, HEADERS_AT, 5, NEXT, 4);
+    table(&guest, 4, HEADERS_AT + 5, 11, NEXT, 2);
+    table(&guest, 2, DATA_AT, 700, NEXT, 3);
+    table(&guest, 3, DATA_AT + 700, 324, NEXT, 1);
+    table(&guest, 1, STATUSES_AT, 1, WRITE, 0);
+    guest.describe(0, TABLES_AT, 5 * 16, INDIRECT, 0);
+    guest.offer(0);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 1)]);
+    guest.request(3, IN, 1, (DATA_AT + 8192, 512), true);
+    guest.finish(&mut queue, 1);
+    assert_eq!(guest.get(DATA_AT + 8192, 512), [7; 512]);
+    // A table with a loop: the ring is given up, and nothing comes back.
+    table(&guest, 4, HEADERS_AT + 5, 11, NEXT, 0);
+    guest.offer(0);
+    queue.turn();
+    assert!(queue.stop().is_broken);
+}
+
+/// Heads twice, indexes too far ahead, chains without a status: the ring is given up, and what was under way before is answered.
+#[test]
+fn a_ring_that_makes_no_sense_is_given_up() {
+    type Damage = fn(&mut Guest);
+    let damages: [Damage; 5] = [
+        |guest| {
+            let at = guest.areas().available.at + 2;
+            guest.bytes().store_u16(at, 100);
+        },
+        |guest| guest.offer(SIZE),
+        |guest| {
+            guest.describe(6, HEADERS_AT, 16, NEXT, 6);
+            guest.offer(6);
+        },
+        |guest| {
+            guest.describe(6, HEADERS_AT, 16, 0, 0);
+            guest.offer(6);
+        },
+        |guest| {
+            guest.describe(6, HEADERS_AT, 16, NEXT, 7);
+            guest.describe(7, MEMORY_BYTES, 1, WRITE, 0);
+            guest.offer(6);
+        },
+    ];
+    for damage in damages {
+        let mut guest = Guest::new(ram());
+        let mut queue = Queue::start(guest.options()).unwrap();
+        guest.request(0, IN, 0, (DATA_AT, 512), true);
+        assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 513)]);
+        damage(&mut guest);
+        queue.turn();
+        guest.request(9, IN, 0, (DATA_AT, 512), true);
+        assert!(!queue.turn());
+        assert!(queue.stop().is_broken);
+    }
+}
+
+/// What was under way when a target ended is done by the next one, once, in its order; what it had published is not done again.
+#[test]
+fn requests_survive_the_target() {
+    let mut guest = Guest::new(ram());
+    let region = Mapping::new_file(bytes_of(SIZE)).unwrap().0;
+    let part = || Inflight::new(region.clone(), 0, SIZE);
+    for head in [0u8, 3] {
+        guest.put(DATA_AT + 4096 * u64::from(head), &[head + 1; 512]);
+    }
+    let mut queue = Queue::start(QueueOptions { inflight: part(), ..guest.options() }).unwrap();
+    guest.bare(12, FLUSH);
+    assert_eq!(guest.finish(&mut queue, 1), [(12, 0, 1)]);
+    drop(queue);
+    // A target that ends between taking and answering: the marks are all that is left of it.
+    guest.request(3, OUT, 1, (DATA_AT + 4096 * 3, 512), false);
+    guest.request(0, OUT, 0, (DATA_AT, 512), false);
+    let mut its = part().unwrap();
+    assert!(its.recover(1).is_empty());
+    its.take(3);
+    its.take(0);
+    // Whatever the front end says of the index.
+    let options = QueueOptions { inflight: part(), taken: 1, ..guest.options() };
+    let mut queue = Queue::start(options).unwrap();
+    assert_eq!(guest.finish(&mut queue, 2), [(3, 0, 1), (0, 0, 1)]);
+    assert_eq!(queue.stop().taken, 3);
+    let mut queue = Queue::start(QueueOptions { inflight: part(), ..guest.options() }).unwrap();
+    guest.request(6, IN, 0, (DATA_AT + 8192, 1024), true);
+    assert_eq!(guest.finish(&mut queue, 1), [(6, 0, 1025)]);
+    assert_eq!(guest.get(DATA_AT + 8192, 1024), [[1; 512], [4; 512]].concat());
+}
+
+/// A device that takes little at once, and wants it aligned.
+#[derive(Debug)]
+struct Narrow {
+    info: DeviceInfo,
+    inner: Arc<dyn BlockDevice>,
+}
+
+impl BlockDevice for Narrow {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
+        self.inner.grow(size_bytes)
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        self.inner.open_channel(options)
+    }
+}
+
+/// Requests that go in parts, more of them than the channel takes, and lists that the device does not take as they lie.
+#[test]
+fn a_device_that_is_narrow() {
+    let inner = ram();
+    let info = DeviceInfo {
+        memory_alignment_bytes: 512,
+        transfer_bytes_max: 2048,
+        depth_max: 2,
+        ..inner.info().clone()
+    };
+    let mut guest = Guest::new(Arc::new(Narrow { info, inner }));
+    let mut queue = Queue::start(guest.options()).unwrap();
+    for (head, at) in
+        [(0, DATA_AT), (3, DATA_AT + 0x4000 + 8), (6, DATA_AT + 0x8000), (9, DATA_AT + 0xC001)]
+    {
+        guest.put(at, &vec![head as u8 + 1; 0x2000]);
+        guest.request(head, OUT, u64::from(head) * 16, (at, 0x2000), false);
+    }
+    let mut found = guest.finish(&mut queue, 4);
+    found.sort_unstable();
+    assert_eq!(found, [(0, 0, 1), (3, 0, 1), (6, 0, 1), (9, 0, 1)]);
+    assert_eq!(guest.disk.counters.bounced.load(Ordering::Relaxed), 2);
+    for (head, at) in
+        [(0, DATA_AT + 3), (3, DATA_AT + 0x4000), (6, DATA_AT + 0x8001), (9, DATA_AT + 0xC000)]
+    {
+        guest.request(head, IN, u64::from(head) * 16, (at, 0x2000), true);
+    }
+    guest.finish(&mut queue, 4);
+    for (head, at) in
+        [(0u8, DATA_AT + 3), (3, DATA_AT + 0x4000), (6, DATA_AT + 0x8001), (9, DATA_AT + 0xC000)]
+    {
+        assert!(guest.get(at, 0x2000).iter().all(|byte| *byte == head + 1), "{head}");
+    }
+    assert_eq!(guest.disk.counters.bounced.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_device_that_fails() {
+    let faulty = Arc::new(FaultDevice::new(ram(), FaultOptions::default()).unwrap());
+    let mut guest = Guest::new(faulty.clone());
+    let mut queue = Queue::start(guest.options()).unwrap();
+    faulty.control().fail_writes(true);
+    guest.request(0, OUT, 0, (DATA_AT, 512), false);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 1, 1)]);
+    faulty.control().set_error(IoError::UNSUPPORTED);
+    let mut range = [0; 16];
+    range[8] = 1;
+    guest.put(DATA_AT, &range);
+    guest.request(0, WRITE_ZEROES, 0, (DATA_AT, 16), false);
+    assert_eq!(guest.finish(&mut queue, 1), [(0, 2, 1)]);
+    assert_eq!(guest.disk.counters.errors.load(Ordering::Relaxed), 2);
+}
+
+/// Whatever stands in descriptors and headers, the queue neither panics nor touches what is not the guest's, and a queue after it works.
+#[test]
+fn rings_of_random_bytes() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut guest = Guest::new(ram());
+        let region = Mapping::new_file(bytes_of(SIZE)).unwrap().0;
+        for at in (0..bytes_of(SIZE)).step_by(8).filter(|_| seed % 2 == 0) {
+            region.bytes().store_u64(at, random.u64(..));
+        }
+        let inflight = Inflight::new(region, 0, SIZE);
+        let mut queue = Queue::start(QueueOptions { inflight, ..guest.options() }).unwrap();
+        for _ in 0..50 {
+            for index in 0..SIZE {
+                let address = random.u64(0..MEMORY_BYTES + 4096);
+                let len = random.u32(0..0x3000) >> random.u32(0..14);
+                let flags = random.u16(0..8) & if random.bool() { 3 } else { 7 };
+                guest.describe(index, address, len, flags, random.u16(0..SIZE + 1));
+            }
+            for at in (HEADERS_AT..DATA_AT).step_by(8) {
+                let word = if random.bool() { random.u64(..) } else { random.u64(0..16) };
+                guest.bytes().store_u64(at as usize, word);
+            }
+            for _ in 0..random.usize(0..4) {
+                guest.offer(random.u16(0..SIZE));
+            }
+            queue.turn();
+        }
+        queue.stop();
+    }
+}

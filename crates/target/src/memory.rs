@@ -1,0 +1,213 @@
+//! A guest's memory, as its front end told of it.
+//!
+//! Invariant: regions do not overlap, neither by the guest's addresses nor by the front end's.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use qpair_block::{Arena, Mapping, Segment};
+use qpair_memory::SharedBytes;
+
+/// Regions of a guest at most.
+pub const REGIONS_MAX: usize = 64;
+
+/// Where a region is, for each of those that have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionPlace {
+    /// First address for the guest: what descriptors name.
+    pub guest: u64,
+    /// Bytes.
+    pub len_bytes: u64,
+    /// First address in the front end's process: what messages name rings by.
+    pub user: u64,
+    /// First byte in the file.
+    pub file_offset_bytes: u64,
+}
+
+#[derive(Clone)]
+struct Region {
+    place: RegionPlace,
+    mapping: Arc<Mapping>,
+}
+
+/// A place in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    region: usize,
+    at: usize,
+}
+
+/// The regions of a guest. A change is another value: queues are stopped, and start with the new one.
+#[derive(Clone, Default)]
+pub struct GuestMemory {
+    regions: Vec<Region>,
+}
+
+impl GuestMemory {
+    /// With one region more.
+    ///
+    /// # Errors
+    /// `InvalidInput` for one that is empty, overlaps another, or is no file in memory; `OutOfMemory` for one too many; what mmap said.
+    pub fn with(&self, place: RegionPlace, file: BorrowedFd<'_>) -> io::Result<Self> {
+        let RegionPlace { guest, len_bytes, user, file_offset_bytes } = place;
+        let apart = |start: u64, other: u64, other_len: u64| {
+            start + len_bytes <= other || other + other_len <= start
+        };
+        let fits = len_bytes > 0
+            && guest.checked_add(len_bytes).is_some()
+            && user.checked_add(len_bytes).is_some();
+        if !fits
+            || !self.regions.iter().all(|Region { place, .. }| {
+                apart(guest, place.guest, place.len_bytes)
+                    && apart(user, place.user, place.len_bytes)
+            })
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let len = usize::try_from(len_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mapping = Mapping::of_memory_file(file, file_offset_bytes, len, true)?;
+        let mut with = self.clone();
+        with.regions.push(Region { place, mapping });
+        Ok(with)
+    }
+
+    /// Without the region at these addresses; `None`: there is none.
+    #[must_use]
+    pub fn without(&self, guest: u64, user: u64, len_bytes: u64) -> Option<Self> {
+        let mut without = self.clone();
+        without.regions.retain(|Region { place, .. }| {
+            (place.guest, place.user, place.len_bytes) != (guest, user, len_bytes)
+        });
+        (without.regions.len() < self.regions.len()).then_some(without)
+    }
+
+    /// Whether somebody took pages out of a file.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_cut())
+    }
+
+    /// An arena of it: lists for requests.
+    pub(crate) fn arena(&self, lists: u32, segments_max: usize) -> Arc<Arena> {
+        let regions = self.regions.iter().map(|region| region.mapping.clone()).collect();
+        Arena::foreign(regions, lists, segments_max)
+    }
+
+    /// Where `len_bytes` from an address of the front end's are.
+    pub(crate) fn find_user(&self, user: u64, len_bytes: u64) -> Option<Place> {
+        self.find(user, len_bytes, |place| place.user)
+    }
+
+    /// Where `len_bytes` from an address of the guest's are, if they are in one region.
+    pub(crate) fn find_guest(&self, guest: u64, len_bytes: u64) -> Option<Place> {
+        self.find(guest, len_bytes, |place| place.guest)
+    }
+
+    fn find(
+        &self,
+        address: u64,
+        len_bytes: u64,
+        start: impl Fn(&RegionPlace) -> u64,
+    ) -> Option<Place> {
+        let (region, at) = self.regions.iter().enumerate().find_map(|(number, region)| {
+            let at = address.checked_sub(start(&region.place))?;
+            (at < region.place.len_bytes).then_some((number, at))
+        })?;
+        let fits = len_bytes <= self.regions[region].place.len_bytes - at;
+        fits.then_some(Place { region, at: at as usize })
+    }
+
+    /// The bytes around a place, and where it is in them.
+    #[inline]
+    pub(crate) fn bytes(&self, place: Place) -> (SharedBytes<'_>, usize) {
+        (self.regions[place.region].mapping.bytes(), place.at)
+    }
+
+    /// Copies from an address of the guest's. False: it is not all in one region.
+    #[inline]
+    pub(crate) fn read(&self, guest: u64, into: &mut [u8]) -> bool {
+        let Some(place) = self.find_guest(guest, into.len() as u64) else { return false };
+        let (bytes, at) = self.bytes(place);
+        bytes.copy_to(at, into);
+        true
+    }
+
+    /// Appends the segments of `len_bytes` from an address of the guest's: more than one if regions end within. False: it is not all there.
+    #[inline]
+    pub(crate) fn segments(&self, mut guest: u64, len_bytes: u32, into: &mut Vec<Segment>) -> bool {
+        let mut left = len_bytes;
+        while left > 0 {
+            let Some(Place { region, at }) = self.find_guest(guest, 1) else { return false };
+            let here = self.regions[region].place.len_bytes - at as u64;
+            let len_bytes = here.min(left.into()) as u32;
+            into.push(Segment { region: region as u32, offset_bytes: at as u64, len_bytes });
+            guest = guest.wrapping_add(len_bytes.into());
+            left -= len_bytes;
+        }
+        true
+    }
+}
+
+impl fmt::Debug for GuestMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.regions.iter().map(|region| region.place)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn place(guest: u64, user: u64) -> RegionPlace {
+        RegionPlace { guest, len_bytes: 8192, user, file_offset_bytes: 0 }
+    }
+
+    #[test]
+    fn addresses_lead_to_segments() {
+        let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let none = GuestMemory::default();
+        let one = none.with(place(0x1000, 0x70000), file.as_fd()).unwrap();
+        // The guest's addresses go on where the first ends, the front end's do not.
+        let two = one.with(place(0x3000, 0x90000), file.as_fd()).unwrap();
+        let mut found = Vec::new();
+        assert!(two.segments(0x2F00, 0x200, &mut found));
+        let segment = |region, offset_bytes, len_bytes| Segment { region, offset_bytes, len_bytes };
+        assert_eq!(found, [segment(0, 0x1F00, 0x100), segment(1, 0, 0x100)]);
+        assert!(!two.segments(0x4F00, 0x101, &mut found), "past the end");
+        assert!(!two.segments(0xFFF, 1, &mut found), "before the beginning");
+        assert!(!one.segments(u64::MAX, 2, &mut found));
+        assert!(two.find_guest(0x2F00, 0x200).is_none(), "in two regions");
+        assert!(two.find_user(0x71F00, 0x100).is_some() && two.find_user(0x71F00, 0x101).is_none());
+        let last = two.without(0x1000, 0x70000, 8192).unwrap();
+        assert!(last.find_guest(0x1000, 1).is_none() && last.find_guest(0x3000, 1).is_some());
+        assert!(last.without(0x1000, 0x70000, 8192).is_none());
+    }
+
+    #[test]
+    fn regions_that_make_no_sense_are_refused() {
+        let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let one = GuestMemory::default().with(place(0x1000, 0x70000), file.as_fd()).unwrap();
+        for wrong in [
+            place(0x2000, 0x90000),
+            place(0x8000, 0x71000),
+            place(u64::MAX - 8191, 0x90000),
+            RegionPlace { len_bytes: 0, ..place(0x8000, 0x90000) },
+            RegionPlace { len_bytes: 8193, ..place(0x8000, 0x90000) },
+            RegionPlace { file_offset_bytes: 4096, ..place(0x8000, 0x90000) },
+            RegionPlace { file_offset_bytes: u64::MAX - 7, ..place(0x8000, 0x90000) },
+        ] {
+            let refused = one.with(wrong, file.as_fd()).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{wrong:?}");
+        }
+        let disk = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(one.with(place(0x8000, 0x90000), disk.as_fd()).is_err(), "a file on a disk");
+    }
+}

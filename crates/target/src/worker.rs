@@ -1,0 +1,301 @@
+//! A worker: a thread that serves queues.
+//!
+//! Invariants:
+//! - a queue is in `busy`, and is turned in every round, or it has been asked to be kicked (`Queue::listen`) and waits in the epoll set;
+//! - the worker sleeps only while `busy` is empty, and after it has looked for commands once more.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, ErrorKind, Result, WakeEvent};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::blk::{Queue, QueueOptions, Stopped};
+
+/// How long a queue has nothing before it goes idle.
+const HOT: Duration = Duration::from_micros(200);
+/// Rounds between two looks for queues that were kicked, while others are busy.
+const ROUNDS: u32 = 64;
+/// Longest sleep while requests are under way: channels keep time only while somebody looks.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// What the epoll set calls the event for commands.
+const COMMANDS: u64 = u64::MAX;
+
+/// Names a queue, whatever worker it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct QueueId(pub(crate) u64);
+
+enum Command {
+    Start(QueueId, Box<QueueOptions>, mpsc::SyncSender<Result<()>>),
+    Stop(QueueId, mpsc::SyncSender<Option<Stopped>>),
+    End,
+}
+
+#[derive(Debug)]
+struct Mailbox {
+    commands: Mutex<VecDeque<Command>>,
+    has_news: AtomicBool,
+    wake: WakeEvent,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Start(..) => "Start",
+            Self::Stop(..) => "Stop",
+            Self::End => "End",
+        })
+    }
+}
+
+/// A worker, as others see it. Dropped, it ends; its queues are stopped first.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the thread. `poll`: its queues never go idle.
+    pub(crate) fn start(name: &str, poll: bool) -> Result<Self> {
+        let limit = |cause: std::io::Error, what: &str| {
+            Error::new(ErrorKind::Limit, what).caused_by(cause).hint("raise ulimit -n or ulimit -u")
+        };
+        let wake = WakeEvent::new().map_err(|cause| limit(cause, "an event for a worker"))?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| limit(errno.into(), "an epoll set for a worker"))?;
+        epoll::add(&set, wake.as_fd(), EventData::new_u64(COMMANDS), EventFlags::IN)
+            .map_err(|errno| limit(errno.into(), "an epoll set for a worker"))?;
+        let mailbox = Arc::new(Mailbox {
+            commands: Mutex::default(),
+            has_news: AtomicBool::new(false),
+            wake,
+        });
+        let its = mailbox.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || Turner::new(its, set, poll).run())
+            .map_err(|cause| Error::thread(cause, "a worker"))?;
+        Ok(Self { mailbox, thread: Some(thread) })
+    }
+
+    fn send(&self, command: Command) {
+        let mut commands = self.mailbox.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.push_back(command);
+        self.mailbox.has_news.store(true, Ordering::Release);
+        drop(commands);
+        self.mailbox.wake.wake();
+    }
+
+    /// Has it serve a queue.
+    ///
+    /// # Errors
+    /// What [`Queue::start`] says; `Gone` if the worker has ended.
+    pub(crate) fn add(&self, id: QueueId, options: QueueOptions) -> Result<()> {
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.send(Command::Start(id, Box::new(options), sender));
+        answer.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Gone, "a worker has ended")))
+    }
+
+    /// Takes a queue from it, when all that was under way has come back.
+    pub(crate) fn remove(&self, id: QueueId) -> Option<Stopped> {
+        let (sender, answer) = mpsc::sync_channel(1);
+        self.send(Command::Stop(id, sender));
+        answer.recv().ok().flatten()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.send(Command::End);
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has nothing left to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Served {
+    id: QueueId,
+    queue: Queue,
+    /// When it had something last.
+    busy_at: Instant,
+}
+
+/// The thread's own.
+struct Turner {
+    mailbox: Arc<Mailbox>,
+    set: OwnedFd,
+    poll: bool,
+    busy: Vec<Served>,
+    idle: HashMap<QueueId, Served>,
+    events: Vec<epoll::Event>,
+    rounds: u32,
+}
+
+impl Turner {
+    fn new(mailbox: Arc<Mailbox>, set: OwnedFd, poll: bool) -> Self {
+        let events = Vec::with_capacity(64);
+        Self { mailbox, set, poll, busy: Vec::new(), idle: HashMap::new(), events, rounds: 0 }
+    }
+
+    fn run(mut self) {
+        loop {
+            if self.mailbox.has_news.load(Ordering::Acquire) && !self.obey() {
+                return;
+            }
+            let progress = self.round();
+            self.rounds += 1;
+            if self.busy.is_empty() {
+                self.sleep();
+            } else if self.rounds >= ROUNDS {
+                self.rounds = 0;
+                if !self.idle.is_empty() {
+                    self.look(Some(Duration::ZERO));
+                }
+            } else if !progress {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Turns each busy queue once. Whether one had something.
+    fn round(&mut self) -> bool {
+        let (mut progress, mut at) = (false, 0);
+        // The clock is asked for once a round.
+        let mut now = None;
+        while let Some(served) = self.busy.get_mut(at) {
+            at += 1;
+            if served.queue.turn() {
+                progress = true;
+                served.busy_at = *now.get_or_insert_with(Instant::now);
+                continue;
+            }
+            let now = *now.get_or_insert_with(Instant::now);
+            if self.poll || now.saturating_duration_since(served.busy_at) < HOT {
+                continue;
+            }
+            if served.queue.listen() {
+                at -= 1;
+                let served = self.busy.swap_remove(at);
+                self.idle.insert(served.id, served);
+            } else {
+                served.queue.be_quiet();
+            }
+        }
+        progress
+    }
+
+    fn sleep(&mut self) {
+        let is_waiting = self.idle.values().any(|served| served.queue.is_busy());
+        self.mailbox.wake.prepare();
+        if !self.mailbox.has_news.load(Ordering::SeqCst) {
+            self.look(is_waiting.then_some(SLEEP_MAX));
+        }
+        self.mailbox.wake.awake();
+    }
+
+    /// Waits for kicks and completions, and makes their queues busy.
+    fn look(&mut self, at_most: Option<Duration>) {
+        let time = at_most.map(|time| Timespec {
+            tv_sec: time.as_secs() as _,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        self.events.clear();
+        let capacity = rustix::buffer::spare_capacity(&mut self.events);
+        // However it ends, the next round looks.
+        let count = epoll::wait(&self.set, capacity, time.as_ref()).unwrap_or(0);
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            let data = event.data.u64();
+            if data != COMMANDS {
+                self.rouse(QueueId(data >> 1), data & 1 != 0);
+            }
+        }
+        self.events = events;
+        if count == 0 && at_most == Some(SLEEP_MAX) {
+            let waiting = self.idle.values().filter(|served| served.queue.is_busy());
+            for id in waiting.map(|served| served.id).collect::<Vec<_>>() {
+                self.rouse(id, false);
+            }
+        }
+    }
+
+    fn rouse(&mut self, id: QueueId, is_kick: bool) {
+        let Some(mut served) = self.idle.remove(&id) else { return };
+        if is_kick {
+            served.queue.count_kick();
+        }
+        served.busy_at = Instant::now();
+        served.queue.be_quiet();
+        self.busy.push(served);
+    }
+
+    /// Does what others asked for. False: to end.
+    fn obey(&mut self) -> bool {
+        loop {
+            let command = {
+                let mut commands =
+                    self.mailbox.commands.lock().unwrap_or_else(PoisonError::into_inner);
+                let command = commands.pop_front();
+                if commands.is_empty() {
+                    self.mailbox.has_news.store(false, Ordering::Release);
+                }
+                command
+            };
+            match command {
+                None => return true,
+                // Whoever asked may have gone.
+                Some(Command::Start(id, options, answer)) => {
+                    let _ = answer.send(self.add(id, *options));
+                }
+                Some(Command::Stop(id, answer)) => {
+                    let _ = answer.send(self.remove(id));
+                }
+                Some(Command::End) => {
+                    let idle = self.idle.drain().map(|(_, served)| served);
+                    for served in self.busy.drain(..).chain(idle) {
+                        served.queue.stop();
+                    }
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, id: QueueId, options: QueueOptions) -> Result<()> {
+        let mut queue = Queue::start(options)?;
+        let failed = |errno: rustix::io::Errno| Error::os(errno.into(), "epoll_ctl of a queue");
+        if let Some(kick) = queue.kick_fd() {
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&self.set, kick, EventData::new_u64(id.0 << 1 | 1), flags)
+                .map_err(failed)?;
+        }
+        if let Some(completion) = queue.completion_fd()? {
+            epoll::add(&self.set, completion, EventData::new_u64(id.0 << 1), EventFlags::IN)
+                .map_err(failed)?;
+        }
+        self.busy.push(Served { id, queue, busy_at: Instant::now() });
+        Ok(())
+    }
+
+    fn remove(&mut self, id: QueueId) -> Option<Stopped> {
+        let Served { mut queue, .. } = match self.busy.iter().position(|served| served.id == id) {
+            Some(at) => self.busy.swap_remove(at),
+            None => self.idle.remove(&id)?,
+        };
+        // Others may have the same open files, so closing them takes nothing out of the set.
+        if let Some(kick) = queue.kick_fd() {
+            let _ = epoll::delete(&self.set, kick);
+        }
+        if let Ok(Some(completion)) = queue.completion_fd() {
+            let _ = epoll::delete(&self.set, completion);
+        }
+        Some(queue.stop())
+    }
+}
