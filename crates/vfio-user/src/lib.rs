@@ -13,9 +13,12 @@
 
 mod client;
 pub mod codec;
-mod incoming;
 mod server;
-mod socket;
 
 pub use client::{Client, ClientOptions};
 pub use server::{Counters, Ended, Host, Idle, Server, ServerOptions, Session, Turn};
+
+/// A message of this protocol.
+type Message = qpair_socket::Message<codec::Header>;
+/// Puts them together.
+type Incoming = qpair_socket::Incoming<codec::Header>;

@@ -9,7 +9,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::connection::Connection;
 use super::errors;
 use crate::codec::{Capabilities, MAJOR, MINOR, Version};
-use crate::socket::MESSAGE_FDS_MAX;
+use qpair_socket::MESSAGE_FDS_MAX;
 
 /// The socket that is meant by a path: some servers are named by the folder that it is in.
 pub(super) fn socket_path(path: &Path) -> PathBuf {

@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{ClientOptions, errors};
 use crate::codec::{Command, Header, RegionAccess};
-use crate::incoming::{Incoming, Message, Received};
-use crate::socket::{self, MESSAGE_FDS_MAX};
+use crate::{Incoming, Message};
+use qpair_socket::{MESSAGE_FDS_MAX, Received, send};
 
 /// Most bytes that follow the header of an answer: what is asked for here is never that long.
 const PAYLOAD_BYTES_MAX: usize = (64 << 10) + RegionAccess::BYTES;
@@ -155,7 +155,7 @@ fn send_all(
     let mut sent_bytes = 0;
     while sent_bytes < bytes.len() {
         let fds = if sent_bytes == 0 { fds } else { &[] };
-        match socket::send(stream, &bytes[sent_bytes..], fds) {
+        match send(stream, &bytes[sent_bytes..], fds) {
             Ok(bytes) => sent_bytes += bytes,
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => wait(stream, PollFlags::OUT, turn)?,

@@ -18,11 +18,11 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{Arena, Mapping, mappings_cut};
 use qpair_pci::{Patience, PciFunction};
 
+use crate::Message;
 use crate::codec::{
     Command, DeviceInfo, DmaMap, DmaUnmap, IrqAction, IrqData, IrqInfo, RegionAccess, RegionInfo,
     SetIrqs, irq_index, region_index,
 };
-use crate::incoming::Message;
 use connection::Connection;
 
 /// Where addresses for the device begin. Not 0, which no command should name by accident.

@@ -1,6 +1,6 @@
 //! What a device is, and its interrupts.
 
-use super::fields::{Fields, Writer};
+use qpair_socket::{Fields, Writer};
 
 /// Numbers of kinds of interrupts.
 pub mod irq_index {

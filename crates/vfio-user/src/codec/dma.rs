@@ -1,6 +1,6 @@
 //! Memory that a driver opens to the device.
 
-use super::fields::{Fields, Writer};
+use qpair_socket::{Fields, Writer};
 
 const READ: u32 = 1;
 const WRITE: u32 = 2;

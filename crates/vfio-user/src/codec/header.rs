@@ -1,6 +1,8 @@
 //! What every message begins with.
 
-use super::fields::{Fields, Writer};
+use std::io;
+
+use qpair_socket::{Fields, MessageHeader, Writer};
 
 /// Size of a header, bytes.
 pub const HEADER_BYTES: usize = 16;
@@ -74,6 +76,21 @@ pub struct Header {
     flags: u32,
     /// The errno of a reply that [`Header::is_error`].
     pub errno: u32,
+}
+
+impl MessageHeader for Header {
+    const BYTES: usize = HEADER_BYTES;
+
+    fn read(bytes: &[u8]) -> io::Result<(Self, usize)> {
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        let header = Self::parse(bytes).filter(|header| !header.is_neither());
+        let header =
+            header.ok_or_else(|| wrong("a message that is neither command nor reply".into()))?;
+        let payload_bytes = header.payload_bytes();
+        let payload_bytes = payload_bytes
+            .ok_or_else(|| wrong(format!("a message of {} bytes", header.message_bytes)))?;
+        Ok((header, payload_bytes))
+    }
 }
 
 impl Header {

@@ -5,7 +5,6 @@
 
 mod device;
 mod dma;
-mod fields;
 mod header;
 mod region;
 mod version;

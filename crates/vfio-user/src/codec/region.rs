@@ -1,6 +1,6 @@
 //! Regions: base address registers and the configuration space.
 
-use super::fields::{Fields, Writer};
+use qpair_socket::{Fields, Writer};
 
 /// Numbers of regions; 0 to 5 are the base address registers.
 pub mod region_index {

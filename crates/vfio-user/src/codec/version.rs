@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::fields::{Fields, Writer};
+use qpair_socket::{Fields, Writer};
 
 /// The protocol's major number that is spoken here.
 pub const MAJOR: u16 = 0;

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::session::PAYLOAD_BYTES_MAX;
 use crate::codec::Header;
-use crate::incoming::{Incoming, Message, Received};
-use crate::socket::MESSAGE_FDS_MAX;
+use crate::{Incoming, Message};
+use qpair_socket::{MESSAGE_FDS_MAX, Received};
 
 #[derive(Debug)]
 pub(super) struct Caller {

@@ -7,13 +7,12 @@ mod answer;
 mod caller;
 mod counters;
 mod host;
-mod listen;
 mod maps;
 mod session;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,9 +23,9 @@ pub use counters::Counters;
 pub use host::{Host, Idle};
 pub use session::{Ended, Session, Turn};
 
-use crate::incoming::Message;
+use crate::Message;
 use caller::{Caller, Said};
-use listen::Listener;
+use qpair_socket::Listener;
 
 /// Those who have not said their first message, at most: the oldest is dropped.
 const CALLERS_MAX: usize = 16;
@@ -218,8 +217,4 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Server of {} at {}", self.device.kind(), self.path().display())
     }
-}
-
-fn path_of(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

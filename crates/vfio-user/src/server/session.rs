@@ -18,8 +18,8 @@ use crate::codec::{
     Area, Capabilities, Command, DeviceInfo, DmaMap, DmaUnmap, HEADER_BYTES, IrqAction, IrqData,
     IrqInfo, MAJOR, MINOR, RegionAccess, RegionInfo, SetIrqs, Version, irq_index, region_index,
 };
-use crate::incoming::{Incoming, Message, Received};
-use crate::socket::{self, MESSAGE_FDS_MAX};
+use crate::{Incoming, Message};
+use qpair_socket::{MESSAGE_FDS_MAX, Received, send};
 
 /// Most bytes of a region that one message carries.
 const TRANSFER_BYTES_MAX: usize = 64 << 10;
@@ -179,7 +179,7 @@ impl Session {
             }
             let rest = &outgoing.bytes[outgoing.sent_bytes..];
             let fd = outgoing.fd.as_ref().map(AsFd::as_fd);
-            match socket::send(&self.stream, rest, fd.as_slice()) {
+            match send(&self.stream, rest, fd.as_slice()) {
                 Ok(bytes) => {
                     outgoing.sent_bytes += bytes;
                     outgoing.fd = None;

@@ -11,11 +11,11 @@ use rustix::net::{
 };
 
 /// Most descriptors that one message carries.
-pub(crate) const MESSAGE_FDS_MAX: usize = 16;
+pub const MESSAGE_FDS_MAX: usize = 16;
 
 /// Receives up to `into.len()` bytes, and the descriptors that come with them; 0: the peer has closed. Descriptors beyond `fds_max` in all
 /// are closed, and are an error.
-pub(crate) fn receive(
+pub fn receive(
     stream: &UnixStream,
     into: &mut [u8],
     fds: &mut Vec<OwnedFd>,
@@ -41,7 +41,7 @@ pub(crate) fn receive(
 }
 
 /// Sends some of `bytes`, with descriptors beside the first of them; how many bytes.
-pub(crate) fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+pub fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {

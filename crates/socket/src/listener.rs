@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use qpair_block::{Error, ErrorKind, Result};
 
 /// Longest path of a socket (sockaddr_un), bytes without the 0 at the end.
-pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// A socket at a path; the path goes with it, if it is still this socket's.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub struct Listener {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode number of the socket.
@@ -21,8 +21,12 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn bind(path: &Path) -> Result<Self> {
-        let path = super::path_of(path);
+    /// Listens at a path, in the place of a socket that nobody listens at any more.
+    ///
+    /// # Errors
+    /// `Exists` if something else is there, `Busy` if somebody listens there; what the system says.
+    pub fn bind(path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let listener = match UnixListener::bind(&path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 remove_stale(&path)?;
@@ -38,13 +42,16 @@ impl Listener {
         Ok(Self { listener, path, identity })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it listens, from the root on.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next client that waits. One that cannot be had, since it has gone again or no more descriptors are to be had, is the
+    /// The next client that waits, as a stream that does not block. One that cannot be had, since it has gone again or no more descriptors are to be had, is the
     /// next poll's.
-    pub(super) fn accept(&self) -> Option<UnixStream> {
+    #[must_use]
+    pub fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
         stream.set_nonblocking(true).ok()?;
         Some(stream)
