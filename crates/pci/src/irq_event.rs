@@ -51,6 +51,12 @@ impl IrqEvent {
         Self { undelivered: Some(count), ..self }
     }
 
+    /// The eventfd, for others to wait for.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     /// Interrupts the driver. False: that could not be delivered, most likely since the event is full, which its owner made it.
     pub fn signal(&self) -> bool {
         let delivered = self.has_room() && Signaller::get().is_ok_and(|it| it.signal(&self.fd));

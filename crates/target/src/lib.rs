@@ -1,8 +1,7 @@
 //! Block devices for guests.
 //!
 //! - [`Disk`]: a device with a name, as a guest has it.
-//! - [`GuestMemory`]: what a front end told of a guest's memory.
-//! - `blk`: a queue of virtio-blk, from its ring to a channel of the device.
+//! - [`Target`]: workers, and the sockets at which disks are given to guests.
 //!
 //! docs/design/target.md has the picture.
 
@@ -12,8 +11,10 @@
 mod blk;
 mod disk;
 mod memory;
+mod session;
+mod target;
 mod worker;
+mod workers;
 
-pub use blk::inflight_bytes;
 pub use disk::{Disk, DiskCounters};
-pub use memory::{GuestMemory, REGIONS_MAX, RegionPlace};
+pub use target::{BlkOptions, Event, Listen, QUEUES_MAX, Target, TargetOptions};

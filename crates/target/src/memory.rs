@@ -11,19 +11,19 @@ use qpair_block::{Arena, Mapping, Segment};
 use qpair_memory::SharedBytes;
 
 /// Regions of a guest at most.
-pub const REGIONS_MAX: usize = 64;
+pub(crate) const REGIONS_MAX: usize = 64;
 
 /// Where a region is, for each of those that have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionPlace {
+pub(crate) struct RegionPlace {
     /// First address for the guest: what descriptors name.
-    pub guest: u64,
+    pub(crate) guest: u64,
     /// Bytes.
-    pub len_bytes: u64,
+    pub(crate) len_bytes: u64,
     /// First address in the front end's process: what messages name rings by.
-    pub user: u64,
+    pub(crate) user: u64,
     /// First byte in the file.
-    pub file_offset_bytes: u64,
+    pub(crate) file_offset_bytes: u64,
 }
 
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub(crate) struct Place {
 
 /// The regions of a guest. A change is another value: queues are stopped, and start with the new one.
 #[derive(Clone, Default)]
-pub struct GuestMemory {
+pub(crate) struct GuestMemory {
     regions: Vec<Region>,
 }
 
@@ -50,7 +50,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// `InvalidInput` for one that is empty, overlaps another, or is no file in memory; `OutOfMemory` for one too many; what mmap said.
-    pub fn with(&self, place: RegionPlace, file: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn with(&self, place: RegionPlace, file: BorrowedFd<'_>) -> io::Result<Self> {
         let RegionPlace { guest, len_bytes, user, file_offset_bytes } = place;
         let apart = |start: u64, other: u64, other_len: u64| {
             start + len_bytes <= other || other + other_len <= start
@@ -77,8 +77,7 @@ impl GuestMemory {
     }
 
     /// Without the region at these addresses; `None`: there is none.
-    #[must_use]
-    pub fn without(&self, guest: u64, user: u64, len_bytes: u64) -> Option<Self> {
+    pub(crate) fn without(&self, guest: u64, user: u64, len_bytes: u64) -> Option<Self> {
         let mut without = self.clone();
         without.regions.retain(|Region { place, .. }| {
             (place.guest, place.user, place.len_bytes) != (guest, user, len_bytes)
@@ -87,8 +86,7 @@ impl GuestMemory {
     }
 
     /// Whether somebody took pages out of a file.
-    #[must_use]
-    pub fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_cut())
     }
 

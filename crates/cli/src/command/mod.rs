@@ -29,6 +29,7 @@ mod softdrive;
 mod stat;
 mod study;
 mod tables;
+mod target;
 mod top;
 
 use clap::{CommandFactory as _, Subcommand};
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Advise(advise::Advise),
     #[command(name = "softdrive")]
     SoftDrive(softdrive::SoftDrive),
+    Target(target::TargetCommand),
     Man(man::Man),
     Completions(completions::Completions),
 }
@@ -94,6 +96,7 @@ impl Command {
             Self::Floor(command) => command.run(),
             Self::Advise(command) => command.run(),
             Self::SoftDrive(command) => command.run(),
+            Self::Target(command) => command.run(),
             Self::Man(command) => command.run(crate::Arguments::command()),
             Self::Completions(command) => command.run(crate::Arguments::command()),
         }

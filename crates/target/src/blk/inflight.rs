@@ -26,8 +26,7 @@ const COUNTER_AT: usize = 8;
 const VERSION: u16 = 1;
 
 /// Bytes of the part of a queue of `size` heads.
-#[must_use]
-pub fn bytes_of(size: u16) -> usize {
+pub(crate) fn bytes_of(size: u16) -> usize {
     (HEADER_BYTES + HEAD_BYTES * usize::from(size)).next_multiple_of(64)
 }
 

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use qpair_block::{
     Arena, Buffer, ChannelOptions, Completion, ErrorKind, IoChannel, IoError, Op, Request, Result,
@@ -23,6 +23,7 @@ use super::request::{
 };
 use crate::disk::Disk;
 use crate::memory::{GuestMemory, Place};
+use crate::session::Call;
 
 /// Segments of a request's data at most: what the guest is told (`seg_max`), and some at the ends of regions.
 const SEGMENTS_MAX: usize = 256;
@@ -44,13 +45,13 @@ pub(crate) struct QueueOptions {
     pub(crate) indirect: bool,
     pub(crate) memory: Arc<GuestMemory>,
     pub(crate) kick: Option<OwnedFd>,
-    pub(crate) call: Option<Arc<IrqEvent>>,
+    pub(crate) call: Call,
     /// Signalled when the ring makes no sense.
     pub(crate) error: Option<Arc<IrqEvent>>,
     pub(crate) inflight: Option<Inflight>,
     pub(crate) disk: Arc<Disk>,
-    /// Each write is durable before it is answered.
-    pub(crate) write_through: bool,
+    /// Writes may be answered before they are durable.
+    pub(crate) write_back: Arc<AtomicBool>,
     pub(crate) read_only: bool,
 }
 
@@ -77,6 +78,14 @@ struct Busy {
     /// Bytes of it that are done.
     done_bytes: u32,
     bounced: bool,
+}
+
+impl Busy {
+    /// How much of what is left goes at once.
+    fn part(&self, op: Op, transfer_bytes_max: u32) -> u32 {
+        let left = self.len_bytes - self.done_bytes;
+        if matches!(op, Op::Read | Op::Write) { left.min(transfer_bytes_max) } else { left }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -236,9 +245,12 @@ impl Queue {
         if let Some(inflight) = &mut self.options.inflight {
             inflight.published(self.ring.used());
         }
-        if wants_call && let Some(call) = &self.options.call {
-            self.options.disk.counters.calls.fetch_add(1, Ordering::Relaxed);
-            call.signal();
+        if wants_call {
+            let call = self.options.call.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(call) = &*call {
+                self.options.disk.counters.calls.fetch_add(1, Ordering::Relaxed);
+                call.signal();
+            }
         }
         true
     }
@@ -400,11 +412,9 @@ impl Queue {
         if bounced {
             self.note(head, |busy| busy.bounced = true);
             self.options.disk.counters.bounced.fetch_add(1, Ordering::Relaxed);
-            self.slots[usize::from(head)].list = list;
-            self.go_on_bounced(head);
-        } else {
-            self.go_on(head, list);
         }
+        self.slots[usize::from(head)].list = list.or(self.slots[usize::from(head)].list.take());
+        self.go_on(head);
         Ok(())
     }
 
@@ -429,58 +439,40 @@ impl Queue {
         Ok(list)
     }
 
-    /// Submits the next part of a request: as much as the device takes at once.
-    fn go_on(&mut self, head: u16, buffer: Option<Buffer>) {
+    /// Submits the next part of a request: as much as the device takes at once, or as a block holds that it is copied through.
+    fn go_on(&mut self, head: u16) {
         let info = self.options.disk.device.info();
-        let Some(busy) = self.slots[usize::from(head)].busy else { return };
+        let slot = &mut self.slots[usize::from(head)];
+        let Some(busy) = slot.busy else { return };
         let Some(op) = busy.verb else { return };
-        let left = busy.len_bytes - busy.done_bytes;
-        let part = match op {
-            Op::Read | Op::Write => left.min(info.transfer_bytes_max),
-            _ => left,
-        };
-        let force_unit_access =
-            op == Op::Write && self.options.write_through && info.volatile_write_cache;
-        let request = Request {
+        let mut part = busy.part(op, info.transfer_bytes_max);
+        let (mut buffer, mut buffer_offset_bytes) = (None, 0);
+        if busy.bounced {
+            let Some(mut block) = self.bounces.lease() else {
+                self.waiting.push_back(head);
+                return;
+            };
+            part = part.min(block.len() as u32);
+            if let (Op::Write, Some(list)) = (op, &mut slot.list) {
+                list.copy_out(busy.done_bytes as usize, block.shared(), 0, part as usize);
+            }
+            buffer = Some(block);
+        } else if matches!(op, Op::Read | Op::Write) {
+            (buffer, buffer_offset_bytes) = (slot.list.take(), busy.done_bytes);
+        }
+        // What is to be durable before it is answered.
+        let force_unit_access = op == Op::Write
+            && info.volatile_write_cache
+            && !self.options.write_back.load(Ordering::Relaxed);
+        self.submit(Request {
             op,
             force_unit_access,
             offset_bytes: busy.offset_bytes + u64::from(busy.done_bytes),
             len_bytes: part,
-            buffer_offset_bytes: if buffer.is_some() { busy.done_bytes } else { 0 },
+            buffer_offset_bytes,
             buffer,
             tag: head.into(),
-        };
-        self.submit(request);
-    }
-
-    /// The same through a block of this queue's own.
-    #[cold]
-    fn go_on_bounced(&mut self, head: u16) {
-        let Some(mut block) = self.bounces.lease() else {
-            self.waiting.push_back(head);
-            return;
-        };
-        let slot = &mut self.slots[usize::from(head)];
-        let (Some(busy), Some(list)) = (slot.busy, &mut slot.list) else { return };
-        let Some(op) = busy.verb else { return };
-        let info = self.options.disk.device.info();
-        let part =
-            (busy.len_bytes - busy.done_bytes).min(info.transfer_bytes_max).min(block.len() as u32);
-        if op == Op::Write {
-            list.copy_out(busy.done_bytes as usize, block.shared(), 0, part as usize);
-        }
-        let request = Request {
-            op,
-            force_unit_access: op == Op::Write
-                && self.options.write_through
-                && info.volatile_write_cache,
-            offset_bytes: busy.offset_bytes + u64::from(busy.done_bytes),
-            len_bytes: part,
-            buffer_offset_bytes: 0,
-            buffer: Some(block),
-            tag: head.into(),
-        };
-        self.submit(request);
+        });
     }
 
     fn submit(&mut self, request: Request) {
@@ -507,11 +499,7 @@ impl Queue {
         let Some(Some(mut busy)) = self.slots.get(usize::from(head)).map(|slot| slot.busy) else {
             return;
         };
-        let info = self.options.disk.device.info();
-        let mut part = busy.len_bytes - busy.done_bytes;
-        if matches!(op, Op::Read | Op::Write) {
-            part = part.min(info.transfer_bytes_max);
-        }
+        let mut part = busy.part(op, self.options.disk.device.info().transfer_bytes_max);
         if busy.bounced {
             if let Some(mut block) = buffer {
                 part = part.min(block.len() as u32);
@@ -522,7 +510,7 @@ impl Queue {
                 }
             }
             if let Some(next) = self.waiting.pop_front() {
-                self.go_on_bounced(next);
+                self.go_on(next);
             }
         } else if buffer.is_some() {
             self.slots[usize::from(head)].list = buffer;
@@ -530,13 +518,7 @@ impl Queue {
         busy.done_bytes += part;
         self.slots[usize::from(head)].busy = Some(busy);
         if result.is_ok() && busy.done_bytes < busy.len_bytes {
-            if busy.bounced {
-                self.go_on_bounced(head);
-            } else {
-                let list = self.slots[usize::from(head)].list.take();
-                self.go_on(head, list);
-            }
-            return;
+            return self.go_on(head);
         }
         self.options.disk.counters.count(op, busy.len_bytes, result.is_ok());
         self.answer(head, status_of(result), areas);

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use qpair_block::{
     BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel, IoError,
@@ -69,11 +69,11 @@ impl Guest {
             indirect: true,
             memory: self.memory.clone(),
             kick: None,
-            call: None,
+            call: Arc::default(),
             error: None,
             inflight: None,
             disk: self.disk.clone(),
-            write_through: false,
+            write_back: Arc::new(AtomicBool::new(true)),
             read_only: false,
         }
     }

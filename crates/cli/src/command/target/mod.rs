@@ -1,0 +1,149 @@
+//! `qpair target`: block devices for guests.
+
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use qpair::block::{BlockDevice, DeviceSpec};
+use qpair_drivers::Drivers;
+use qpair_kernel::{FileOptions, Mode};
+use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
+
+use crate::command::bench_peak::parse_mode;
+use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use report::Reporter;
+
+/// How often memory that was cut short is looked for, disks that have grown, and Ctrl-C.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Give block devices to virtual machines, with no kernel in the way of the data
+#[derive(Args, Debug)]
+#[command(
+    name = "target",
+    after_help = "\
+Each disk has a socket, FOLDER/NAME.sock, at which QEMU finds it (vhost-user-blk). The guest's memory must be shared with \
+this program: that is what memory-backend-memfd is for. Requests go from the guest's rings to the device and back on the \
+workers; a guest that is idle costs nothing, unless --poll is given. One guest at a time has a disk.
+
+DEVICE is a file, a block device, or any device specifier: nvme:0000:3b:00.0, scsi:HOST/UNIT, softnvme:size=1GiB, \
+stripe:..., ram:size=1GiB. Who has the disk sees NAME as its serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
+guests go and removes the sockets; a guest goes on when the target is there again (QEMU's reconnect option).
+
+Examples:
+  qpair target --folder /run/qpair --disk data=ram:size=1GiB
+  qpair target --folder /run/qpair --disk root=root.img --disk fast=nvme:0000:3b:00.0 --workers 2 --poll
+  qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
+      -chardev socket,id=c,path=/run/qpair/data.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c ..."
+)]
+pub(crate) struct TargetCommand {
+    /// Where the sockets are; made if it is not there
+    #[arg(long, value_name = "FOLDER", default_value = "/run/qpair")]
+    folder: PathBuf,
+
+    /// A disk; several times: several disks
+    #[arg(long, value_name = "NAME=DEVICE", required = true, value_parser = parse_disk)]
+    disk: Vec<(String, DeviceSpec)>,
+
+    /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches after a colon
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    io: Mode,
+
+    /// Go through the page cache, for file systems without direct I/O
+    #[arg(long)]
+    buffered: bool,
+
+    /// Guests cannot write
+    #[arg(long)]
+    read_only: bool,
+
+    /// Queues of each disk at most; a guest sets up as many as it has processors
+    #[arg(long, value_name = "N", default_value_t = BlkOptions::default().queues, value_parser = clap::value_parser!(u16).range(1..=i64::from(qpair_target::QUEUES_MAX)))]
+    queues: u16,
+
+    /// Threads that serve queues; give each a core if they are to --poll
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+
+    /// Look at the rings all the time: the least latency, for a whole core each
+    #[arg(long)]
+    poll: bool,
+
+    /// Print a JSON object for each thing that happens, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
+    let (name, device) =
+        text.split_once('=').ok_or("write NAME=DEVICE, such as data=ram:size=1GiB")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 20 || !name.chars().all(is_plain) || name.starts_with('.') {
+        return Err(format!(
+            "'{name}' is no name for a disk: up to 20 letters, digits, '-', '_' and '.', which the guest sees as its serial number"
+        ));
+    }
+    let spec = DeviceSpec::parse(device).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), spec))
+}
+
+impl TargetCommand {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let reporter = Arc::new(Reporter::new(self.json));
+        let options = TargetOptions { workers: self.workers.into(), poll: self.poll };
+        let target = Target::new(options, {
+            let reporter = reporter.clone();
+            Arc::new(move |event| reporter.event(&event))
+        })?;
+        std::fs::create_dir_all(&self.folder)
+            .map_err(|error| Failure::io(&error, self.folder.display()))?;
+        for (name, spec) in &self.disk {
+            let disk = Disk::new(name, self.open(spec)?);
+            let path = self.folder.join(format!("{name}.sock"));
+            let options = BlkOptions { queues: self.queues, read_only: self.read_only };
+            target.serve_blk(&disk, &path, options)?;
+        }
+        reporter.begin(&target)?;
+        while !interrupt.is_requested() {
+            std::thread::sleep(LOOK_EVERY);
+            target.look_after();
+        }
+        reporter.end(&target)?;
+        drop(target);
+        // A request to end is how this command ends.
+        Ok(Exit::Done)
+    }
+
+    fn open(&self, spec: &DeviceSpec) -> Result<Arc<dyn BlockDevice>> {
+        let files = |path: &Path| {
+            let file = FileOptions {
+                read_only: self.read_only,
+                direct: !self.buffered,
+                ..FileOptions::new(path)
+            };
+            let device = qpair_kernel::open(&file, self.io)?;
+            Ok(Arc::new(device) as Arc<dyn BlockDevice>)
+        };
+        Ok(spec.open(&Drivers(files))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_have_names() {
+        let (name, spec) = parse_disk("a-1=ram:size=1MiB").unwrap();
+        assert_eq!((name.as_str(), spec.to_string()), ("a-1", "ram:size=1MiB".to_owned()));
+        for wrong in
+            ["ram:", "=ram:size=1MiB", "a/b=x", "..=x", "012345678901234567890=x", "a=nvme:"]
+        {
+            assert!(parse_disk(wrong).is_err() || wrong == "ram:", "{wrong}");
+        }
+    }
+}

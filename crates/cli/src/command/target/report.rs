@@ -1,0 +1,145 @@
+//! What the command says: where disks are, who comes and goes, and what was done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use qpair_target::{Disk, DiskCounters, Event, Target};
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::output::Output;
+use crate::text::{count, size};
+
+pub(super) struct Reporter {
+    json: bool,
+}
+
+impl Reporter {
+    pub(super) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    pub(super) fn begin(&self, target: &Target) -> Result<()> {
+        let disks = target.disks();
+        if self.json {
+            let about = |disk: &Disk| {
+                json!({
+                    "name": disk.name,
+                    "device": disk.device.info().name,
+                    "interface": disk.device.info().interface,
+                    "size_bytes": disk.device.size_bytes(),
+                    "logical_block_bytes": disk.device.info().logical_block_bytes,
+                })
+            };
+            let disks: Vec<Value> = disks
+                .iter()
+                .map(|(disk, socket, _)| {
+                    let mut about = about(disk);
+                    about["socket"] = json!(socket);
+                    about
+                })
+                .collect();
+            return say(json!({"event": "serving", "disks": disks}).to_string());
+        }
+        let mut out = Output::new();
+        for (disk, socket, _) in &disks {
+            let info = disk.device.info();
+            let bytes = size(disk.device.size_bytes());
+            out.line(format!(
+                "{}  {}, {bytes} in blocks of {}, on {} by {}",
+                socket.display(),
+                disk.name,
+                info.logical_block_bytes,
+                info.name,
+                info.interface
+            ))?;
+        }
+        if let Some((_, socket, _)) = disks.first() {
+            out.line("QEMU has the first with these options:")?;
+            out.line("  -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m -m 1G")?;
+            out.line(format!(
+                "  -chardev socket,id=c,path={},reconnect=1 -device vhost-user-blk-pci,chardev=c",
+                socket.display()
+            ))?;
+        }
+        out.line("Ctrl-C ends the target.")?;
+        out.finish()
+    }
+
+    /// From any thread.
+    pub(super) fn event(&self, event: &Event<'_>) {
+        let (word, name, error) = match event {
+            Event::Connected(name) => ("connected", name, None),
+            Event::Left(name, error) => ("left", name, error.as_ref()),
+        };
+        let line = match (self.json, error) {
+            (true, None) => json!({"event": word, "disk": name}).to_string(),
+            (true, Some(error)) => {
+                json!({"event": word, "disk": name, "error": error.to_string()}).to_string()
+            }
+            (false, None) if word == "left" => format!("{name}: the guest has gone"),
+            (false, None) => format!("{name}: a guest has come"),
+            (false, Some(error)) => format!("{name}: the guest was sent away: {error}"),
+        };
+        // Whoever read this may have gone: guests are served all the same.
+        let _ = say(line);
+    }
+
+    pub(super) fn end(&self, target: &Target) -> Result<()> {
+        for (disk, ..) in target.disks() {
+            let DiskCounters {
+                requests,
+                reads,
+                read_bytes,
+                writes,
+                written_bytes,
+                flushes,
+                discards,
+                errors,
+                bounced,
+                calls,
+                kicks,
+            } = &disk.counters;
+            let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            if self.json {
+                say(json!({
+                    "event": "ended",
+                    "disk": disk.name,
+                    "requests": get(requests),
+                    "reads": get(reads),
+                    "read_bytes": get(read_bytes),
+                    "writes": get(writes),
+                    "written_bytes": get(written_bytes),
+                    "flushes": get(flushes),
+                    "discards": get(discards),
+                    "errors": get(errors),
+                    "bounced": get(bounced),
+                    "calls": get(calls),
+                    "kicks": get(kicks),
+                })
+                .to_string())?;
+                continue;
+            }
+            say(format!(
+                "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied for alignment, {} calls, {} kicks",
+                disk.name,
+                count(get(reads)),
+                size(get(read_bytes)),
+                count(get(writes)),
+                size(get(written_bytes)),
+                count(get(flushes)),
+                count(get(discards)),
+                count(get(errors)),
+                count(get(bounced)),
+                count(get(calls)),
+                count(get(kicks)),
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+fn say(line: impl AsRef<str>) -> Result<()> {
+    let mut out = Output::new();
+    out.line(line.as_ref())?;
+    out.finish()
+}

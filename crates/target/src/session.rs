@@ -1,0 +1,486 @@
+//! One front end's connection: it says where the guest's memory and rings are, and is answered.
+//!
+//! Invariant: a ring that runs is on a worker with the memory, addresses and features that the session has now. Whatever changes one of these
+//! takes the ring back first ([`Session::stop`]) and lets it run again afterwards ([`Session::settle`]).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qpair_block::{Error, ErrorKind, Mapping, Result};
+use qpair_pci::IrqEvent;
+use qpair_socket::{Incoming, Message, Received, send};
+use qpair_vhost_user::codec::{
+    Config, FDS_MAX, Header, InflightDescription, MemoryRegion, PAYLOAD_BYTES_MAX, RegionMessage,
+    Request, RingAddresses, RingFile, RingState, feature, number, parse_number, protocol,
+};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::blk::{self, Inflight, QueueOptions, inflight_bytes};
+use crate::disk::Disk;
+use crate::memory::{GuestMemory, REGIONS_MAX, RegionPlace};
+use crate::workers::{Placed, Workers};
+
+/// Entries of a ring at most.
+const RING_SIZE_MAX: u16 = 1024;
+const PROTOCOL_FEATURES: u64 = protocol::MQ
+    | protocol::REPLY_ACK
+    | protocol::BACKEND_REQ
+    | protocol::CONFIG
+    | protocol::INFLIGHT_SHMFD
+    | protocol::RESET_DEVICE
+    | protocol::CONFIGURE_MEM_SLOTS;
+
+/// A descriptor that may be exchanged while a queue signals it.
+pub(crate) type Call = Arc<Mutex<Option<IrqEvent>>>;
+
+/// What a disk is given to front ends as.
+#[derive(Clone, Debug)]
+pub(crate) struct Export {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) queues: u16,
+    pub(crate) read_only: bool,
+}
+
+/// What others may know of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The guest's memory now.
+    pub(crate) memory: Mutex<Arc<GuestMemory>>,
+    /// The socket over which the front end is told that the configuration has changed.
+    pub(crate) back: Mutex<Option<UnixStream>>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    size: u16,
+    base: u16,
+    addresses: Option<[u64; 3]>,
+    /// It was kicked off; with a descriptor, or to be polled.
+    started: bool,
+    kick: Option<OwnedFd>,
+    call: Call,
+    error: Option<Arc<IrqEvent>>,
+    enabled: bool,
+    running: Option<Placed>,
+}
+
+pub(crate) struct Session {
+    stream: UnixStream,
+    incoming: Incoming<Header>,
+    export: Export,
+    workers: Arc<Workers>,
+    shared: Arc<Shared>,
+    features: u64,
+    protocol: u64,
+    memory: Arc<GuestMemory>,
+    rings: Vec<Ring>,
+    inflight: Option<(Arc<Mapping>, InflightDescription)>,
+    /// The guest has set the cache to write back, or has not been asked.
+    write_back: Arc<AtomicBool>,
+}
+
+/// What goes back.
+enum Answer {
+    /// That it was done, if somebody waits for that.
+    Done,
+    Payload(Vec<u8>),
+    File(Vec<u8>, OwnedFd),
+}
+
+fn wrong(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, what)
+}
+
+impl Session {
+    pub(crate) fn new(
+        stream: UnixStream,
+        export: Export,
+        workers: Arc<Workers>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let rings = (0..export.queues).map(|_| Ring::default()).collect();
+        Self {
+            stream,
+            incoming: Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX),
+            export,
+            workers,
+            shared,
+            features: 0,
+            protocol: 0,
+            memory: Arc::default(),
+            rings,
+            inflight: None,
+            write_back: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// Serves until the front end goes, or makes no sense.
+    ///
+    /// # Errors
+    /// Why it was sent away.
+    pub(crate) fn run(mut self) -> Result<()> {
+        let ended = self.serve();
+        for ring in 0..self.rings.len() {
+            self.stop(ring);
+        }
+        ended
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let lost = |cause: io::Error| Error::os(cause, "the front end's socket");
+        loop {
+            match self.incoming.poll(&self.stream).map_err(lost)? {
+                Received::Message(message) => self.take(message)?,
+                Received::Closed(false) => return Ok(()),
+                Received::Closed(true) => {
+                    return Err(wrong("the front end left in the middle of a message"));
+                }
+                Received::NotYet => {
+                    let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+                    // However it ends, the next turn looks.
+                    let _ = rustix::event::poll(&mut fds, None);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message<Header>) -> Result<()> {
+        let header = message.header;
+        if header.is_reply() {
+            return Ok(());
+        }
+        let Some(request) = Request::of(header.request) else {
+            return Err(wrong(format!("a request that is not known: {}", header.request)));
+        };
+        let answered = self.carry_out(request, message);
+        let has_ack = self.protocol & protocol::REPLY_ACK != 0 && header.needs_reply();
+        match answered {
+            Ok(Answer::Payload(payload)) => self.send(header, &payload, None),
+            Ok(Answer::File(payload, file)) => self.send(header, &payload, Some(file)),
+            Ok(Answer::Done) if has_ack => self.send(header, &number(0), None),
+            Ok(Answer::Done) => Ok(()),
+            // The front end knows, and decides what becomes of it.
+            Err(_) if has_ack => self.send(header, &number(1), None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn send(&self, header: Header, payload: &[u8], file: Option<OwnedFd>) -> Result<()> {
+        let lost = |cause: io::Error| Error::os(cause, "the front end's socket");
+        let bytes = header.reply(payload.len()).message(payload);
+        let file = file.as_ref().map(AsFd::as_fd);
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let fds = if sent == 0 { file.as_slice() } else { &[] };
+            match send(&self.stream, &bytes[sent..], fds) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut fds = [PollFd::new(&self.stream, PollFlags::OUT)];
+                    let _ = rustix::event::poll(&mut fds, None);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Features that are offered.
+    fn offered(&self) -> u64 {
+        let device = blk::feature::READS
+            | if self.export.read_only { blk::feature::READ_ONLY } else { blk::feature::WRITES };
+        device
+            | feature::VERSION_1
+            | feature::INDIRECT_DESC
+            | feature::EVENT_IDX
+            | feature::PROTOCOL_FEATURES
+    }
+
+    fn carry_out(&mut self, request: Request, message: Message<Header>) -> Result<Answer> {
+        let Message { payload, mut fds, .. } = message;
+        let payload = payload.as_slice();
+        let malformed = || wrong(format!("a payload of {request:?} that is none"));
+        let value = || parse_number(payload).ok_or_else(malformed);
+        match request {
+            Request::GetFeatures => Ok(Answer::Payload(number(self.offered()))),
+            Request::SetFeatures => {
+                let features = value()?;
+                if features & !self.offered() != 0 {
+                    return Err(wrong(format!("features that were not offered: {features:#x}")));
+                }
+                self.change(|session| session.features = features)
+            }
+            Request::GetProtocolFeatures => Ok(Answer::Payload(number(PROTOCOL_FEATURES))),
+            Request::SetProtocolFeatures => {
+                // Some set bits that were not offered, and use none of them.
+                self.protocol = value()? & PROTOCOL_FEATURES;
+                Ok(Answer::Done)
+            }
+            Request::SetOwner | Request::ResetOwner => Ok(Answer::Done),
+            Request::GetQueueNum => Ok(Answer::Payload(number(self.export.queues.into()))),
+            Request::GetMaxMemSlots => Ok(Answer::Payload(number(REGIONS_MAX as u64))),
+            Request::SetMemTable => {
+                let table = MemoryRegion::parse_table(payload).ok_or_else(malformed)?;
+                if table.len() != fds.len() {
+                    return Err(wrong("a table of memory with other descriptors than regions"));
+                }
+                let mut memory = GuestMemory::default();
+                for (region, file) in table.into_iter().zip(&fds) {
+                    memory = add(&memory, region, file)?;
+                }
+                self.set_memory(memory)
+            }
+            Request::AddMemReg => {
+                let RegionMessage(region) = RegionMessage::parse(payload).ok_or_else(malformed)?;
+                let file = fds.first().ok_or_else(|| wrong("memory without a descriptor"))?;
+                let memory = add(&self.memory, region, file)?;
+                self.set_memory(memory)
+            }
+            Request::RemMemReg => {
+                let RegionMessage(region) = RegionMessage::parse(payload).ok_or_else(malformed)?;
+                let without = self.memory.without(region.guest, region.user, region.len_bytes);
+                let memory = without.ok_or_else(|| wrong("memory that is not there"))?;
+                self.set_memory(memory)
+            }
+            Request::SetVringNum => self.state(payload, |ring, number| {
+                let size = u16::try_from(number).ok().filter(|size| *size <= RING_SIZE_MAX);
+                let size = size.filter(|size| size.is_power_of_two());
+                ring.size = size.ok_or_else(|| wrong(format!("a ring of {number} entries")))?;
+                Ok(())
+            }),
+            Request::SetVringBase => self.state(payload, |ring, number| {
+                ring.base = number as u16;
+                Ok(())
+            }),
+            Request::SetVringEnable => self.state(payload, |ring, number| {
+                ring.enabled = number != 0;
+                Ok(())
+            }),
+            Request::SetVringAddr => {
+                let found = RingAddresses::parse(payload).ok_or_else(malformed)?;
+                let ring = self.ring(found.ring)?;
+                let addresses = [found.descriptors, found.available, found.used];
+                self.change_ring(ring, |ring| ring.addresses = Some(addresses))
+            }
+            Request::GetVringBase => {
+                let state = RingState::parse(payload).ok_or_else(malformed)?;
+                let ring = self.ring(state.ring)?;
+                self.stop(ring);
+                let ring = &mut self.rings[ring];
+                (ring.started, ring.kick) = (false, None);
+                let state = RingState { number: ring.base.into(), ..state };
+                Ok(Answer::Payload(state.payload()))
+            }
+            Request::SetVringKick => {
+                let (ring, file) = self.ring_file(payload, fds.pop())?;
+                let kick = file.map(eventfd).transpose()?;
+                self.change_ring(ring, |ring| (ring.started, ring.kick) = (true, kick))
+            }
+            Request::SetVringCall => {
+                let (ring, file) = self.ring_file(payload, fds.pop())?;
+                let call = file.map(IrqEvent::new).transpose()?;
+                let ring = &self.rings[ring];
+                let mut current = ring.call.lock().unwrap_or_else(PoisonError::into_inner);
+                *current = call;
+                // What was signalled to the old one may not have been heard.
+                if let (Some(call), true) = (&*current, ring.running.is_some()) {
+                    call.signal();
+                }
+                Ok(Answer::Done)
+            }
+            Request::SetVringErr => {
+                let (ring, file) = self.ring_file(payload, fds.pop())?;
+                let error = file.map(IrqEvent::new).transpose()?.map(Arc::new);
+                self.change_ring(ring, |ring| ring.error = error)
+            }
+            Request::SetBackendReqFd => {
+                let file = fds.pop().ok_or_else(|| wrong("a socket without a descriptor"))?;
+                let stream = UnixStream::from(file);
+                *self.shared.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+                Ok(Answer::Done)
+            }
+            Request::GetConfig => {
+                let asked = Config::parse(payload).ok_or_else(malformed)?;
+                let config = self.config();
+                let mut bytes = vec![0; asked.bytes.len()];
+                let from = config.get(asked.offset as usize..).unwrap_or_default();
+                let len = from.len().min(bytes.len());
+                bytes[..len].copy_from_slice(&from[..len]);
+                Ok(Answer::Payload(Config { bytes: &bytes, ..asked }.payload()))
+            }
+            Request::SetConfig => {
+                let config = Config::parse(payload).ok_or_else(malformed)?;
+                match (config.offset, config.bytes) {
+                    (blk::WRITE_BACK_AT, [write_back @ (0 | 1)]) => {
+                        self.write_back.store(*write_back == 1, Ordering::Release);
+                        Ok(Answer::Done)
+                    }
+                    _ => Err(wrong("a part of the configuration that cannot be written")),
+                }
+            }
+            Request::GetInflightFd => {
+                let asked = InflightDescription::parse(payload).ok_or_else(malformed)?;
+                let (queues, size) = (asked.queues, asked.queue_size);
+                if queues == 0 || queues > self.export.queues || size > RING_SIZE_MAX {
+                    return Err(wrong(format!("a note of {queues} queues of {size} entries")));
+                }
+                let len_bytes = usize::from(queues) * inflight_bytes(size);
+                let (mapping, file) = Mapping::new_file(len_bytes)
+                    .map_err(|cause| Error::os(cause, "memory for what is under way"))?;
+                let (len_bytes, file_offset_bytes) = (len_bytes as u64, 0);
+                let given = InflightDescription { len_bytes, file_offset_bytes, ..asked };
+                drop(mapping);
+                Ok(Answer::File(given.payload(), file))
+            }
+            Request::SetInflightFd => {
+                let found = InflightDescription::parse(payload).ok_or_else(malformed)?;
+                let file = fds.pop().ok_or_else(|| wrong("a note without a descriptor"))?;
+                let least = usize::from(found.queues) * inflight_bytes(found.queue_size);
+                let len = usize::try_from(found.len_bytes).ok().filter(|len| *len >= least);
+                let len = len.ok_or_else(|| wrong("a note that is too short"))?;
+                let offset = found.file_offset_bytes;
+                let mapping = Mapping::of_memory_file(file.as_fd(), offset, len, true)
+                    .map_err(|cause| Error::os(cause, "the note of what is under way"))?;
+                self.change(|session| session.inflight = Some((mapping, found)))
+            }
+            Request::ResetDevice => {
+                for ring in 0..self.rings.len() {
+                    self.stop(ring);
+                    let ring = &mut self.rings[ring];
+                    (ring.started, ring.kick, ring.enabled, ring.base) = (false, None, false, 0);
+                }
+                self.write_back.store(true, Ordering::Release);
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn config(&self) -> [u8; blk::CONFIG_BYTES] {
+        let device = &self.export.disk.device;
+        let write_back = self.write_back.load(Ordering::Acquire);
+        blk::config(device.info(), device.size_bytes(), self.export.queues, write_back)
+    }
+
+    fn ring(&self, number: u32) -> Result<usize> {
+        let ring = usize::try_from(number).ok().filter(|ring| *ring < self.rings.len());
+        ring.ok_or_else(|| wrong(format!("ring {number} of {}", self.rings.len())))
+    }
+
+    fn ring_file(&self, payload: &[u8], file: Option<OwnedFd>) -> Result<(usize, Option<OwnedFd>)> {
+        let found = RingFile::parse(payload).ok_or_else(|| wrong("a descriptor for no ring"))?;
+        if found.has_file != file.is_some() {
+            return Err(wrong("a descriptor that is announced, or one that is not"));
+        }
+        Ok((self.ring(found.ring)?, file))
+    }
+
+    fn state(
+        &mut self,
+        payload: &[u8],
+        change: impl FnOnce(&mut Ring, u32) -> Result<()>,
+    ) -> Result<Answer> {
+        let state = RingState::parse(payload).ok_or_else(|| wrong("a state of no ring"))?;
+        let number = self.ring(state.ring)?;
+        self.stop(number);
+        change(&mut self.rings[number], state.number)?;
+        self.settle(number)
+    }
+
+    fn change_ring(&mut self, number: usize, change: impl FnOnce(&mut Ring)) -> Result<Answer> {
+        self.stop(number);
+        change(&mut self.rings[number]);
+        self.settle(number)
+    }
+
+    /// Changes what all rings work with.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) -> Result<Answer> {
+        for ring in 0..self.rings.len() {
+            self.stop(ring);
+        }
+        change(self);
+        for ring in 0..self.rings.len() {
+            self.settle(ring)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_memory(&mut self, memory: GuestMemory) -> Result<Answer> {
+        let memory = Arc::new(memory);
+        *self.shared.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory.clone();
+        self.change(|session| session.memory = memory)
+    }
+
+    /// Takes a ring back from its worker.
+    fn stop(&mut self, number: usize) {
+        let ring = &mut self.rings[number];
+        if let Some(placed) = ring.running.take()
+            && let Some(stopped) = self.workers.remove(placed)
+        {
+            (ring.base, ring.kick) = (stopped.taken, stopped.kick);
+            if stopped.is_broken {
+                // The guest has to set it up anew.
+                ring.started = false;
+            }
+        }
+    }
+
+    /// Lets a ring run if it is to.
+    fn settle(&mut self, number: usize) -> Result<Answer> {
+        let is_gated = self.features & feature::PROTOCOL_FEATURES != 0;
+        let ring = &mut self.rings[number];
+        let is_ready = ring.started && (ring.enabled || !is_gated) && ring.running.is_none();
+        let (Some(addresses), true, true) = (ring.addresses, is_ready, ring.size > 0) else {
+            return Ok(Answer::Done);
+        };
+        // All areas of a ring of the guest's are in its memory: what is not there yet comes with another message.
+        let inflight = match &self.inflight {
+            Some((mapping, found)) if number < usize::from(found.queues) => {
+                if found.queue_size < ring.size {
+                    return Err(wrong("a note with fewer entries than the ring"));
+                }
+                Inflight::new(mapping.clone(), number as u16, found.queue_size)
+            }
+            _ => None,
+        };
+        let has_flush = self.features & blk::feature::FLUSH != 0;
+        let has_switch = self.features & blk::feature::CONFIG_WCE != 0;
+        if !has_switch {
+            self.write_back.store(has_flush, Ordering::Release);
+        }
+        let options = QueueOptions {
+            size: ring.size,
+            addresses,
+            taken: ring.base,
+            event_index: self.features & feature::EVENT_IDX != 0,
+            indirect: self.features & feature::INDIRECT_DESC != 0,
+            memory: self.memory.clone(),
+            kick: ring.kick.take(),
+            call: ring.call.clone(),
+            error: ring.error.clone(),
+            inflight,
+            disk: self.export.disk.clone(),
+            write_back: self.write_back.clone(),
+            read_only: self.export.read_only,
+        };
+        ring.running = Some(self.workers.add(options)?);
+        Ok(Answer::Done)
+    }
+}
+
+fn add(memory: &GuestMemory, region: MemoryRegion, file: &OwnedFd) -> Result<GuestMemory> {
+    let MemoryRegion { guest, len_bytes, user, file_offset_bytes } = region;
+    let place = RegionPlace { guest, len_bytes, user, file_offset_bytes };
+    memory.with(place, file.as_fd()).map_err(|cause| {
+        let context = format!("memory of {len_bytes} bytes at {guest:#x}");
+        Error::os(cause, context)
+            .hint("share the guest's memory: -object memory-backend-memfd,share=on")
+    })
+}
+
+/// A descriptor that is an eventfd: nothing else is waited for.
+fn eventfd(fd: OwnedFd) -> Result<OwnedFd> {
+    IrqEvent::new(fd).map(IrqEvent::into_fd)
+}

@@ -1,0 +1,276 @@
+//! A target: workers, and the sockets at which disks are given to front ends.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use qpair_block::{Error, ErrorKind, Result, WakeEvent};
+use qpair_memory::mappings_cut;
+use qpair_socket::{Listener, send};
+use qpair_vhost_user::codec::Header;
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::Shutdown;
+
+use crate::disk::Disk;
+use crate::session::{Export, Session, Shared};
+use crate::workers::Workers;
+
+/// Bytes of the stack of a thread that reads messages.
+const STACK_BYTES: usize = 256 << 10;
+/// Queues of a disk at most: messages have a byte for their number.
+pub const QUEUES_MAX: u16 = 256;
+
+/// How to run a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetOptions {
+    /// Threads that serve queues.
+    pub workers: usize,
+    /// They never sleep while a queue is theirs.
+    pub poll: bool,
+}
+
+impl Default for TargetOptions {
+    fn default() -> Self {
+        Self { workers: 1, poll: false }
+    }
+}
+
+/// How to give a disk to guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlkOptions {
+    /// Queues at most; a guest sets up as many as it has processors.
+    pub queues: u16,
+    /// Guests cannot write.
+    pub read_only: bool,
+}
+
+impl Default for BlkOptions {
+    fn default() -> Self {
+        Self { queues: 4, read_only: false }
+    }
+}
+
+/// What happened at a socket.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A front end has come to the disk of this name.
+    Connected(&'a str),
+    /// It has gone; or it was sent away, for this reason.
+    Left(&'a str, Option<Error>),
+}
+
+/// Hears of events, from any thread.
+pub type Listen = Arc<dyn Fn(Event<'_>) + Send + Sync>;
+
+struct Served {
+    export: Export,
+    path: PathBuf,
+    door: Arc<Door>,
+    /// The size that front ends were told.
+    size_bytes: AtomicU64,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread of a socket shares.
+struct Door {
+    stop: AtomicBool,
+    wake: WakeEvent,
+    /// The front end that is there now.
+    stream: Mutex<Option<UnixStream>>,
+    shared: Arc<Shared>,
+}
+
+/// A target. Dropped, it lets all front ends go and ends its workers.
+pub struct Target {
+    served: Mutex<Vec<Served>>,
+    workers: Arc<Workers>,
+    /// Mappings that had been cut when it was last looked at.
+    cut: AtomicU64,
+    listen: Listen,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target with {:?}", self.workers)
+    }
+}
+
+impl Target {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// `Invalid` for none; what starting a thread says.
+    pub fn new(options: TargetOptions, listen: Listen) -> Result<Self> {
+        let workers = Arc::new(Workers::start(options.workers, options.poll)?);
+        let cut = AtomicU64::new(mappings_cut());
+        Ok(Self { served: Mutex::default(), workers, cut, listen })
+    }
+
+    /// Gives a disk to whoever comes to the socket at `path`: one front end at a time.
+    ///
+    /// # Errors
+    /// `Invalid` for a number of queues that is none, `Exists` for a disk of that name; what binding the socket says.
+    pub fn serve_blk(&self, disk: &Arc<Disk>, path: &Path, options: BlkOptions) -> Result<()> {
+        let BlkOptions { queues, read_only } = options;
+        if queues == 0 || queues > QUEUES_MAX {
+            let context = format!("a disk with {queues} queues");
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint(format!("choose from 1 to {QUEUES_MAX}")));
+        }
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        if served.iter().any(|served| served.export.disk.name == disk.name) {
+            let context = format!("a disk of the name {} is served already", disk.name);
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        let listener = Listener::bind(path)?;
+        let path = listener.path().to_owned();
+        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
+        let door = Arc::new(Door {
+            stop: AtomicBool::new(false),
+            wake,
+            stream: Mutex::default(),
+            shared: Arc::default(),
+        });
+        let read_only = read_only || disk.device.info().read_only;
+        let export = Export { disk: disk.clone(), queues, read_only };
+        let thread = std::thread::Builder::new()
+            .name(format!("qpair-{}", disk.name))
+            .stack_size(STACK_BYTES)
+            .spawn({
+                let (door, export) = (door.clone(), export.clone());
+                let (workers, listen) = (self.workers.clone(), self.listen.clone());
+                move || receive(&listener, &door, &export, &workers, &listen)
+            })
+            .map_err(|cause| Error::thread(cause, "a socket"))?;
+        let size_bytes = AtomicU64::new(disk.device.size_bytes());
+        served.push(Served { export, path, door, size_bytes, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Ends serving a disk: its front end loses it.
+    ///
+    /// # Errors
+    /// `NotFound` for a disk that is not served; `Busy` if a front end is there and `force` is not said.
+    pub fn remove(&self, name: &str, force: bool) -> Result<()> {
+        let mut all = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = all.iter().position(|served| served.export.disk.name == name);
+        let at = at.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("no disk of the name {name} is served"))
+        })?;
+        if !force && all[at].door.has_client() {
+            let context = format!("a front end has the disk {name}");
+            return Err(Error::new(ErrorKind::Busy, context).hint("end it first, or force this"));
+        }
+        let served = all.swap_remove(at);
+        // Its end may wait for requests.
+        drop(all);
+        drop(served);
+        Ok(())
+    }
+
+    /// To be called now and then: sends away front ends whose memory was cut short, and tells the others of disks that have grown.
+    pub fn look_after(&self) {
+        let cut = mappings_cut();
+        let is_news = self.cut.swap(cut, Ordering::Relaxed) != cut;
+        for served in &*self.served.lock().unwrap_or_else(PoisonError::into_inner) {
+            let Served { door, export, size_bytes, .. } = served;
+            if is_news {
+                let memory =
+                    door.shared.memory.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if memory.is_cut() {
+                    door.send_away();
+                }
+            }
+            let size = export.disk.device.size_bytes();
+            if size_bytes.swap(size, Ordering::Relaxed) != size {
+                door.tell_of_configuration();
+            }
+        }
+    }
+
+    /// The disks, their sockets, and whether a front end is there.
+    #[must_use]
+    pub fn disks(&self) -> Vec<(Arc<Disk>, PathBuf, bool)> {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = |served: &Served| {
+            (served.export.disk.clone(), served.path.clone(), served.door.has_client())
+        };
+        served.iter().map(entry).collect()
+    }
+
+    /// Queues that each worker serves.
+    #[must_use]
+    pub fn queues_by_worker(&self) -> Vec<u32> {
+        self.workers.queues()
+    }
+}
+
+impl Door {
+    fn has_client(&self) -> bool {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn send_away(&self) {
+        if let Some(stream) = &*self.stream.lock().unwrap_or_else(PoisonError::into_inner) {
+            // It may have gone by itself.
+            let _ = rustix::net::shutdown(stream, Shutdown::Both);
+        }
+    }
+
+    fn tell_of_configuration(&self) {
+        let back = self.shared.back.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(back) = &*back {
+            // One that does not listen asks again when it starts its guest.
+            let message = Header::request(Header::CONFIG_CHANGE, 0, false).message(&[]);
+            let _ = send(back, &message, &[]);
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.door.stop.store(true, Ordering::Release);
+        self.door.wake.signal();
+        self.door.send_away();
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has nothing left to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The life of the thread of a socket.
+fn receive(
+    listener: &Listener,
+    door: &Door,
+    export: &Export,
+    workers: &Arc<Workers>,
+    listen: &Listen,
+) {
+    loop {
+        let wake = door.wake.as_fd();
+        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
+        // However it ends, the next turn looks.
+        let _ = rustix::event::poll(&mut fds, None);
+        if door.stop.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(stream) = listener.accept() else { continue };
+        let Ok(other) = stream.try_clone() else { continue };
+        *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(other);
+        if !door.stop.load(Ordering::Acquire) {
+            let name = &export.disk.name;
+            listen(Event::Connected(name));
+            let shared = door.shared.clone();
+            let ended = Session::new(stream, export.clone(), workers.clone(), shared).run();
+            listen(Event::Left(name, ended.err()));
+        }
+        *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *door.shared.back.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *door.shared.memory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+    }
+}

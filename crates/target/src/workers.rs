@@ -1,0 +1,72 @@
+//! All workers, and where queues are.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use qpair_block::{Error, ErrorKind, Result};
+
+use crate::blk::{QueueOptions, Stopped};
+use crate::worker::{QueueId, Worker};
+
+/// Where a queue is.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    worker: usize,
+    id: QueueId,
+}
+
+#[derive(Debug)]
+struct One {
+    worker: Worker,
+    queues: AtomicU32,
+}
+
+/// The workers of a target.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    all: Vec<One>,
+    next_id: AtomicU64,
+}
+
+impl Workers {
+    pub(crate) fn start(count: usize, poll: bool) -> Result<Self> {
+        if count == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a target without workers"));
+        }
+        let start = |number: usize| {
+            let worker = Worker::start(&format!("qpair-target-{number}"), poll)?;
+            Ok(One { worker, queues: AtomicU32::new(0) })
+        };
+        let all = (0..count).map(start).collect::<Result<_>>()?;
+        Ok(Self { all, next_id: AtomicU64::new(0) })
+    }
+
+    /// Puts a queue on the worker with the fewest.
+    ///
+    /// # Errors
+    /// What starting it says.
+    pub(crate) fn add(&self, options: QueueOptions) -> Result<Placed> {
+        let load = |(_, one): &(usize, &One)| one.queues.load(Ordering::Relaxed);
+        let (worker, one) = self
+            .all
+            .iter()
+            .enumerate()
+            .min_by_key(load)
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, "a target without workers"))?;
+        let id = QueueId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        one.worker.add(id, options)?;
+        one.queues.fetch_add(1, Ordering::Relaxed);
+        Ok(Placed { worker, id })
+    }
+
+    /// Takes a queue back, when all that it had under way has come back.
+    pub(crate) fn remove(&self, placed: Placed) -> Option<Stopped> {
+        let one = self.all.get(placed.worker)?;
+        one.queues.fetch_sub(1, Ordering::Relaxed);
+        one.worker.remove(placed.id)
+    }
+
+    /// Queues of each worker.
+    pub(crate) fn queues(&self) -> Vec<u32> {
+        self.all.iter().map(|one| one.queues.load(Ordering::Relaxed)).collect()
+    }
+}
