@@ -87,7 +87,7 @@ impl Guest {
     }
 
     fn describe(&self, index: u16, address: u64, len: u32, flags: u16, next: u16) {
-        let address = GUEST + address;
+        let address = GUEST.wrapping_add(address);
         Descriptor { address, len, flags, next }.store(self.areas().descriptors, index);
     }
 

@@ -4,10 +4,10 @@ mod report;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair::block::{BlockDevice, DeviceSpec};
+use qpair::block::{BlockDevice, DeviceSpec, ErrorKind};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Mode};
 use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
@@ -19,6 +19,8 @@ use report::Reporter;
 
 /// How often memory that was cut short is looked for, disks that have grown, and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a device may be somebody else's who is about to end.
+const PREDECESSOR: Duration = Duration::from_secs(3);
 
 /// Give block devices to virtual machines, with no kernel in the way of the data
 #[derive(Args, Debug)]
@@ -128,7 +130,16 @@ impl TargetCommand {
             let device = qpair_kernel::open(&file, self.io)?;
             Ok(Arc::new(device) as Arc<dyn BlockDevice>)
         };
-        Ok(spec.open(&Drivers(files))?)
+        // A target that was killed a moment ago may still have it.
+        let until = Instant::now() + PREDECESSOR;
+        loop {
+            match spec.open(&Drivers(files)) {
+                Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < until => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                other => return Ok(other?),
+            }
+        }
     }
 }
 
