@@ -18,13 +18,23 @@ use qpair_vhost_user::codec::{
 };
 use rustix::event::{PollFd, PollFlags};
 
-use crate::blk::{self, Inflight, QueueOptions, inflight_bytes};
+use crate::blk::{Inflight, QueueOptions, SEG_MAX, inflight_bytes};
 use crate::disk::Disk;
 use crate::memory::{GuestMemory, REGIONS_MAX, RegionPlace};
 use crate::workers::{Placed, Workers};
+use qpair_virtio::blk::{Config as BlkConfig, SECTOR_SHIFT, feature as blk_feature};
 
 /// Entries of a ring at most.
 const RING_SIZE_MAX: u16 = 1024;
+/// Most bytes of a discard or of zeroes.
+const DISCARD_BYTES_MAX: u32 = 1 << 31;
+/// Features of the device: for all disks, and for those that can be written.
+const READS: u64 = blk_feature::SEG_MAX
+    | blk_feature::BLK_SIZE
+    | blk_feature::FLUSH
+    | blk_feature::TOPOLOGY
+    | blk_feature::MQ;
+const WRITES: u64 = blk_feature::CONFIG_WCE | blk_feature::DISCARD | blk_feature::WRITE_ZEROES;
 const PROTOCOL_FEATURES: u64 = protocol::MQ
     | protocol::REPLY_ACK
     | protocol::BACKEND_REQ
@@ -190,8 +200,7 @@ impl Session {
 
     /// Features that are offered.
     fn offered(&self) -> u64 {
-        let device = blk::feature::READS
-            | if self.export.read_only { blk::feature::READ_ONLY } else { blk::feature::WRITES };
+        let device = READS | if self.export.read_only { blk_feature::READ_ONLY } else { WRITES };
         device
             | feature::VERSION_1
             | feature::INDIRECT_DESC
@@ -314,7 +323,7 @@ impl Session {
             Request::SetConfig => {
                 let config = Config::parse(payload).ok_or_else(malformed)?;
                 match (config.offset, config.bytes) {
-                    (blk::WRITE_BACK_AT, [write_back @ (0 | 1)]) => {
+                    (BlkConfig::WRITE_BACK_AT, [write_back @ (0 | 1)]) => {
                         self.write_back.store(*write_back == 1, Ordering::Release);
                         Ok(Answer::Done)
                     }
@@ -358,10 +367,20 @@ impl Session {
         }
     }
 
-    fn config(&self) -> [u8; blk::CONFIG_BYTES] {
+    fn config(&self) -> [u8; BlkConfig::BYTES] {
         let device = &self.export.disk.device;
-        let write_back = self.write_back.load(Ordering::Acquire);
-        blk::config(device.info(), device.size_bytes(), self.export.queues, write_back)
+        let block_bytes = device.info().logical_block_bytes;
+        let config = BlkConfig {
+            sectors: device.size_bytes() >> SECTOR_SHIFT,
+            seg_max: SEG_MAX,
+            block_bytes,
+            write_back: self.write_back.load(Ordering::Acquire),
+            queues: self.export.queues,
+            discard_sectors_max: DISCARD_BYTES_MAX >> SECTOR_SHIFT,
+            discard_alignment: block_bytes >> SECTOR_SHIFT,
+            zeroes_sectors_max: DISCARD_BYTES_MAX >> SECTOR_SHIFT,
+        };
+        config.encode()
     }
 
     fn ring(&self, number: u32) -> Result<usize> {
@@ -445,8 +464,8 @@ impl Session {
             }
             _ => None,
         };
-        let has_flush = self.features & blk::feature::FLUSH != 0;
-        let has_switch = self.features & blk::feature::CONFIG_WCE != 0;
+        let has_flush = self.features & blk_feature::FLUSH != 0;
+        let has_switch = self.features & blk_feature::CONFIG_WCE != 0;
         if !has_switch {
             self.write_back.store(has_flush, Ordering::Release);
         }

@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+pub mod blk;
 pub mod pci;
 pub mod ring;
 pub mod scsi;

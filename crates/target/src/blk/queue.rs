@@ -18,14 +18,14 @@ use qpair_pci::IrqEvent;
 use qpair_virtio::ring::{Area, Areas, Broken, DeviceRing, Layout, Segment as Named, walk};
 
 use super::inflight::Inflight;
-use super::request::{
-    HEADER_BYTES, Header, ID_BYTES, RANGE_BYTES, Range, SECTOR_SHIFT, Status, Verb, store_status,
-};
 use crate::disk::Disk;
 use crate::memory::{GuestMemory, Place};
 use crate::session::Call;
+use qpair_virtio::blk::{Header, ID_BYTES, Range, SECTOR_SHIFT, Status, Verb};
 
-/// Segments of a request's data at most: what the guest is told (`seg_max`), and some at the ends of regions.
+/// Segments of a request's data that the guest is told of. Some front ends have rings of 128 entries, and a request takes two more.
+pub(crate) const SEG_MAX: u32 = 126;
+/// Segments of a request's data at most: those, and more at the ends of regions.
 const SEGMENTS_MAX: usize = 256;
 /// Heads taken in one turn, so that other queues have theirs.
 const TURN_MAX: usize = 64;
@@ -350,7 +350,7 @@ impl Queue {
         segments: &[Segment],
     ) -> std::result::Result<(), Status> {
         let header = chain.header.ok_or(Status::IoError)?;
-        let op = match header.verb {
+        let op = match header.verb.ok_or(Status::Unsupported)? {
             Verb::In => Op::Read,
             Verb::Out => Op::Write,
             Verb::Flush => Op::Flush,
@@ -368,7 +368,6 @@ impl Queue {
                 self.note(head, |busy| busy.written += len as u32);
                 return Err(Status::Ok);
             }
-            Verb::Other => return Err(Status::Unsupported),
         };
         if self.options.read_only && op != Op::Read && op != Op::Flush {
             return Err(Status::IoError);
@@ -530,7 +529,7 @@ impl Queue {
         self.busy -= 1;
         if let Some(place) = busy.status {
             let (bytes, at) = self.options.memory.bytes(place);
-            store_status(bytes, at, status);
+            bytes.store_u8(at, status as u8);
         }
         if let Some(inflight) = &mut self.options.inflight {
             inflight.give(head);
@@ -582,7 +581,7 @@ impl Chain {
         let last = named.last_mut().filter(|last| last.is_written && last.len > 0).ok_or(Broken)?;
         last.len -= 1;
         let status = memory.find_guest(last.address + u64::from(last.len), 1).ok_or(Broken)?;
-        let mut bytes = [0; HEADER_BYTES];
+        let mut bytes = [0; Header::BYTES];
         let mut header = take(memory, named, &mut bytes).then(|| Header::decode(&bytes));
         let is_in = named.iter().any(|named| named.is_written && named.len > 0);
         let mut data_bytes = 0;
@@ -596,8 +595,8 @@ impl Chain {
         if is_in && named.iter().any(|named| !named.is_written && named.len > 0) {
             header = None;
         }
-        let mut bytes = [0; RANGE_BYTES];
-        let is_range = !is_in && data_bytes == RANGE_BYTES as u64;
+        let mut bytes = [0; Range::BYTES];
+        let is_range = !is_in && data_bytes == Range::BYTES as u64;
         let range = (is_range && take(memory, named, &mut bytes)).then(|| Range::decode(&bytes));
         Ok(Self { header, range, status, is_in, data_bytes })
     }

@@ -37,6 +37,14 @@ impl DriverRing {
         areas.available.bytes.store_u16(areas.available.at, QUIET);
     }
 
+    /// Asks for an interrupt for what the device uses from now on. True: there is something already, so that the driver must not sleep.
+    pub fn listen(&self, areas: Areas<'_>) -> bool {
+        areas.available.bytes.store_u16(areas.available.at, 0);
+        // Partner of the fence in `DeviceRing::publish`: either the device sees the wish, or its index is seen here.
+        fence(Ordering::SeqCst);
+        areas.used.bytes.load_u16_acquire(areas.used.at + INDEX_AT) != self.taken
+    }
+
     /// Offers the chain that begins with a descriptor. The device sees it with [`DriverRing::publish`].
     #[inline]
     pub fn offer(&mut self, areas: Areas<'_>, head: u16) {

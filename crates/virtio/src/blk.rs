@@ -1,0 +1,219 @@
+//! virtio-blk: the configuration, headers of requests, and how they end (virtio 1.2, 5.2).
+
+/// log2 of the unit of addresses.
+pub const SECTOR_SHIFT: u32 = 9;
+/// Bytes of a serial number.
+pub const ID_BYTES: usize = 20;
+
+/// Features.
+pub mod feature {
+    /// The configuration says how many segments a request has at most.
+    pub const SEG_MAX: u64 = 1 << 2;
+    /// The disk cannot be written.
+    pub const READ_ONLY: u64 = 1 << 5;
+    /// The configuration says how large a block is.
+    pub const BLK_SIZE: u64 = 1 << 6;
+    /// The device flushes.
+    pub const FLUSH: u64 = 1 << 9;
+    /// The configuration says how blocks lie on the medium.
+    pub const TOPOLOGY: u64 = 1 << 10;
+    /// The driver sets whether writes are cached.
+    pub const CONFIG_WCE: u64 = 1 << 11;
+    /// There may be more queues than one.
+    pub const MQ: u64 = 1 << 12;
+    /// The device discards.
+    pub const DISCARD: u64 = 1 << 13;
+    /// The device writes zeroes.
+    pub const WRITE_ZEROES: u64 = 1 << 14;
+}
+
+/// How a request ended, as its last byte says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the standard's own names")]
+pub enum Status {
+    Ok = 0,
+    IoError = 1,
+    Unsupported = 2,
+}
+
+/// The verb of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "the standard's own names")]
+pub enum Verb {
+    In = 0,
+    Out = 1,
+    Flush = 4,
+    GetId = 8,
+    Discard = 11,
+    WriteZeroes = 13,
+}
+
+impl Verb {
+    /// The verb of a number.
+    #[must_use]
+    pub fn of(number: u32) -> Option<Self> {
+        let all = [Self::In, Self::Out, Self::Flush, Self::GetId, Self::Discard, Self::WriteZeroes];
+        all.into_iter().find(|verb| *verb as u32 == number)
+    }
+}
+
+fn word(bytes: &[u8; 16], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+fn words(first: u64, second: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&first.to_le_bytes());
+    bytes[8..].copy_from_slice(&second.to_le_bytes());
+    bytes
+}
+
+/// What a request begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The verb; `None`: one that is not known.
+    pub verb: Option<Verb>,
+    /// First sector.
+    pub sector: u64,
+}
+
+impl Header {
+    /// Bytes of it.
+    pub const BYTES: usize = 16;
+
+    /// Reads it.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        Self { verb: Verb::of(word(bytes, 0) as u32), sector: word(bytes, 8) }
+    }
+
+    /// Writes one.
+    #[must_use]
+    pub fn encode(verb: Verb, sector: u64) -> [u8; Self::BYTES] {
+        words(u64::from(verb as u32), sector)
+    }
+}
+
+/// A range to discard or to zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First sector.
+    pub sector: u64,
+    /// Sectors.
+    pub sectors: u32,
+    /// [`Range::UNMAP`].
+    pub flags: u32,
+}
+
+impl Range {
+    /// Bytes of it.
+    pub const BYTES: usize = 16;
+    /// The device may deallocate what it zeroes.
+    pub const UNMAP: u32 = 1;
+
+    /// Reads it.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let second = word(bytes, 8);
+        Self { sector: word(bytes, 0), sectors: second as u32, flags: (second >> 32) as u32 }
+    }
+
+    /// Writes it.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        words(self.sector, u64::from(self.sectors) | u64::from(self.flags) << 32)
+    }
+}
+
+/// What a driver is told of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Sectors of the disk.
+    pub sectors: u64,
+    /// Segments of a request's data at most.
+    pub seg_max: u32,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Writes are cached.
+    pub write_back: bool,
+    /// Queues.
+    pub queues: u16,
+    /// Most sectors of a discard, and their grid.
+    pub discard_sectors_max: u32,
+    /// The grid of discards, sectors.
+    pub discard_alignment: u32,
+    /// Most sectors of a write of zeroes.
+    pub zeroes_sectors_max: u32,
+}
+
+impl Config {
+    /// Bytes of it, as all peers have them.
+    pub const BYTES: usize = 60;
+    /// Where the driver writes whether writes are cached.
+    pub const WRITE_BACK_AT: u32 = 32;
+
+    /// Reads it.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        Self {
+            sectors: u64::from(u32_at(0)) | u64::from(u32_at(4)) << 32,
+            seg_max: u32_at(12),
+            block_bytes: u32_at(20),
+            write_back: bytes[32] != 0,
+            queues: u16::from_le_bytes([bytes[34], bytes[35]]),
+            discard_sectors_max: u32_at(36),
+            discard_alignment: u32_at(44),
+            zeroes_sectors_max: u32_at(48),
+        }
+    }
+
+    /// Writes it. Discards and zeroes have one segment each; zeroes may deallocate.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &self.sectors.to_le_bytes());
+        put(12, &self.seg_max.to_le_bytes());
+        put(20, &self.block_bytes.to_le_bytes());
+        put(Self::WRITE_BACK_AT as usize, &[self.write_back.into()]);
+        put(34, &self.queues.to_le_bytes());
+        put(36, &self.discard_sectors_max.to_le_bytes());
+        put(40, &1u32.to_le_bytes());
+        put(44, &self.discard_alignment.to_le_bytes());
+        put(48, &self.zeroes_sectors_max.to_le_bytes());
+        put(52, &1u32.to_le_bytes());
+        put(56, &[1]);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_comes_back() {
+        for number in 0..20 {
+            let Some(verb) = Verb::of(number) else { continue };
+            let header = Header { verb: Some(verb), sector: 1 << 40 };
+            assert_eq!(Header::decode(&Header::encode(verb, 1 << 40)), header);
+        }
+        assert_eq!(Verb::of(2), None);
+        let range = Range { sector: 7, sectors: 8, flags: Range::UNMAP };
+        assert_eq!(Range::decode(&range.encode()), range);
+        let config = Config {
+            sectors: 1 << 33,
+            seg_max: 126,
+            block_bytes: 4096,
+            write_back: true,
+            queues: 3,
+            discard_sectors_max: 5,
+            discard_alignment: 8,
+            zeroes_sectors_max: 6,
+        };
+        assert_eq!(Config::decode(&config.encode()), config);
+    }
+}
