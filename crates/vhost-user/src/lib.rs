@@ -6,3 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+mod frontend;
+
+pub use frontend::{VhostUserBlk, VhostUserOptions};

@@ -1,0 +1,160 @@
+//! One life of the socket: questions and answers.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_pci::Patience;
+use qpair_socket::{Incoming, Received, send};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::codec::{FDS_MAX, Header, PAYLOAD_BYTES_MAX, Request, parse_number};
+
+/// Longest sleep between two looks at whoever may lose patience.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub(super) struct Connection {
+    stream: UnixStream,
+    incoming: Incoming<Header>,
+    name: String,
+    timeout: Duration,
+    patience: Patience,
+    /// The back end answers whoever asks it to.
+    pub(super) has_ack: bool,
+}
+
+impl Connection {
+    pub(super) fn open(path: &Path, timeout: Duration, patience: Patience) -> Result<Self> {
+        let name = format!("vhost-user:{}", path.display());
+        let stream = UnixStream::connect(path).map_err(|cause| {
+            let kind = cause.kind();
+            let error = Error::os(cause, format!("{name}: connecting"));
+            match kind {
+                io::ErrorKind::NotFound => {
+                    error.hint("start the back end first: `qpair target`, qemu-storage-daemon")
+                }
+                io::ErrorKind::ConnectionRefused => {
+                    error.hint("nobody listens there any more: start the back end again")
+                }
+                _ => error,
+            }
+        })?;
+        let failed = |cause| Error::os(cause, format!("{name}: the socket"));
+        stream.set_nonblocking(true).map_err(failed)?;
+        let incoming = Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX);
+        Ok(Self { stream, incoming, name, timeout, patience, has_ack: false })
+    }
+
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    fn gone(&self) -> Error {
+        Error::new(ErrorKind::Gone, format!("{}: the back end has gone", self.name))
+    }
+
+    fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        Error::new(ErrorKind::Io, format!("{}: {what}", self.name))
+            .hint("is it a back end of vhost-user-blk that listens there?")
+    }
+
+    fn wait(&self, flags: PollFlags, start: Instant, request: Request) -> Result<()> {
+        let to = format!("to answer {request:?}");
+        if start.elapsed() >= self.timeout {
+            let waited = self.timeout.as_secs();
+            let what = format!("it has not answered {request:?} for {waited} s");
+            return Err(self.wrong(what));
+        }
+        if self.patience.is_over(&self.name, &to, start, self.timeout) {
+            let context = format!("{}: waiting for it {to}", self.name);
+            return Err(Error::new(ErrorKind::Interrupted, context));
+        }
+        let mut fds = [PollFd::new(&self.stream, flags)];
+        let nap = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+        // However it ends, the next turn looks.
+        let _ = rustix::event::poll(&mut fds, Some(&nap));
+        Ok(())
+    }
+
+    fn send(&self, request: Request, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let start = Instant::now();
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let fds = if sent == 0 { fds } else { &[] };
+            match send(&self.stream, &bytes[sent..], fds) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(PollFlags::OUT, start, request)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(self.gone()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks, and gives back the payload of the answer.
+    pub(super) fn ask(&mut self, request: Request, payload: &[u8]) -> Result<Vec<u8>> {
+        let header = Header::request(request as u32, payload.len(), false);
+        self.send(request, &header.message(payload), &[])?;
+        self.answer(request)
+    }
+
+    pub(super) fn ask_number(&mut self, request: Request) -> Result<u64> {
+        let payload = self.ask(request, &[])?;
+        parse_number(&payload).ok_or_else(|| self.wrong(format!("no answer to {request:?}")))
+    }
+
+    /// Tells, and makes sure that it was done where the back end says so.
+    pub(super) fn tell(
+        &mut self,
+        request: Request,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let header = Header::request(request as u32, payload.len(), self.has_ack);
+        self.send(request, &header.message(payload), fds)?;
+        if !self.has_ack {
+            return Ok(());
+        }
+        match parse_number(&self.answer(request)?) {
+            Some(0) => Ok(()),
+            _ => Err(self.wrong(format!("it refused {request:?}"))),
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Vec<u8>> {
+        let start = Instant::now();
+        loop {
+            match self.incoming.poll(&self.stream) {
+                Ok(Received::Message(message)) => {
+                    let header = message.header;
+                    if header.is_reply() && header.request == request as u32 {
+                        return Ok(message.payload);
+                    }
+                    return Err(self.wrong(format!("no answer to {request:?}")));
+                }
+                Ok(Received::Closed(_)) => return Err(self.gone()),
+                Ok(Received::NotYet) => self.wait(PollFlags::IN, start, request)?,
+                Err(error) => return Err(self.wrong(error)),
+            }
+        }
+    }
+}
+
+/// Both ends of the socket over which the back end asks.
+pub(super) fn back_channel() -> Result<(UnixStream, OwnedFd)> {
+    let failed = |cause| Error::os(cause, "a pair of sockets");
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    Ok((ours, theirs.into()))
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

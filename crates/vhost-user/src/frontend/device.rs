@@ -1,0 +1,136 @@
+//! The device.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+use qpair_pci::Patience;
+use qpair_virtio::blk::feature as blk;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::channel::VhostUserChannel;
+use super::link::{Facts, Link};
+
+/// Most bytes of a request.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Requests of a channel: a ring of 1024 entries, three for each.
+const DEPTH_MAX: u32 = 256;
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct VhostUserOptions {
+    /// How long the back end may take to answer.
+    pub timeout: Duration,
+    /// How long it may be gone before requests fail.
+    pub reconnect: Duration,
+    /// Who is asked whether to wait on.
+    pub patience: Patience,
+}
+
+impl Default for VhostUserOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(5),
+            reconnect: Duration::from_secs(10),
+            patience: Patience::default(),
+        }
+    }
+}
+
+/// A disk that another process serves by vhost-user-blk.
+pub struct VhostUserBlk {
+    info: DeviceInfo,
+    link: Arc<Link>,
+    facts: Facts,
+    stop: Arc<OwnedFd>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl VhostUserBlk {
+    /// Connects to the back end that listens at `path`.
+    ///
+    /// # Errors
+    /// `NotFound` and `Denied` about the socket; `Gone`, `Io` and `Unsupported` about the back end; `Interrupted`.
+    pub fn open(path: &Path, options: VhostUserOptions) -> Result<Self> {
+        let (link, facts) = Link::open(path.to_owned(), options)?;
+        let block_bytes = match facts.features & blk::BLK_SIZE {
+            0 => 512,
+            _ => facts.config.block_bytes,
+        };
+        let name = format!("vhost-user:{}", path.display());
+        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
+            let context = format!("{name} has blocks of {block_bytes} bytes");
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let info = DeviceInfo {
+            name,
+            interface: "vhost-user".into(),
+            mode: format!("{} queues", facts.queues),
+            logical_block_bytes: block_bytes,
+            memory_alignment_bytes: 1,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            atomic_write_bytes: 0,
+            volatile_write_cache: facts.features & blk::FLUSH != 0,
+            read_only: facts.features & blk::READ_ONLY != 0,
+            growable: false,
+            depth_max: DEPTH_MAX,
+            shared_memory: true,
+        };
+        let failed = |cause: std::io::Error| Error::os(cause, "an event");
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let stop = Arc::new(eventfd(0, flags).map_err(|errno| failed(errno.into()))?);
+        let keeper = std::thread::Builder::new()
+            .name("qpair-vhost-user".into())
+            .spawn({
+                let (link, stop) = (link.clone(), stop.clone());
+                move || link.keep(&stop)
+            })
+            .map_err(|cause| Error::thread(cause, "looking after a connection"))?;
+        Ok(Self { info, link, facts, stop, keeper: Some(keeper) })
+    }
+}
+
+impl fmt::Debug for VhostUserBlk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} queues", self.info.name, self.facts.queues)
+    }
+}
+
+impl BlockDevice for VhostUserBlk {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.link.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        if size_bytes <= self.size_bytes() {
+            return Ok(());
+        }
+        let context = format!("{} cannot grow to {size_bytes} bytes", self.info.name);
+        Err(Error::new(ErrorKind::NoSpace, context).hint("make it larger where it is served"))
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        let channel = VhostUserChannel::open(&self.link, &self.facts, &self.info, options)?;
+        Ok(Box::new(channel))
+    }
+}
+
+impl Drop for VhostUserBlk {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(keeper) = self.keeper.take() {
+            // One that has panicked has nothing left to say.
+            let _ = keeper.join();
+        }
+    }
+}

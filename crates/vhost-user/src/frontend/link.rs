@@ -1,0 +1,406 @@
+//! What survives a connection: which memory and which queues there are, and who connects again.
+//!
+//! Invariants:
+//! - `word` says the life of the connection and its phase. It goes up with each new life; channels compare it with what they have seen, and
+//!   set their queues up anew in a life that they have not seen;
+//! - in a life that is up, the back end knows all arenas of the registry.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use qpair_block::{Arena, Error, ErrorKind, Result};
+use qpair_socket::{Incoming, Received};
+use qpair_virtio::blk::{Config, SECTOR_SHIFT, feature as blk};
+use rustix::event::{PollFd, PollFlags};
+
+use super::connection::{Connection, back_channel};
+use super::device::VhostUserOptions;
+use crate::codec::{
+    Config as ConfigMessage, FDS_MAX, Header, MemoryRegion, PAYLOAD_BYTES_MAX, REGIONS_MAX,
+    RegionMessage, Request, feature, number, protocol,
+};
+
+/// How long between two tries to connect again.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// What is known of the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub(super) config: Config,
+    pub(super) features: u64,
+    pub(super) queues: u16,
+}
+
+/// A connection that is up.
+pub(super) struct Up {
+    pub(super) connection: Connection,
+    protocol: u64,
+    /// Over which the back end asks.
+    back: Option<UnixStream>,
+}
+
+/// Where the connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Up,
+    /// The back end has gone; somebody connects again.
+    Lost,
+    /// It has not come back.
+    Gone,
+}
+
+/// A life and its phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(u64);
+
+impl Word {
+    pub(super) const UNSEEN: Self = Self(u64::MAX);
+
+    pub(super) fn phase(self) -> Phase {
+        match self.0 & 3 {
+            0 => Phase::Up,
+            1 => Phase::Lost,
+            _ => Phase::Gone,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Registry {
+    arenas: Vec<(Arc<Arena>, u32)>,
+    /// Queues in use, by number.
+    queues: Vec<bool>,
+    /// The events of channels that sleep, to be told of another life.
+    calls: Vec<Arc<OwnedFd>>,
+}
+
+pub(super) struct Link {
+    pub(super) path: PathBuf,
+    pub(super) options: VhostUserOptions,
+    up: Mutex<Option<Up>>,
+    word: AtomicU64,
+    pub(super) size_bytes: AtomicU64,
+    registry: Mutex<Registry>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where an arena is: at its own address, for the guest that this process is.
+fn region_of(arena: &Arena) -> MemoryRegion {
+    let address = arena.region().0.expose_provenance() as u64;
+    let len_bytes = arena.mapped_bytes() as u64;
+    MemoryRegion { guest: address, len_bytes, user: address, file_offset_bytes: 0 }
+}
+
+impl Link {
+    /// Connects, and learns what the disk is.
+    pub(super) fn open(path: PathBuf, options: VhostUserOptions) -> Result<(Arc<Self>, Facts)> {
+        let (up, facts) = connect(&path, &options)?;
+        let size_bytes = AtomicU64::new(facts.config.sectors << SECTOR_SHIFT);
+        let registry = Registry { queues: vec![false; facts.queues.into()], ..Registry::default() };
+        let link = Arc::new(Self {
+            path,
+            options,
+            up: Mutex::new(Some(up)),
+            word: AtomicU64::new(0),
+            size_bytes,
+            registry: Mutex::new(registry),
+        });
+        Ok((link, facts))
+    }
+
+    #[inline]
+    pub(super) fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// The connection, if it is up.
+    pub(super) fn with<T>(&self, use_it: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        match &mut *locked(&self.up) {
+            Some(up) => use_it(&mut up.connection),
+            None => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        let context = format!("vhost-user:{}: the back end has gone", self.path.display());
+        Error::new(ErrorKind::Gone, context)
+    }
+
+    /// A queue that nobody uses.
+    pub(super) fn take_queue(&self) -> Result<u16> {
+        let mut registry = locked(&self.registry);
+        let count = registry.queues.len();
+        let Some(free) = registry.queues.iter().position(|used| !used) else {
+            let context = format!("channel {} on vhost-user:{}", count + 1, self.path.display());
+            return Err(Error::new(ErrorKind::Limit, context).hint(format!(
+                "the back end has {count} queues: use at most as many workers or jobs"
+            )));
+        };
+        registry.queues[free] = true;
+        Ok(free as u16)
+    }
+
+    pub(super) fn return_queue(&self, queue: u16) {
+        locked(&self.registry).queues[usize::from(queue)] = false;
+    }
+
+    pub(super) fn add_call(&self, call: &Arc<OwnedFd>) {
+        locked(&self.registry).calls.push(call.clone());
+    }
+
+    pub(super) fn remove_call(&self, call: &Arc<OwnedFd>) {
+        locked(&self.registry).calls.retain(|other| !Arc::ptr_eq(other, call));
+    }
+
+    /// Lets the back end reach an arena. False: it cannot, since it has no file.
+    pub(super) fn add_arena(&self, arena: &Arc<Arena>) -> Result<bool> {
+        if arena.file().is_none() {
+            return Ok(false);
+        }
+        let mut up = locked(&self.up);
+        let mut registry = locked(&self.registry);
+        if let Some((_, users)) = registry.arenas.iter_mut().find(|(it, _)| it.id() == arena.id()) {
+            *users += 1;
+            return Ok(true);
+        }
+        registry.arenas.push((arena.clone(), 1));
+        // One that is down is told of all when it is up again.
+        let told = up.as_mut().map_or(Ok(()), |up| up.add(arena, &registry.arenas));
+        if told.is_err() {
+            registry.arenas.pop();
+        }
+        told.map(|()| true)
+    }
+
+    pub(super) fn remove_arena(&self, id: u32) {
+        let mut up = locked(&self.up);
+        let mut registry = locked(&self.registry);
+        let Some(at) = registry.arenas.iter().position(|(arena, _)| arena.id() == id) else {
+            return;
+        };
+        registry.arenas[at].1 -= 1;
+        if registry.arenas[at].1 == 0 {
+            let (arena, _) = registry.arenas.swap_remove(at);
+            if let Some(up) = &mut *up {
+                // A back end that has gone has no memory of ours.
+                let _ = up.remove(&arena, &registry.arenas);
+            }
+        }
+    }
+
+    /// The back end makes no sense: it is to be connected to anew.
+    pub(super) fn break_up(&self) {
+        if let Some(up) = &*locked(&self.up) {
+            let _ = rustix::net::shutdown(up.connection.stream(), rustix::net::Shutdown::Both);
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let life = self.word.load(Ordering::Relaxed) >> 2;
+        let word = match phase {
+            Phase::Up => (life + 1) << 2,
+            Phase::Lost => life << 2 | 1,
+            Phase::Gone => life << 2 | 2,
+        };
+        self.word.store(word, Ordering::Release);
+        for call in &locked(&self.registry).calls {
+            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The life of the thread that looks after the connection, until `stop` is signalled.
+    pub(super) fn keep(&self, stop: &OwnedFd) {
+        loop {
+            let fds = locked(&self.up).as_ref().map(|up| {
+                let back = up.back.as_ref().and_then(|back| back.try_clone().ok());
+                (up.connection.stream().try_clone(), back)
+            });
+            let Some((Ok(stream), back)) = fds else {
+                if !self.connect_again(stop) {
+                    return;
+                }
+                continue;
+            };
+            let mut fds =
+                vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&stream, PollFlags::RDHUP)];
+            fds.extend(back.as_ref().map(|back| PollFd::new(back, PollFlags::IN)));
+            // However it ends, the next turn looks.
+            let _ = rustix::event::poll(&mut fds, None);
+            let revents: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+            if !revents[0].is_empty() {
+                return;
+            }
+            if !revents[1].is_empty() {
+                *locked(&self.up) = None;
+                self.enter(Phase::Lost);
+                continue;
+            }
+            if let (Some(back), Some(revents)) = (&back, revents.get(2))
+                && !revents.is_empty()
+            {
+                self.hear(back);
+            }
+        }
+    }
+
+    /// The back end says something: that the disk has another size.
+    fn hear(&self, back: &UnixStream) {
+        let mut incoming: Incoming<Header> = Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX);
+        match incoming.poll(back) {
+            Ok(Received::Message(message)) if message.header.request == Header::CONFIG_CHANGE => {
+                if let Some(up) = &mut *locked(&self.up)
+                    && let Ok(config) = up.config()
+                {
+                    self.size_bytes.store(config.sectors << SECTOR_SHIFT, Ordering::Release);
+                }
+            }
+            Ok(Received::Message(_) | Received::NotYet) => {}
+            // It has nothing more to say.
+            Ok(Received::Closed(_)) | Err(_) => {
+                if let Some(up) = &mut *locked(&self.up) {
+                    up.back = None;
+                }
+            }
+        }
+    }
+
+    /// Tries until it is up, or the options' time is over. False: to stop.
+    fn connect_again(&self, stop: &OwnedFd) -> bool {
+        let until = Instant::now() + self.options.reconnect;
+        loop {
+            if let Ok((mut up, facts)) = connect(&self.path, &self.options) {
+                let mut current = locked(&self.up);
+                let registry = locked(&self.registry);
+                let known = up.set_all(&registry.arenas);
+                let is_same = usize::from(facts.queues) >= registry.queues.len();
+                drop(registry);
+                if known.is_ok() && is_same {
+                    *current = Some(up);
+                    drop(current);
+                    self.size_bytes.store(facts.config.sectors << SECTOR_SHIFT, Ordering::Release);
+                    self.enter(Phase::Up);
+                    return true;
+                }
+            }
+            let is_over = Instant::now() >= until;
+            if is_over {
+                self.enter(Phase::Gone);
+            }
+            let mut fds = [PollFd::new(stop, PollFlags::IN)];
+            let nap = rustix::event::Timespec { tv_sec: 0, tv_nsec: RETRY.subsec_nanos().into() };
+            let stopped = rustix::event::poll(&mut fds, (!is_over).then_some(&nap));
+            if stopped.is_ok_and(|count| count > 0) {
+                return false;
+            }
+        }
+    }
+}
+
+impl Up {
+    fn config(&mut self) -> Result<Config> {
+        let asked = ConfigMessage { offset: 0, flags: 0, bytes: &[0; Config::BYTES] };
+        let payload = self.connection.ask(Request::GetConfig, &asked.payload())?;
+        let found = ConfigMessage::parse(&payload).and_then(|it| it.bytes.try_into().ok());
+        found.map(Config::decode).ok_or_else(|| {
+            Error::new(ErrorKind::Io, "the back end does not say what its disk is")
+                .hint("is it one of vhost-user-blk?")
+        })
+    }
+
+    fn has_slots(&self) -> bool {
+        self.protocol & protocol::CONFIGURE_MEM_SLOTS != 0
+    }
+
+    fn add(&mut self, arena: &Arc<Arena>, all: &[(Arc<Arena>, u32)]) -> Result<()> {
+        if !self.has_slots() {
+            return self.set_table(all);
+        }
+        let payload = RegionMessage(region_of(arena)).payload();
+        let file = arena.file();
+        self.connection.tell(Request::AddMemReg, &payload, file.as_slice())
+    }
+
+    fn remove(&mut self, arena: &Arc<Arena>, all: &[(Arc<Arena>, u32)]) -> Result<()> {
+        if !self.has_slots() {
+            return self.set_table(all);
+        }
+        let payload = RegionMessage(region_of(arena)).payload();
+        let file = arena.file();
+        self.connection.tell(Request::RemMemReg, &payload, file.as_slice())
+    }
+
+    fn set_all(&mut self, all: &[(Arc<Arena>, u32)]) -> Result<()> {
+        if !self.has_slots() {
+            return self.set_table(all);
+        }
+        all.iter().try_for_each(|(arena, _)| self.add(arena, all))
+    }
+
+    fn set_table(&mut self, all: &[(Arc<Arena>, u32)]) -> Result<()> {
+        if all.len() > REGIONS_MAX {
+            let context = format!("{} pieces of memory for a back end of vhost-user", all.len());
+            return Err(Error::new(ErrorKind::Limit, context)
+                .hint(format!("it takes {REGIONS_MAX}: use fewer workers or jobs")));
+        }
+        let regions: Vec<_> = all.iter().map(|(arena, _)| region_of(arena)).collect();
+        let files: Vec<_> = all.iter().filter_map(|(arena, _)| arena.file()).collect();
+        self.connection.tell(Request::SetMemTable, &MemoryRegion::table(&regions), &files)
+    }
+}
+
+/// Connects, and agrees on features.
+fn connect(path: &std::path::Path, options: &VhostUserOptions) -> Result<(Up, Facts)> {
+    let mut connection = Connection::open(path, options.timeout, options.patience.clone())?;
+    let offered = connection.ask_number(Request::GetFeatures)?;
+    let needed = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
+    if offered & needed != needed {
+        let context = format!("vhost-user:{} is a back end of an old kind", path.display());
+        return Err(Error::new(ErrorKind::Unsupported, context)
+            .hint("it has to know virtio 1 and protocol features"));
+    }
+    let wanted = needed
+        | blk::SEG_MAX
+        | blk::READ_ONLY
+        | blk::BLK_SIZE
+        | blk::FLUSH
+        | blk::MQ
+        | blk::DISCARD
+        | blk::WRITE_ZEROES;
+    let features = offered & wanted;
+    let can = connection.ask_number(Request::GetProtocolFeatures)?;
+    if can & protocol::CONFIG == 0 {
+        let context = format!("vhost-user:{} does not say what its disk is", path.display());
+        return Err(Error::new(ErrorKind::Unsupported, context)
+            .hint("it has to be a back end of vhost-user-blk"));
+    }
+    let wanted = protocol::MQ
+        | protocol::REPLY_ACK
+        | protocol::BACKEND_REQ
+        | protocol::CONFIG
+        | protocol::CONFIGURE_MEM_SLOTS;
+    let agreed = can & wanted;
+    connection.tell(Request::SetProtocolFeatures, &number(agreed), &[])?;
+    connection.has_ack = agreed & protocol::REPLY_ACK != 0;
+    connection.tell(Request::SetOwner, &[], &[])?;
+    connection.tell(Request::SetFeatures, &number(features), &[])?;
+    let mut up = Up { connection, protocol: agreed, back: None };
+    if agreed & protocol::BACKEND_REQ != 0 {
+        let (ours, theirs) = back_channel()?;
+        up.connection.tell(Request::SetBackendReqFd, &[], &[theirs.as_fd()])?;
+        up.back = Some(ours);
+    }
+    let config = up.config()?;
+    let mut queues = 1;
+    if agreed & protocol::MQ != 0 && features & blk::MQ != 0 {
+        let most = up.connection.ask_number(Request::GetQueueNum)?;
+        queues = u16::try_from(most).unwrap_or(u16::MAX).min(config.queues).clamp(1, 256);
+    }
+    Ok((up, Facts { config, features, queues }))
+}

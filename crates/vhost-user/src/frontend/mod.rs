@@ -1,0 +1,13 @@
+//! A front end: drives a disk that somebody else serves by vhost-user-blk, from this process's own memory.
+//!
+//! - `connection`: one life of the socket: questions and answers.
+//! - `link`: what survives it: memory and queues, and the thread that connects again.
+//! - `device`, `channel`, `queue`: the block layer's device, a channel, and its ring.
+
+mod channel;
+mod connection;
+mod device;
+mod link;
+mod queue;
+
+pub use device::{VhostUserBlk, VhostUserOptions};
