@@ -270,7 +270,21 @@ fn page_bytes_of(file: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// Maps a part of a file, shared, at an address that suits huge pages.
+/// An address that suits huge pages, with room for `len` bytes; free when it was looked for.
+fn free_address(len: usize) -> io::Result<*mut std::ffi::c_void> {
+    let room = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+    let null = std::ptr::null_mut();
+    // SAFETY: a fresh mapping at an address of the kernel's choice, which is ours alone until it is unmapped.
+    unsafe {
+        let room_at =
+            rustix::mm::mmap_anonymous(null, room, ProtFlags::empty(), MapFlags::PRIVATE)?;
+        rustix::mm::munmap(room_at, room)?;
+        let skip = room_at.cast::<u8>().align_offset(HUGE_PAGE);
+        Ok(room_at.cast::<u8>().wrapping_add(skip).cast())
+    }
+}
+
+/// Maps a part of a file, shared, at an address that suits huge pages if one is free.
 pub(crate) fn map_file(
     file: BorrowedFd<'_>,
     offset_bytes: u64,
@@ -282,38 +296,15 @@ pub(crate) fn map_file(
         false => ProtFlags::READ,
     };
     // Small ones (registers) need no such address.
-    let spare = if len >= HUGE_PAGE { HUGE_PAGE } else { 0 };
-    let null = std::ptr::null_mut();
-    // SAFETY: a fresh mapping at an address of the kernel's choice; with `spare`, room is taken first, and the file mapped over a
-    // part of it that is ours and unused.
-    let address = unsafe {
-        if spare == 0 {
-            rustix::mm::mmap(null, len, protection, MapFlags::SHARED, file, offset_bytes)?
-        } else {
-            let room = len.checked_add(spare).ok_or(io::ErrorKind::OutOfMemory)?;
-            let room_at =
-                rustix::mm::mmap_anonymous(null, room, ProtFlags::empty(), MapFlags::PRIVATE)?;
-            let skip = room_at.cast::<u8>().align_offset(HUGE_PAGE);
-            let at = room_at.cast::<u8>().add(skip);
-            let flags = MapFlags::SHARED | MapFlags::FIXED;
-            if let Err(error) =
-                rustix::mm::mmap(at.cast(), len, protection, flags, file, offset_bytes)
-            {
-                let _ = rustix::mm::munmap(room_at, room);
-                return Err(error.into());
-            }
-            if skip > 0 {
-                let _ = rustix::mm::munmap(room_at, skip);
-            }
-            let tail = len.next_multiple_of(rustix::param::page_size());
-            if skip + tail < room {
-                let _ = rustix::mm::munmap(at.add(tail).cast(), room - skip - tail);
-            }
-            // Refusal costs speed only.
-            let _ = rustix::mm::madvise(at.cast(), len, Advice::LinuxHugepage);
-            at.cast()
-        }
-    };
+    let hint = if len >= HUGE_PAGE { free_address(len)? } else { std::ptr::null_mut() };
+    // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that is free, and replaces nothing. A mapping that
+    // is to replace another one (MAP_FIXED) may have unmapped it when it fails, and then the place is anybody's.
+    let address =
+        unsafe { rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, offset_bytes)? };
+    if len >= HUGE_PAGE {
+        // SAFETY: what was just mapped. Refusal costs speed only.
+        let _ = unsafe { rustix::mm::madvise(address, len, Advice::LinuxHugepage) };
+    }
     NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
@@ -407,5 +398,28 @@ mod tests {
         two.bytes().copy_from(0, &[1; 64]);
         two.bytes().zero(0, 4096);
         assert_eq!(one.bytes().load_u64(0), 0);
+    }
+
+    /// Huge pages that are not to be had made a mapping fail that was to replace another; what it had unmapped until then was another thread's
+    /// when it was cleaned up.
+    #[test]
+    fn a_mapping_that_fails_takes_nothing_of_others() {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        // Large enough to be a mapping of its own.
+                        let memory = vec![7u8; 256 << 10];
+                        assert!(memory.iter().all(|byte| *byte == 7));
+                    }
+                });
+            }
+            for _ in 0..3000 {
+                let options = crate::ArenaOptions { shared: true, no_huge_pages: false };
+                crate::Arena::new(4096, 1, options).unwrap();
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 }

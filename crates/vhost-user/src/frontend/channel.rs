@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{
     Arena, ArenaOptions, Buffer, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, Error,
-    IoChannel, IoError, Op, Request, Result, WaitClock, WaitOptions, WakeEvent, sleep,
+    ErrorKind, IoChannel, IoError, Op, Request, Result, WaitClock, WaitOptions, WakeEvent, sleep,
 };
 use qpair_virtio::blk::{Range, SECTOR_SHIFT, Status, Verb, feature as blk};
 
@@ -69,7 +69,7 @@ impl VhostUserChannel {
     ) -> Result<Self> {
         let depth = options.depth as u16;
         let number = link.take_queue()?;
-        let opened = Queue::new(number, depth).and_then(|queue| {
+        let opened = Queue::new(link, number, depth).and_then(|queue| {
             let memory = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
             let bounces = Arena::new(BOUNCE_BYTES as usize, BOUNCES, memory)
                 .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
@@ -96,15 +96,32 @@ impl VhostUserChannel {
         };
         // From here on the channel's end takes all of it back.
         link.add_call(&channel.queue.call);
-        let own = [channel.queue.arena().clone(), channel.bounces.clone()];
-        for arena in own.iter().chain(&options.arenas) {
+        let bounces = channel.bounces.clone();
+        for arena in std::iter::once(&bounces).chain(&options.arenas) {
             if !channel.arenas.contains(&arena.id()) && link.add_arena(arena)? {
                 channel.arenas.push(arena.id());
             }
         }
-        channel.seen = link.word();
-        channel.queue.set_up(link)?;
+        channel.begin()?;
         Ok(channel)
+    }
+
+    /// Gives the queue to the back end; waits for one that has gone to come back.
+    fn begin(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            self.seen = self.link.word();
+            match self.queue.set_up(&self.link) {
+                Err(error)
+                    if error.kind() == ErrorKind::Gone
+                        && self.seen.phase() != Phase::Gone
+                        && start.elapsed() < self.link.options.reconnect =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                other => return other,
+            }
+        }
     }
 
     /// What can be said of a request without the back end.

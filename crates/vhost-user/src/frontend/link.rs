@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Arena, Error, ErrorKind, Result};
+use qpair_block::{Arena, ArenaOptions, Error, ErrorKind, Result};
 use qpair_socket::{Incoming, Received};
 use qpair_virtio::blk::{Config, SECTOR_SHIFT, feature as blk};
 use rustix::event::{PollFd, PollFlags};
@@ -74,6 +74,9 @@ struct Registry {
     arenas: Vec<(Arc<Arena>, u32)>,
     /// Queues in use, by number.
     queues: Vec<bool>,
+    /// Memory of their rings. It stays known to the back end until the connection ends: QEMU's takes a ring that is stopped, and whose memory
+    /// is gone, for one that is broken.
+    rings: Vec<Option<Arc<Arena>>>,
     /// The events of channels that sleep, to be told of another life.
     calls: Vec<Arc<OwnedFd>>,
 }
@@ -103,7 +106,9 @@ impl Link {
     pub(super) fn open(path: PathBuf, options: VhostUserOptions) -> Result<(Arc<Self>, Facts)> {
         let (up, facts) = connect(&path, &options)?;
         let size_bytes = AtomicU64::new(facts.config.sectors << SECTOR_SHIFT);
-        let registry = Registry { queues: vec![false; facts.queues.into()], ..Registry::default() };
+        let queues = usize::from(facts.queues);
+        let (queues, rings) = (vec![false; queues], vec![None; queues]);
+        let registry = Registry { queues, rings, ..Registry::default() };
         let link = Arc::new(Self {
             path,
             options,
@@ -147,6 +152,20 @@ impl Link {
         Ok(free as u16)
     }
 
+    /// Memory for the ring of a queue that was taken: `bytes` at least.
+    pub(super) fn ring_memory(&self, queue: u16, bytes: usize) -> Result<Arc<Arena>> {
+        let known = locked(&self.registry).rings[usize::from(queue)].clone();
+        if let Some(arena) = known.filter(|arena| arena.block_size() >= bytes) {
+            return Ok(arena);
+        }
+        let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
+        let arena = Arena::new(bytes.next_power_of_two().max(512), 1, options)
+            .map_err(|cause| Error::os(cause, "memory of a queue"))?;
+        self.add_arena(&arena)?;
+        locked(&self.registry).rings[usize::from(queue)] = Some(arena.clone());
+        Ok(arena)
+    }
+
     pub(super) fn return_queue(&self, queue: u16) {
         locked(&self.registry).queues[usize::from(queue)] = false;
     }
@@ -173,10 +192,14 @@ impl Link {
         registry.arenas.push((arena.clone(), 1));
         // One that is down is told of all when it is up again.
         let told = up.as_mut().map_or(Ok(()), |up| up.add(arena, &registry.arenas));
-        if told.is_err() {
-            registry.arenas.pop();
+        match told {
+            // It is told of all when it is back.
+            Err(error) if error.kind() != ErrorKind::Gone => {
+                registry.arenas.pop();
+                Err(error)
+            }
+            _ => Ok(true),
         }
-        told.map(|()| true)
     }
 
     pub(super) fn remove_arena(&self, id: u32) {

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use qpair_block::{Arena, ArenaOptions, Buffer, Error, Result};
+use qpair_block::{Buffer, Error, ErrorKind, Result};
 use qpair_memory::SharedBytes;
 use qpair_virtio::blk::{Header, Range, Status, Verb};
 use qpair_virtio::ring::{Broken, Descriptor, DriverRing, Layout, NEXT, WRITE};
@@ -50,25 +50,19 @@ fn event() -> Result<OwnedFd> {
 }
 
 impl Queue {
-    pub(super) fn new(number: u16, depth: u16) -> Result<Self> {
+    pub(super) fn new(link: &Link, number: u16, depth: u16) -> Result<Self> {
         let size = (depth * DESCRIPTORS).next_power_of_two();
-        let layout = Layout::new(size).ok_or_else(|| {
-            Error::new(qpair_block::ErrorKind::Limit, format!("a queue of {depth} requests"))
-        })?;
+        let layout = Layout::new(size)
+            .ok_or_else(|| Error::new(ErrorKind::Limit, format!("a queue of {depth} requests")))?;
         let slots_at = layout.bytes();
-        let bytes = (slots_at + SLOT_BYTES * usize::from(depth)).next_power_of_two();
-        let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
-        let failed = |cause| Error::os(cause, "memory of a queue");
-        let arena = Arena::new(bytes, 1, options).map_err(failed)?;
-        let memory = arena.lease().ok_or_else(|| failed(std::io::ErrorKind::OutOfMemory.into()))?;
+        let arena = link.ring_memory(number, slots_at + SLOT_BYTES * usize::from(depth))?;
+        let memory = arena
+            .lease()
+            .ok_or_else(|| Error::new(ErrorKind::Busy, format!("the memory of queue {number}")))?;
         let address = memory.as_ptr().expose_provenance() as u64;
         let (kick, call) = (event()?, Arc::new(event()?));
         let ring = DriverRing::new(layout);
         Ok(Self { number, layout, ring, memory, address, slots_at, kick, call, is_quiet: true })
-    }
-
-    pub(super) fn arena(&self) -> &Arc<Arena> {
-        self.memory.arena()
     }
 
     /// Gives the ring to the back end, empty.
