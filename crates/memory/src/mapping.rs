@@ -409,13 +409,15 @@ mod tests {
             for _ in 0..2 {
                 threads.spawn(|| {
                     while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        // Large enough to be a mapping of its own.
-                        let memory = vec![7u8; 256 << 10];
-                        assert!(memory.iter().all(|byte| *byte == 7));
+                        let options = crate::ArenaOptions::ordinary_pages();
+                        let arena = crate::Arena::new(256 << 10, 1, options).unwrap();
+                        let mut buffer = arena.lease().unwrap();
+                        buffer.copy_from(128 << 10, &[7; 4096]);
+                        assert_eq!(buffer.as_slice()[128 << 10], 7);
                     }
                 });
             }
-            for _ in 0..3000 {
+            for _ in 0..8000 {
                 let options = crate::ArenaOptions { shared: true, no_huge_pages: false };
                 crate::Arena::new(4096, 1, options).unwrap();
             }
