@@ -11,6 +11,7 @@
 //! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
 //! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
 //! scsi:0000:3b:00.0/0                              a disk behind a SAS controller; also scsi:soft/0, scsi:vfio-user:PATH/0
+//! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk
 //! ```
 //!
 //! Options have defaults and may be left out, with their colon. The device inside is the rest of the text, so
@@ -77,7 +78,7 @@ pub enum DeviceSpec {
 }
 
 /// Words that name a driver in this program rather than a file.
-pub const DRIVERS: [&str; 3] = ["nvme", "softnvme", "scsi"];
+pub const DRIVERS: [&str; 4] = ["nvme", "softnvme", "scsi", "vhost-user"];
 
 /// Opens what the block layer cannot: it knows no kernel and no drivers. A function of a path opens files and nothing else.
 pub trait Opener {
@@ -221,7 +222,7 @@ impl DeviceSpec {
                 }
                 let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are file:, ram:, null:, delay:, fault:, stripe:, nvme:, softnvme: and scsi:; a file of that name is file:{text}"
+                    "known are file:, ram:, null:, delay:, fault:, stripe:, nvme:, softnvme:, scsi: and vhost-user:; a file of that name is file:{text}"
                 )))
             }
         }

@@ -5,6 +5,7 @@
 //! nvme:[...:]vfio-user:/run/x.sock[/nsN]                                        served by another process
 //! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
 //! scsi:HOST/UNIT                                      a disk behind a SAS controller or virtio-scsi; HOST: soft, vfio-user:PATH, 0000:3b:00.0
+//! vhost-user:PATH                                     a disk that another process serves by vhost-user-blk
 //! ```
 //!
 //! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
@@ -25,6 +26,7 @@ pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 pub use qpair_pci::{Patience, Waiting};
+use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 pub use scsi::{scsi_disk, scsi_host};
 pub use soft::{SoftDrive, lend_soft};
 
@@ -35,6 +37,10 @@ pub use soft::{SoftDrive, lend_soft};
 pub fn open(driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
     match driver {
         "scsi" => scsi::open(name),
+        "vhost-user" => {
+            let options = VhostUserOptions { patience: patience::patience(), ..Default::default() };
+            Ok(Arc::new(VhostUserBlk::open(Path::new(name), options)?))
+        }
         _ => Ok(nvme_device(driver, name)?),
     }
 }
@@ -50,7 +56,10 @@ pub fn nvme_device(driver: &str, name: &str) -> Result<Arc<NvmeDevice>> {
             Some(device) => Ok(device),
             None => Ok(SoftDrive::open(name)?.device),
         },
-        "scsi" => Err(Error::new(ErrorKind::Unsupported, "scsi: is no device of the NVMe driver")),
+        "scsi" | "vhost-user" => {
+            let context = format!("{driver}: is no device of the NVMe driver");
+            Err(Error::new(ErrorKind::Unsupported, context))
+        }
         _ => Err(Error::new(
             ErrorKind::Unsupported,
             format!("no driver of this program is called {driver}"),

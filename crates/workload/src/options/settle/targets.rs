@@ -29,8 +29,18 @@ impl Place {
 const FILES_MAX: u32 = 4096;
 
 /// Kinds of devices that are named by a specifier.
-const SCHEMES: [&str; 9] =
-    ["file:", "ram:", "null:", "delay:", "fault:", "stripe:", "nvme:", "softnvme:", "scsi:"];
+const SCHEMES: [&str; 10] = [
+    "file:",
+    "ram:",
+    "null:",
+    "delay:",
+    "fault:",
+    "stripe:",
+    "nvme:",
+    "softnvme:",
+    "scsi:",
+    "vhost-user:",
+];
 
 pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) -> Result<Place> {
     let names = names(reader, clone)?;
