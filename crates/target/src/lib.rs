@@ -17,4 +17,4 @@ mod worker;
 mod workers;
 
 pub use disk::{Disk, DiskCounters};
-pub use target::{BlkOptions, Event, Listen, QUEUES_MAX, Target, TargetOptions};
+pub use target::{BlkOptions, Event, ExportInfo, Listen, QUEUES_MAX, Target, TargetOptions};

@@ -54,6 +54,21 @@ impl Default for BlkOptions {
     }
 }
 
+/// What is served at a socket.
+#[derive(Clone, Debug)]
+pub struct ExportInfo {
+    /// The name that it was given.
+    pub name: String,
+    /// The disk.
+    pub disk: Arc<Disk>,
+    /// Guests cannot write.
+    pub read_only: bool,
+    /// Where front ends find it.
+    pub socket: PathBuf,
+    /// A front end is there.
+    pub has_client: bool,
+}
+
 /// What happened at a socket.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -67,6 +82,7 @@ pub enum Event<'a> {
 pub type Listen = Arc<dyn Fn(Event<'_>) + Send + Sync>;
 
 struct Served {
+    name: String,
     export: Export,
     path: PathBuf,
     door: Arc<Door>,
@@ -110,11 +126,17 @@ impl Target {
         Ok(Self { served: Mutex::default(), workers, cut, listen })
     }
 
-    /// Gives a disk to whoever comes to the socket at `path`: one front end at a time.
+    /// Gives a disk, under a name, to whoever comes to the socket at `path`: one front end at a time.
     ///
     /// # Errors
     /// `Invalid` for a number of queues that is none, `Exists` for a disk of that name; what binding the socket says.
-    pub fn serve_blk(&self, disk: &Arc<Disk>, path: &Path, options: BlkOptions) -> Result<()> {
+    pub fn serve_blk(
+        &self,
+        name: &str,
+        disk: &Arc<Disk>,
+        path: &Path,
+        options: BlkOptions,
+    ) -> Result<()> {
         let BlkOptions { queues, read_only } = options;
         if queues == 0 || queues > QUEUES_MAX {
             let context = format!("a disk with {queues} queues");
@@ -122,8 +144,8 @@ impl Target {
                 .hint(format!("choose from 1 to {QUEUES_MAX}")));
         }
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        if served.iter().any(|served| served.export.disk.name == disk.name) {
-            let context = format!("a disk of the name {} is served already", disk.name);
+        if served.iter().any(|served| served.name == name) {
+            let context = format!("a disk of the name {name} is served already");
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let listener = Listener::bind(path)?;
@@ -138,16 +160,18 @@ impl Target {
         let read_only = read_only || disk.device.info().read_only;
         let export = Export { disk: disk.clone(), queues, read_only };
         let thread = std::thread::Builder::new()
-            .name(format!("qpair-{}", disk.name))
+            .name(format!("qpair-{name}"))
             .stack_size(STACK_BYTES)
             .spawn({
                 let (door, export) = (door.clone(), export.clone());
                 let (workers, listen) = (self.workers.clone(), self.listen.clone());
-                move || receive(&listener, &door, &export, &workers, &listen)
+                let name = name.to_owned();
+                move || receive(&listener, &door, (&name, &export), &workers, &listen)
             })
             .map_err(|cause| Error::thread(cause, "a socket"))?;
         let size_bytes = AtomicU64::new(disk.device.size_bytes());
-        served.push(Served { export, path, door, size_bytes, thread: Some(thread) });
+        let name = name.to_owned();
+        served.push(Served { name, export, path, door, size_bytes, thread: Some(thread) });
         Ok(())
     }
 
@@ -157,7 +181,7 @@ impl Target {
     /// `NotFound` for a disk that is not served; `Busy` if a front end is there and `force` is not said.
     pub fn remove(&self, name: &str, force: bool) -> Result<()> {
         let mut all = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = all.iter().position(|served| served.export.disk.name == name);
+        let at = all.iter().position(|served| served.name == name);
         let at = at.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("no disk of the name {name} is served"))
         })?;
@@ -192,12 +216,16 @@ impl Target {
         }
     }
 
-    /// The disks, their sockets, and whether a front end is there.
+    /// What is served.
     #[must_use]
-    pub fn disks(&self) -> Vec<(Arc<Disk>, PathBuf, bool)> {
+    pub fn exports(&self) -> Vec<ExportInfo> {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = |served: &Served| {
-            (served.export.disk.clone(), served.path.clone(), served.door.has_client())
+        let entry = |served: &Served| ExportInfo {
+            name: served.name.clone(),
+            disk: served.export.disk.clone(),
+            read_only: served.export.read_only,
+            socket: served.path.clone(),
+            has_client: served.door.has_client(),
         };
         served.iter().map(entry).collect()
     }
@@ -247,7 +275,7 @@ impl Drop for Served {
 fn receive(
     listener: &Listener,
     door: &Door,
-    export: &Export,
+    (name, export): (&str, &Export),
     workers: &Arc<Workers>,
     listen: &Listen,
 ) {
@@ -263,7 +291,6 @@ fn receive(
         let Ok(other) = stream.try_clone() else { continue };
         *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(other);
         if !door.stop.load(Ordering::Acquire) {
-            let name = &export.disk.name;
             listen(Event::Connected(name));
             let shared = door.shared.clone();
             let ended = Session::new(stream, export.clone(), workers.clone(), shared).run();

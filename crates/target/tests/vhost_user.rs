@@ -57,7 +57,7 @@ fn our_front_end_on_our_target() {
     for (block, workers) in [(512, 1), (4096, 2)] {
         let target = target(workers, false);
         let disk = Disk::new("disk", ram(block));
-        target.serve_blk(&disk, &path, BlkOptions::default()).unwrap();
+        target.serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
         conforms(&path);
     }
 }
@@ -158,13 +158,13 @@ fn the_back_end_goes_and_comes_back() {
     let path = folder.path().join("disk.sock");
     let disk = Disk::new("disk", ram(512));
     let mut current = Some(target(1, false));
-    current.as_ref().unwrap().serve_blk(&disk, &path, BlkOptions::default()).unwrap();
+    current.as_ref().unwrap().serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
     let device = open(&path);
     hammer(&device, 30, |round| {
         if round % 10 == 5 {
             drop(current.take());
             let next = target(2, false);
-            next.serve_blk(&disk, &path, BlkOptions::default()).unwrap();
+            next.serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
             current = Some(next);
         }
     });
@@ -190,7 +190,7 @@ fn a_back_end_that_stays_away_is_gone() {
     let folder = folder();
     let path = folder.path().join("disk.sock");
     let target = target(1, false);
-    target.serve_blk(&Disk::new("disk", ram(512)), &path, BlkOptions::default()).unwrap();
+    target.serve_blk("disk", &Disk::new("disk", ram(512)), &path, BlkOptions::default()).unwrap();
     let options = VhostUserOptions { reconnect: Duration::ZERO, ..VhostUserOptions::default() };
     let device = VhostUserBlk::open(&path, options).unwrap();
     let arena = Arena::new(4096, 1, device.info().arena_options()).unwrap();
@@ -212,7 +212,9 @@ fn a_disk_that_grows_is_seen() {
     let path = folder.path().join("disk.sock");
     let target = target(1, false);
     let below = ram(512);
-    target.serve_blk(&Disk::new("disk", below.clone()), &path, BlkOptions::default()).unwrap();
+    target
+        .serve_blk("disk", &Disk::new("disk", below.clone()), &path, BlkOptions::default())
+        .unwrap();
     let device = open(&path);
     assert_eq!(device.size_bytes(), 8 << 20);
     below.grow(16 << 20).unwrap();
@@ -230,7 +232,7 @@ fn more_channels_than_queues_and_sockets_without_anybody() {
     let path = folder.path().join("disk.sock");
     let target = target(1, true);
     let options = BlkOptions { queues: 2, read_only: true };
-    target.serve_blk(&Disk::new("disk", ram(512)), &path, options).unwrap();
+    target.serve_blk("disk", &Disk::new("disk", ram(512)), &path, options).unwrap();
     let device = open(&path);
     assert!(device.info().read_only);
     let channels: Vec<_> =

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_block::{
-    BlockDevice, DelayDevice, DelayOptions, FaultDevice, FaultOptions, IoError, Member, NullDevice,
-    NullOptions, Op, RamDevice, RamOptions, StripeDevice,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, DelayDevice, DelayOptions, FaultDevice,
+    FaultOptions, IoError, Member, NullDevice, NullOptions, Op, RamDevice, RamOptions, Request,
+    SliceDevice, StripeDevice,
 };
 use qpair_conformance::{Options, Report, run};
 
@@ -228,4 +229,48 @@ fn the_suite_sees_faults() {
         d.control().set_error_rate(Op::Read, 1.0);
     });
     assert!(wrong_answer.contains(&"invalid_requests"));
+}
+
+fn slice(of: &Arc<dyn BlockDevice>, start_bytes: u64, size_bytes: u64) -> Arc<dyn BlockDevice> {
+    Arc::new(SliceDevice::new(of.clone(), start_bytes, size_bytes).unwrap())
+}
+
+#[test]
+fn slices() {
+    for block in [512, 4096] {
+        let whole = ram(RamOptions { logical_block_bytes: block, ..RamOptions::default() });
+        // What lies around one is the others'.
+        let around =
+            [(0, 1 << 20), (5 << 20, 1 << 20)].map(|(start, len)| slice(&whole, start, len));
+        let stamp = |slice: &Arc<dyn BlockDevice>| {
+            let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+            let mut channel = slice.open_channel(&ChannelOptions::default()).unwrap();
+            for at in [0, slice.size_bytes() - 4096] {
+                let mut buffer = arena.lease().unwrap();
+                buffer.copy_from(0, &[0x5A; 4096]);
+                channel.submit(Request::write(at, 4096, buffer, 0)).unwrap();
+                let mut done = Vec::new();
+                channel.poll(&mut done);
+                done.pop().unwrap().result.unwrap();
+            }
+        };
+        around.iter().for_each(stamp);
+        run(|| slice(&whole, 1 << 20, 4 << 20), Options::default()).assert_passed();
+        for other in &around {
+            let arena = Arena::new(4096, 1, ArenaOptions::ordinary_pages()).unwrap();
+            let mut channel = other.open_channel(&ChannelOptions::default()).unwrap();
+            for at in [0, other.size_bytes() - 4096] {
+                channel.submit(Request::read(at, 4096, arena.lease().unwrap(), 0)).unwrap();
+                let mut done = Vec::new();
+                channel.poll(&mut done);
+                assert_eq!(done[0].buffer.as_ref().unwrap().as_slice(), [0x5A; 4096]);
+            }
+        }
+        let size = whole.size_bytes();
+        for (start, len) in
+            [(1, 512), (0, 0), (0, 100), (size, 4096), (u64::MAX - 4095, 8192), (0, size + 4096)]
+        {
+            assert!(SliceDevice::new(whole.clone(), start, len).is_err(), "{start} {len}");
+        }
+    }
 }

@@ -107,7 +107,7 @@ impl TargetCommand {
             let disk = Disk::new(name, self.open(spec)?);
             let path = self.folder.join(format!("{name}.sock"));
             let options = BlkOptions { queues: self.queues, read_only: self.read_only };
-            target.serve_blk(&disk, &path, options)?;
+            target.serve_blk(name, &disk, &path, options)?;
         }
         reporter.begin(&target)?;
         while !interrupt.is_requested() {

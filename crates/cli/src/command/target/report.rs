@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_target::{Disk, DiskCounters, Event, Target};
+use qpair_target::{Disk, DiskCounters, Event, ExportInfo, Target};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -19,7 +19,7 @@ impl Reporter {
     }
 
     pub(super) fn begin(&self, target: &Target) -> Result<()> {
-        let disks = target.disks();
+        let exports = target.exports();
         if self.json {
             let about = |disk: &Disk| {
                 json!({
@@ -30,18 +30,18 @@ impl Reporter {
                     "logical_block_bytes": disk.device.info().logical_block_bytes,
                 })
             };
-            let disks: Vec<Value> = disks
+            let disks: Vec<Value> = exports
                 .iter()
-                .map(|(disk, socket, _)| {
-                    let mut about = about(disk);
-                    about["socket"] = json!(socket);
+                .map(|export| {
+                    let mut about = about(&export.disk);
+                    about["socket"] = json!(export.socket);
                     about
                 })
                 .collect();
             return say(json!({"event": "serving", "disks": disks}).to_string());
         }
         let mut out = Output::new();
-        for (disk, socket, _) in &disks {
+        for ExportInfo { disk, socket, .. } in &exports {
             let info = disk.device.info();
             let bytes = size(disk.device.size_bytes());
             out.line(format!(
@@ -53,7 +53,7 @@ impl Reporter {
                 info.interface
             ))?;
         }
-        if let Some((_, socket, _)) = disks.first() {
+        if let Some(ExportInfo { socket, .. }) = exports.first() {
             out.line("QEMU has the first with these options:")?;
             out.line("  -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m -m 1G")?;
             out.line(format!(
@@ -85,7 +85,7 @@ impl Reporter {
     }
 
     pub(super) fn end(&self, target: &Target) -> Result<()> {
-        for (disk, ..) in target.disks() {
+        for ExportInfo { disk, .. } in target.exports() {
             let DiskCounters {
                 requests,
                 reads,
