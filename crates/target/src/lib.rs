@@ -2,19 +2,25 @@
 //!
 //! - [`Disk`]: a device with a name, as a guest has it.
 //! - [`Target`]: workers, and the sockets at which disks are given to guests.
+//! - [`Bdevs`], [`Manager`], [`RpcServer`]: devices by name, and JSON-RPC to make them and give them to guests.
 //!
 //! docs/design/target.md has the picture.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod bdevs;
 mod blk;
 mod disk;
 mod memory;
+mod rpc;
 mod session;
 mod target;
 mod worker;
 mod workers;
 
+pub use bdevs::{Bdev, Bdevs, OpenFile};
 pub use disk::{Disk, DiskCounters};
+pub use rpc::{Manager, RpcServer};
 pub use target::{BlkOptions, Event, ExportInfo, Listen, QUEUES_MAX, Target, TargetOptions};
+pub use workers::WorkerInfo;

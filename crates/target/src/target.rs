@@ -17,7 +17,7 @@ use rustix::net::Shutdown;
 
 use crate::disk::Disk;
 use crate::session::{Export, Session, Shared};
-use crate::workers::Workers;
+use crate::workers::{WorkerInfo, Workers};
 
 /// Bytes of the stack of a thread that reads messages.
 const STACK_BYTES: usize = 256 << 10;
@@ -230,10 +230,10 @@ impl Target {
         served.iter().map(entry).collect()
     }
 
-    /// Queues that each worker serves.
+    /// The workers.
     #[must_use]
-    pub fn queues_by_worker(&self) -> Vec<u32> {
-        self.workers.queues()
+    pub fn workers(&self) -> Vec<WorkerInfo> {
+        self.workers.infos()
     }
 }
 

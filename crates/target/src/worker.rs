@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,6 +41,16 @@ struct Mailbox {
     commands: Mutex<VecDeque<Command>>,
     has_news: AtomicBool,
     wake: WakeEvent,
+    times: Times,
+}
+
+/// What a worker says of its time.
+#[derive(Debug)]
+pub(crate) struct Times {
+    pub(crate) started: Instant,
+    pub(crate) idle_ns: AtomicU64,
+    pub(crate) tid: AtomicU32,
+    pub(crate) poll: bool,
 }
 
 impl std::fmt::Debug for Command {
@@ -75,6 +85,12 @@ impl Worker {
             commands: Mutex::default(),
             has_news: AtomicBool::new(false),
             wake,
+            times: Times {
+                started: Instant::now(),
+                idle_ns: AtomicU64::new(0),
+                tid: AtomicU32::new(0),
+                poll,
+            },
         });
         let its = mailbox.clone();
         let thread = std::thread::Builder::new()
@@ -82,6 +98,10 @@ impl Worker {
             .spawn(move || Turner::new(its, set, poll).run())
             .map_err(|cause| Error::thread(cause, "a worker"))?;
         Ok(Self { mailbox, thread: Some(thread) })
+    }
+
+    pub(crate) fn times(&self) -> &Times {
+        &self.mailbox.times
     }
 
     fn send(&self, command: Command) {
@@ -145,6 +165,8 @@ impl Turner {
     }
 
     fn run(mut self) {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        self.mailbox.times.tid.store(tid.unsigned_abs(), Ordering::Relaxed);
         loop {
             if self.mailbox.has_news.load(Ordering::Acquire) && !self.obey() {
                 return;
@@ -195,7 +217,10 @@ impl Turner {
         let is_waiting = self.idle.values().any(|served| served.queue.is_busy());
         self.mailbox.wake.prepare();
         if !self.mailbox.has_news.load(Ordering::SeqCst) {
+            let start = Instant::now();
             self.look(is_waiting.then_some(SLEEP_MAX));
+            let slept_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.mailbox.times.idle_ns.fetch_add(slept_ns, Ordering::Relaxed);
         }
         self.mailbox.wake.awake();
     }

@@ -20,6 +20,21 @@ struct One {
     queues: AtomicU32,
 }
 
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerInfo {
+    /// Queues that it serves.
+    pub queues: u32,
+    /// Its thread, as the kernel numbers it.
+    pub tid: u32,
+    /// How long it slept.
+    pub idle_ns: u64,
+    /// How long it did not.
+    pub busy_ns: u64,
+    /// Its queues never go idle.
+    pub poll: bool,
+}
+
 /// The workers of a target.
 #[derive(Debug)]
 pub(crate) struct Workers {
@@ -65,8 +80,20 @@ impl Workers {
         one.worker.remove(placed.id)
     }
 
-    /// Queues of each worker.
-    pub(crate) fn queues(&self) -> Vec<u32> {
-        self.all.iter().map(|one| one.queues.load(Ordering::Relaxed)).collect()
+    /// What the workers do.
+    pub(crate) fn infos(&self) -> Vec<WorkerInfo> {
+        let info = |one: &One| {
+            let times = one.worker.times();
+            let idle_ns = times.idle_ns.load(Ordering::Relaxed);
+            let all_ns = u64::try_from(times.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            WorkerInfo {
+                queues: one.queues.load(Ordering::Relaxed),
+                tid: times.tid.load(Ordering::Relaxed),
+                idle_ns,
+                busy_ns: all_ns.saturating_sub(idle_ns),
+                poll: times.poll,
+            }
+        };
+        self.all.iter().map(info).collect()
     }
 }

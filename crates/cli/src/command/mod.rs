@@ -23,6 +23,7 @@ mod man;
 mod nvme;
 mod put;
 mod repair;
+mod rpc;
 mod scan;
 mod scsi;
 mod softdrive;
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     #[command(name = "softdrive")]
     SoftDrive(softdrive::SoftDrive),
     Target(target::TargetCommand),
+    Rpc(rpc::Rpc),
     Man(man::Man),
     Completions(completions::Completions),
 }
@@ -97,6 +99,7 @@ impl Command {
             Self::Advise(command) => command.run(),
             Self::SoftDrive(command) => command.run(),
             Self::Target(command) => command.run(),
+            Self::Rpc(command) => command.run(),
             Self::Man(command) => command.run(crate::Arguments::command()),
             Self::Completions(command) => command.run(crate::Arguments::command()),
         }

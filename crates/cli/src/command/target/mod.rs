@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use qpair::block::{BlockDevice, DeviceSpec, ErrorKind};
 use qpair_drivers::Drivers;
-use qpair_kernel::{FileOptions, Mode};
-use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
+use qpair_kernel::{FileOptions, Interface, Mode};
+use qpair_target::{BlkOptions, Disk, Manager, OpenFile, RpcServer, Target, TargetOptions};
 
 use crate::command::bench_peak::parse_mode;
 use crate::failure::{Exit, Failure, Result};
@@ -35,11 +35,18 @@ DEVICE is a file, a block device, or any device specifier: nvme:0000:3b:00.0, sc
 stripe:..., ram:size=1GiB. Who has the disk sees NAME as its serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
 guests go and removes the sockets; a guest goes on when the target is there again (QEMU's reconnect option).
 
+--rpc lets SPDK's client (pip install spdk) make devices, layers of devices and disks while the target runs; `qpair rpc` does \
+the same with less. `spdk-rpc -s PATH save_config` prints all that there is, and --load makes it again.
+
 Examples:
   qpair target --folder /run/qpair --disk data=ram:size=1GiB
   qpair target --folder /run/qpair --disk root=root.img --disk fast=nvme:0000:3b:00.0 --workers 2 --poll
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
-      -chardev socket,id=c,path=/run/qpair/data.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c ..."
+      -chardev socket,id=c,path=/run/qpair/data.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c ...
+
+  qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
+  qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
+  qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M"
 )]
 pub(crate) struct TargetCommand {
     /// Where the sockets are; made if it is not there
@@ -47,8 +54,16 @@ pub(crate) struct TargetCommand {
     folder: PathBuf,
 
     /// A disk; several times: several disks
-    #[arg(long, value_name = "NAME=DEVICE", required = true, value_parser = parse_disk)]
+    #[arg(long, value_name = "NAME=DEVICE", required_unless_present = "rpc", value_parser = parse_disk)]
     disk: Vec<(String, DeviceSpec)>,
+
+    /// Be managed by JSON-RPC at this socket, for the owner of this process alone
+    #[arg(long, value_name = "PATH")]
+    rpc: Option<PathBuf>,
+
+    /// Make the calls of a configuration first: what `spdk-rpc save_config` has printed
+    #[arg(long, value_name = "FILE", requires = "rpc")]
+    load: Option<PathBuf>,
 
     /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches after a colon
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
@@ -97,10 +112,10 @@ impl TargetCommand {
         let interrupt = Interrupt::install()?;
         let reporter = Arc::new(Reporter::new(self.json));
         let options = TargetOptions { workers: self.workers.into(), poll: self.poll };
-        let target = Target::new(options, {
+        let target = Arc::new(Target::new(options, {
             let reporter = reporter.clone();
             Arc::new(move |event| reporter.event(&event))
-        })?;
+        })?);
         std::fs::create_dir_all(&self.folder)
             .map_err(|error| Failure::io(&error, self.folder.display()))?;
         for (name, spec) in &self.disk {
@@ -109,15 +124,42 @@ impl TargetCommand {
             let options = BlkOptions { queues: self.queues, read_only: self.read_only };
             target.serve_blk(name, &disk, &path, options)?;
         }
-        reporter.begin(&target)?;
+        let rpc = self.rpc.as_deref().map(|path| self.manage(path, &target)).transpose()?;
+        reporter.begin(&target, rpc.as_ref().map(RpcServer::path))?;
         while !interrupt.is_requested() {
             std::thread::sleep(LOOK_EVERY);
             target.look_after();
         }
         reporter.end(&target)?;
+        drop(rpc);
         drop(target);
         // A request to end is how this command ends.
         Ok(Exit::Done)
+    }
+
+    /// Lets JSON-RPC manage the target, after the calls of a configuration.
+    fn manage(&self, path: &Path, target: &Arc<Target>) -> Result<RpcServer> {
+        let (io, direct) = (self.io, !self.buffered);
+        let open: OpenFile = Box::new(move |path, kind, read_only| {
+            let interface = match kind {
+                "aio" => Interface::Libaio,
+                _ => Interface::IoUring,
+            };
+            let mode = if io.interface == interface { io } else { Mode::new(interface) };
+            let file = FileOptions { read_only, direct, ..FileOptions::new(path) };
+            Ok(Arc::new(qpair_kernel::open(&file, mode)?) as Arc<dyn BlockDevice>)
+        });
+        let version = env!("CARGO_PKG_VERSION");
+        let manager = Manager::new(target.clone(), open, self.folder.clone(), version);
+        if let Some(file) = &self.load {
+            let wrong = |what: &dyn std::fmt::Display| {
+                Failure::new(Exit::Failed, format!("{}: {what}", file.display()))
+            };
+            let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+            let config = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+            manager.load(&config).map_err(|error| wrong(&error))?;
+        }
+        Ok(RpcServer::start(path, manager)?)
     }
 
     fn open(&self, spec: &DeviceSpec) -> Result<Arc<dyn BlockDevice>> {

@@ -1,5 +1,6 @@
 //! What the command says: where disks are, who comes and goes, and what was done.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_target::{Disk, DiskCounters, Event, ExportInfo, Target};
@@ -18,7 +19,7 @@ impl Reporter {
         Self { json }
     }
 
-    pub(super) fn begin(&self, target: &Target) -> Result<()> {
+    pub(super) fn begin(&self, target: &Target, rpc: Option<&Path>) -> Result<()> {
         let exports = target.exports();
         if self.json {
             let about = |disk: &Disk| {
@@ -38,7 +39,7 @@ impl Reporter {
                     about
                 })
                 .collect();
-            return say(json!({"event": "serving", "disks": disks}).to_string());
+            return say(json!({"event": "serving", "disks": disks, "rpc": rpc}).to_string());
         }
         let mut out = Output::new();
         for ExportInfo { disk, socket, .. } in &exports {
@@ -59,6 +60,12 @@ impl Reporter {
             out.line(format!(
                 "  -chardev socket,id=c,path={},reconnect=1 -device vhost-user-blk-pci,chardev=c",
                 socket.display()
+            ))?;
+        }
+        if let Some(path) = rpc {
+            out.line(format!(
+                "{}  JSON-RPC: spdk-rpc -s {0}, qpair rpc --socket {0}",
+                path.display()
             ))?;
         }
         out.line("Ctrl-C ends the target.")?;

@@ -1,0 +1,95 @@
+//! `qpair rpc`: a call to a target.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::Output;
+
+/// How long a target may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Call a method of a target by JSON-RPC, and print its result
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Parameters are written name=value. A value that reads as JSON is that (512, true, [\"M0\",\"M1\"]); everything else is a string. \
+Methods, parameters and errors are SPDK's; rpc_get_methods lists those that there are. Ends with 1 if the target answers with \
+an error.
+
+Examples:
+  qpair rpc rpc_get_methods
+  qpair rpc bdev_malloc_create name=M0 num_blocks=131072 block_size=512
+  qpair rpc bdev_raid_create name=R raid_level=raid0 strip_size_kb=64 'base_bdevs=[\"M0\",\"M1\"]'
+  qpair rpc vhost_create_blk_controller ctrlr=r.sock dev_name=R")]
+pub(crate) struct Rpc {
+    /// The method
+    method: String,
+
+    /// Its parameters
+    #[arg(value_name = "NAME=VALUE", value_parser = parse_parameter)]
+    parameters: Vec<(String, Value)>,
+
+    /// Where the target listens
+    #[arg(long, value_name = "PATH", default_value = "/run/qpair/rpc.sock")]
+    socket: PathBuf,
+}
+
+fn parse_parameter(text: &str) -> std::result::Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    if name.is_empty() {
+        return Err("write NAME=VALUE".to_owned());
+    }
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    Ok((name.to_owned(), value))
+}
+
+impl Rpc {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let shown = self.socket.display();
+        let failed = |error: std::io::Error| Failure::io(&error, format_args!("{shown}"));
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| {
+            failed(error)
+                .hint("start a target with --rpc PATH, and name the same with --socket PATH")
+        })?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut request = json!({"jsonrpc": "2.0", "id": 1, "method": self.method});
+        if !self.parameters.is_empty() {
+            request["params"] = Value::Object(self.parameters.into_iter().collect::<Map<_, _>>());
+        }
+        stream.write_all(request.to_string().as_bytes()).map_err(failed)?;
+        let mut bytes = Vec::new();
+        let mut part = [0; 4096];
+        let answer: Value = loop {
+            let count = stream.read(&mut part).map_err(failed)?;
+            bytes.extend_from_slice(&part[..count]);
+            match serde_json::from_slice(&bytes) {
+                Ok(answer) => break answer,
+                Err(error) if error.is_eof() && count > 0 => {}
+                Err(_) => {
+                    return Err(Failure::new(
+                        Exit::Failed,
+                        format!("{shown}: no answer of JSON-RPC"),
+                    ));
+                }
+            }
+        };
+        if let Some(error) = answer.get("error") {
+            let message = error.get("message").and_then(Value::as_str).unwrap_or("an error");
+            let code = error.get("code").and_then(Value::as_i64).unwrap_or(0);
+            return Err(Failure::new(
+                Exit::Negative,
+                format!("{}: {message} ({code})", self.method),
+            ));
+        }
+        let result = answer.get("result").cloned().unwrap_or(Value::Null);
+        let mut out = Output::new();
+        out.line(serde_json::to_string_pretty(&result).unwrap_or_default())?;
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,135 @@
+//! Devices by name, as JSON-RPC makes, layers and deletes them.
+//!
+//! Invariant: a device that another one is made of, or that is served, is claimed, and is not deleted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+
+use crate::disk::Disk;
+
+/// Opens files and block devices for a registry: the path, `aio` or `uring`, and whether it is only read.
+pub type OpenFile = Box<dyn Fn(&Path, &str, bool) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
+
+/// A device with a name.
+#[derive(Clone, Debug)]
+pub struct Bdev {
+    /// The device, and what guests do with it.
+    pub disk: Arc<Disk>,
+    /// What kind it is, in SPDK's words: `Malloc disk`.
+    pub product: &'static str,
+    /// Its UUID.
+    pub uuid: String,
+    /// Devices that it is made of.
+    pub bases: Vec<String>,
+    /// What claims it.
+    pub claims: u32,
+}
+
+/// Devices by name.
+#[derive(Debug, Default)]
+pub struct Bdevs {
+    all: BTreeMap<String, Bdev>,
+}
+
+impl Bdevs {
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Bdev)> {
+        self.all.iter()
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn get(&self, name: &str) -> Result<&Bdev> {
+        self.all
+            .get(name)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no device is called {name}")))
+    }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.all.contains_key(name)
+    }
+
+    /// Adds a device made of others, and claims them.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken; `NotFound` for a base that is not there.
+    pub fn add(
+        &mut self,
+        name: &str,
+        device: Arc<dyn BlockDevice>,
+        product: &'static str,
+        uuid: Option<String>,
+        bases: &[String],
+    ) -> Result<()> {
+        if self.has(name) {
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("a device is called {name} already"),
+            ));
+        }
+        for base in bases {
+            self.get(base)?;
+        }
+        for base in bases {
+            self.claim(base, true);
+        }
+        let disk = Disk::new(name, device);
+        let uuid = uuid.unwrap_or_else(|| uuid_of(name));
+        let bdev = Bdev { disk, product, uuid, bases: bases.to_vec(), claims: 0 };
+        self.all.insert(name.to_owned(), bdev);
+        Ok(())
+    }
+
+    /// Claims a device, or lets it go.
+    pub fn claim(&mut self, name: &str, is_claimed: bool) {
+        if let Some(bdev) = self.all.get_mut(name) {
+            bdev.claims = if is_claimed { bdev.claims + 1 } else { bdev.claims.saturating_sub(1) };
+        }
+    }
+
+    /// Deletes a device of one of these kinds.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` for one that is claimed.
+    pub fn delete(&mut self, name: &str, products: &[&str]) -> Result<()> {
+        let bdev = self.get(name)?;
+        if !products.contains(&bdev.product) {
+            let context = format!("{name} is no such device, but a {}", bdev.product);
+            return Err(Error::new(ErrorKind::NotFound, context));
+        }
+        if bdev.claims > 0 {
+            return Err(Error::new(ErrorKind::Busy, format!("the device {name} is in use")));
+        }
+        if let Some(bdev) = self.all.remove(name) {
+            for base in &bdev.bases {
+                self.claim(base, false);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The same for the same name, in the form of a random one.
+fn uuid_of(name: &str) -> String {
+    // FNV-1a, twice: it tells names apart, and keeps no secret.
+    let hash = |seed: u64| {
+        name.bytes()
+            .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+    };
+    let (high, low) = (hash(0xCBF2_9CE4_8422_2325), hash(0x9E37_79B9_7F4A_7C15));
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xFFFF,
+        high & 0xFFF,
+        0x8000 | (low >> 48) & 0x3FFF,
+        low & 0xFFFF_FFFF_FFFF
+    )
+}

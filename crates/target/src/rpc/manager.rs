@@ -1,0 +1,117 @@
+//! What calls work on: devices, what is served, and the calls that made them.
+//!
+//! Invariant: `calls` are those whose effect is still there, in an order in which they can be made again.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::methods::{METHODS, Method};
+use super::params::{Failure, Params, Result};
+use crate::bdevs::{Bdevs, OpenFile};
+use crate::target::Target;
+
+/// A call that can be made again, and what its effect is called.
+pub(super) struct Call {
+    pub(super) subsystem: &'static str,
+    pub(super) what: String,
+    pub(super) method: &'static str,
+    pub(super) params: Value,
+}
+
+/// Carries out calls.
+pub struct Manager {
+    pub(super) target: Arc<Target>,
+    pub(super) bdevs: Mutex<Bdevs>,
+    pub(super) calls: Mutex<Vec<Call>>,
+    pub(super) open: OpenFile,
+    /// Where the sockets of what is served are.
+    pub(super) folder: PathBuf,
+    pub(super) version: String,
+    started: Instant,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Manager of {:?}", self.target)
+    }
+}
+
+impl Manager {
+    /// With no devices yet. `version` is what it says that it is.
+    #[must_use]
+    pub fn new(target: Arc<Target>, open: OpenFile, folder: PathBuf, version: &str) -> Arc<Self> {
+        Arc::new(Self {
+            target,
+            bdevs: Mutex::default(),
+            calls: Mutex::default(),
+            open,
+            folder,
+            version: version.to_owned(),
+            started: Instant::now(),
+        })
+    }
+
+    pub(super) fn bdevs(&self) -> MutexGuard<'_, Bdevs> {
+        self.bdevs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nanoseconds since the start: a tick is one.
+    pub(super) fn ticks(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The names of all methods.
+    #[must_use]
+    pub fn methods() -> Vec<&'static str> {
+        METHODS.iter().map(|method| method.name).collect()
+    }
+
+    pub(super) fn call(&self, method: &str, params: Option<Value>) -> Result<Value> {
+        let found = METHODS.iter().find(|known| known.name == method);
+        let Method { run, .. } =
+            found.ok_or_else(|| Failure::new(Failure::METHOD, "Method not found"))?;
+        run(self, Params::new(params)?)
+    }
+
+    /// Makes the calls of a configuration, as `save_config` of SPDK's client writes it.
+    ///
+    /// # Errors
+    /// What the first call that fails says, with its method.
+    pub fn load(&self, config: &Value) -> std::result::Result<(), String> {
+        let subsystems = config.get("subsystems").and_then(Value::as_array);
+        let subsystems = subsystems.ok_or("a configuration has a list \"subsystems\"")?;
+        for subsystem in subsystems {
+            let Some(calls) = subsystem.get("config").and_then(Value::as_array) else { continue };
+            for call in calls {
+                let method = call.get("method").and_then(Value::as_str);
+                let method = method.ok_or("an entry of a configuration has a \"method\"")?;
+                self.call(method, call.get("params").cloned())
+                    .map_err(|failure| format!("{method}: {}", failure.message))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The calls by which all that is there now is made again.
+    #[must_use]
+    pub fn save(&self) -> Value {
+        let config = |subsystem: &str| {
+            let calls = self.calls();
+            let its = calls.iter().filter(|call| call.subsystem == subsystem);
+            its.map(|call| json!({"method": call.method, "params": call.params}))
+                .collect::<Vec<_>>()
+        };
+        let subsystems: Vec<Value> = super::methods::SUBSYSTEMS
+            .iter()
+            .map(|name| json!({"subsystem": name, "config": config(name)}))
+            .collect();
+        json!({ "subsystems": subsystems })
+    }
+}

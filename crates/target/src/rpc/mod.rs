@@ -1,0 +1,9 @@
+//! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its client drives it.
+
+mod manager;
+mod methods;
+mod params;
+mod server;
+
+pub use manager::Manager;
+pub use server::RpcServer;
