@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES};
+use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed};
 
 /// A ring, as its device has it.
 #[derive(Debug)]
@@ -118,8 +118,6 @@ impl DeviceRing {
         }
         let event = available.bytes.load_u16(available.at + self.layout.available_bytes() - 2);
         // Whether the index that the driver waits for lies among those that were given since it was last asked.
-        self.asked.replace(self.used).is_none_or(|asked| {
-            self.used.wrapping_sub(event).wrapping_sub(1) < self.used.wrapping_sub(asked)
-        })
+        self.asked.replace(self.used).is_none_or(|asked| is_passed(event, asked, self.used))
     }
 }

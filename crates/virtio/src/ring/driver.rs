@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES};
+use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed};
 
 /// What the device has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,27 +19,44 @@ pub struct Used {
 /// A ring, as its driver has it.
 #[derive(Debug)]
 pub struct DriverRing {
-    mask: u16,
+    layout: Layout,
     next: u16,
     published: u16,
     taken: u16,
+    /// Both sides tell by an index when they want to hear of news (VIRTIO_F_EVENT_IDX); else by a flag.
+    event_index: bool,
 }
 
 impl DriverRing {
     /// An empty ring.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        Self { mask: layout.size - 1, next: 0, published: 0, taken: 0 }
+        Self::with_event_index(layout, false)
+    }
+
+    /// An empty ring, of zeroes, with or without the event index.
+    #[must_use]
+    pub fn with_event_index(layout: Layout, event_index: bool) -> Self {
+        Self { layout, next: 0, published: 0, taken: 0, event_index }
     }
 
     /// Asks for no interrupts: the driver looks by itself.
     pub fn be_quiet(&self, areas: Areas<'_>) {
-        areas.available.bytes.store_u16(areas.available.at, QUIET);
+        // With the event index: an index that the device has passed is not passed again for the next 2^16.
+        if !self.event_index {
+            areas.available.bytes.store_u16(areas.available.at, QUIET);
+        }
     }
 
     /// Asks for an interrupt for what the device uses from now on. True: there is something already, so that the driver must not sleep.
     pub fn listen(&self, areas: Areas<'_>) -> bool {
-        areas.available.bytes.store_u16(areas.available.at, 0);
+        let available = areas.available;
+        if self.event_index {
+            let at = available.at + self.layout.available_bytes() - 2;
+            available.bytes.store_u16(at, self.taken);
+        } else {
+            available.bytes.store_u16(available.at, 0);
+        }
         // Partner of the fence in `DeviceRing::publish`: either the device sees the wish, or its index is seen here.
         fence(Ordering::SeqCst);
         areas.used.bytes.load_u16_acquire(areas.used.at + INDEX_AT) != self.taken
@@ -48,7 +65,8 @@ impl DriverRing {
     /// Offers the chain that begins with a descriptor. The device sees it with [`DriverRing::publish`].
     #[inline]
     pub fn offer(&mut self, areas: Areas<'_>, head: u16) {
-        let at = areas.available.at + ENTRIES_AT + 2 * usize::from(self.next & self.mask);
+        let at =
+            areas.available.at + ENTRIES_AT + 2 * usize::from(self.next & (self.layout.size - 1));
         areas.available.bytes.store_u16(at, head);
         self.next = self.next.wrapping_add(1);
     }
@@ -65,10 +83,15 @@ impl DriverRing {
     pub fn publish(&mut self, areas: Areas<'_>) -> bool {
         // Release: the device sees descriptors and entries before the index. Pairs with the acquire in `DeviceRing::take`.
         areas.available.bytes.store_u16_release(areas.available.at + INDEX_AT, self.next);
-        self.published = self.next;
+        let before = std::mem::replace(&mut self.published, self.next);
         // Partner of the fence in a device that is going idle: either it sees the new index, or its wish is seen here.
         fence(Ordering::SeqCst);
-        areas.used.bytes.load_u16(areas.used.at) & QUIET == 0
+        let used = areas.used;
+        if !self.event_index {
+            return used.bytes.load_u16(used.at) & QUIET == 0;
+        }
+        let event = used.bytes.load_u16(used.at + self.layout.used_bytes() - 2);
+        is_passed(event, before, self.next)
     }
 
     /// The next request that the device has used.
@@ -87,7 +110,8 @@ impl DriverRing {
         if news > self.published.wrapping_sub(self.taken) {
             return Err(Broken);
         }
-        let at = used.at + ENTRIES_AT + USED_BYTES * usize::from(self.taken & self.mask);
+        let slot = usize::from(self.taken & (self.layout.size - 1));
+        let at = used.at + ENTRIES_AT + USED_BYTES * slot;
         self.taken = self.taken.wrapping_add(1);
         Ok(Some(Used { id: used.bytes.load_u32(at), len: used.bytes.load_u32(at + 4) }))
     }

@@ -30,6 +30,11 @@ pub const INDIRECT: u16 = 4;
 /// The driver's flags: it asks for no interrupts. The device's: it asks for no notifications.
 const QUIET: u16 = 1;
 
+/// Whether the index that the other side waits for lies among those from `before` up to `now` (VIRTIO_F_EVENT_IDX).
+fn is_passed(event: u16, before: u16, now: u16) -> bool {
+    now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
+}
+
 /// The other side has said what cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;

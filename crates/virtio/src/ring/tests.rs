@@ -67,6 +67,38 @@ fn what_is_offered_comes_back_once() {
     }
 }
 
+/// With the event index each side is told of what passes the index that it waits for, and of nothing else.
+#[test]
+fn each_side_hears_of_what_it_waits_for() {
+    let (memory, layout) = memory();
+    let areas = layout.areas(memory.bytes());
+    let mut driver = DriverRing::with_event_index(layout, true);
+    let mut device = DeviceRing::resume(layout, areas, 0, true);
+    let offer = |driver: &mut DriverRing| {
+        driver.offer(areas, 0);
+        driver.publish(areas)
+    };
+    // Around all indexes, and once more.
+    for round in 0..40_000 {
+        assert!(offer(&mut driver), "the device waits for the first");
+        assert!(!offer(&mut driver) && !offer(&mut driver), "it has not looked yet");
+        driver.be_quiet(areas);
+        for answered in 0..3 {
+            let head = device.take(areas).unwrap().unwrap();
+            if answered == 2 {
+                assert!(!driver.listen(areas));
+            }
+            device.give(areas, head, 0);
+            let called = device.publish(areas);
+            // A device that begins does not know what its driver was told before.
+            let is_first = (round, answered) == (0, 0);
+            assert_eq!(called, is_first || answered == 2, "{round} {answered}");
+            driver.take(areas).unwrap().unwrap();
+        }
+        assert!(!device.listen(areas));
+    }
+}
+
 #[test]
 fn a_device_that_uses_more_than_it_was_given_is_broken() {
     let (memory, layout) = memory();
