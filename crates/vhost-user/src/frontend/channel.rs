@@ -17,6 +17,7 @@ use qpair_block::{
 };
 use qpair_virtio::blk::{Range, SECTOR_SHIFT, Status, Verb, feature as blk};
 
+use super::device::Keeper;
 use super::link::{Facts, Link, Phase, Word};
 use super::queue::{Data, Queue};
 
@@ -41,6 +42,8 @@ struct Job {
 
 pub(super) struct VhostUserChannel {
     link: Arc<Link>,
+    /// Whoever has the channel may have no device any more.
+    _keeper: Arc<Keeper>,
     seen: Word,
     queue: Queue,
     number: u16,
@@ -63,13 +66,14 @@ pub(super) struct VhostUserChannel {
 impl VhostUserChannel {
     pub(super) fn open(
         link: &Arc<Link>,
+        keeper: &Arc<Keeper>,
         facts: &Facts,
         info: &DeviceInfo,
         options: &ChannelOptions,
     ) -> Result<Self> {
         let depth = options.depth as u16;
         let number = link.take_queue()?;
-        let opened = Queue::new(link, number, depth).and_then(|queue| {
+        let opened = Queue::new(link, number, depth, facts.features).and_then(|queue| {
             let memory = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
             let bounces = Arena::new(BOUNCE_BYTES as usize, BOUNCES, memory)
                 .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
@@ -78,6 +82,7 @@ impl VhostUserChannel {
         let (queue, bounces) = opened.inspect_err(|_| link.return_queue(number))?;
         let mut channel = Self {
             link: link.clone(),
+            _keeper: keeper.clone(),
             seen: Word::UNSEEN,
             number,
             jobs: (0..depth).map(|_| None).collect(),
@@ -111,7 +116,7 @@ impl VhostUserChannel {
         let start = Instant::now();
         loop {
             self.seen = self.link.word();
-            match self.queue.set_up(&self.link) {
+            match self.queue.set_up(&self.link, self.seen) {
                 Err(error)
                     if error.kind() == ErrorKind::Gone
                         && self.seen.phase() != Phase::Gone
@@ -198,12 +203,18 @@ impl VhostUserChannel {
         if self.link.word() != self.seen {
             self.follow(completions);
         }
+        let mut is_news = false;
         loop {
             match self.queue.take() {
-                Ok(Some((slot, status))) => self.end(slot, status, completions),
+                Ok(Some((slot, status))) => {
+                    is_news = true;
+                    self.end(slot, status, completions);
+                }
+                // With the event index a call is asked for each time anew.
+                Ok(None) if is_news && self.is_watched && self.queue.listen() => is_news = false,
                 Ok(None) => break,
                 Err(_) => {
-                    self.link.break_up();
+                    self.link.break_up(self.seen);
                     break;
                 }
             }
@@ -217,9 +228,9 @@ impl VhostUserChannel {
         self.seen = self.link.word();
         match self.seen.phase() {
             Phase::Up => {
-                if self.queue.set_up(&self.link).is_err() {
+                if self.queue.set_up(&self.link, self.seen).is_err() {
                     // It has gone again: there will be another life.
-                    self.link.break_up();
+                    self.link.break_up(self.seen);
                     return;
                 }
                 // All that was under way is done again: nobody was told that it had been done.
@@ -245,9 +256,10 @@ impl VhostUserChannel {
 
     /// Takes in the end of a command.
     fn end(&mut self, slot: u16, status: Option<Status>, completions: &mut Vec<Completion>) {
-        let Some(job) = self.jobs.get_mut(usize::from(slot)).and_then(Option::as_mut) else {
-            return self.link.break_up();
-        };
+        // Nothing of what waits for a block is with the back end.
+        let is_offered = !self.waiting.contains(&slot);
+        let job = self.jobs.get_mut(usize::from(slot)).filter(|_| is_offered);
+        let Some(job) = job.and_then(Option::as_mut) else { return self.link.break_up(self.seen) };
         if let Some(mut block) = job.bounce.take() {
             let at = (job.request.buffer_offset_bytes + job.done_bytes) as usize;
             if let (Op::Read, Some(buffer)) = (job.request.op, &mut job.request.buffer) {
@@ -386,7 +398,7 @@ impl IoChannel for VhostUserChannel {
                 break;
             }
             let is_hot = self.taken > 0 && now < hot_until && self.wake.is_none();
-            if !is_hot && !(self.taken > 0 && self.queue.listen()) {
+            if !(is_hot || self.taken > 0 && self.queue.listen()) {
                 let woken = self.sleep(end);
                 if !self.is_watched {
                     self.queue.be_quiet();
@@ -430,7 +442,7 @@ impl Drop for VhostUserChannel {
             self.wait(&mut completions, one);
             completions.clear();
         }
-        self.queue.take_back(&self.link);
+        self.queue.take_back(&self.link, self.seen);
         self.link.remove_call(&self.queue.call);
         for id in self.arenas.drain(..) {
             self.link.remove_arena(id);

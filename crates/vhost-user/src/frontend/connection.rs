@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_pci::Patience;
-use qpair_socket::{Incoming, Received, send};
+use qpair_socket::{Incoming, Received, SOCKET_PATH_BYTES_MAX, send};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::codec::{FDS_MAX, Header, PAYLOAD_BYTES_MAX, Request, parse_number};
 
@@ -29,21 +31,22 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn open(path: &Path, timeout: Duration, patience: Patience) -> Result<Self> {
         let name = format!("vhost-user:{}", path.display());
-        let stream = UnixStream::connect(path).map_err(|cause| {
-            let kind = cause.kind();
-            let error = Error::os(cause, format!("{name}: connecting"));
-            match kind {
-                io::ErrorKind::NotFound => {
-                    error.hint("start the back end first: `qpair target`, qemu-storage-daemon")
+        let start = Instant::now();
+        let stream = loop {
+            match connect(path) {
+                // As many wait there as may.
+                Err(cause)
+                    if cause.kind() == io::ErrorKind::WouldBlock && start.elapsed() < timeout =>
+                {
+                    if patience.is_over(&name, "to let somebody in", start, timeout) {
+                        let context = format!("{name}: connecting");
+                        return Err(Error::new(ErrorKind::Interrupted, context));
+                    }
+                    std::thread::sleep(LOOK_EVERY);
                 }
-                io::ErrorKind::ConnectionRefused => {
-                    error.hint("nobody listens there any more: start the back end again")
-                }
-                _ => error,
+                other => break other.map_err(|cause| cannot_connect(cause, &name))?,
             }
-        })?;
-        let failed = |cause| Error::os(cause, format!("{name}: the socket"));
-        stream.set_nonblocking(true).map_err(failed)?;
+        };
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX);
         Ok(Self { stream, incoming, name, timeout, patience, has_ack: false })
     }
@@ -142,6 +145,42 @@ impl Connection {
                 Err(error) => return Err(self.wrong(error)),
             }
         }
+    }
+}
+
+/// Connects without waiting for room among those who wait to be let in.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let address = SocketAddrUnix::new(path)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
+}
+
+fn cannot_connect(cause: io::Error, name: &str) -> Error {
+    let context = format!("{name}: connecting");
+    let (kind, errno) = (cause.kind(), cause.raw_os_error());
+    let is = |known: Errno| errno == Some(known.raw_os_error());
+    match kind {
+        io::ErrorKind::NotFound => Error::os(cause, context)
+            .hint("start the back end first: `qpair target`, qemu-storage-daemon"),
+        io::ErrorKind::ConnectionRefused => Error::new(ErrorKind::Gone, context)
+            .caused_by(cause)
+            .hint("nobody listens there (any more), or it is no socket: start the back end again"),
+        io::ErrorKind::PermissionDenied => Error::os(cause, context).hint(
+            "connecting takes write permission on the socket: run as the user who serves it, or let that user change its mode",
+        ),
+        io::ErrorKind::WouldBlock => Error::new(ErrorKind::Busy, context).caused_by(cause).hint(
+            "others wait to be let in: most back ends serve one front end at a time",
+        ),
+        _ if is(Errno::NAMETOOLONG) || is(Errno::INVAL) => Error::new(ErrorKind::Invalid, context)
+            .caused_by(cause)
+            .hint(format!("the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes")),
+        // One of datagrams.
+        _ if is(Errno::PROTOTYPE) => Error::new(ErrorKind::Unsupported, context)
+            .caused_by(cause)
+            .hint("it is a socket of another kind, and no back end of vhost-user-blk"),
+        _ => Error::os(cause, context),
     }
 }
 

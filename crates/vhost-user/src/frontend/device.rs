@@ -47,8 +47,39 @@ pub struct VhostUserBlk {
     info: DeviceInfo,
     link: Arc<Link>,
     facts: Facts,
+    keeper: Arc<Keeper>,
+}
+
+/// The thread that looks after a connection: as long as the device or one of its channels lives.
+pub(super) struct Keeper {
     stop: Arc<OwnedFd>,
-    keeper: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    fn start(link: &Arc<Link>) -> Result<Self> {
+        let failed = |cause: std::io::Error| Error::os(cause, "an event");
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let stop = Arc::new(eventfd(0, flags).map_err(|errno| failed(errno.into()))?);
+        let thread = std::thread::Builder::new()
+            .name("qpair-vhost-user".into())
+            .spawn({
+                let (link, stop) = (link.clone(), stop.clone());
+                move || link.keep(&stop)
+            })
+            .map_err(|cause| Error::thread(cause, "looking after a connection"))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has nothing left to say.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl VhostUserBlk {
@@ -81,17 +112,8 @@ impl VhostUserBlk {
             depth_max: DEPTH_MAX,
             shared_memory: true,
         };
-        let failed = |cause: std::io::Error| Error::os(cause, "an event");
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let stop = Arc::new(eventfd(0, flags).map_err(|errno| failed(errno.into()))?);
-        let keeper = std::thread::Builder::new()
-            .name("qpair-vhost-user".into())
-            .spawn({
-                let (link, stop) = (link.clone(), stop.clone());
-                move || link.keep(&stop)
-            })
-            .map_err(|cause| Error::thread(cause, "looking after a connection"))?;
-        Ok(Self { info, link, facts, stop, keeper: Some(keeper) })
+        let keeper = Arc::new(Keeper::start(&link)?);
+        Ok(Self { info, link, facts, keeper })
     }
 }
 
@@ -120,17 +142,8 @@ impl BlockDevice for VhostUserBlk {
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
-        let channel = VhostUserChannel::open(&self.link, &self.facts, &self.info, options)?;
+        let channel =
+            VhostUserChannel::open(&self.link, &self.keeper, &self.facts, &self.info, options)?;
         Ok(Box::new(channel))
-    }
-}
-
-impl Drop for VhostUserBlk {
-    fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(keeper) = self.keeper.take() {
-            // One that has panicked has nothing left to say.
-            let _ = keeper.join();
-        }
     }
 }

@@ -3,7 +3,9 @@
 //! Invariants:
 //! - `word` says the life of the connection and its phase. It goes up with each new life; channels compare it with what they have seen, and
 //!   set their queues up anew in a life that they have not seen;
-//! - in a life that is up, the back end knows all arenas of the registry.
+//! - `word` and `up` change together, under the lock of `up`: who names the life that he has seen ([`Link::with`]) sets nothing up twice in one;
+//! - in a life that is up, the back end knows all arenas of the registry;
+//! - all lives have the same features and blocks, and no less space: what channels know of the disk stays true.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, ArenaOptions, Error, ErrorKind, Result};
-use qpair_socket::{Incoming, Received};
+use qpair_socket::{Incoming, Received, send};
 use qpair_virtio::blk::{Config, SECTOR_SHIFT, feature as blk};
 use rustix::event::{PollFd, PollFlags};
 
@@ -40,7 +42,7 @@ pub(super) struct Up {
     pub(super) connection: Connection,
     protocol: u64,
     /// Over which the back end asks.
-    back: Option<UnixStream>,
+    back: Option<(UnixStream, Incoming<Header>)>,
 }
 
 /// Where the connection is in its life.
@@ -87,7 +89,10 @@ pub(super) struct Link {
     up: Mutex<Option<Up>>,
     word: AtomicU64,
     pub(super) size_bytes: AtomicU64,
+    facts: Facts,
     registry: Mutex<Registry>,
+    /// Why the last try to connect again failed.
+    why: Mutex<Option<String>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -104,7 +109,7 @@ fn region_of(arena: &Arena) -> MemoryRegion {
 impl Link {
     /// Connects, and learns what the disk is.
     pub(super) fn open(path: PathBuf, options: VhostUserOptions) -> Result<(Arc<Self>, Facts)> {
-        let (up, facts) = connect(&path, &options)?;
+        let (up, facts) = connect(&path, &options, None)?;
         let size_bytes = AtomicU64::new(facts.config.sectors << SECTOR_SHIFT);
         let queues = usize::from(facts.queues);
         let (queues, rings) = (vec![false; queues], vec![None; queues]);
@@ -115,7 +120,9 @@ impl Link {
             up: Mutex::new(Some(up)),
             word: AtomicU64::new(0),
             size_bytes,
+            facts,
             registry: Mutex::new(registry),
+            why: Mutex::default(),
         });
         Ok((link, facts))
     }
@@ -125,17 +132,26 @@ impl Link {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The connection, if it is up.
-    pub(super) fn with<T>(&self, use_it: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+    /// The connection, if it is up in the life that the caller has seen.
+    pub(super) fn with<T>(
+        &self,
+        seen: Word,
+        use_it: impl FnOnce(&mut Connection) -> Result<T>,
+    ) -> Result<T> {
         match &mut *locked(&self.up) {
-            Some(up) => use_it(&mut up.connection),
-            None => Err(self.gone()),
+            Some(up) if self.word() == seen => use_it(&mut up.connection),
+            _ => Err(self.gone()),
         }
     }
 
-    fn gone(&self) -> Error {
-        let context = format!("vhost-user:{}: the back end has gone", self.path.display());
-        Error::new(ErrorKind::Gone, context)
+    pub(super) fn gone(&self) -> Error {
+        let why = locked(&self.why).as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let context = format!("{}: the back end has gone{why}", self.name());
+        Error::new(ErrorKind::Gone, context).hint("open the device again once it is back")
+    }
+
+    fn name(&self) -> String {
+        format!("vhost-user:{}", self.path.display())
     }
 
     /// A queue that nobody uses.
@@ -218,14 +234,18 @@ impl Link {
         }
     }
 
-    /// The back end makes no sense: it is to be connected to anew.
-    pub(super) fn break_up(&self) {
-        if let Some(up) = &*locked(&self.up) {
+    /// The back end makes no sense in the life that the caller has seen: it is to be connected to anew.
+    pub(super) fn break_up(&self, seen: Word) {
+        if let Some(up) = &*locked(&self.up)
+            && self.word() == seen
+        {
             let _ = rustix::net::shutdown(up.connection.stream(), rustix::net::Shutdown::Both);
         }
     }
 
-    fn enter(&self, phase: Phase) {
+    /// Another phase; `current` is what the lock of `up` guards.
+    fn enter(&self, current: &mut Option<Up>, up: Option<Up>, phase: Phase) {
+        *current = up;
         let life = self.word.load(Ordering::Relaxed) >> 2;
         let word = match phase {
             Phase::Up => (life + 1) << 2,
@@ -242,7 +262,7 @@ impl Link {
     pub(super) fn keep(&self, stop: &OwnedFd) {
         loop {
             let fds = locked(&self.up).as_ref().map(|up| {
-                let back = up.back.as_ref().and_then(|back| back.try_clone().ok());
+                let back = up.back.as_ref().and_then(|(back, _)| back.try_clone().ok());
                 (up.connection.stream().try_clone(), back)
             });
             let Some((Ok(stream), back)) = fds else {
@@ -261,69 +281,87 @@ impl Link {
                 return;
             }
             if !revents[1].is_empty() {
-                *locked(&self.up) = None;
-                self.enter(Phase::Lost);
+                self.enter(&mut locked(&self.up), None, Phase::Lost);
                 continue;
             }
-            if let (Some(back), Some(revents)) = (&back, revents.get(2))
-                && !revents.is_empty()
-            {
-                self.hear(back);
+            if revents.get(2).is_some_and(|revents| !revents.is_empty()) {
+                self.hear();
             }
         }
     }
 
     /// The back end says something: that the disk has another size.
-    fn hear(&self, back: &UnixStream) {
-        let mut incoming: Incoming<Header> = Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX);
+    fn hear(&self) {
+        let mut up = locked(&self.up);
+        let Some(up) = &mut *up else { return };
+        let Some((back, incoming)) = &mut up.back else { return };
         match incoming.poll(back) {
-            Ok(Received::Message(message)) if message.header.request == Header::CONFIG_CHANGE => {
-                if let Some(up) = &mut *locked(&self.up)
-                    && let Ok(config) = up.config()
-                {
+            Ok(Received::Message(message)) => {
+                let header = message.header;
+                let is_news = header.request == Header::CONFIG_CHANGE;
+                let config = is_news.then(|| up.config().ok()).flatten();
+                if let Some(config) = &config {
                     self.size_bytes.store(config.sectors << SECTOR_SHIFT, Ordering::Release);
                 }
-            }
-            Ok(Received::Message(_) | Received::NotYet) => {}
-            // It has nothing more to say.
-            Ok(Received::Closed(_)) | Err(_) => {
-                if let Some(up) = &mut *locked(&self.up) {
-                    up.back = None;
+                if let (true, Some((back, _))) = (header.needs_reply(), &up.back) {
+                    let answer = header.reply(8).message(&number(config.is_none().into()));
+                    // Whoever asks and does not read gets no answer.
+                    let _ = send(back, &answer, &[]);
                 }
             }
+            Ok(Received::NotYet) => {}
+            // It has nothing more to say.
+            Ok(Received::Closed(_)) | Err(_) => up.back = None,
         }
+    }
+
+    /// One try to connect again.
+    fn try_again(&self) -> Result<()> {
+        let (mut up, facts) = connect(&self.path, &self.options, Some(&self.facts))?;
+        let size_bytes = facts.config.sectors << SECTOR_SHIFT;
+        if size_bytes < self.size_bytes.load(Ordering::Acquire) {
+            return Err(another(&self.name(), format!("it has {size_bytes} bytes now")));
+        }
+        let mut current = locked(&self.up);
+        let all = locked(&self.registry).arenas.clone();
+        up.set_all(&all)?;
+        self.size_bytes.store(size_bytes, Ordering::Release);
+        self.enter(&mut current, Some(up), Phase::Up);
+        Ok(())
     }
 
     /// Tries until it is up, or the options' time is over. False: to stop.
     fn connect_again(&self, stop: &OwnedFd) -> bool {
-        let until = Instant::now() + self.options.reconnect;
+        let start = Instant::now();
+        let Link { options, .. } = self;
         loop {
-            if let Ok((mut up, facts)) = connect(&self.path, &self.options) {
-                let mut current = locked(&self.up);
-                let registry = locked(&self.registry);
-                let known = up.set_all(&registry.arenas);
-                let is_same = usize::from(facts.queues) >= registry.queues.len();
-                drop(registry);
-                if known.is_ok() && is_same {
-                    *current = Some(up);
-                    drop(current);
-                    self.size_bytes.store(facts.config.sectors << SECTOR_SHIFT, Ordering::Release);
-                    self.enter(Phase::Up);
-                    return true;
-                }
-            }
-            let is_over = Instant::now() >= until;
+            let Err(error) = self.try_again() else { return true };
+            let is_over = error.kind() == ErrorKind::Interrupted
+                || start.elapsed() >= options.reconnect
+                || options.patience.is_over(&self.name(), "to come back", start, options.reconnect);
+            *locked(&self.why) = Some(error.to_string());
             if is_over {
-                self.enter(Phase::Gone);
+                self.enter(&mut locked(&self.up), None, Phase::Gone);
             }
             let mut fds = [PollFd::new(stop, PollFlags::IN)];
             let nap = rustix::event::Timespec { tv_sec: 0, tv_nsec: RETRY.subsec_nanos().into() };
-            let stopped = rustix::event::poll(&mut fds, (!is_over).then_some(&nap));
-            if stopped.is_ok_and(|count| count > 0) {
-                return false;
+            // Once it is over there is only the stop to wait for.
+            loop {
+                let stopped = rustix::event::poll(&mut fds, (!is_over).then_some(&nap));
+                if stopped.is_ok_and(|count| count > 0) {
+                    return false;
+                }
+                if !is_over {
+                    break;
+                }
             }
         }
     }
+}
+
+/// What came back is not what was there.
+fn another(name: &str, what: String) -> Error {
+    Error::new(ErrorKind::Gone, format!("{name}: another disk has come back: {what}"))
 }
 
 impl Up {
@@ -378,10 +416,18 @@ impl Up {
     }
 }
 
-/// Connects, and agrees on features.
-fn connect(path: &std::path::Path, options: &VhostUserOptions) -> Result<(Up, Facts)> {
+/// Connects, and agrees on features: on those that were `known` before, if it comes back.
+fn connect(
+    path: &std::path::Path,
+    options: &VhostUserOptions,
+    known: Option<&Facts>,
+) -> Result<(Up, Facts)> {
     let mut connection = Connection::open(path, options.timeout, options.patience.clone())?;
-    let offered = connection.ask_number(Request::GetFeatures)?;
+    let offered = connection.ask_number(Request::GetFeatures).map_err(|error| {
+        error.hint(
+            "is it a back end of vhost-user-blk, and free? Most serve one front end at a time",
+        )
+    })?;
     let needed = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
     if offered & needed != needed {
         let context = format!("vhost-user:{} is a back end of an old kind", path.display());
@@ -395,8 +441,17 @@ fn connect(path: &std::path::Path, options: &VhostUserOptions) -> Result<(Up, Fa
         | blk::FLUSH
         | blk::MQ
         | blk::DISCARD
-        | blk::WRITE_ZEROES;
-    let features = offered & wanted;
+        | blk::WRITE_ZEROES
+        | feature::EVENT_IDX;
+    // Not what is new: with FLUSH a cache that nobody flushes would be agreed on.
+    let features = offered & known.map_or(wanted, |known| known.features);
+    if let Some(known) = known
+        && features != known.features
+    {
+        let lacks = known.features & !offered;
+        let what = format!("it has not the features {lacks:#x} that it had");
+        return Err(another(&format!("vhost-user:{}", path.display()), what));
+    }
     let can = connection.ask_number(Request::GetProtocolFeatures)?;
     if can & protocol::CONFIG == 0 {
         let context = format!("vhost-user:{} does not say what its disk is", path.display());
@@ -417,13 +472,19 @@ fn connect(path: &std::path::Path, options: &VhostUserOptions) -> Result<(Up, Fa
     if agreed & protocol::BACKEND_REQ != 0 {
         let (ours, theirs) = back_channel()?;
         up.connection.tell(Request::SetBackendReqFd, &[], &[theirs.as_fd()])?;
-        up.back = Some(ours);
+        up.back = Some((ours, Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX)));
     }
     let config = up.config()?;
     let mut queues = 1;
     if agreed & protocol::MQ != 0 && features & blk::MQ != 0 {
         let most = up.connection.ask_number(Request::GetQueueNum)?;
         queues = u16::try_from(most).unwrap_or(u16::MAX).min(config.queues).clamp(1, 256);
+    }
+    if let Some(known) = known
+        && (config.block_bytes != known.config.block_bytes || queues < known.queues)
+    {
+        let what = format!("it has blocks of {} bytes, and {queues} queues", config.block_bytes);
+        return Err(another(&format!("vhost-user:{}", path.display()), what));
     }
     Ok((up, Facts { config, features, queues }))
 }

@@ -11,8 +11,8 @@ use qpair_virtio::blk::{Header, Range, Status, Verb};
 use qpair_virtio::ring::{Broken, Descriptor, DriverRing, Layout, NEXT, WRITE};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::link::Link;
-use crate::codec::{Request, RingAddresses, RingFile, RingState};
+use super::link::{Link, Word};
+use crate::codec::{Request, RingAddresses, RingFile, RingState, feature};
 
 const DESCRIPTORS: u16 = 3;
 /// Bytes of a slot's own memory, and where its parts are.
@@ -33,6 +33,8 @@ pub(super) struct Data {
 
 pub(super) struct Queue {
     number: u16,
+    depth: u16,
+    event_index: bool,
     layout: Layout,
     ring: DriverRing,
     memory: Buffer,
@@ -50,7 +52,7 @@ fn event() -> Result<OwnedFd> {
 }
 
 impl Queue {
-    pub(super) fn new(link: &Link, number: u16, depth: u16) -> Result<Self> {
+    pub(super) fn new(link: &Link, number: u16, depth: u16, features: u64) -> Result<Self> {
         let size = (depth * DESCRIPTORS).next_power_of_two();
         let layout = Layout::new(size)
             .ok_or_else(|| Error::new(ErrorKind::Limit, format!("a queue of {depth} requests")))?;
@@ -61,15 +63,31 @@ impl Queue {
             .ok_or_else(|| Error::new(ErrorKind::Busy, format!("the memory of queue {number}")))?;
         let address = memory.as_ptr().expose_provenance() as u64;
         let (kick, call) = (event()?, Arc::new(event()?));
-        let ring = DriverRing::new(layout);
-        Ok(Self { number, layout, ring, memory, address, slots_at, kick, call, is_quiet: true })
+        let event_index = features & feature::EVENT_IDX != 0;
+        let ring = DriverRing::with_event_index(layout, event_index);
+        Ok(Self {
+            number,
+            depth,
+            event_index,
+            layout,
+            ring,
+            memory,
+            address,
+            slots_at,
+            kick,
+            call,
+            is_quiet: true,
+        })
     }
 
     /// Gives the ring to the back end, empty.
-    pub(super) fn set_up(&mut self, link: &Link) -> Result<()> {
+    pub(super) fn set_up(&mut self, link: &Link, seen: Word) -> Result<()> {
         let (ring, layout) = (u32::from(self.number), self.layout);
+        if link.word() != seen {
+            return Err(link.gone());
+        }
         self.memory.shared().zero(0, layout.bytes());
-        self.ring = DriverRing::new(layout);
+        self.ring = DriverRing::with_event_index(layout, self.event_index);
         if self.is_quiet {
             self.ring.be_quiet(layout.areas(self.memory.shared()));
         }
@@ -84,7 +102,7 @@ impl Queue {
         let state = |number| RingState { ring, number }.payload();
         let file = RingFile { ring, has_file: true }.payload();
         let (kick, call) = (self.kick.as_fd(), self.call.as_fd());
-        link.with(|back_end| {
+        link.with(seen, |back_end| {
             back_end.tell(Request::SetVringNum, &state(layout.size().into()), &[])?;
             back_end.tell(Request::SetVringBase, &state(0), &[])?;
             back_end.tell(Request::SetVringAddr, &addresses.payload(), &[])?;
@@ -95,10 +113,10 @@ impl Queue {
     }
 
     /// Takes the ring from the back end, which has nothing of it under way afterwards.
-    pub(super) fn take_back(&self, link: &Link) {
+    pub(super) fn take_back(&self, link: &Link, seen: Word) {
         let state = RingState { ring: self.number.into(), number: 0 };
         // One that has gone has nothing under way.
-        let _ = link.with(|back_end| back_end.ask(Request::GetVringBase, &state.payload()));
+        let _ = link.with(seen, |back_end| back_end.ask(Request::GetVringBase, &state.payload()));
     }
 
     fn bytes(&mut self) -> SharedBytes<'_> {
@@ -159,7 +177,11 @@ impl Queue {
     pub(super) fn take(&mut self) -> std::result::Result<Option<(u16, Option<Status>)>, Broken> {
         let areas = self.layout.areas(self.memory.shared());
         let Some(used) = self.ring.take(areas)? else { return Ok(None) };
-        let slot = u16::try_from(used.id).map_err(|_| Broken)? / DESCRIPTORS;
+        let id = u16::try_from(used.id).map_err(|_| Broken)?;
+        let slot = id / DESCRIPTORS;
+        if !id.is_multiple_of(DESCRIPTORS) || slot >= self.depth {
+            return Err(Broken);
+        }
         let at = self.slot_at(slot) + STATUS_AT;
         let status = match self.bytes().load_u8(at) {
             0 => Some(Status::Ok),
