@@ -16,6 +16,7 @@
 mod canary;
 mod checkpoint;
 mod error;
+mod extents;
 #[doc(hidden)]
 pub mod fuzzing;
 mod head;

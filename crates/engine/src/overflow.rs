@@ -1,39 +1,42 @@
-//! Values too large for a leaf: a run of pages of their own, see docs/design/page-format.md.
+//! Values too large for a leaf: pages of their own, see docs/design/page-format.md.
 //!
 //! They are read and written past the pool's replacement: free frames serve as memory for the transfer and are
 //! free again afterwards. Every page carries the value's stamp, so that a reader whose value was replaced and
 //! whose pages were used again notices, and looks the key up once more.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
 
 use qpair_block::{Completion, Request};
 use qpair_memory::FrameIndex;
 
-use crate::checkpoint::{Relief, make_row};
+use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
+use crate::extents::{Extents, extents_of};
 use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::task::{check_here, current, latch_free, verify};
 
-/// How often pages in a row are made for one value.
-const ROW_TRIES: u32 = 3;
+/// Bit of a descriptor's first page: it is that of a list.
+const LISTED: u64 = 1 << 63;
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
 
 /// Where a large value is; kept in the leaf in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
-    /// First of the run of pages.
+    /// First of the run of pages, or of the list that names several.
     pub(crate) page_id: u64,
+    pub(crate) listed: bool,
     /// In every page of the value, and no other value's.
     pub(crate) stamp: u64,
     /// Length of the value, bytes.
     pub(crate) len: u32,
-    /// Pages in the run.
+    /// Pages with parts of the value.
     pub(crate) pages: u32,
 }
 
@@ -43,7 +46,8 @@ impl Descriptor {
 
     pub(crate) fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.page_id.to_le_bytes());
+        let first = self.page_id | if self.listed { LISTED } else { 0 };
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.stamp.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.len.to_le_bytes());
         bytes[20..].copy_from_slice(&self.pages.to_le_bytes());
@@ -58,7 +62,9 @@ impl Descriptor {
             bytes.get(from..from + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
         };
         let descriptor = (|| {
-            Some(Self { page_id: word(0)?, stamp: word(8)?, len: half(16)?, pages: half(20)? })
+            let (first, stamp) = (word(0)?, word(8)?);
+            let (page_id, listed) = (first & !LISTED, first & LISTED != 0);
+            Some(Self { page_id, listed, stamp, len: half(16)?, pages: half(20)? })
         })();
         descriptor
             .filter(|d| {
@@ -66,6 +72,22 @@ impl Descriptor {
                     && d.pages as usize == pages_of(d.len as usize, page_size)
             })
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "an overflow descriptor makes no sense"))
+    }
+
+    /// The first page that an encoded one names.
+    pub(crate) fn first_page(encoded: &[u8]) -> Option<u64> {
+        encoded.first_chunk().map(|first| u64::from_le_bytes(*first) & !LISTED)
+    }
+
+    /// Its pages, if they are one run.
+    pub(crate) fn run(self) -> Option<Range<u64>> {
+        let end = self.page_id.saturating_add(self.pages.into());
+        (!self.listed).then_some(self.page_id..end)
+    }
+
+    /// What no other value has.
+    pub(crate) fn key(self) -> (u64, u64) {
+        (self.page_id, self.stamp)
     }
 }
 
@@ -138,12 +160,12 @@ pub(crate) fn give_scratch(frame: FrameIndex) {
 pub(crate) struct Transfer {
     ticket: Option<usize>,
     /// Pages that must not be used again before the request is done.
-    pages: Option<Rc<ReservedRun>>,
+    pages: Option<Rc<Reserved>>,
 }
 
 impl Transfer {
     /// [`Transfer::submit`] of a write to pages that are not free again before it is done.
-    pub(crate) fn submit_to(pages: Rc<ReservedRun>, request: Request) -> Self {
+    pub(crate) fn submit_to(pages: Rc<Reserved>, request: Request) -> Self {
         let mut transfer = Self::submit(request);
         transfer.pages = Some(pages);
         transfer
@@ -178,33 +200,40 @@ impl Drop for Transfer {
     }
 }
 
-/// A run of pages that goes back to the free ones unless it is kept.
+/// Pages that go back to the free ones unless they are kept.
 #[derive(Debug)]
-pub(crate) struct ReservedRun {
-    page_id: u64,
-    pages: Cell<u64>,
+pub(crate) struct Reserved {
+    extents: RefCell<Extents>,
     kept: Cell<bool>,
 }
 
-impl ReservedRun {
+impl Reserved {
     /// Owns pages that were reserved on this worker's store.
-    pub(crate) fn of(page_id: u64, pages: u64) -> Self {
-        Self { page_id, pages: Cell::new(pages), kept: Cell::new(false) }
+    pub(crate) fn of(extents: Extents) -> Self {
+        Self { extents: RefCell::new(extents), kept: Cell::new(false) }
     }
 
+    pub(crate) fn extents(&self) -> Extents {
+        self.extents.borrow().clone()
+    }
+
+    /// The first page of a run.
     pub(crate) fn page_id(&self) -> u64 {
-        self.page_id
+        self.extents.borrow().first_page()
     }
 
-    /// Gives the pages behind the first `pages` back.
+    /// Gives the pages of a run behind the first `pages` back.
     pub(crate) fn shrink(&self, shared: &Shared, pages: u64) {
-        let unused = self.pages.replace(pages) - pages;
-        shared.space.free(self.page_id + pages, unused);
+        if let Extents::Run(run) = &mut *self.extents.borrow_mut() {
+            let end = run.start + pages;
+            shared.space.free(end, run.end - end);
+            run.end = end;
+        }
     }
 
     /// Something in the trees refers to the pages now.
     pub(crate) fn keep(&self, shared: &Shared) {
-        shared.space.attach(self.page_id, self.pages.get());
+        shared.attach_extents(&self.extents.borrow());
         self.kept.set(true);
     }
 
@@ -214,78 +243,69 @@ impl ReservedRun {
     }
 }
 
-impl Drop for ReservedRun {
+impl Drop for Reserved {
     fn drop(&mut self) {
         current(|worker| {
-            let space = &worker.shared().space;
+            let shared = worker.shared();
             if !self.kept.get() {
-                space.free(self.page_id, self.pages.get());
+                shared.free_extents(&self.extents.borrow());
             }
-            space.leave();
+            shared.space.leave();
         });
     }
 }
 
-/// Pages in a row. Where none are, and as many apart, what is between them moves.
-async fn reserve_row(shared: &Shared, pages: u64) -> Result<u64> {
-    let mut tries = 0;
-    loop {
-        match Relief::tried(shared, async || shared.space.reserve_detached(pages)).await {
-            // Others may have been faster.
-            Err(error) if error.kind() == ErrorKind::NoSpace && tries < ROW_TRIES => {
-                tries += 1;
-                if !make_row(shared, pages).await? {
-                    return Err(error);
-                }
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
 /// Writes a value to fresh pages; they are free again unless the reservation is kept.
-pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<ReservedRun>)> {
+pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, Rc<Reserved>)> {
     // On another store's worker the pages would go to that one's device.
     check_here(shared)?;
+    if value.is_empty() {
+        return Err(Error::new(ErrorKind::Invalid, "an empty value needs no pages"));
+    }
     let pages = pages_of(value.len(), shared.page_size) as u64;
-    let page_id = reserve_row(shared, pages).await?;
+    let extents = Relief::tried(shared, async || shared.space.reserve_value(pages)).await?;
     let descriptor = Descriptor {
-        page_id,
+        page_id: extents.first_page(),
+        listed: extents.is_listed(),
         stamp: fastrand::u64(..),
         len: value.len() as u32,
         pages: pages as u32,
     };
     // Whatever happens: the pages are free again only once nothing is on its way to them.
-    let reserved = Rc::new(ReservedRun::of(page_id, pages));
-    write_parts(shared, descriptor, &reserved, value).await?;
+    let reserved = Rc::new(Reserved::of(extents.clone()));
+    let parts = extents.pages().zip(value.chunks(part_bytes(shared.page_size)));
+    write_parts(shared, (PageKind::Overflow, descriptor.stamp), &reserved, parts).await?;
+    if extents.is_listed() {
+        let lists = extents.encode_lists(shared.page_size);
+        let parts = extents.lists().iter().copied().zip(lists.iter().map(Vec::as_slice));
+        Box::pin(write_parts(shared, (PageKind::Extents, descriptor.stamp), &reserved, parts))
+            .await?;
+    }
     Ok((descriptor, reserved))
 }
 
-async fn write_parts(
+/// Writes parts to their pages.
+async fn write_parts<'a>(
     shared: &Shared,
-    descriptor: Descriptor,
-    reserved: &Rc<ReservedRun>,
-    value: &[u8],
+    (kind, stamp): (PageKind, u64),
+    reserved: &Rc<Reserved>,
+    parts: impl Iterator<Item = (u64, &'a [u8])>,
 ) -> Result<()> {
     let frames = &shared.pool.frames;
     let mut failed = Ok(());
-    let mut parts = value.chunks(part_bytes(shared.page_size)).enumerate().peekable();
-    if value.is_empty() {
-        return Err(Error::new(ErrorKind::Invalid, "an empty value needs no pages"));
-    }
+    let mut parts = parts.enumerate().peekable();
     while parts.peek().is_some() {
         let mut transfers = Vec::with_capacity(WINDOW);
         while transfers.len() < WINDOW && parts.peek().is_some() {
             let Some(frame) = next_frame(transfers.is_empty()).await? else { break };
-            let Some((index, part)) = parts.next() else { break };
-            let page_id = descriptor.page_id + index as u64;
+            let Some((index, (page_id, part))) = parts.next() else { break };
             let mut page = latch_free(shared, frame);
             frames.set_page_id(frame, page_id);
             let mut bytes = page.bytes_mut();
             bytes.zero(0, HEADER_BYTES);
-            bytes.store_u8(field::KIND, PageKind::Overflow as u8);
+            bytes.store_u8(field::KIND, kind as u8);
             bytes.store_u64(field::PAGE_ID, page_id);
-            bytes.store_u64(field::STAMP, descriptor.stamp);
+            bytes.store_u64(field::STAMP, stamp);
             bytes.store_u32(field::PART, index as u32);
             bytes.store_u32(field::PART_BYTES, part.len() as u32);
             bytes.copy_from(HEADER_BYTES, part);
@@ -318,34 +338,27 @@ pub(crate) async fn read(
     output: &mut Vec<u8>,
 ) -> Result<bool> {
     check_here(shared)?;
-    if descriptor.page_id.saturating_add(descriptor.pages.into()) > shared.space.capacity() {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("a large value at page {} past the store's end", descriptor.page_id),
-        ));
-    }
+    let Some(extents) = extents_of(shared, descriptor).await? else { return Ok(false) };
     let frames = &shared.pool.frames;
-    let mut next = 0;
-    while next < descriptor.pages {
+    let mut parts = (0..).zip(extents.pages()).peekable();
+    while parts.peek().is_some() {
         let mut transfers = Vec::with_capacity(WINDOW);
-        while transfers.len() < WINDOW && next < descriptor.pages {
+        while transfers.len() < WINDOW && parts.peek().is_some() {
             let Some(frame) = next_frame(transfers.is_empty()).await? else { break };
+            let Some((part, page_id)) = parts.next() else { break };
             let page = latch_free(shared, frame);
-            let page_id = descriptor.page_id + u64::from(next);
             frames.set_page_id(frame, page_id);
             let buffer = page.begin_read();
             let request =
                 Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0);
-            transfers.push((next, Transfer::submit(request)));
-            next += 1;
+            transfers.push((part, page_id, Transfer::submit(request)));
         }
         let mut outcome = Ok(true);
-        for (part, transfer) in transfers {
+        for (part, page_id, transfer) in transfers {
             let completion = transfer.done().await?;
             let Some(buffer) = completion.buffer else { continue };
             let page = frames.end_read(buffer);
             let frame = page.index();
-            let page_id = descriptor.page_id + u64::from(part);
             if let Err(error) = completion.result {
                 outcome = Err(Error::io(error, format!("reading page {page_id}")));
             } else if matches!(outcome, Ok(true)) {

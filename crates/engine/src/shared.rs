@@ -11,6 +11,7 @@ use qpair_memory::FrameIndex;
 use crate::canary::Canary;
 use crate::checkpoint::{Checkpoints, Copies, Flushes, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
+use crate::extents::KnownLists;
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
 use crate::place::page_of;
@@ -96,8 +97,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Checkpoints,
     /// Who makes a checkpoint, or drops a table.
     pub(crate) checkpointing: Arc<Alone>,
-    /// Who makes pages in a row free.
-    pub(crate) row: Arc<Alone>,
+    /// Where large values are that are in several runs of pages.
+    pub(crate) lists: KnownLists,
     /// Who flushes the device.
     pub(crate) flushing: Arc<Alone>,
     pub(crate) flushes: Flushes,
@@ -203,7 +204,7 @@ impl Shared {
             canary_passes: AtomicU64::new(0),
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
-            row: Arc::default(),
+            lists: KnownLists::default(),
             flushing: Arc::default(),
             flushes: Flushes::default(),
             merging: Arc::default(),

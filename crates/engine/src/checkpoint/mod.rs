@@ -9,7 +9,6 @@ mod image;
 mod old_logs;
 mod record;
 mod relief;
-mod row;
 mod save;
 mod stage;
 mod sweep;
@@ -24,7 +23,6 @@ pub(crate) use record::{
     Flushes, ImageBytes, Record, flush, image_bytes_per_page, read_image, read_newest, read_records,
 };
 pub(crate) use relief::Relief;
-pub(crate) use row::make_row;
 pub(crate) use stage::Copies;
 pub(crate) use sweep::{
     checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,

@@ -47,7 +47,7 @@ pub(crate) fn describe_operation(operation: &Operation<'_>, table: Option<&str>)
 
 /// Where a large value is.
 fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
-    let page = super::get_u64(descriptor, 0).unwrap_or_default();
+    let page = Descriptor::first_page(descriptor).unwrap_or_default();
     let len = super::get_u32(descriptor, 16).unwrap_or_default();
     let pages = super::get_u32(descriptor, 20).unwrap_or_default();
     format!("{len} bytes in {pages} pages from page {page} on")

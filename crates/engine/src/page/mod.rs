@@ -90,6 +90,8 @@ pub(crate) enum PageKind {
     CheckpointImage = 5,
     /// Older values of rows, for snapshots; of no use after a crash.
     History = 6,
+    /// A part of the list of runs that a large value is in.
+    Extents = 7,
 }
 
 /// Bytes of a leaf's slot: head u32, record offset u16, key length u16.
@@ -147,8 +149,9 @@ pub(crate) fn seal(buffer: &mut Buffer, offset: usize, page_size: usize) {
     NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
 }
 
+/// A word of bytes that are long enough.
 #[inline(always)]
-fn word(page: &[u8], at: usize) -> u64 {
+pub(crate) fn word(page: &[u8], at: usize) -> u64 {
     page[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 

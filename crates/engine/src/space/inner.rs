@@ -2,7 +2,6 @@
 
 use super::Bitmap;
 use super::bitmap::PART_WORDS;
-use super::row::Row;
 
 /// Which pages are in use, by whom, and how many.
 #[derive(Debug, Default)]
@@ -26,10 +25,6 @@ pub(super) struct Inner {
     pub(super) taken: u64,
     /// Those among them that come free when the checkpoint under way is durable.
     pub(super) gain: u64,
-    /// The row that is being made.
-    pub(super) row: Option<Row>,
-    /// Pages that no row is made of until they are given back.
-    pub(super) fixed: Bitmap,
     /// Word at which the search for single pages goes on.
     pub(super) cursor: usize,
     /// Word at which the search for pages in a row goes on. They are rare, and what is left of them should not be where single
@@ -153,15 +148,10 @@ impl Inner {
             if !self.is_used(page_id) {
                 continue;
             }
-            self.fixed.change(page_id, 1, false);
-            if self.row.as_mut().is_some_and(|row| row.take(page_id)) {
-                self.detach(page_id, 1);
-            } else {
-                self.attached.change(page_id, 1, false);
-                self.detached.change(page_id, 1, false);
-                self.used -= 1;
-                self.taken -= u64::from(!self.is_taken(page_id));
-            }
+            self.attached.change(page_id, 1, false);
+            self.detached.change(page_id, 1, false);
+            self.used -= 1;
+            self.taken -= u64::from(!self.is_taken(page_id));
         }
     }
 

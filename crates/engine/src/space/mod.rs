@@ -8,8 +8,8 @@ mod bitmap;
 mod growth;
 mod image;
 mod inner;
+mod pieces;
 mod promise;
-mod row;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,6 +64,8 @@ pub(crate) struct Space {
     page_size: u64,
     /// Frames of the pool: so many pages may have to be written out.
     frames: u64,
+    /// Pages of a run of a large value at most.
+    pub(crate) run_pages_max: u64,
     /// Pages that the device has room for. Changed under the lock; read without.
     capacity: AtomicU64,
     /// Nothing is held back: recovery needs all there is.
@@ -94,6 +96,7 @@ impl Space {
             device,
             page_size: page_size as u64,
             frames: u64::from(frames),
+            run_pages_max: u64::MAX,
             capacity: capacity.into(),
             urgent: AtomicBool::new(false),
             squeezed: AtomicBool::new(false),
@@ -341,13 +344,15 @@ impl Space {
                 pages => self.note_short(pages),
             },
         }
-        Err(refusal.unwrap_or_else(|| {
-            Error::with_hint(
-                ErrorKind::NoSpace,
-                format!("no {count} free pages in a row on {}", self.device.info().name),
-                "make room on the device, or delete records and let a checkpoint pass",
-            )
-        }))
+        Err(refusal.unwrap_or_else(|| self.no_row(count)))
+    }
+
+    fn no_row(&self, count: u64) -> Error {
+        Error::with_hint(
+            ErrorKind::NoSpace,
+            format!("no {count} free pages in a row on {}", self.device.info().name),
+            "make room on the device, or delete records and let a checkpoint pass",
+        )
     }
 
     /// Pages that are left free by who is handed some for a purpose, and `more` beside them: what is in memory must still find a place when
@@ -403,13 +408,7 @@ impl Space {
         self.allocate(count, purpose).inspect_err(|_| self.leave())
     }
 
-    /// [`Space::enter`] and [`Space::allocate_detached`] in one.
-    pub(crate) fn reserve_detached(&self, count: u64) -> Result<u64> {
-        self.enter()?;
-        self.allocate_detached(count, Purpose::New).inspect_err(|_| self.leave())
-    }
-
-    /// [`Space::reserve_detached`] for who has entered already: a close waits for it, and does not refuse it.
+    /// [`Space::enter`] and [`Space::allocate_detached`] for who has entered already: a close waits for it, and does not refuse it.
     pub(crate) fn reserve_more_detached(&self, count: u64) -> Result<u64> {
         let start = self.allocate_detached(count, Purpose::New)?;
         self.lock().pending += 1;

@@ -101,7 +101,8 @@ impl Store {
         let roots = held.image.roots.values().copied();
         let suspects =
             copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress)?;
-        let label = open::new_label(members.len(), page_size, unit, created_s);
+        let mut label = open::new_label(members.len(), page_size, unit, created_s);
+        label.extents = inner.shared.lists.may_be();
         seal(&target, page_size, &held, label.store_id)?;
         open::write_new_labels(&members, &label)?;
         if let Some(suspect) = suspects.first() {

@@ -14,7 +14,8 @@ use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{Relief, checkpoint_to_its_end};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{self, ReservedRun, Transfer};
+use crate::extents::Extents;
+use crate::overflow::{self, Reserved, Transfer};
 use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
 use crate::task::current;
 use crate::tree::Tree;
@@ -27,7 +28,7 @@ const EXTENTS: u32 = 12;
 /// A run of pages being filled.
 struct Extent {
     buffer: Buffer,
-    run: Rc<ReservedRun>,
+    run: Rc<Reserved>,
     filled: usize,
 }
 
@@ -43,7 +44,7 @@ pub struct BulkLoader {
     extents: [Option<Extent>; 2],
     writing: VecDeque<Transfer>,
     /// All its pages: free again unless the load is finished.
-    runs: Vec<Rc<ReservedRun>>,
+    runs: Vec<Rc<Reserved>>,
     levels: Vec<Staged>,
     records: u64,
     /// A push failed, or was dropped, while pages were being written: what is gathered is not whole.
@@ -136,6 +137,7 @@ impl BulkLoader {
         if large {
             let (descriptor, reserved) = overflow::write(&self.inner.shared, value).await?;
             self.runs.push(reserved);
+            self.inner.note_listed(descriptor)?;
             self.add(key, &descriptor.encode(), true).await?;
         } else {
             self.add(key, value, false).await?;
@@ -217,7 +219,7 @@ impl BulkLoader {
             let (shared, pages) = (&self.inner.shared, self.pages_per_extent as u64);
             let first_page =
                 Relief::tried(shared, async || shared.space.reserve_more_detached(pages)).await?;
-            let run = Rc::new(ReservedRun::of(first_page, pages));
+            let run = Rc::new(Reserved::of(Extents::Run(first_page..first_page + pages)));
             self.runs.push(run.clone());
             let buffer = loop {
                 match self.arena.lease() {

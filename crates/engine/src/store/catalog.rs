@@ -489,7 +489,7 @@ pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
 }
 
 /// Loads the root of a tree, which stays in memory from then on; on a worker.
-pub(crate) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
+pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     let _alone = shared.opening.enter().await;
     let root = shared.roots().get(&id).copied();
     let root_place = match root {

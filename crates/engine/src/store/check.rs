@@ -119,6 +119,8 @@ enum Role {
         descriptor: Descriptor,
         part: u32,
     },
+    /// A page of the list of its runs.
+    List(Descriptor),
 }
 
 /// What a node's parent says of it.
@@ -142,9 +144,24 @@ struct Finding {
 
 enum Content {
     Damaged,
-    Leaf { records: u64, used_bytes: u64, values: Vec<Descriptor>, tables: Vec<TableRoot> },
-    Inner { used_bytes: u64, image: Vec<u64> },
-    Part { used_bytes: u64 },
+    Leaf {
+        records: u64,
+        used_bytes: u64,
+        values: Vec<Descriptor>,
+        tables: Vec<TableRoot>,
+    },
+    Inner {
+        used_bytes: u64,
+        image: Vec<u64>,
+    },
+    Part {
+        used_bytes: u64,
+    },
+    /// Nothing if the page is damaged.
+    List {
+        descriptor: Descriptor,
+        page: Option<Vec<u8>>,
+    },
 }
 
 /// A record of the catalog.
@@ -159,12 +176,19 @@ fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
     let content = match damage(page.as_slice(), job.place) {
         Some(damage) => {
             faults.push(damage);
-            Content::Damaged
+            match job.role {
+                Role::List(descriptor) => Content::List { descriptor, page: None },
+                _ => Content::Damaged,
+            }
         }
         None => match &job.role {
             Role::Node(place) => examine_node(place, Node::new(page.bytes()), &mut faults),
             Role::Part { descriptor, part } => {
                 examine_part(*descriptor, *part, page, &mut faults).unwrap_or(Content::Damaged)
+            }
+            Role::List(descriptor) => {
+                let page = Some(page.as_slice().to_vec());
+                Content::List { descriptor: *descriptor, page }
             }
         },
     };

@@ -177,15 +177,6 @@ impl StoreInner {
 
 /// Reads a page past the pool, and checks its checksum and id.
 pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> {
-    let bytes = read_unchecked(shared, page_id).await?;
-    match verify(&bytes, page_id) {
-        Some(error) => Err(error),
-        None => Ok(bytes),
-    }
-}
-
-/// Reads a page past the pool, whatever it is.
-pub(crate) async fn read_unchecked(shared: &Shared, page_id: u64) -> Result<Vec<u8>> {
     let frames = &shared.pool.frames;
     let frame = scratch_frame().await?;
     let page = latch_free(shared, frame);
@@ -201,7 +192,10 @@ pub(crate) async fn read_unchecked(shared: &Shared, page_id: u64) -> Result<Vec<
     shared.pool.end_read(page);
     give_scratch(frame);
     completion.result.map_err(|error| Error::io(error, format!("reading page {page_id}")))?;
-    Ok(bytes)
+    match verify(&bytes, page_id) {
+        Some(error) => Err(error),
+        None => Ok(bytes),
+    }
 }
 
 impl StoreInner {

@@ -45,7 +45,7 @@ pub struct LogOperation<'a> {
     pub key: Option<&'a [u8]>,
     /// The value that was put, unless it is a large one.
     pub value: Option<&'a [u8]>,
-    /// Length of the large value that was put, bytes, and the first of its pages.
+    /// Length of the large value that was put, bytes, and the first of its pages, or of the list of them.
     pub large: Option<(u32, u64)>,
     /// All of it in words.
     pub text: String,
@@ -177,10 +177,9 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
         }
         Operation::PutLarge { tree, key, descriptor } => {
             (found.tree, found.key) = (tree, Some(key));
-            let (first, len) = (&descriptor[..8], &descriptor[16..20]);
             found.large = Some((
-                len.try_into().map_or(0, u32::from_le_bytes),
-                first.try_into().map_or(0, u64::from_le_bytes),
+                descriptor[16..20].try_into().map_or(0, u32::from_le_bytes),
+                Descriptor::first_page(&descriptor).unwrap_or_default(),
             ));
         }
         Operation::Delete { tree, key } => {
@@ -192,7 +191,7 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
         }
         Operation::DropTable { tree } => (found.verb, found.tree) = ("drop", tree),
     }
-    const { assert!(Descriptor::BYTES == 24, "its first page and its length are read above") };
+    const { assert!(Descriptor::BYTES == 24, "its length is read above") };
     found.table = names.get(&found.tree).cloned();
     found.text = describe_operation(&operation, found.table.as_deref());
     found

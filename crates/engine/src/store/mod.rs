@@ -24,9 +24,8 @@ mod warm;
 pub use backup::BackupReport;
 pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
 pub use bulk::BulkLoader;
-pub(crate) use catalog::open_tree;
 pub use check::{CheckReport, TableCheck};
-pub(crate) use close::{read_page, read_unchecked};
+pub(crate) use close::read_page;
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
 pub(crate) use log_device::LogDevice;
 pub use log_device::LogPlace;
@@ -56,6 +55,7 @@ use qpair_block::{BlockDevice, ChannelStatistics};
 
 use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
+use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::task::{
     Alone, JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to,
@@ -361,6 +361,13 @@ impl StoreInner {
             generation: label.generation + 1,
             ..label.clone()
         };
+        self.write_open_labels(&mut label, next)?;
+        self.shared.mark_open();
+        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
+        Ok(())
+    }
+
+    fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
         // The log device follows: until its label is written, nothing of this life is there.
         let written = labels::write_all(&self.members, &next).and_then(|()| {
             let log_device = self.shared.log_device.as_ref();
@@ -372,8 +379,24 @@ impl StoreInner {
         }
         self.shared.generation.store(next.generation, Ordering::Release);
         *label = next;
-        self.shared.mark_open();
-        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
+        Ok(())
+    }
+
+    /// Before anything refers to a value in several runs, the labels say that there may be some: older software would not find its pages.
+    pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
+        if !descriptor.listed || self.shared.lists.may_be() {
+            return Ok(());
+        }
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.is_closing() {
+            return Err(Error::closed());
+        }
+        if !label.extents {
+            let generation = label.generation + 1;
+            let next = Superblock { extents: true, generation, ..label.clone() };
+            self.write_open_labels(&mut label, next)?;
+        }
+        self.shared.lists.expect();
         Ok(())
     }
 

@@ -81,6 +81,9 @@ pub struct StoreOptions {
     /// Bytes of the log's segments; rounded up to what the pages need.
     #[doc(hidden)]
     pub log_segment_bytes: u32,
+    /// Pages of a large value that may follow one another: with fewer than it has it lies in pieces, wherever a row is free. For tests.
+    #[doc(hidden)]
+    pub run_pages_max: u64,
     /// Told how far recovery is, when there is one.
     pub progress: RecoveryProgress,
     /// Open the store as its last checkpoint has it, for reading only; commits behind it are left out. For tools that look
@@ -122,6 +125,7 @@ impl Default for StoreOptions {
             log_flushed: true,
             checkpoint_bytes: 256 << 20,
             log_segment_bytes: 1 << 20,
+            run_pages_max: u64::MAX,
             progress: RecoveryProgress::default(),
             at_checkpoint: false,
             runtime: Runtime::Threads,
@@ -381,6 +385,7 @@ pub(super) fn new_label(
         generation: 1,
         created_s,
         unfinished: false,
+        extents: false,
         log: None,
     }
 }
@@ -441,7 +446,8 @@ fn start(
         remotes.push(Arc::new(Remote::new(Arc::new(wake))));
     }
     let pool = Pool::new(frames, workers);
-    let space = Space::new(device.clone(), page_size, frame_count);
+    let mut space = Space::new(device.clone(), page_size, frame_count);
+    space.run_pages_max = options.run_pages_max;
     let store_id = label.store_id;
     let log_info = log_device.as_ref().map_or(device.info(), |attached| attached.device.info());
     let geometry = log_geometry(log_info, page_size, options);
@@ -477,6 +483,9 @@ fn start(
     shared.canary_passes = options.canary_passes.into();
     (shared.read_only, shared.store_id) = (read_only, store_id);
     shared.generation = generation.into();
+    if label.extents {
+        shared.lists.expect();
+    }
     let shared = Arc::new(shared);
     let crew = start_workers(&shared, options)?;
     Ok(StoreInner {

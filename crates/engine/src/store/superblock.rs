@@ -25,12 +25,15 @@ const LOG_LIVES: u64 = 2;
 const UNFINISHED: u64 = 4;
 /// Feature: references may say the version of the page that they mean.
 const VERSIONS: u64 = 8;
+/// Feature: large values may be in several runs of pages.
+const EXTENTS: u64 = 16;
 /// Features a reader must know to read, and what people call them.
-const FEATURES: [(u64, &str); 4] = [
+const FEATURES: [(u64, &str); 5] = [
     (LOG_DEVICE, "log-device"),
     (LOG_LIVES, "log-lives"),
     (UNFINISHED, "unfinished"),
     (VERSIONS, "versions"),
+    (EXTENTS, "extents"),
 ];
 /// Longest name of a log device that a label keeps, bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
@@ -68,6 +71,8 @@ pub(crate) struct Superblock {
     pub(crate) created_s: u64,
     /// It is of use as a whole only, and was not closed yet: nobody opens it.
     pub(crate) unfinished: bool,
+    /// Large values may be in several runs of pages.
+    pub(crate) extents: bool,
     /// Where the log is; none: in the store's own space.
     pub(crate) log: Option<LogReference>,
 }
@@ -132,7 +137,8 @@ impl Superblock {
         let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
         let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
-        let incompatible = of_log | of_state | of_use | VERSIONS;
+        let of_values = if self.extents { EXTENTS } else { 0 };
+        let incompatible = of_log | of_state | of_use | of_values | VERSIONS;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
@@ -221,6 +227,7 @@ impl Superblock {
             generation: word(72),
             created_s: word(80),
             unfinished: word(16) & UNFINISHED != 0,
+            extents: word(16) & EXTENTS != 0,
             log,
         }))
     }
@@ -302,6 +309,7 @@ mod tests {
             generation,
             created_s: 1,
             unfinished: false,
+            extents: false,
             log: None,
         }
     }

@@ -13,8 +13,9 @@ use super::waiters::Ticket;
 use super::worker::{Loading, Worker, current};
 use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::extents::{Want, load};
 use crate::overflow::Descriptor;
-use crate::page::Node;
+use crate::page::{LeafValue, Node};
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::tree::table_dropped;
@@ -51,6 +52,8 @@ pub(crate) enum Need {
     Sound,
     /// A table that is there: this one was dropped.
     Table,
+    /// The list of the runs of a large value whose record goes.
+    List(Descriptor),
 }
 
 impl From<Blocked> for Need {
@@ -124,37 +127,38 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Gives the pages of a large value back, under the latch of the leaf that no longer refers to them.
-    pub(crate) fn free_large(&self, descriptor: &[u8]) {
-        if let Some((first, pages)) = self.pages_of(descriptor) {
-            self.shared.space.free(first, pages);
+    /// To be called before a record loses its value: the pages of one in several runs have to be known by then.
+    #[inline]
+    pub(crate) fn want_list(&self, node: Node<'_>, value: Option<LeafValue>) -> Result<(), Need> {
+        match value {
+            Some(value) if value.overflow && self.shared.lists.may_be() => {
+                self.want_list_of(node, value)
+            }
+            _ => Ok(()),
         }
     }
 
-    /// The same, of a table that was dropped. Where nobody flushes the log, a power cut may take the drop back, as long as no checkpoint
-    /// has it: its values must be whole then.
+    #[cold]
+    fn want_list_of(&self, node: Node<'_>, value: LeafValue) -> Result<(), Need> {
+        let mut encoded = Vec::with_capacity(Descriptor::BYTES);
+        node.bytes.append_to(value.offset, value.len, &mut encoded);
+        match Descriptor::decode(&encoded, self.shared.page_size) {
+            Ok(found) if found.listed && self.shared.lists.get(found).is_none() => {
+                Err(Need::List(found))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the pages of a large value of a table that was dropped back. Where nobody flushes the log, a power cut may take the drop back, as
+    /// long as no checkpoint has it: its values must be whole then.
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.shared.log.is_unflushed() && !self.shared.space.is_urgent() {
-            self.detach_large(descriptor);
+            self.shared.detach_large(descriptor);
             self.shared.tx.give_large_up(self.shared, vec![descriptor.into()]);
         } else {
-            self.free_large(descriptor);
+            self.shared.free_large(descriptor);
         }
-    }
-
-    /// The tree refers to the pages of a large value no more, but snapshots may still read them.
-    pub(crate) fn detach_large(&self, descriptor: &[u8]) {
-        if let Some((first, pages)) = self.pages_of(descriptor) {
-            self.shared.space.detach(first, pages);
-        }
-    }
-
-    /// The run of pages that a descriptor names. One that makes no sense leads to none; `check` finds those that are lost.
-    fn pages_of(&self, descriptor: &[u8]) -> Option<(u64, u64)> {
-        let descriptor = Descriptor::decode(descriptor, self.shared.page_size).ok()?;
-        let end = descriptor.page_id.checked_add(descriptor.pages.into())?;
-        (end <= self.shared.space.capacity())
-            .then_some((descriptor.page_id, descriptor.pages.into()))
     }
 }
 
@@ -397,6 +401,15 @@ fn turn<O: Operation>(
             Need::NoSpace => return Poll::Ready(Err(no_space())),
             Need::Sound => return Poll::Ready(Err(astray())),
             Need::Table => return Poll::Ready(Err(table_dropped())),
+            Need::List(descriptor) => match worker.shared().lists.want(descriptor, waker) {
+                Want::Known => {}
+                Want::Load => {
+                    worker.spawn_own(load(worker.shared_arc(), descriptor));
+                    return Poll::Pending;
+                }
+                Want::Wait => return Poll::Pending,
+                Want::Failed(error) => return Poll::Ready(Err(error)),
+            },
             Need::Load(plan) => match worker.load(plan) {
                 Loading::Started(_, version) => {
                     operation.descent().at = Some((plan.parent, version));

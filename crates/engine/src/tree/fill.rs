@@ -79,6 +79,13 @@ impl Operation for Fill<'_> {
         let mut page = latch(place.page)?;
         let covered = covered(Node::new(page.bytes()), self.records);
         let records = &self.records[..covered];
+        if context.shared.lists.may_be() {
+            let node = Node::new(page.bytes());
+            for record in records {
+                let (position, found) = node.lower_bound(record.key);
+                context.want_list(node, found.then(|| node.value(position)))?;
+            }
+        }
         if has_room(Node::new(page.bytes()), records) {
             context.begin_change(&page)?;
             put_all(context, &mut page, records);
@@ -120,7 +127,7 @@ impl Operation for Fill<'_> {
             return Ok(Filled::Apart);
         };
         for descriptor in self.space.replaced.drain(..) {
-            context.free_large(&descriptor);
+            context.shared.free_large(&descriptor);
         }
         make(context, self.space, &plan, (parent, position), page, &mut frames);
         Ok(Filled::Made(plan.taken))

@@ -16,7 +16,6 @@ mod remove;
 mod root;
 mod scan;
 mod split;
-mod stir;
 
 pub(crate) use below::{Absent, Arrival, Below, Fetch, Fetched, Resident};
 pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
@@ -30,7 +29,6 @@ pub(crate) use remove::{Remove, Removed};
 pub(crate) use root::{Tree, table_dropped};
 pub(crate) use scan::{Batch, Direction, Scan};
 pub(crate) use split::{Split, SplitOutcome};
-pub(crate) use stir::Stir;
 
 use qpair_memory::{FrameIndex, OptimisticFrame, Version};
 

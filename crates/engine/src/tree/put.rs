@@ -32,7 +32,7 @@ impl Change {
                 && value.overflow
                 && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
             {
-                context.detach_large(old);
+                context.shared.detach_large(old);
                 context.shared.tx.note_large(context.shared, old, self.stamp);
             }
             let before = value.map(|value| (page.as_slice(), value));
@@ -117,6 +117,7 @@ impl Operation for Put<'_> {
         // Latched at the version that was seen: what was found there is right.
         let (position, found) = Spot::find_in(self.spot, seen, self.key);
         let node = Node::new(page.bytes());
+        context.want_list(node, found.then(|| node.value(position)))?;
         let (needed_bytes, there) = needs(node, (position, found), self.key, self.value.len());
         if node.free_bytes() + there < needed_bytes {
             return Ok(PutOutcome::Full { needed_bytes });
@@ -278,12 +279,16 @@ impl Operation for Prepare<'_> {
             drop(latched);
             return Err(Need::Retry);
         }
-        let room = self.room(page, Spot::find_in(self.spot, page, self.key));
+        let (position, found) = Spot::find_in(self.spot, page, self.key);
+        let room = self.room(page, (position, found));
+        let node = Node::new(page.bytes());
+        let wanted = context.want_list(node, found.then(|| node.value(position)));
         if !page.validate() {
             self.descent.restart();
             return Err(Need::Retry);
         }
-        Ok(room)
+        // Before the commit has its stamp.
+        wanted.map(|()| room)
     }
 
     fn descent(&mut self) -> &mut Descent {

@@ -63,6 +63,8 @@ impl Operation for Remove<'_> {
         self.descent.restart();
         let mut page = latch(page)?;
         context.begin_change(&page)?;
+        let node = Node::new(page.bytes());
+        context.want_list(node, Some(node.value(position)))?;
         let kept_bytes = self.change.keep(context, &page, Some(position), true);
         let mut node = NodeMut::new(page.bytes_mut());
         node.remove(position);

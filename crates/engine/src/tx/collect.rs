@@ -374,7 +374,7 @@ impl Tx {
             // What counts as durable there is only written.
             self.large_held().extend(large);
         } else {
-            large.iter().for_each(|descriptor| free_large(shared, descriptor));
+            large.iter().for_each(|descriptor| shared.free_large(descriptor));
         }
     }
 
@@ -390,7 +390,7 @@ impl Tx {
     /// Gives the pages of the first so many of them back: a checkpoint is durable that began when there were these.
     pub(crate) fn free_large_held(&self, shared: &Shared, count: usize) {
         let held: Vec<_> = self.large_held().drain(..count).collect();
-        held.iter().for_each(|descriptor| free_large(shared, descriptor));
+        held.iter().for_each(|descriptor| shared.free_large(descriptor));
     }
 
     /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.
@@ -406,7 +406,7 @@ impl Tx {
         }
         // If the log was not flushed they are held until the last checkpoint counts, which has them in no image.
         if !shared.log.is_unflushed() {
-            large.iter().for_each(|descriptor| free_large(shared, descriptor));
+            large.iter().for_each(|descriptor| shared.free_large(descriptor));
         }
         self.large.free_all(shared);
     }
@@ -416,17 +416,6 @@ impl Tx {
 fn large_bytes(shared: &Shared, descriptor: &[u8]) -> u64 {
     let pages = Descriptor::decode(descriptor, shared.page_size).map_or(0, |value| value.pages);
     u64::from(pages) * shared.page_size as u64
-}
-
-/// Gives the pages of a large value back that nobody can read any more.
-fn free_large(shared: &Shared, descriptor: &[u8]) {
-    // One that makes no sense leads to no pages; `check` finds those that are lost.
-    if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
-        && let Some(end) = descriptor.page_id.checked_add(descriptor.pages.into())
-        && end <= shared.space.capacity()
-    {
-        shared.space.free(descriptor.page_id, descriptor.pages.into());
-    }
 }
 
 /// A worker's share of forgetting, for its turn: up to `budget` rows. The slot whose oldest images should go to the device, if there is

@@ -18,6 +18,7 @@ use crate::canary::Canary;
 use crate::checkpoint::{GateGuard, Relief, flush};
 use crate::error::{ErrorKind, Result};
 use crate::log;
+use crate::overflow::Descriptor;
 use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
@@ -569,9 +570,7 @@ impl Work {
                 .writes
                 .iter()
                 .filter_map(|item| match item.write {
-                    Write::Large(descriptor) => {
-                        descriptor.first_chunk().map(|id| u64::from_le_bytes(*id))
-                    }
+                    Write::Large(descriptor) => Descriptor::first_page(descriptor),
                     _ => None,
                 })
                 .collect();

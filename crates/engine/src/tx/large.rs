@@ -4,37 +4,36 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::overflow::{Descriptor, ReservedRun};
+use crate::extents::Extents;
+use crate::overflow::Reserved;
 use crate::shared::Shared;
 
-/// The runs of pages of all uncommitted large values, so that a close can free those of transactions that never end.
+/// The pages of all uncommitted large values, so that a close can free those of transactions that never end.
 #[derive(Default)]
 pub(crate) struct UncommittedLarge {
-    runs: Mutex<Runs>,
+    values: Mutex<Values>,
 }
 
 #[derive(Default)]
-struct Runs {
-    by_start: BTreeMap<u64, u64>,
+struct Values {
+    /// By the first pages of their descriptors.
+    by_start: BTreeMap<u64, Extents>,
     closed: bool,
 }
 
 impl UncommittedLarge {
     /// Frees all of them: the store is being closed.
     pub(super) fn free_all(&self, shared: &Shared) {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.closed = true;
-        for (start, pages) in std::mem::take(&mut runs.by_start) {
-            shared.space.free(start, pages);
-        }
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        values.closed = true;
+        std::mem::take(&mut values.by_start).values().for_each(|of| shared.free_extents(of));
     }
 }
 
 /// The pages of one large value; they are free again unless they are kept.
 pub(crate) struct LargeValue {
     shared: Arc<Shared>,
-    page_id: u64,
-    pages: u64,
+    extents: Extents,
 }
 
 impl LargeValue {
@@ -42,34 +41,32 @@ impl LargeValue {
     ///
     /// # Errors
     /// `Closed` if the store is being closed.
-    pub(super) fn adopt(
-        shared: &Arc<Shared>,
-        descriptor: Descriptor,
-        reserved: &ReservedRun,
-    ) -> Result<Self> {
-        let (page_id, pages) = (descriptor.page_id, u64::from(descriptor.pages));
-        let mut runs = shared.tx.large.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs.closed {
+    pub(super) fn adopt(shared: &Arc<Shared>, reserved: &Reserved) -> Result<Self> {
+        let extents = reserved.extents();
+        let mut values = shared.tx.large.values.lock().unwrap_or_else(PoisonError::into_inner);
+        if values.closed {
             return Err(Error::closed());
         }
-        runs.by_start.insert(page_id, pages);
-        drop(runs);
+        values.by_start.insert(extents.first_page(), extents.clone());
+        drop(values);
         reserved.keep_detached();
-        Ok(Self { shared: shared.clone(), page_id, pages })
+        Ok(Self { shared: shared.clone(), extents })
     }
 
+    /// The first page of its descriptor.
     pub(super) fn page_id(&self) -> u64 {
-        self.page_id
+        self.extents.first_page()
     }
 
     fn remove(&self) -> bool {
-        let mut runs = self.shared.tx.large.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.by_start.remove(&self.page_id).is_some()
+        let values = &self.shared.tx.large.values;
+        let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
+        values.by_start.remove(&self.page_id()).is_some()
     }
 
     /// A leaf will refer to the pages.
     pub(super) fn keep(self) {
-        self.shared.space.attach(self.page_id, self.pages);
+        self.shared.attach_extents(&self.extents);
         self.remove();
     }
 }
@@ -77,7 +74,7 @@ impl LargeValue {
 impl Drop for LargeValue {
     fn drop(&mut self) {
         if self.remove() {
-            self.shared.space.free(self.page_id, self.pages);
+            self.shared.free_extents(&self.extents);
         }
     }
 }

@@ -89,7 +89,8 @@ impl Core {
         self.inner.begin_change()?;
         let shared = self.inner.shared.clone();
         let (descriptor, reserved) = overflow::write(&shared, value).await?;
-        self.large.push(LargeValue::adopt(&shared, descriptor, &reserved)?);
+        self.large.push(LargeValue::adopt(&shared, &reserved)?);
+        self.inner.note_listed(descriptor)?;
         self.enter(tree, key, row, Write::Large(&descriptor.encode()))
     }
 

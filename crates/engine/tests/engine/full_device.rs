@@ -165,10 +165,10 @@ fn segments_that_logs_have_behind_them_are_room_for_records() {
     assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
 }
 
-/// Once every page has moved a few times, what is free is single pages, wherever they are. A large value needs them in a row: it is refused only
-/// where there are too few of them.
+/// Once every page has moved a few times, what is free is single pages, wherever they are. A large value is refused only where there are too
+/// few of them.
 #[test]
-fn a_large_value_finds_a_row_where_there_is_none() {
+fn a_large_value_finds_its_pages_wherever_they_are() {
     const FRAMES: u64 = 98;
     const LARGE: usize = 16 << 10;
     let device = fixed(4 << 20);

@@ -12,6 +12,7 @@ mod delete_range;
 mod dropped_futures;
 mod dropped_tables;
 mod durable_reads;
+mod extents;
 mod faults;
 mod full_device;
 mod growth;

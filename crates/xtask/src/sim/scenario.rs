@@ -188,6 +188,10 @@ impl Scenario {
             durability: self.durability,
             checkpoint_bytes: self.checkpoint_bytes,
             log_segment_bytes: self.log_segment_bytes,
+            run_pages_max: match self.keys % 2 {
+                0 => 1 + u64::from(self.keys % 5),
+                _ => u64::MAX,
+            },
             memory_bytes: self.frames * self.page_size as u64,
             workers: self.workers,
             depth: self.depth,

@@ -1,12 +1,16 @@
 //! Whether pages that are copied without those above them are the ones that those mean.
 //!
-//! What always holds: of each page of a tree, and of a large value, one other page, or the image, says which it is: its place, or its value's
-//! stamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up looks random, so that
+//! What always holds: of each page of a tree, of a large value, and of the list of one's runs, one other page, or the image, says which it is: its
+//! place, or its value's stamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up looks random, so that
 //! they differ if a page does.
 
+use crate::extents::decode_list;
 use crate::overflow::Descriptor;
-use crate::page::{Node, PageKind, field};
+use crate::page::{HEADER_BYTES, Node, PAGE_SIZE_MIN, PageKind, VALUE_LEN_MAX, field};
 use crate::place::page_of;
+
+/// Pages that a value has at most.
+const PAGES_MAX: usize = VALUE_LEN_MAX / (PAGE_SIZE_MIN - HEADER_BYTES) + 1;
 
 /// What the pages so far are, less what is said of them.
 #[derive(Debug, Default)]
@@ -28,6 +32,17 @@ impl Tally {
         if kind == PageKind::Overflow as u8 {
             let stamp = node.bytes.load_u64(field::STAMP);
             self.find(part(stamp, page_of(node.place())));
+        } else if kind == PageKind::Extents as u8 {
+            let stamp = node.bytes.load_u64(field::STAMP);
+            self.find(part(stamp, page_of(node.place())));
+            let mut page = Vec::new();
+            node.bytes.append_to(0, node.bytes.len(), &mut page);
+            if let Some((next, runs)) = decode_list(&page) {
+                next.into_iter().for_each(|page_id| self.expect(part(stamp, page_id)));
+                // What a descriptor says, it says of no more pages than a value has.
+                let pages = runs.flatten().take(PAGES_MAX);
+                pages.for_each(|page_id| self.expect(part(stamp, page_id)));
+            }
         } else if kind == PageKind::Inner as u8 {
             self.find(node.place());
             (0..=node.count()).for_each(|position| self.expect(node.child(position)));
@@ -39,7 +54,8 @@ impl Tally {
                     encoded.clear();
                     node.bytes.append_to(value.offset, value.len, &mut encoded);
                     if let Ok(descriptor) = Descriptor::decode(&encoded, node.bytes.len()) {
-                        let pages = (descriptor.page_id..).take(descriptor.pages as usize);
+                        let first = descriptor.page_id..descriptor.page_id.saturating_add(1);
+                        let pages = descriptor.run().unwrap_or(first);
                         pages.for_each(|page_id| self.expect(part(descriptor.stamp, page_id)));
                     }
                 }

@@ -1,6 +1,7 @@
 //! The walk: which page is next, and what is known so far.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use qpair_block::Request;
@@ -11,6 +12,7 @@ use super::{
     CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::extents::{Extents, ListReader};
 use crate::overflow::{Descriptor, Transfer, give_scratch, scratch_frame, scratch_frame_now};
 use crate::page::Node;
 use crate::place::page_of;
@@ -41,6 +43,8 @@ struct Open {
 struct Value {
     table: usize,
     descriptor: Descriptor,
+    /// Of pages that are still to be read.
+    runs: VecDeque<Range<u64>>,
     next: u32,
 }
 
@@ -62,6 +66,8 @@ pub(super) struct Walk<'a> {
     claimed_pages: u64,
     roots: VecDeque<Job>,
     values: VecDeque<Value>,
+    /// Lists of values' runs that are being read.
+    lists: BTreeMap<(u64, u64), ListReader>,
     open: Vec<Open>,
     running: VecDeque<JoinHandle<Result<Vec<Finding>>>>,
     next_worker: usize,
@@ -85,6 +91,7 @@ impl<'a> Walk<'a> {
             claimed_pages: 0,
             roots: VecDeque::new(),
             values: VecDeque::new(),
+            lists: BTreeMap::new(),
             open: Vec::new(),
             running: VecDeque::new(),
             next_worker: 0,
@@ -271,11 +278,15 @@ impl<'a> Walk<'a> {
     fn next_part(&mut self) -> Option<Job> {
         let value = self.values.front_mut()?;
         let (descriptor, part, table) = (value.descriptor, value.next, value.table);
-        value.next += 1;
-        if value.next >= descriptor.pages {
+        let run = value.runs.front_mut()?;
+        let page_id = run.start;
+        (run.start, value.next) = (page_id + 1, part + 1);
+        if run.is_empty() {
+            value.runs.pop_front();
+        }
+        if value.runs.is_empty() {
             self.values.pop_front();
         }
-        let page_id = descriptor.page_id + u64::from(part);
         Some(Job { table, place: page_id, role: Role::Part { descriptor, part } })
     }
 
@@ -295,14 +306,22 @@ impl<'a> Walk<'a> {
 
     /// Takes in what was found in a page.
     fn take(&mut self, finding: Finding) {
-        let Finding { table, page_id, faults, content } = finding;
+        let Finding { table, page_id, mut faults, content } = finding;
         self.report.pages_checked += 1;
+        if matches!(content, Content::List { .. }) && self.is_dropped(table) {
+            // It may be another's by now, as the value's pages.
+            faults.clear();
+        }
         for fault in faults {
             self.page_fault(table, page_id, &fault);
         }
         let entry = &mut self.report.tables[table];
         match content {
             Content::Damaged => {}
+            Content::List { descriptor, page } => {
+                entry.overflow_pages += 1;
+                self.take_list(table, page_id, descriptor, page);
+            }
             Content::Part { used_bytes } => {
                 entry.overflow_pages += 1;
                 entry.used_bytes += used_bytes;
@@ -336,23 +355,82 @@ impl<'a> Walk<'a> {
     }
 
     fn add_value(&mut self, table: usize, leaf: u64, descriptor: Descriptor) {
-        let first = descriptor.page_id;
-        let Some(end) = first.checked_add(u64::from(descriptor.pages)) else {
-            self.page_fault(table, leaf, &format!("refers to a large value from page {first} on"));
+        match descriptor.run() {
+            Some(run) => self.add_parts(table, leaf, descriptor, &Extents::Run(run)),
+            None => {
+                self.lists.insert(descriptor.key(), ListReader::new(descriptor, self.pages));
+                self.read_list(table, leaf, descriptor);
+            }
+        }
+    }
+
+    /// Has the next page of a list read, which `referrer` names.
+    fn read_list(&mut self, table: usize, referrer: u64, descriptor: Descriptor) {
+        let next = self.lists.get(&descriptor.key()).and_then(ListReader::next);
+        match next
+            .ok_or_else(|| "a page past the end".to_owned())
+            .and_then(|page_id| self.claim(page_id).map(|()| page_id))
+        {
+            Ok(place) => self.roots.push_back(Job { table, place, role: Role::List(descriptor) }),
+            Err(what) => {
+                let what = format!("refers for the list of a large value's runs to {what}");
+                self.page_fault(table, referrer, &what);
+            }
+        }
+    }
+
+    /// Takes in a page of a list.
+    fn take_list(
+        &mut self,
+        table: usize,
+        page_id: u64,
+        descriptor: Descriptor,
+        page: Option<Vec<u8>>,
+    ) {
+        let (Some(mut list), Some(page)) = (self.lists.remove(&descriptor.key()), page) else {
             return;
         };
-        for page_id in first..end {
+        let is_it = list.take(&page);
+        if is_it && list.next().is_some() {
+            self.lists.insert(descriptor.key(), list);
+            return self.read_list(table, page_id, descriptor);
+        }
+        match list.finish().filter(|_| is_it) {
+            Some(extents) => self.add_parts(table, page_id, descriptor, &extents),
+            None if self.is_dropped(table) => {}
+            None => {
+                let what = "is not the list of the runs of the large value that refers to it";
+                self.page_fault(table, page_id, what);
+            }
+        }
+    }
+
+    /// Whether a table is being dropped.
+    fn is_dropped(&self, table: usize) -> bool {
+        self.first_dropped.is_some_and(|first| table >= first)
+    }
+
+    /// Has the pages of a value read, which `referrer` names.
+    fn add_parts(
+        &mut self,
+        table: usize,
+        referrer: u64,
+        descriptor: Descriptor,
+        extents: &Extents,
+    ) {
+        for page_id in extents.pages() {
             if let Err(what) = self.claim(page_id) {
-                self.page_fault(table, leaf, &format!("refers for a large value to {what}"));
+                self.page_fault(table, referrer, &format!("refers for a large value to {what}"));
                 return;
             }
         }
-        if self.first_dropped.is_some_and(|first| table >= first) {
+        if self.is_dropped(table) {
             // Before a crash they may have been given back, and be another's by then: recovery takes them once more, as they are.
             self.report.tables[table].overflow_pages += u64::from(descriptor.pages);
             return;
         }
-        self.values.push_back(Value { table, descriptor, next: 0 });
+        let runs = extents.value().iter().cloned().collect();
+        self.values.push_back(Value { table, descriptor, runs, next: 0 });
     }
 
     /// What is left once all that can be reached was: free pages and lost ones.

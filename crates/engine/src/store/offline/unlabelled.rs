@@ -57,6 +57,7 @@ pub(super) fn label_by_pages(
                 generation: record.map_or(1, |record| record.generation),
                 created_s: 0,
                 unfinished: false,
+                extents: false,
                 log: None,
             }));
         }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod gather;
+mod large;
 mod life;
 mod redo;
 mod scan;

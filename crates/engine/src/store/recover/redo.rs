@@ -4,7 +4,7 @@
 //! changes of one key by one task. They say what the key has afterwards, not how that came about, so of several changes only the
 //! last need be made, and making one again does no harm.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use qpair_memory::prefetch_bytes;
 
 use super::gather::{After, Gathered, Redo, Step, sort};
+use super::large::LargeValues;
 use super::stages::{self, Room};
 use crate::error::Result;
 use crate::log::{Operation, Record};
@@ -143,11 +144,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// Starts the tasks. `large`: runs of pages that the logs put and that nothing took over.
-    pub(super) fn start(
-        inner: &Arc<StoreInner>,
-        large: BTreeMap<u64, Descriptor>,
-        room: Room,
-    ) -> Self {
+    pub(super) fn start(inner: &Arc<StoreInner>, large: LargeValues, room: Room) -> Self {
         let shared = &inner.shared;
         let workers = shared.remotes.len();
         let work: Arc<Work> = Arc::default();
@@ -276,7 +273,7 @@ impl Lanes {
 }
 
 /// Makes the changes of one part after the other.
-async fn follow(inner: &StoreInner, work: &Work, large: &BTreeMap<u64, Descriptor>) -> Result<()> {
+async fn follow(inner: &StoreInner, work: &Work, large: &LargeValues) -> Result<()> {
     let mut maker = Maker { inner, large, space: FillSpace::default() };
     while let Some(part) = work.next().await {
         let outcome = maker.make(part).await;
@@ -290,7 +287,7 @@ async fn follow(inner: &StoreInner, work: &Work, large: &BTreeMap<u64, Descripto
 /// What a task makes changes with.
 struct Maker<'a> {
     inner: &'a StoreInner,
-    large: &'a BTreeMap<u64, Descriptor>,
+    large: &'a LargeValues,
     space: FillSpace,
 }
 
@@ -366,20 +363,19 @@ impl Maker<'_> {
         let shared = &self.inner.shared;
         let descriptor = Descriptor::decode(descriptor, shared.page_size)?;
         // Else its pages became another value's, which they may only after a later commit replaced this one.
-        let is_own = self.large.get(&descriptor.page_id) == Some(&descriptor);
-        if is_own {
-            shared.space.attach(descriptor.page_id, descriptor.pages.into());
-        }
-        Ok(is_own)
+        let extents = self.large.get(descriptor);
+        extents.iter().for_each(|extents| shared.attach_extents(extents));
+        // One whose list is damaged is told as such by who reads it; if it was replaced, it is gone by then.
+        Ok(extents.is_some() || self.large.is_lost(descriptor))
     }
 
     /// Frees the pages of a large value that the logs put and replaced.
     fn give_up(&self, descriptor: &[u8]) {
         let shared = &self.inner.shared;
         if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
-            && self.large.get(&descriptor.page_id) == Some(&descriptor)
+            && let Some(extents) = self.large.get(descriptor)
         {
-            shared.space.free(descriptor.page_id, descriptor.pages.into());
+            shared.free_extents(extents);
         }
     }
 

@@ -1,12 +1,14 @@
 //! Reading the logs behind a checkpoint, in the order of the commits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use qpair_block::{Arena, ArenaOptions, Completion, Request};
 
 use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
+use super::large::LargeValues;
 use super::unreadable;
 use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,8 +48,8 @@ pub(super) struct Analysis {
     pub(super) segments: Vec<Extent>,
     /// What of the logs may be in a cache only.
     in_doubt: Vec<InDoubt>,
-    /// Runs of pages of large values that the log's commits put and that no later one took over.
-    pub(super) large: BTreeMap<u64, Descriptor>,
+    /// Large values that the log's commits put and whose pages no later one took over.
+    pub(super) large: LargeValues,
     /// From where on the commits are to be read again; none: all were kept.
     pub(super) rest: Option<LogMerge>,
 }
@@ -86,18 +88,10 @@ impl Analysis {
                 return Err(refused(first, count));
             }
         }
-        let mut beyond = None;
-        self.large.retain(|first, of| {
-            let count = u64::from(of.pages);
-            if first.saturating_add(count) > shared.space.capacity() {
-                beyond = Some((*first, count));
-            }
-            shared.space.claim_detached(*first, count)
-        });
-        if let Some((first, count)) = beyond {
-            return Err(refused(first, count));
+        match self.large.claim(shared) {
+            Some(Range { start, end }) => Err(refused(start, end - start)),
+            None => Ok(log_runs),
         }
-        Ok(log_runs)
     }
 }
 
@@ -266,7 +260,7 @@ impl Logs {
                 for operation in record.operations() {
                     if let Operation::PutLarge { descriptor, .. } = operation {
                         let descriptor = Descriptor::decode(&descriptor, shared.page_size)?;
-                        take_over(&mut found.large, descriptor);
+                        found.large.take_over(shared, descriptor).await?;
                     }
                 }
                 Ok(if kept.take(record) { Wish::Remember } else { Wish::GoOn })
@@ -276,31 +270,13 @@ impl Logs {
         let page_size = shared.page_size as u64;
         for segment in &scanned.segments {
             let pages = u64::from(segment.len_bytes) / page_size;
-            remove_overlapped(&mut analysis.large, segment.offset_bytes / page_size, pages);
+            let first = segment.offset_bytes / page_size;
+            analysis.large.remove_overlapped(first..first.saturating_add(pages));
         }
         analysis.end = scanned.end;
         analysis.segments = scanned.segments;
         analysis.in_doubt = scanned.in_doubt;
         analysis.rest = scanned.rest;
         Ok(analysis)
-    }
-}
-
-/// Notes a run of pages; earlier ones that it overlaps were given back before it was written.
-fn take_over(large: &mut BTreeMap<u64, Descriptor>, descriptor: Descriptor) {
-    remove_overlapped(large, descriptor.page_id, u64::from(descriptor.pages));
-    large.insert(descriptor.page_id, descriptor);
-}
-
-/// Forgets the values that had any of these pages.
-fn remove_overlapped(large: &mut BTreeMap<u64, Descriptor>, first: u64, pages: u64) {
-    let overlapped: Vec<u64> = large
-        .range(..first.saturating_add(pages))
-        .rev()
-        .take_while(|(_, other)| other.page_id.saturating_add(other.pages.into()) > first)
-        .map(|(start, _)| *start)
-        .collect();
-    for start in overlapped {
-        large.remove(&start);
     }
 }

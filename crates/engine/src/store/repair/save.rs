@@ -6,6 +6,7 @@ use super::super::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves}
 use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
 use crate::error::{Error, ErrorKind, Result};
+use crate::extents::{Extents, ListReader};
 use crate::overflow::{Descriptor, part_of};
 use crate::page::{Node, words_of};
 use crate::task::stepped;
@@ -13,7 +14,7 @@ use crate::task::stepped;
 /// Bytes of records that go to the new store together.
 const BATCH_BYTES: usize = 1 << 20;
 /// Pages of a large value read at once.
-const PARTS: u64 = 64;
+const PARTS: usize = 64;
 /// Keys of lost large values that are told.
 const KEYS_TOLD: usize = 100;
 
@@ -88,17 +89,29 @@ fn each_stand_in(
     Ok(())
 }
 
+/// Where the pages of a large value are; nothing if that cannot be read.
+fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<Extents>> {
+    if let Some(run) = descriptor.run() {
+        return Ok((run.end <= reader.capacity()).then_some(Extents::Run(run)));
+    }
+    let mut list = ListReader::new(descriptor, reader.capacity());
+    while let Some(page_id) = list.next() {
+        match reader.read_page(page_id)? {
+            Ok(page) if list.take(&page) => {}
+            _ => return Ok(None),
+        }
+    }
+    Ok(list.finish())
+}
+
 /// A large value; nothing if it cannot be read in full.
 pub(super) fn read_large(reader: &mut PageReader, encoded: &[u8]) -> Result<Option<Vec<u8>>> {
     let Ok(descriptor) = Descriptor::decode(encoded, reader.page_size()) else { return Ok(None) };
-    let mut value = Vec::new();
-    let Some(end) = descriptor.page_id.checked_add(u64::from(descriptor.pages)) else {
-        return Ok(None);
-    };
-    for first in (descriptor.page_id..end).step_by(PARTS as usize) {
-        let pages: Vec<u64> = (first..end.min(first + PARTS)).collect();
-        for (page_id, page) in pages.iter().zip(reader.read_pages(&pages)?) {
-            let part = (page_id - descriptor.page_id) as u32;
+    let Some(extents) = extents_of(reader, descriptor)? else { return Ok(None) };
+    let (mut value, mut parts) = (Vec::new(), 0..);
+    let pages: Vec<u64> = extents.pages().collect();
+    for pages in pages.chunks(PARTS) {
+        for (part, page) in parts.by_ref().zip(reader.read_pages(pages)?) {
             match page.as_deref().ok().and_then(|page| part_of(page, descriptor, part)) {
                 Some(bytes) => value.extend_from_slice(bytes),
                 None => return Ok(None),

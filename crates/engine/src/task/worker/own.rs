@@ -9,7 +9,7 @@ use qpair_memory::FrameIndex;
 
 use super::{Tag, TaskRef, Worker, tag};
 use crate::error::Error;
-use crate::overflow::ReservedRun;
+use crate::overflow::Reserved;
 use crate::pool::state;
 
 /// A request of a task's own, in flight or done.
@@ -18,7 +18,7 @@ pub(super) enum OwnRequest {
     InFlight(TaskRef),
     /// Its task went away; what comes back is dropped, and only then the pages it was for.
     Abandoned {
-        _pages: Option<Rc<ReservedRun>>,
+        _pages: Option<Rc<Reserved>>,
     },
     Done(Completion),
 }
@@ -76,7 +76,7 @@ impl Worker {
     }
 
     /// Lets go of an own request whose task went away.
-    pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<ReservedRun>>) {
+    pub(crate) fn abandon_own(&self, ticket: usize, pages: Option<Rc<Reserved>>) {
         let mut own = self.own.borrow_mut();
         match own.take(ticket) {
             OwnRequest::InFlight(_) => {
