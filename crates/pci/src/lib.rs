@@ -27,6 +27,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
+mod capability;
 mod device;
 mod function;
 mod in_process;
@@ -38,6 +39,7 @@ mod queue_memory;
 pub mod sysfs;
 pub mod vfio;
 
+pub use capability::{find_capability, msix};
 pub use device::{PciDevice, SharedArea};
 pub use function::{PciFunction, Step, Stepped, command};
 pub use in_process::InProcess;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{Arena, Mapping, mappings_cut};
-use qpair_pci::{Patience, PciFunction};
+use qpair_pci::{Patience, PciFunction, command, find_capability, msix};
 
 use crate::Message;
 use crate::codec::{
@@ -56,7 +56,16 @@ pub struct Client {
     irq_count: u32,
     config_bytes: u64,
     bars: Vec<Bar>,
+    /// The function's command register as it was found, and where the control word of its MSI-X capability is.
+    found: Found,
     state: Mutex<State>,
+}
+
+/// What of the configuration space is put back at the end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    command: Option<u16>,
+    msix_control_at: Option<u32>,
 }
 
 struct Bar {
@@ -133,7 +142,7 @@ impl Client {
                 .ok_or_else(|| errors::nonsense(&name, Command::GetIrqInfo))?
                 .count;
         }
-        Ok(Self {
+        let mut client = Self {
             name,
             can_reset: info.can_reset,
             irq_count,
@@ -146,7 +155,35 @@ impl Client {
                 registers: Vec::new(),
                 cut: mappings_cut(),
             }),
-        })
+            found: Found::default(),
+        };
+        client.set_up()?;
+        Ok(client)
+    }
+
+    /// No interrupts by INTx, which have no way over the socket: a device that raises one waits for somebody to take it.
+    fn set_up(&mut self) -> Result<()> {
+        let mut config = [0; 256];
+        if self.config_bytes < config.len() as u64 {
+            return Ok(());
+        }
+        self.read_config(0, &mut config)?;
+        let found =
+            u16::from_le_bytes([config[command::AT as usize], config[command::AT as usize + 1]]);
+        let at = find_capability(&config, msix::NUMBER);
+        self.found =
+            Found { command: Some(found), msix_control_at: at.map(|at| at as u32 + msix::CONTROL) };
+        self.write_config(command::AT, &(found | command::NO_INTX).to_le_bytes())
+    }
+
+    /// Lets the device send messages, or not: some send none before they are told to.
+    fn enable_msix(&self, enabled: bool) -> Result<()> {
+        let Some(at) = self.found.msix_control_at else { return Ok(()) };
+        let mut bytes = [0; 2];
+        self.read_config(at, &mut bytes)?;
+        let rest = u16::from_le_bytes(bytes) & !(msix::ENABLE | msix::MASK_ALL);
+        let word = rest | if enabled { msix::ENABLE } else { 0 };
+        self.write_config(at, &word.to_le_bytes())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -316,7 +353,10 @@ impl PciFunction for Client {
             count: 1,
         };
         self.state().call(Command::SetIrqs, &set.payload(), event.as_slice())?;
-        Ok(())
+        match event {
+            Some(_) => self.enable_msix(true),
+            None => Ok(()),
+        }
     }
 
     fn reset(&self) -> Result<()> {
@@ -326,6 +366,17 @@ impl PciFunction for Client {
         }
         self.state().call(Command::Reset, &[], &[])?;
         Ok(())
+    }
+}
+
+/// The next driver finds the function as this one did.
+impl Drop for Client {
+    fn drop(&mut self) {
+        let Some(found) = self.found.command else { return };
+        // One that has gone has nothing that could be put back.
+        if self.enable_msix(false).is_ok() {
+            let _ = self.write_config(command::AT, &found.to_le_bytes());
+        }
     }
 }
 

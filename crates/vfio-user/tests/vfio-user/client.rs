@@ -9,13 +9,33 @@ use std::time::Duration;
 use crate::common::{Served, TestDevice, connect, count_of, event, folder, memory_file, wait_for};
 use qpair_block::{Error, ErrorKind};
 use qpair_memory::{Arena, ArenaOptions};
-use qpair_pci::PciFunction;
+use qpair_pci::{PciDevice, PciFunction};
 use qpair_vfio_user::codec::{Command, Header};
 use qpair_vfio_user::{Client, ClientOptions, ServerOptions};
 
 fn shared_arena() -> std::sync::Arc<Arena> {
     let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
     Arena::new(4096, 16, options).unwrap()
+}
+
+/// SPDK's target sends no message before MSI-X is enabled, and gives a controller up whose INTx nobody takes.
+#[test]
+fn a_function_is_set_up_for_messages_and_put_back() {
+    let served = Served::new();
+    let client = connect(&served.path);
+    let word = |at: u32| {
+        let mut bytes = [0; 2];
+        served.device.read_config(at, &mut bytes);
+        u16::from_le_bytes(bytes)
+    };
+    assert_eq!(word(4), 0x0402, "no INTx");
+    assert_eq!(word(0x42), 0x4003, "as it was found");
+    client.set_irq(1, Some(event().as_fd())).unwrap();
+    assert_eq!(word(0x42), 0x8003, "enabled, and not masked");
+    client.set_irq(1, None).unwrap();
+    drop(client);
+    served.wait_until_alone();
+    assert_eq!((word(4), word(0x42)), (0x0002, 0x0003));
 }
 
 #[test]
