@@ -574,7 +574,7 @@ impl Chain {
     /// There is no byte for the status: nobody could be told.
     fn read(
         memory: &GuestMemory,
-        named: &mut Vec<Named>,
+        named: &mut [Named],
         segments: &mut Vec<Segment>,
     ) -> std::result::Result<Self, Broken> {
         segments.clear();
