@@ -5,7 +5,7 @@
 //! nvme:[...:]vfio-user:/run/x.sock[/nsN]                                        served by another process
 //! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
 //! scsi:HOST/UNIT                                      a disk behind a SAS controller or virtio-scsi; HOST: soft, vfio-user:PATH, 0000:3b:00.0
-//! vhost-user:PATH                                     a disk that another process serves by vhost-user-blk
+//! vhost-user:[timeout_ms=N,reconnect_ms=N:]PATH     a disk that another process serves by vhost-user-blk
 //! ```
 //!
 //! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
@@ -17,6 +17,7 @@ mod nvme;
 mod patience;
 mod scsi;
 mod soft;
+mod vhost_user;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,6 @@ pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 pub use qpair_pci::{Patience, Waiting};
-use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 pub use scsi::{scsi_disk, scsi_host};
 pub use soft::{SoftDrive, lend_soft};
 
@@ -37,10 +37,7 @@ pub use soft::{SoftDrive, lend_soft};
 pub fn open(driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
     match driver {
         "scsi" => scsi::open(name),
-        "vhost-user" => {
-            let options = VhostUserOptions { patience: patience::patience(), ..Default::default() };
-            Ok(Arc::new(VhostUserBlk::open(Path::new(name), options)?))
-        }
+        "vhost-user" => vhost_user::open(name),
         _ => Ok(nvme_device(driver, name)?),
     }
 }

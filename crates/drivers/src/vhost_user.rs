@@ -1,0 +1,63 @@
+//! Disks that others serve by vhost-user-blk: `[timeout_ms=N,reconnect_ms=N:]SOCKET`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
+
+/// Opens a disk by its name.
+pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {
+    let (options, path) = split_options(name)?;
+    Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))
+}
+
+/// The options before the socket, if there are any: what comes before the first colon and has a `=`.
+fn split_options(name: &str) -> Result<(VhostUserOptions, &str)> {
+    let mut options =
+        VhostUserOptions { patience: crate::patience::patience(), ..VhostUserOptions::default() };
+    let has_options = |head: &str| head.contains('=') && !head.contains('/');
+    let Some((head, path)) = name.split_once(':').filter(|(head, _)| has_options(head)) else {
+        return Ok((options, name));
+    };
+    for option in head.split(',') {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let to = match key {
+            "timeout_ms" => &mut options.timeout,
+            "reconnect_ms" => &mut options.reconnect,
+            _ => {
+                let context = format!("vhost-user:{name}: there is no option {option}");
+                return Err(Error::new(ErrorKind::Invalid, context)
+                    .hint("known are timeout_ms and reconnect_ms"));
+            }
+        };
+        let value = value.parse::<u32>().map_err(|_| {
+            let context = format!("vhost-user:{name}: {option} is no number of ms");
+            Error::new(ErrorKind::Invalid, context).hint("as in reconnect_ms=10000")
+        })?;
+        *to = Duration::from_millis(value.into());
+    }
+    Ok((options, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read() {
+        let (options, path) = split_options("timeout_ms=7,reconnect_ms=500:/run/a:b.sock").unwrap();
+        assert_eq!((options.timeout.as_millis(), options.reconnect.as_millis()), (7, 500));
+        assert_eq!(path, "/run/a:b.sock");
+        for path in ["/run/a.sock", "/run/a=1:b.sock", "a:b"] {
+            assert_eq!(split_options(path).unwrap().1, path);
+        }
+        for name in ["reconnect_ms=x:/a", "tea=1:/a", "reconnect_ms=1,:/a"] {
+            let error = open(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
+            assert!(error.way_out().is_some());
+        }
+        assert_eq!(open("reconnect_ms=0:/nowhere/a.sock").unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
