@@ -9,7 +9,7 @@ use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoints, Copies, Flushes, Gate, OldLogs, Record};
+use crate::checkpoint::{Checkpoints, Copies, ExpectedRecords, Flushes, Gate, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extents::KnownLists;
 use crate::log::{Durable, LogGeometry};
@@ -138,7 +138,7 @@ pub(crate) struct Shared {
     /// Those who wait for the logs not to be long.
     pub(crate) log_room: Waiters,
     /// Workers with a commit for whose record room was made, and that is not appended.
-    pub(crate) log_expected: AtomicU32,
+    pub(crate) log_expected: ExpectedRecords,
     /// Writes of the logs, each of which made durable what had gathered.
     pub(crate) log_writes: AtomicU64,
     /// A checkpoint was asked for, and is not over.
@@ -184,7 +184,7 @@ impl Shared {
             log_bytes: AtomicU64::new(0),
             log_bytes_total: AtomicU64::new(0),
             log_room: Waiters::default(),
-            log_expected: AtomicU32::new(0),
+            log_expected: ExpectedRecords::default(),
             log_writes: AtomicU64::new(0),
             checkpoint_wanted: AtomicBool::new(false),
             counters: Counters::new(remotes.len()),

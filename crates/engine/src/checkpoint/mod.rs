@@ -4,6 +4,7 @@
 //! - From then on whoever first changes a page that belongs to the image saves a copy of it first; the sweep saves the rest.
 //! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
 
+mod expected;
 mod gate;
 mod image;
 mod old_logs;
@@ -16,6 +17,7 @@ mod sweep;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::place::{Versions, place};
+pub(crate) use expected::ExpectedRecords;
 pub(crate) use gate::{Gate, GateGuard};
 pub(crate) use image::Image;
 pub(crate) use old_logs::OldLogs;

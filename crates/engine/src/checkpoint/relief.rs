@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use super::checkpoint_to_its_end;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::store::{LogDevice, yield_now};
+use crate::store::LogDevice;
 use crate::task::current;
 
 /// Tries of a change that finds no frame because pages cannot leave memory, each with a checkpoint after it.
@@ -100,9 +100,9 @@ impl Relief {
             self.unused = Some(shared.space.unused());
             return Ok(true);
         }
-        if is_log_full && shared.log_expected.load(Ordering::Acquire) > 0 {
+        if is_log_full && shared.log_expected.is_any() {
             // What that commit holds is behind a mark once it is appended.
-            yield_now().await;
+            shared.log_expected.wait().await;
             return Ok(true);
         }
         if is_log_full && !std::mem::replace(&mut self.forced, true) {

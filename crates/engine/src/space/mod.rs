@@ -20,6 +20,7 @@ use qpair_block::BlockDevice;
 use crate::checkpoint::Gate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::PAGES_MAX;
+use crate::task::Waiters;
 pub(crate) use bitmap::Bitmap;
 use inner::Inner;
 pub(crate) use promise::Promised;
@@ -85,6 +86,8 @@ pub(crate) struct Space {
     /// Pages for which the next checkpoint's description has its run already; a device that was full before it was found has none.
     described: AtomicU64,
     inner: Mutex<Inner>,
+    /// A close waits for those who have entered.
+    left: Waiters,
 }
 
 impl Space {
@@ -107,6 +110,7 @@ impl Space {
             unsaved: AtomicU64::new(0),
             described: AtomicU64::new(u64::MAX),
             inner: Mutex::new(inner),
+            left: Waiters::default(),
         }
     }
 
@@ -399,7 +403,21 @@ impl Space {
 
     /// The end of what [`Space::enter`] began.
     pub(crate) fn leave(&self) {
-        self.lock().pending -= 1;
+        let is_last = {
+            let mut inner = self.lock();
+            inner.pending -= 1;
+            inner.pending == 0 && inner.closing
+        };
+        if is_last {
+            self.left.wake_all();
+        }
+    }
+
+    /// Waits until nobody is inside that entered; after [`Space::begin_closing`].
+    pub(crate) async fn wait_until_left(&self) {
+        while self.lock().pending > 0 {
+            self.left.woken(|| self.lock().pending == 0).await;
+        }
     }
 
     /// [`Space::enter`] and [`Space::allocate`] in one.
@@ -418,11 +436,6 @@ impl Space {
     /// Lets nobody enter from now on.
     pub(crate) fn begin_closing(&self) {
         self.lock().closing = true;
-    }
-
-    /// How many have entered and not left.
-    pub(crate) fn pending(&self) -> u64 {
-        self.lock().pending
     }
 
     /// Allocates pages that nothing refers to yet: they belong to no checkpoint until [`Space::attach`].

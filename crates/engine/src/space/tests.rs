@@ -286,3 +286,23 @@ fn an_image_costs_what_changed_since_the_last() {
     space.drop_image();
     check();
 }
+
+/// A close waits for those who have reserved pages, and costs nothing until the last of them is done.
+#[test]
+fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
+    let space = fixed(1024);
+    space.enter().unwrap();
+    space.reserve(1, Purpose::New).unwrap();
+    space.begin_closing();
+    let (wakes, waker) = crate::task::Wakes::counted();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut waiting = std::pin::pin!(space.wait_until_left());
+    for _ in 0..100 {
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    space.leave();
+    assert_eq!(wakes.count(), 0);
+    space.leave();
+    assert_eq!(wakes.count(), 1);
+    assert!(waiting.as_mut().poll(&mut context).is_ready());
+}

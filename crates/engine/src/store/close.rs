@@ -147,9 +147,7 @@ impl StoreInner {
         self.shared.gate.shut();
         let shared = self.shared.clone();
         self.block_on(move || async move {
-            while shared.space.pending() > 0 {
-                super::yield_now().await;
-            }
+            shared.space.wait_until_left().await;
             // Of a large value that a commit replaced, the pages are free from here on. A crash that loses the commit has the value
             // again: until the commit survives one they must not be written over.
             if shared.log.enabled && shared.log.flushed {

@@ -1,8 +1,9 @@
 //! Tasks that wait for something, each with one entry however often it is polled, in the order of what they wait for.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 /// What is waited for, and which entry it is.
 type Place = (u64, u64);
@@ -46,6 +47,19 @@ impl Waiters {
         if !entry.will_wake(waker) {
             entry.clone_from(waker);
         }
+    }
+
+    /// Waits until it is woken; not if `is_over`.
+    pub(crate) async fn woken(&self, is_over: impl Fn() -> bool) {
+        let mut ticket = Ticket::default();
+        poll_fn(|context| {
+            if is_over() || ticket.end() {
+                return Poll::Ready(());
+            }
+            self.wait(&mut ticket, 0, context.waker());
+            if is_over() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// The least that is waited for.

@@ -1,17 +1,15 @@
 //! Forgetting older values that no snapshot needs, a few with each commit and in each turn of a worker.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
-use std::task::Poll;
 
 use super::rows::RowRef;
 use super::{Slot, Tx, history};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::store::yield_now;
-use crate::task::{Ticket, Worker, current};
+use crate::task::{Worker, current};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
@@ -215,15 +213,7 @@ impl Tx {
 
     /// Waits until a task has taken older values to the device, or from run to run; not if `is_over`.
     pub(crate) async fn wait_moved(&self, is_over: impl Fn() -> bool) {
-        let mut ticket = Ticket::default();
-        poll_fn(|context| {
-            if is_over() || ticket.end() {
-                return Poll::Ready(());
-            }
-            self.moved.wait(&mut ticket, 0, context.waker());
-            if is_over() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        self.moved.woken(is_over).await;
     }
 
     /// Gives up all snapshots that need older values on the device; whether that frees pages, now or with the next checkpoint.

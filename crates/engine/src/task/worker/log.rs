@@ -177,10 +177,10 @@ impl Worker {
     fn set_expected(&self, bytes: usize) {
         let before = self.log.expected_bytes.replace(bytes);
         match (before, bytes) {
-            (0, 1..) => self.shared.log_expected.fetch_add(1, Ordering::AcqRel),
-            (1.., 0) => self.shared.log_expected.fetch_sub(1, Ordering::AcqRel),
-            _ => 0,
-        };
+            (0, 1..) => self.shared.log_expected.begin(),
+            (1.., 0) => self.shared.log_expected.end(),
+            _ => {}
+        }
     }
 
     /// Takes segments until a commit of so many bytes fits: all that it needs, or none.
@@ -348,7 +348,7 @@ impl Worker {
 
     fn poll_durable(&self, stamp: u64, ticket: &mut Ticket, waker: &Waker) -> Poll<Result<()>> {
         let shared = &self.shared;
-        if shared.durable.horizon() >= stamp {
+        if shared.durable.has(stamp) {
             return Poll::Ready(Ok(()));
         }
         if shared.failure().is_some() {

@@ -1,0 +1,73 @@
+//! Commits for whose records there is room in the logs, and that have not appended them: what a full log device may give is behind a mark then.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::task::Waiters;
+
+/// How many of them there are, and who waits for one to end.
+#[derive(Debug, Default)]
+pub(crate) struct ExpectedRecords {
+    count: AtomicU32,
+    /// Somebody waits: a commit that ends looks at no more than this if nobody does.
+    awaited: AtomicBool,
+    waiters: Waiters,
+}
+
+impl ExpectedRecords {
+    pub(crate) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end(&self) {
+        // SeqCst, with `wait`: either this sees that somebody waits, or that one sees the count.
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        if self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst) {
+            self.waiters.wake_all();
+        }
+    }
+
+    pub(crate) fn is_any(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until one has ended, or there is none.
+    pub(crate) async fn wait(&self) {
+        let over = || {
+            self.awaited.store(true, Ordering::SeqCst);
+            !self.is_any()
+        };
+        self.waiters.woken(over).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+    use crate::task::Wakes;
+
+    /// Who waits costs nothing until a commit ends, however long that takes, and goes on then though others are still expected.
+    #[test]
+    fn who_waits_is_woken_once_and_by_an_end() {
+        let expected = ExpectedRecords::default();
+        expected.begin();
+        expected.begin();
+        let (wakes, waker) = Wakes::counted();
+        let mut context = Context::from_waker(&waker);
+        let mut waiting = pin!(expected.wait());
+        for _ in 0..100 {
+            assert!(waiting.as_mut().poll(&mut context).is_pending());
+        }
+        expected.begin();
+        assert_eq!(wakes.count(), 0);
+        expected.end();
+        assert_eq!(wakes.count(), 1);
+        assert!(waiting.as_mut().poll(&mut context).is_ready());
+        expected.end();
+        expected.end();
+        assert_eq!(wakes.count(), 1);
+        assert!(pin!(expected.wait()).poll(&mut context).is_ready());
+    }
+}
