@@ -227,6 +227,11 @@ impl InFlight {
     pub(crate) fn finish(&mut self, index: u32, result: i64) -> Step {
         let Some(entry) = self.slots.get_mut(index as usize) else { return Step::Stray };
         let Some(slot) = entry else { return Step::Stray };
+        // Without vectors one segment of a list was sent; a drive's command says only that all of it was moved.
+        let result = match self.lists {
+            None if slot.has_list() => result.min(slot.transfer().len_bytes.into()),
+            _ => result,
+        };
         let Some(result) = slot.advance(result) else {
             return Step::Again(Self::transfer(&mut self.lists, index, slot));
         };
@@ -275,6 +280,23 @@ mod tests {
         assert_eq!(in_flight.statistics.read_bytes, 4096);
         assert!(matches!(in_flight.finish(slot, 0), Step::Stray));
         assert!(matches!(in_flight.finish(99, 0), Step::Stray));
+    }
+
+    /// A drive's command is said to have moved as much as there can be.
+    #[test]
+    fn a_list_goes_segment_by_segment() {
+        let (region, _) = qpair_block::Mapping::new_file(8192).unwrap();
+        let arena = Arena::foreign(vec![region], 1, 2);
+        let mut list = arena.lease().unwrap();
+        let segment =
+            |offset_bytes| qpair_block::Segment { region: 0, offset_bytes, len_bytes: 512 };
+        list.fill([segment(4096), segment(0)]).unwrap();
+        let mut in_flight = InFlight::new(1);
+        let (slot, first) = in_flight.insert(Request::read(0, 1024, list, 7)).unwrap();
+        let Step::Again(second) = in_flight.finish(slot, 1 << 20) else { panic!("not continued") };
+        assert_eq!((first.len_bytes, second.offset_bytes, second.len_bytes), (512, 512, 512));
+        assert_eq!(second.address.wrapping_add(4096), first.address);
+        assert!(matches!(in_flight.finish(slot, 1 << 20), Step::Done(_)));
     }
 
     #[test]
