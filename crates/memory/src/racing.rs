@@ -119,6 +119,25 @@ unsafe fn load_aligned(source: *const u8) -> u64 {
     u64::from_le(unsafe { (*source.cast::<AtomicU64>()).load(Relaxed) })
 }
 
+/// Moves `len` bytes by the processor's string instruction.
+///
+/// # Safety
+/// `source` can be read and `target` written for `len` bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn move_string(source: *const u8, target: *mut u8, len: usize) {
+    // SAFETY: reads and writes the ranges that the caller vouches for; the direction flag is clear by the ABI.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") source => _,
+            inout("rdi") target => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Moves `len` bytes by the processor's own loads and stores; the last ones may overlap those before.
 ///
 /// # Safety
@@ -129,13 +148,7 @@ unsafe fn move_bytes(source: *const u8, target: *mut u8, len: usize) {
     // SAFETY: each access lies within `len` bytes of its address: whole ones while they fit, then the last that fits from the end.
     unsafe {
         if len >= STRING_BYTES {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rcx") len => _,
-                inout("rsi") source => _,
-                inout("rdi") target => _,
-                options(nostack, preserves_flags)
-            );
+            move_string(source, target, len);
         } else if len >= VECTOR_BYTES {
             let last = len - VECTOR_BYTES;
             let mut at = 0;

@@ -229,17 +229,8 @@ impl<'a> SharedBytes<'a> {
 unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= STRING_BYTES {
-        // SAFETY: reads and writes the ranges that the caller vouches for; the direction flag is clear by the ABI.
-        unsafe {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rcx") len => _,
-                inout("rsi") source => _,
-                inout("rdi") target => _,
-                options(nostack, preserves_flags)
-            );
-        }
-        return;
+        // SAFETY: as the caller vouches for.
+        return unsafe { crate::racing::move_string(source, target, len) };
     }
     // SAFETY: as the caller vouches for.
     unsafe { copy_words(source, target, len) }
