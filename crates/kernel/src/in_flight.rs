@@ -19,6 +19,8 @@ pub(crate) struct Slot {
     request: Request,
     /// Bytes of it that have been moved: a short transfer is continued from here.
     moved_bytes: u32,
+    /// Bytes of the transfer that was made of it last: no more can have been moved, whatever is said.
+    sent_bytes: u32,
     attempts: u8,
 }
 
@@ -39,7 +41,7 @@ pub(crate) struct Transfer {
 
 impl Slot {
     pub(crate) fn new(request: Request) -> Self {
-        Self { request, moved_bytes: 0, attempts: 0 }
+        Self { request, moved_bytes: 0, sent_bytes: 0, attempts: 0 }
     }
 
     /// Ends the request.
@@ -47,9 +49,20 @@ impl Slot {
         self.request.complete(result)
     }
 
+    /// The rest of the transfer: of a list of segments as many as a vector in `lists` holds, or one where there are no vectors.
+    #[inline]
+    pub(crate) fn transfer(&mut self, lists: &mut Option<Lists>, index: u32) -> Transfer {
+        let transfer = match lists {
+            Some(lists) if self.has_list() => lists.transfer(index, self),
+            _ => self.one_piece(),
+        };
+        self.sent_bytes = transfer.len_bytes;
+        transfer
+    }
+
     /// The rest of the transfer; of a list of segments what lies in one of them.
     #[inline]
-    pub(crate) fn transfer(&self) -> Transfer {
+    pub(crate) fn one_piece(&self) -> Transfer {
         let request = &self.request;
         let mut len_bytes = request.len_bytes - self.moved_bytes;
         let (address, arena_id) = match &request.buffer {
@@ -88,7 +101,7 @@ impl Slot {
 
     /// Whether the transfer is of a list of segments.
     #[inline(always)]
-    pub(crate) fn has_list(&self) -> bool {
+    fn has_list(&self) -> bool {
         self.request.buffer.as_ref().is_some_and(Buffer::is_list)
     }
 
@@ -114,7 +127,8 @@ impl Slot {
             Op::Read | Op::Write | Op::WriteZeroes => {}
         }
         let rest = self.request.len_bytes - self.moved_bytes;
-        let moved = u32::try_from(result).map_or(rest, |moved| moved.min(rest));
+        let sent = self.sent_bytes;
+        let moved = u32::try_from(result).map_or(sent, |moved| moved.min(sent));
         self.moved_bytes += moved;
         if moved == rest {
             Some(Ok(()))
@@ -165,14 +179,6 @@ impl InFlight {
         Self { lists: Lists::new(arenas, self.depth as u32), ..self }
     }
 
-    #[inline]
-    fn transfer(lists: &mut Option<Lists>, index: u32, slot: &Slot) -> Transfer {
-        match lists {
-            Some(lists) if slot.has_list() => lists.transfer(index, slot),
-            _ => slot.transfer(),
-        }
-    }
-
     /// Whether no request can be taken.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -196,7 +202,7 @@ impl InFlight {
     pub(crate) fn insert(&mut self, request: Request) -> Result<(u32, Transfer), Request> {
         let Some(index) = self.free.pop() else { return Err(request) };
         let slot = self.slots[index as usize].insert(Slot::new(request));
-        Ok((index, Self::transfer(&mut self.lists, index, slot)))
+        Ok((index, slot.transfer(&mut self.lists, index)))
     }
 
     /// Takes a request out of its slot again, unseen by the device.
@@ -227,13 +233,8 @@ impl InFlight {
     pub(crate) fn finish(&mut self, index: u32, result: i64) -> Step {
         let Some(entry) = self.slots.get_mut(index as usize) else { return Step::Stray };
         let Some(slot) = entry else { return Step::Stray };
-        // Without vectors one segment of a list was sent; a drive's command says only that all of it was moved.
-        let result = match self.lists {
-            None if slot.has_list() => result.min(slot.transfer().len_bytes.into()),
-            _ => result,
-        };
         let Some(result) = slot.advance(result) else {
-            return Step::Again(Self::transfer(&mut self.lists, index, slot));
+            return Step::Again(slot.transfer(&mut self.lists, index));
         };
         let Some(slot) = entry.take() else { return Step::Stray };
         self.free.push(index);

@@ -85,7 +85,7 @@ impl Lists {
     /// What is left of the transfer of a slot, or as many segments of it as a vector holds.
     #[cold]
     pub(crate) fn transfer(&mut self, slot: u32, of: &Slot) -> Transfer {
-        let one = of.transfer();
+        let one = of.one_piece();
         let first = slot as usize * self.pieces_max;
         let Some(pieces) = self.pieces.get_mut(first..first + self.pieces_max) else { return one };
         let (mut count, mut len_bytes) = (0, 0);

@@ -91,10 +91,10 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         Ok(Self {
             encoder: D::new(&ring, &target, mode, options)?,
             ring,
-            in_flight: match D::TAKES_VECTORS {
-                true => InFlight::new(options.depth).with_lists(&options.arenas),
-                false => InFlight::new(options.depth),
-            },
+            in_flight: InFlight::new(options.depth).with_lists(match D::TAKES_VECTORS {
+                true => &options.arenas,
+                false => &[],
+            }),
             target,
             wake: options.wake.clone(),
             armed: false,

@@ -94,10 +94,10 @@ impl<D: Dialect> Channel<D> {
             plain_encoder: D::new(&plain, &target, &plain_mode, options)?,
             polled,
             plain,
-            in_flight: match D::TAKES_VECTORS {
-                true => InFlight::new(options.depth).with_lists(&options.arenas),
-                false => InFlight::new(options.depth),
-            },
+            in_flight: InFlight::new(options.depth).with_lists(match D::TAKES_VECTORS {
+                true => &options.arenas,
+                false => &[],
+            }),
             reach,
             in_polled: 0,
             in_plain: 0,

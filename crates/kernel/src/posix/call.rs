@@ -28,10 +28,7 @@ pub(super) fn perform(file: &File, request: Request, pieces: &mut Pieces) -> (Co
     let mut calls = 0;
     loop {
         calls += 1;
-        let transfer = match &mut pieces.lists {
-            Some(lists) if slot.has_list() => lists.transfer(0, &slot),
-            _ => slot.transfer(),
-        };
+        let transfer = slot.transfer(&mut pieces.lists, 0);
         let result = call(file, &transfer, &mut pieces.vectors);
         if let Some(result) = slot.advance(result) {
             return (slot.complete(result), calls);
