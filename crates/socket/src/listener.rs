@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use qpair_block::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags};
 
 /// Longest path of a socket (sockaddr_un), bytes without the 0 at the end.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -46,6 +47,15 @@ impl Listener {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Sleeps until a client waits or `wake` polls readable; the client, if there is one.
+    #[must_use]
+    pub fn wait(&self, wake: BorrowedFd<'_>) -> Option<UnixStream> {
+        let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
+        // However it ends, the caller looks again.
+        let _ = rustix::event::poll(&mut fds, None);
+        self.accept()
     }
 
     /// The next client that waits, as a stream that does not block. One that cannot be had, since it has gone again or no more descriptors are to be had, is the

@@ -50,6 +50,18 @@ impl Bdevs {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no device is called {name}")))
     }
 
+    /// One of them that nothing claims.
+    ///
+    /// # Errors
+    /// `NotFound`, `Busy`.
+    pub fn unclaimed(&self, name: &str) -> Result<&Bdev> {
+        let bdev = self.get(name)?;
+        if bdev.claims > 0 {
+            return Err(Error::new(ErrorKind::Busy, format!("the device {name} is in use")));
+        }
+        Ok(bdev)
+    }
+
     /// Whether there is one.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
@@ -104,9 +116,7 @@ impl Bdevs {
             let context = format!("{name} is no such device, but a {}", bdev.product);
             return Err(Error::new(ErrorKind::NotFound, context));
         }
-        if bdev.claims > 0 {
-            return Err(Error::new(ErrorKind::Busy, format!("the device {name} is in use")));
-        }
+        self.unclaimed(name)?;
         if let Some(bdev) = self.all.remove(name) {
             for base in &bdev.bases {
                 self.claim(base, false);

@@ -12,7 +12,6 @@ use qpair_block::{Error, ErrorKind, Result, WakeEvent};
 use qpair_memory::mappings_cut;
 use qpair_socket::{Listener, send};
 use qpair_vhost_user::codec::Header;
-use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 
 use crate::disk::Disk;
@@ -280,14 +279,11 @@ fn receive(
     listen: &Listen,
 ) {
     loop {
-        let wake = door.wake.as_fd();
-        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
-        // However it ends, the next turn looks.
-        let _ = rustix::event::poll(&mut fds, None);
+        let client = listener.wait(door.wake.as_fd());
         if door.stop.load(Ordering::Acquire) {
             return;
         }
-        let Some(stream) = listener.accept() else { continue };
+        let Some(stream) = client else { continue };
         let Ok(other) = stream.try_clone() else { continue };
         *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(other);
         if !door.stop.load(Ordering::Acquire) {

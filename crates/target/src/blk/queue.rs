@@ -15,13 +15,13 @@ use qpair_block::{
     Segment,
 };
 use qpair_pci::IrqEvent;
+use qpair_virtio::blk::{Header, ID_BYTES, Range, SECTOR_SHIFT, Status, Verb};
 use qpair_virtio::ring::{Area, Areas, Broken, DeviceRing, Layout, Segment as Named, walk};
 
 use super::inflight::Inflight;
 use crate::disk::Disk;
 use crate::memory::{GuestMemory, Place};
 use crate::session::Call;
-use qpair_virtio::blk::{Header, ID_BYTES, Range, SECTOR_SHIFT, Status, Verb};
 
 /// Segments of a request's data that the guest is told of. Some front ends have rings of 128 entries, and a request takes two more.
 pub(crate) const SEG_MAX: u32 = 126;
@@ -167,20 +167,20 @@ impl Queue {
             has_given: false,
             options,
         };
-        queue.recover(areas);
+        queue.recover(&memory, areas);
         queue.ring.be_quiet(areas);
         Ok(queue)
     }
 
     /// Goes on with what a target before had taken and not given back.
-    fn recover(&mut self, areas: Areas<'_>) {
+    fn recover(&mut self, memory: &GuestMemory, areas: Areas<'_>) {
         let Some(inflight) = &mut self.options.inflight else { return };
         let used = self.ring.used();
         let found = inflight.recover(used);
         let taken = used.wrapping_add(found.len() as u16);
         self.ring = DeviceRing::resume(self.layout, areas, taken, self.options.event_index);
         for head in found {
-            self.begin(head, areas);
+            self.begin(head, memory, areas);
         }
     }
 
@@ -212,7 +212,7 @@ impl Queue {
             match self.ring.take(areas) {
                 Ok(Some(head)) => {
                     taken += 1;
-                    self.begin(head, areas);
+                    self.begin(head, &memory, areas);
                 }
                 Ok(None) => break,
                 Err(Broken) => self.give_up(),
@@ -289,7 +289,7 @@ impl Queue {
     }
 
     /// Begins the request of a head.
-    fn begin(&mut self, head: u16, areas: Areas<'_>) {
+    fn begin(&mut self, head: u16, memory: &GuestMemory, areas: Areas<'_>) {
         if self.slots[usize::from(head)].busy.is_some() {
             return self.give_up();
         }
@@ -299,14 +299,11 @@ impl Queue {
         self.slots[usize::from(head)].busy = Some(Busy::default());
         self.busy += 1;
         self.options.disk.counters.requests.fetch_add(1, Ordering::Relaxed);
-        match self.read(head, areas) {
-            Ok(()) => {}
-            Err(Broken) => {
-                // It is not given back: nobody knows where its status would go.
-                self.slots[usize::from(head)].busy = None;
-                self.busy -= 1;
-                self.give_up();
-            }
+        if self.read(head, memory, areas).is_err() {
+            // It is not given back: nobody knows where its status would go.
+            self.slots[usize::from(head)].busy = None;
+            self.busy -= 1;
+            self.give_up();
         }
     }
 
@@ -320,15 +317,19 @@ impl Queue {
     }
 
     /// Reads a head's chain, and submits or answers its request.
-    fn read(&mut self, head: u16, areas: Areas<'_>) -> std::result::Result<(), Broken> {
-        let memory = self.options.memory.clone();
+    fn read(
+        &mut self,
+        head: u16,
+        memory: &GuestMemory,
+        areas: Areas<'_>,
+    ) -> std::result::Result<(), Broken> {
         let (mut named, mut segments) =
             (std::mem::take(&mut self.named), std::mem::take(&mut self.segments));
         named.clear();
         let indirect = self.options.indirect;
         let read = |address, into: &mut [u8]| indirect && memory.read(address, into);
         let walked = walk(self.layout, areas.descriptors, head, read, &mut named);
-        let found = walked.and_then(|()| Chain::read(&memory, &mut named, &mut segments));
+        let found = walked.and_then(|()| Chain::read(memory, &mut named, &mut segments));
         let result = found.map(|chain| {
             if let Some(busy) = &mut self.slots[usize::from(head)].busy {
                 busy.status = Some(chain.status);

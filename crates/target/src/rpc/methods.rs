@@ -72,6 +72,11 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
+/// SPDK's answer to whatever goes wrong in a method of vhost.
+fn as_params(error: qpair_block::Error) -> Failure {
+    Failure { code: Failure::PARAMS, ..Failure::from(error) }
+}
+
 /// The parameters that were given, to make a call again.
 fn kept(pairs: &[(&str, Value)]) -> Value {
     let given = pairs.iter().filter(|(_, value)| !value.is_null());
@@ -394,10 +399,7 @@ fn bdev_raid_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let mut bdevs = manager.bdevs();
     let mut members = Vec::new();
     for base in &bases {
-        let bdev = bdevs.get(base)?;
-        if bdev.claims > 0 {
-            return Err(Failure::new(-16, format!("the device {base} is in use")));
-        }
+        let bdev = bdevs.unclaimed(base)?;
         members.push(Member { device: bdev.disk.device.clone(), start_bytes: 0 });
     }
     let device = Arc::new(StripeDevice::new(strip_kb.saturating_mul(1024), members)?);
@@ -445,10 +447,7 @@ fn bdev_split_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let split_mb = params.number("split_size_mb")?;
     params.finish()?;
     let mut bdevs = manager.bdevs();
-    let bdev = bdevs.get(&base)?;
-    if bdev.claims > 0 {
-        return Err(Failure::new(-16, format!("the device {base} is in use")));
-    }
+    let bdev = bdevs.unclaimed(&base)?;
     let (device, block) =
         (bdev.disk.device.clone(), u64::from(bdev.disk.device.info().logical_block_bytes));
     let whole = device.size_bytes();
@@ -487,18 +486,18 @@ fn bdev_split_delete(manager: &Manager, mut params: Params) -> Result<Value> {
     params.finish()?;
     let mut bdevs = manager.bdevs();
     bdevs.get(&base)?;
-    let parts: Vec<(String, u32)> = bdevs
+    let parts: Vec<String> = bdevs
         .iter()
         .filter(|(_, bdev)| bdev.product == SPLIT && bdev.bases == [base.as_str()])
-        .map(|(name, bdev)| (name.clone(), bdev.claims))
+        .map(|(name, _)| name.clone())
         .collect();
     if parts.is_empty() {
         return Err(Failure::new(-2, format!("{base} is not split")));
     }
-    if let Some((name, _)) = parts.iter().find(|(_, claims)| *claims > 0) {
-        return Err(Failure::new(-16, format!("the device {name} is in use")));
+    for name in &parts {
+        bdevs.unclaimed(name)?;
     }
-    for (name, _) in &parts {
+    for name in &parts {
         bdevs.delete(name, &[SPLIT])?;
     }
     manager.unmade("bdev", &format!("split of {base}"));
@@ -520,10 +519,7 @@ fn bdev_delay_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let uuid = params.text("uuid")?;
     params.finish()?;
     let mut bdevs = manager.bdevs();
-    let bdev = bdevs.get(&base)?;
-    if bdev.claims > 0 {
-        return Err(Failure::new(-16, format!("the device {base} is in use")));
-    }
+    let bdev = bdevs.unclaimed(&base)?;
     let options = DelayOptions { read_us, write_us, flush_us: 0 };
     let device = Arc::new(DelayDevice::new(bdev.disk.device.clone(), options)?);
     bdevs.add(&name, device, DELAY, uuid.clone(), std::slice::from_ref(&base))?;
@@ -559,17 +555,12 @@ fn vhost_create_blk_controller(manager: &Manager, mut params: Params) -> Result<
         return Err(Failure::params(format!("{name} is no name for a socket")));
     }
     let mut bdevs = manager.bdevs();
-    let bdev = bdevs.get(&bdev_name)?;
-    if bdev.claims > 0 {
-        return Err(Failure::params(format!("the device {bdev_name} is in use")));
-    }
+    bdevs.get(&bdev_name)?;
+    let bdev = bdevs.unclaimed(&bdev_name).map_err(as_params)?;
     let options = BlkOptions { read_only, ..BlkOptions::default() };
     let path = manager.folder.join(&name);
     let disk = bdev.disk.clone();
-    manager
-        .target
-        .serve_blk(&name, &disk, &path, options)
-        .map_err(|error| Failure { code: Failure::PARAMS, ..Failure::from(error) })?;
+    manager.target.serve_blk(&name, &disk, &path, options).map_err(as_params)?;
     bdevs.claim(&bdev_name, true);
     let params = kept(&[
         ("ctrlr", json!(name)),
@@ -585,10 +576,7 @@ fn vhost_delete_controller(manager: &Manager, mut params: Params) -> Result<Valu
     params.finish()?;
     let exports = manager.target.exports();
     let found = exports.into_iter().find(|export| export.name == name);
-    manager
-        .target
-        .remove(&name, false)
-        .map_err(|error| Failure { code: Failure::PARAMS, ..Failure::from(error) })?;
+    manager.target.remove(&name, false).map_err(as_params)?;
     if let Some(export) = found {
         manager.bdevs().claim(&export.disk.name, false);
     }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use qpair_block::{Error, Result, WakeEvent};
 use qpair_socket::Listener;
-use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use serde_json::{Value, json};
 
@@ -85,15 +84,12 @@ fn accept(listener: &Listener, stop: &(AtomicBool, WakeEvent), manager: &Arc<Man
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut next = 0u64;
     loop {
-        let wake = stop.1.as_fd();
-        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
-        // However it ends, the next turn looks.
-        let _ = rustix::event::poll(&mut fds, None);
+        let client = listener.wait(stop.1.as_fd());
         if stop.0.load(Ordering::Acquire) {
             break;
         }
         threads.retain(|thread| !thread.is_finished());
-        let Some(stream) = listener.accept() else { continue };
+        let Some(stream) = client else { continue };
         // One too many is closed again.
         if clients.count.load(Ordering::Relaxed) >= CLIENTS_MAX {
             continue;
