@@ -35,6 +35,13 @@ impl Output {
     }
 }
 
+/// Prints one line at once.
+pub(crate) fn say(line: impl AsRef<[u8]>) -> Result<()> {
+    let mut out = Output::new();
+    out.line(line)?;
+    out.finish()
+}
+
 fn failure(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::closed_pipe(),

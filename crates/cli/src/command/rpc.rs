@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::output::say;
 
 /// How long a target may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,9 +87,7 @@ impl Rpc {
             ));
         }
         let result = answer.get("result").cloned().unwrap_or(Value::Null);
-        let mut out = Output::new();
-        out.line(serde_json::to_string_pretty(&result).unwrap_or_default())?;
-        out.finish()?;
+        say(serde_json::to_string_pretty(&result).unwrap_or_default())?;
         Ok(Exit::Done)
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::model::Model;
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::text::{count, size};
 
 pub(super) struct Reporter {
@@ -152,12 +152,6 @@ impl Reporter {
     fn tell(&self, text: String, event: Value) -> Result<()> {
         say(if self.json { event.to_string() } else { text })
     }
-}
-
-fn say(line: String) -> Result<()> {
-    let mut out = Output::new();
-    out.line(line)?;
-    out.finish()
 }
 
 fn words(counters: &Counters) -> String {

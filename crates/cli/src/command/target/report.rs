@@ -7,7 +7,7 @@ use qpair_target::{Disk, DiskCounters, Event, ExportInfo, Target};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::text::{count, size};
 
 pub(super) struct Reporter {
@@ -143,10 +143,4 @@ impl Reporter {
         }
         Ok(())
     }
-}
-
-fn say(line: impl AsRef<str>) -> Result<()> {
-    let mut out = Output::new();
-    out.line(line.as_ref())?;
-    out.finish()
 }
