@@ -157,6 +157,12 @@ impl Arena {
         self.scatter.as_ref().map(|scatter| scatter.segments_max)
     }
 
+    /// The memory that its lists lie in, which others gave; none in an arena of blocks.
+    #[must_use]
+    pub fn regions(&self) -> &[Arc<Mapping>] {
+        self.scatter.as_ref().map_or(&[], Scatter::regions)
+    }
+
     /// Bytes a block has; 0 in an arena of lists.
     #[must_use]
     pub fn block_size(&self) -> usize {

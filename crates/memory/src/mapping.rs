@@ -226,6 +226,12 @@ impl Mapping {
         self.cover.as_ref().is_some_and(Cover::is_hit)
     }
 
+    /// Address of the range's first byte.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.base.as_ptr() as usize + self.skip_bytes
+    }
+
     /// First address and length in bytes of all that is mapped: at least the range.
     #[must_use]
     pub fn region(&self) -> (usize, usize) {

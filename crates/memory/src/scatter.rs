@@ -56,6 +56,10 @@ impl Scatter {
         }
     }
 
+    pub(crate) fn regions(&self) -> &[Arc<Mapping>] {
+        &self.regions
+    }
+
     pub(crate) fn is_cut(&self) -> bool {
         self.regions.iter().any(|region| region.is_cut())
     }

@@ -10,6 +10,7 @@ use qpair_mpi_wire::descriptor::DESCRIPTOR_BYTES;
 use qpair_mpi_wire::init::Facts;
 use qpair_pci::Maps;
 
+use crate::chains::Chains;
 use crate::replies::ReplyPool;
 
 /// Frames of a block, and sense buffers.
@@ -22,6 +23,8 @@ const REPLY_ENTRIES_MAX: u32 = 4096;
 const CREDIT_MAX: u16 = 8192;
 /// Reply frames beside those that requests can need, for events.
 const SPARE_FRAMES: u32 = 64;
+/// Commands whose lists take segments, under way at a time.
+const CHAINED: u32 = 32;
 
 /// How much of everything there is.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,7 @@ pub(crate) struct Sizes {
     pub(crate) reply_entries: u32,
     pub(crate) reply_bytes: u32,
     reply_frames: u32,
+    pub(crate) chains: Chains,
 }
 
 impl Sizes {
@@ -67,6 +71,7 @@ impl Sizes {
             reply_entries: 1 << entries_max.ilog2(),
             reply_bytes,
             reply_frames: blocks * u32::from(FRAMES) + SPARE_FRAMES,
+            chains: Chains::new(facts),
         })
     }
 
@@ -87,6 +92,9 @@ pub(crate) struct Coherent {
     pub(crate) replies: Arc<Arena>,
     pub(crate) replies_iova: u64,
     pub(crate) pool_iova: u64,
+    /// Segments of lists, a block for a command that needs some.
+    pub(crate) chains: Arc<Arena>,
+    pub(crate) chains_iova: u64,
     pool_arena: Arc<Arena>,
     pool: Mutex<ReplyPool>,
     maps: Arc<Maps>,
@@ -106,11 +114,13 @@ impl Coherent {
         let replies = new(sizes.reply_entries as usize * DESCRIPTOR_BYTES, sizes.queues.into())?;
         let pool_bytes = ReplyPool::bytes_of(sizes.reply_frames, sizes.reply_bytes);
         let pool_arena = new(pool_bytes.next_power_of_two(), 1)?;
+        let chains = new(sizes.chains.block_bytes().next_power_of_two().max(512), CHAINED)?;
         let opened = Opened { maps, arenas: Vec::new() };
         let (opened, frames_iova) = opened.and(&frames)?;
         let (opened, sense_iova) = opened.and(&sense)?;
         let (opened, replies_iova) = opened.and(&replies)?;
         let (opened, pool_iova) = opened.and(&pool_arena)?;
+        let (opened, chains_iova) = opened.and(&chains)?;
         for (what, iova, arena) in
             [("sense buffers", sense_iova, &sense), ("reply frames", pool_iova, &pool_arena)]
         {
@@ -133,6 +143,8 @@ impl Coherent {
             replies,
             replies_iova,
             pool_iova,
+            chains,
+            chains_iova,
             pool_arena,
             pool: Mutex::new(pool),
             maps: maps.clone(),
@@ -146,7 +158,7 @@ impl Coherent {
 
 impl Drop for Coherent {
     fn drop(&mut self) {
-        for arena in [&self.frames, &self.sense, &self.replies, &self.pool_arena] {
+        for arena in [&self.frames, &self.sense, &self.replies, &self.pool_arena, &self.chains] {
             self.maps.close(arena);
         }
     }

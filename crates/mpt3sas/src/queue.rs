@@ -17,7 +17,7 @@ use qpair_mpi_wire::scsi_io::{
 use qpair_mpi_wire::sgl::{ELEMENT_BYTES, END_OF_LIST, Element};
 use qpair_mpi_wire::task::{self as mpi_task, TaskReply, response};
 use qpair_mpi_wire::{function, ioc_status};
-use qpair_pci::{OpenArenas, Step};
+use qpair_pci::{OpenArenas, OpenRegions, Step};
 use qpair_scsi::host::{
     Data, HostQueue, Outcome, QueueOptions, Refusal, Report, SENSE_BYTES, Task, Unit,
 };
@@ -61,6 +61,10 @@ pub(crate) struct MptQueue {
     polls_left: u32,
     unit: Unit,
     arenas: OpenArenas,
+    regions: OpenRegions,
+    /// Segments of a command's list, by tag, and how many have some.
+    chained: Box<[Option<Buffer>]>,
+    chained_count: u32,
     inner: Arc<Inner>,
 }
 
@@ -101,6 +105,7 @@ impl MptQueue {
             places[buffer.block().0 as usize] = place;
         }
         let arenas = OpenArenas::new(&inner.maps, options.arenas)?;
+        let regions = OpenRegions::new(&inner.maps, options.arenas)?;
         let seen = inner.state.get();
         let mut queue = Self {
             replies: ReplyQueue::new(reply_buffer, memory.sizes.reply_entries),
@@ -123,6 +128,9 @@ impl MptQueue {
             polls_left: POLLS,
             unit,
             arenas,
+            regions,
+            chained: (0..depth).map(|_| None).collect(),
+            chained_count: 0,
             inner: inner.clone(),
         };
         let mark = inner.mark(queue.replies.number()).load(Ordering::Acquire);
@@ -193,6 +201,8 @@ impl MptQueue {
             }
         }
         self.under_way = 0;
+        self.chained.fill_with(|| None);
+        self.chained_count = 0;
         if self.task.take().is_some() {
             reports.push(Report::Task(false));
         }
@@ -252,6 +262,53 @@ impl MptQueue {
     fn ended(&mut self, tag: u16) {
         self.active[usize::from(tag)] = false;
         self.under_way -= 1;
+        if self.chained_count > 0 {
+            self.forget_list(tag);
+        }
+    }
+
+    #[cold]
+    fn forget_list(&mut self, tag: u16) {
+        let list = self.chained.get_mut(usize::from(tag)).and_then(Option::take);
+        self.chained_count -= u32::from(list.is_some());
+    }
+
+    /// Writes the elements of a list of segments: where in the frame the chain element is.
+    #[cold]
+    fn write_list(
+        &mut self,
+        tag: u16,
+        buffer: &Buffer,
+        offset: usize,
+        len: u32,
+    ) -> std::result::Result<u8, Refusal> {
+        let memory = &self.inner.memory;
+        let layout = memory.sizes.chains;
+        let pieces = || buffer.pieces(offset, len as usize);
+        let arena_id = buffer.arena().id();
+        let place = |piece| self.regions.iova_of(arena_id, piece);
+        let count = pieces().count() as u32;
+        if count == 0 || count > layout.elements_max() || pieces().any(|it| place(it).is_none()) {
+            return Err(Refusal::Gone);
+        }
+        let mut list = match layout.needs_segments(count) {
+            true => Some(memory.chains.lease().ok_or(Refusal::Later)?),
+            false => None,
+        };
+        let block = list.as_mut().map(|list| {
+            let at = u64::from(list.block().0) * list.len() as u64;
+            (list.shared(), memory.chains_iova + at)
+        });
+        let elements = pieces().map(|it| (place(it).unwrap_or(0), it.len_bytes as u32));
+        let (in_block, number) = split(tag);
+        let frame = self.frames[in_block].shared();
+        let Some(frame) = frame.part(number * self.frame_bytes, self.frame_bytes) else {
+            return Err(Refusal::Gone);
+        };
+        let chain_offset = layout.write(frame, block, count, elements);
+        self.chained_count += u32::from(list.is_some());
+        self.chained[usize::from(tag)] = list;
+        Ok(chain_offset)
     }
 }
 
@@ -281,6 +338,19 @@ impl HostQueue for MptQueue {
         self.arenas.iova_of(arena.id()).is_some()
     }
 
+    fn reach(&mut self, buffer: &Buffer, offset: usize, len: u32) -> u32 {
+        let arena_id = buffer.arena().id();
+        if !buffer.is_list() {
+            return if self.arenas.iova_of(arena_id).is_some() { len } else { 0 };
+        }
+        if !self.regions.has(arena_id) {
+            return 0;
+        }
+        let elements_max = self.inner.memory.sizes.chains.elements_max() as usize;
+        let pieces = buffer.pieces(offset, len as usize).take(elements_max);
+        pieces.map(|piece| piece.len_bytes as u32).sum()
+    }
+
     #[inline]
     fn queue(
         &mut self,
@@ -294,11 +364,17 @@ impl HostQueue for MptQueue {
             Phase::Stopping | Phase::Quiet => return Err(Refusal::Later),
         }
         let handle = self.handle()?;
+        let (mut chain_offset, mut is_listed) = (0, false);
         let (element, control) = match data {
             None => (Element { flags: END_OF_LIST, ..Element::default() }, 0),
             Some(Data { is_out, buffer, offset, len }) => {
-                let iova = self.arenas.iova_of_buffer(buffer).ok_or(Refusal::Gone)?;
-                let address = iova + offset as u64;
+                let address = if buffer.is_list() {
+                    chain_offset = self.write_list(tag, buffer, offset, len)?;
+                    is_listed = true;
+                    0
+                } else {
+                    self.arenas.iova_of_buffer(buffer).ok_or(Refusal::Gone)? + offset as u64
+                };
                 let element = Element { address, len, next_chain: 0, flags: END_OF_LIST };
                 (element, if is_out { CONTROL_WRITE } else { CONTROL_READ })
             }
@@ -309,7 +385,8 @@ impl HostQueue for MptQueue {
         let Some(frame) = self.frames[place].shared().part(at_frame, self.frame_bytes) else {
             return Err(Refusal::Gone);
         };
-        frame.store_u32(at::HEAD, u32::from(handle) | u32::from(function::SCSI_IO) << 24);
+        let head = u32::from(handle) | u32::from(chain_offset) << 16;
+        frame.store_u32(at::HEAD, head | u32::from(function::SCSI_IO) << 24);
         frame.store_u32(at::DATA_BYTES, element.len);
         frame.store_u32(at::IO_FLAGS, cdb.len().into());
         frame.store_u32(at::CONTROL, control);
@@ -317,9 +394,11 @@ impl HostQueue for MptQueue {
         for (word, at) in words.iter().zip((at::CDB..).step_by(8)) {
             frame.store_u64(at, u64::from_le_bytes(*word));
         }
-        let [first, second] = element.words();
-        frame.store_u64(SGL_AT, first);
-        frame.store_u64(SGL_AT + ELEMENT_BYTES / 2, second);
+        if !is_listed {
+            let [first, second] = element.words();
+            frame.store_u64(SGL_AT, first);
+            frame.store_u64(SGL_AT + ELEMENT_BYTES / 2, second);
+        }
         let queue = self.replies.number();
         let smid = block * FRAMES + number as u16;
         let descriptor = RequestDescriptor { kind: request::SCSI_IO, queue, smid, handle };
@@ -430,7 +509,8 @@ impl Drop for MptQueue {
         self.inner.mark(self.replies.number()).store(mark, Ordering::Release);
         if self.under_way > 0 {
             // A task that was never answered may be yet: its frame is nobody else's until the controller was reset.
-            let frames = self.frames.drain(..).chain(self.sense.drain(..));
+            let lists = self.chained.iter_mut().filter_map(Option::take);
+            let frames = self.frames.drain(..).chain(self.sense.drain(..)).chain(lists);
             self.inner.keep_stale(frames);
         }
     }

@@ -92,6 +92,24 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// See above; the arena is no longer kept then either, unless the device may still reach it.
     fn unmap_dma(&self, arena: &Arena) -> Result<()>;
 
+    /// Opens memory that others gave, as [`PciFunction::map_dma`] opens an arena: the address of its first byte for the device. `None`
+    /// where the transport cannot: then what is in it is copied.
+    ///
+    /// # Errors
+    /// As [`PciFunction::map_dma`].
+    fn map_region(&self, _region: &Arc<Mapping>) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Closes what [`PciFunction::map_region`] opened. On return the device reaches it no more.
+    ///
+    /// # Errors
+    /// As [`PciFunction::unmap_dma`].
+    fn unmap_region(&self, region: &Mapping) -> Result<()> {
+        let context = format!("{}: {region:?} is not open to it", self.name());
+        Err(qpair_block::Error::new(qpair_block::ErrorKind::NotFound, context))
+    }
+
     /// Whether arenas must be made with `ArenaOptions::shared`.
     fn needs_shared_memory(&self) -> bool;
 

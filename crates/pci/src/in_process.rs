@@ -30,12 +30,24 @@ struct Opened {
     next_iova: u64,
     /// By the arena's number.
     arenas: HashMap<u32, (u64, u64)>,
+    /// By the address of what is mapped.
+    regions: HashMap<usize, (u64, u64)>,
+}
+
+impl Opened {
+    /// Room behind what is open already.
+    fn take(&mut self, len: u64) -> u64 {
+        let iova = self.next_iova;
+        self.next_iova = (iova + len).next_multiple_of(IOVA_GAP) + IOVA_GAP;
+        iova
+    }
 }
 
 impl<D: PciDevice + 'static> InProcess<D> {
     /// `device` as a function called `name`.
     pub fn new(name: impl Into<String>, device: Arc<D>) -> Self {
-        let opened = Opened { next_iova: IOVA_START, arenas: HashMap::new() };
+        let opened =
+            Opened { next_iova: IOVA_START, arenas: HashMap::new(), regions: HashMap::new() };
         Self { name: name.into(), device, opened: Mutex::new(opened) }
     }
 
@@ -108,12 +120,12 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
             let context = format!("{}: {arena:?} is open to it already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
-        let (iova, len) = (opened.next_iova, arena.mapped_bytes() as u64);
+        let len = arena.mapped_bytes() as u64;
+        let iova = opened.take(len);
         // SAFETY: the device is a model of hardware: it writes where commands say. The drivers above this crate name in commands
         // only buffers that they hold until the answer, and their own queues (qpair-memory, point 6).
         let memory = unsafe { DmaMemory::of_arena(arena.clone()) };
         self.device.map_dma(iova, memory)?;
-        opened.next_iova = iova + len + IOVA_GAP;
         opened.arenas.insert(arena.id(), (iova, len));
         Ok(iova)
     }
@@ -122,6 +134,28 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((iova, len)) = opened.arenas.remove(&arena.id()) else {
             let context = format!("{}: {arena:?} is not open to it", self.name);
+            return Err(Error::new(ErrorKind::NotFound, context));
+        };
+        self.device.unmap_dma(iova, len)
+    }
+
+    fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let (key, len) = (region.region().0, region.bytes().len() as u64);
+        if opened.regions.contains_key(&key) {
+            let context = format!("{}: {region:?} is open to it already", self.name);
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        let iova = opened.take(len);
+        self.device.map_dma(iova, DmaMemory::of_mapping(region.clone()))?;
+        opened.regions.insert(key, (iova, len));
+        Ok(Some(iova))
+    }
+
+    fn unmap_region(&self, region: &Mapping) -> Result<()> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((iova, len)) = opened.regions.remove(&region.region().0) else {
+            let context = format!("{}: {region:?} is not open to it", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         self.device.unmap_dma(iova, len)

@@ -14,10 +14,10 @@
 //! 1. *System calls.* A structure goes to the kernel as a vector of bytes whose first word is the vector's own length; the calls that
 //!    are made with it read and write no more than that, and, with the flags in use, hold no addresses. The two calls that do
 //!    hold one are functions of their own, which make the address from what they borrow.
-//! 2. *What a device reaches.* The IOMMU lets it reach the pages of the arenas that are open to it and no others: without one,
+//! 2. *What a device reaches.* The IOMMU lets it reach the pages of the arenas and regions that are open to it and no others: without one,
 //!    [`vfio::open`] refuses. The kernel keeps those pages for as long as they are open, whatever becomes of the mapping; so
 //!    a device that runs on when its driver is gone writes into memory that nobody else has been given. Besides, the
-//!    function holds each arena until it is closed to the device, and takes bus mastering from the device first when it is dropped.
+//!    function holds each of them until it is closed to the device, and takes bus mastering from the device first when it is dropped.
 //! 3. *Where in an arena it writes.* As with a kernel interface that is given addresses, the driver names in its commands only
 //!    buffers that it holds until the answer, and its own queues (qpair-memory, point 6).
 //! 4. *Registers* are mapped as `qpair_memory::Mapping`, to which no reference is ever formed. The pages of the MSI-X table are
@@ -45,6 +45,6 @@ pub use function::{PciFunction, Step, Stepped, command};
 pub use in_process::InProcess;
 pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};
-pub use maps::{Maps, OpenArenas};
+pub use maps::{Maps, OpenArenas, OpenRegions};
 pub use patience::{Patience, Waiting};
 pub use queue_memory::QueueMemory;

@@ -1,13 +1,14 @@
-//! Which arenas are open to the function, and where; and those that one queue of a driver uses.
+//! Which arenas and regions of others' memory are open to the function, and where; and those that one queue of a driver uses.
 //!
-//! Invariant: an arena is open while it has users. It is closed when its last user goes, or when the function is cut off, and
+//! Invariant: each is open while it has users. It is closed when its last user goes, or when the function is cut off, and
 //! never twice.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use qpair_block::{Arena, Buffer, Error, ErrorKind, Result};
+use qpair_block::{Arena, Buffer, Error, ErrorKind, Mapping, Result};
+use qpair_memory::Piece;
 
 use crate::function::PciFunction;
 
@@ -24,8 +25,16 @@ pub struct Maps {
 struct Opened {
     /// By the arena's number.
     arenas: HashMap<u32, Entry>,
+    /// By the address of what is mapped.
+    regions: HashMap<usize, RegionEntry>,
     /// Nothing is open any more, and nothing will be.
     is_cut_off: bool,
+}
+
+struct RegionEntry {
+    region: Arc<Mapping>,
+    iova: u64,
+    users: u32,
 }
 
 struct Entry {
@@ -98,17 +107,59 @@ impl Maps {
         }
     }
 
+    /// Opens a region of others' memory for one more user: where its first byte is for the device. `None`: the transport cannot, or this
+    /// process may not keep so much in memory; what is in it is copied then.
+    ///
+    /// # Errors
+    /// As [`Maps::open`].
+    pub fn open_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.is_cut_off {
+            let context = format!("{}: the device is gone", self.function.name());
+            return Err(Error::new(ErrorKind::Gone, context));
+        }
+        let key = region.region().0;
+        if let Some(entry) = opened.regions.get_mut(&key) {
+            entry.users += 1;
+            return Ok(Some(entry.iova));
+        }
+        let iova = match self.function.map_region(region) {
+            Ok(Some(iova)) => iova,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Limit => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        opened.regions.insert(key, RegionEntry { region: region.clone(), iova, users: 1 });
+        Ok(Some(iova))
+    }
+
+    /// Takes one user of a region away.
+    pub fn close_region(&self, region: &Mapping) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = region.region().0;
+        let Some(entry) = opened.regions.get_mut(&key) else { return };
+        entry.users -= 1;
+        if entry.users == 0 {
+            opened.regions.remove(&key);
+            // As for arenas.
+            let _ = self.function.unmap_region(region);
+        }
+    }
+
     /// Closes all. False: some of it may still be reached.
     pub fn cut_off(&self) -> bool {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         opened.is_cut_off = true;
+        let is_closed = |closed: Result<()>| match closed {
+            Ok(()) => true,
+            Err(error) => matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound),
+        };
         let mut all_closed = true;
         for (_, entry) in opened.arenas.drain() {
-            let closed = self.function.unmap_dma(&entry.arena);
-            all_closed &= match closed {
-                Ok(()) => true,
-                Err(error) => matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound),
-            };
+            all_closed &= is_closed(self.function.unmap_dma(&entry.arena));
+        }
+        for (_, entry) in opened.regions.drain() {
+            all_closed &= is_closed(self.function.unmap_region(&entry.region));
         }
         all_closed
     }
@@ -163,6 +214,69 @@ impl Drop for OpenArenas {
     fn drop(&mut self) {
         for (arena, _) in &self.arenas {
             self.maps.close(arena);
+        }
+    }
+}
+
+/// The regions behind the lists that one queue uses, open for as long as this lives.
+#[derive(Debug)]
+pub struct OpenRegions {
+    /// By the number of the arena that has the lists.
+    places: Vec<(u32, Place)>,
+    maps: Arc<Maps>,
+}
+
+#[derive(Debug)]
+struct Place {
+    region: Arc<Mapping>,
+    iova: u64,
+}
+
+impl OpenRegions {
+    /// Opens the regions of those of `arenas` that have lists. An arena is usable if all of its regions could be opened.
+    ///
+    /// # Errors
+    /// What [`Maps::open_region`] says; none of them is open then.
+    pub fn new(maps: &Arc<Maps>, arenas: &[Arc<Arena>]) -> Result<Self> {
+        let mut opened = Self { places: Vec::new(), maps: maps.clone() };
+        for arena in arenas {
+            if opened.has(arena.id()) {
+                continue;
+            }
+            let first = opened.places.len();
+            for region in arena.regions() {
+                let Some(iova) = maps.open_region(region)? else {
+                    for (_, place) in opened.places.drain(first..) {
+                        maps.close_region(&place.region);
+                    }
+                    break;
+                };
+                opened.places.push((arena.id(), Place { region: region.clone(), iova }));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Whether the device reaches what is in an arena's lists.
+    #[must_use]
+    pub fn has(&self, arena_id: u32) -> bool {
+        self.places.iter().any(|(id, _)| *id == arena_id)
+    }
+
+    /// Where a piece of a buffer of an arena is for the device.
+    #[must_use]
+    pub fn iova_of(&self, arena_id: u32, piece: Piece) -> Option<u64> {
+        self.places.iter().filter(|(id, _)| *id == arena_id).find_map(|(_, place)| {
+            let at = piece.address.addr().checked_sub(place.region.start())?;
+            (at < place.region.bytes().len()).then(|| place.iova + at as u64)
+        })
+    }
+}
+
+impl Drop for OpenRegions {
+    fn drop(&mut self) {
+        for (_, place) in &self.places {
+            self.maps.close_region(&place.region);
         }
     }
 }

@@ -180,8 +180,14 @@ pub enum Report {
 
 /// One thread's queue to one unit. No call blocks.
 pub trait HostQueue {
-    /// Whether the device reaches an arena's memory. Commands name such memory alone.
+    /// Whether the device reaches an arena's blocks. Commands name such memory alone, and lists that [`HostQueue::reach`] takes.
     fn reaches(&mut self, arena: &Arena) -> bool;
+
+    /// How many of `len` bytes from `offset` of a buffer one command can move; 0: the device does not reach them. A list of segments may be
+    /// cut behind any of them.
+    fn reach(&mut self, buffer: &Buffer, _offset: usize, len: u32) -> u32 {
+        if self.reaches(buffer.arena()) { len } else { 0 }
+    }
 
     /// Takes a command. It may stay in the queue until [`HostQueue::kick`].
     ///

@@ -6,6 +6,7 @@
 mod allocations;
 mod conformance;
 mod faults;
+mod lists;
 mod resets;
 mod rig;
 mod stub;

@@ -4,13 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_memory::Arena;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::ioctl::{
-    Argument, IOAS_UNMAP, IOMMU_GET_INFO, IOMMU_UNMAP_DMA, Opening, ioas_ranges, map, sized,
-    u32_at, u64_at,
+    Argument, IOAS_UNMAP, IOMMU_GET_INFO, IOMMU_UNMAP_DMA, Memory, Opening, ioas_ranges, map,
+    sized, u32_at, u64_at,
 };
 use super::iova::IovaSpace;
 use super::region::capability;
@@ -56,9 +55,9 @@ impl Dma {
         Ok(Self { iommu, addresses: Mutex::new(Addresses { space, open_bytes: 0 }) })
     }
 
-    /// Opens an arena; where it is for devices.
-    pub(super) fn open(&self, arena: &Arena) -> Result<u64> {
-        let len = arena.mapped_bytes() as u64;
+    /// Opens memory; where it is for devices.
+    pub(super) fn open(&self, memory: Memory<'_>) -> Result<u64> {
+        let (_, len) = memory.range();
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let iova = addresses.space.take(len).ok_or_else(|| {
             let context = format!("no room for {len} bytes among the addresses of the IOMMU");
@@ -68,7 +67,7 @@ impl Dma {
             Iommu::Container(fd) => Opening::Container(fd),
             Iommu::Ioas(fd, ioas) => Opening::Ioas(fd, *ioas),
         };
-        if let Err(cause) = map(&opening, arena, iova) {
+        if let Err(cause) = map(&opening, memory, iova) {
             addresses.space.give_back(iova, len);
             return Err(refused(cause, len, addresses.open_bytes, memlock()));
         }

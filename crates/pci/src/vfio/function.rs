@@ -10,6 +10,7 @@ use qpair_memory::{Arena, Mapping};
 
 use super::device::Device;
 use super::dma::Dma;
+use super::ioctl::Memory;
 use super::{group, iommufd};
 use crate::function::PciFunction;
 use crate::sysfs::{Function, Root};
@@ -22,6 +23,8 @@ pub(super) struct VfioFunction {
     dma: Arc<Dma>,
     /// By the arena's number.
     opened: Mutex<HashMap<u32, Opened>>,
+    /// Memory of others, by its address, and where it is for the device.
+    regions: Mutex<HashMap<usize, (u64, Arc<Mapping>)>>,
     /// Last: others may have the function when its descriptor is closed.
     _claim: Option<group::Claim>,
 }
@@ -45,7 +48,15 @@ impl VfioFunction {
             }
         };
         let device = Device::new(name.clone(), fd)?;
-        Ok(Self { name, transport, device, dma, opened: Mutex::default(), _claim: claim })
+        Ok(Self {
+            name,
+            transport,
+            device,
+            dma,
+            opened: Mutex::default(),
+            regions: Mutex::default(),
+            _claim: claim,
+        })
     }
 }
 
@@ -64,6 +75,10 @@ impl Drop for VfioFunction {
         for (_, Opened { iova, arena }) in opened.drain() {
             // What could not be closed goes with the container; until then the kernel keeps the pages.
             let _ = self.dma.close(iova, arena.mapped_bytes() as u64);
+        }
+        let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (_, (iova, region)) in regions.drain() {
+            let _ = self.dma.close(iova, region.region().1 as u64);
         }
     }
 }
@@ -107,7 +122,7 @@ impl PciFunction for VfioFunction {
             let context = format!("{}: {arena:?} is open to it already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
-        let iova = self.dma.open(arena)?;
+        let iova = self.dma.open(Memory::Arena(arena))?;
         opened.insert(arena.id(), Opened { iova, arena: arena.clone() });
         Ok(iova)
     }
@@ -120,6 +135,31 @@ impl PciFunction for VfioFunction {
         };
         self.dma.close(*iova, arena.mapped_bytes() as u64)?;
         opened.remove(&arena.id());
+        Ok(())
+    }
+
+    fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, _) = region.region();
+        if regions.contains_key(&start) {
+            let context = format!("{}: {region:?} is open to it already", self.name);
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        let iova = self.dma.open(Memory::Region(region))?;
+        regions.insert(start, (iova, region.clone()));
+        // The pages that are mapped may begin before the range.
+        Ok(Some(iova + (region.start() - start) as u64))
+    }
+
+    fn unmap_region(&self, region: &Mapping) -> Result<()> {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let (start, len) = region.region();
+        let Some((iova, _)) = regions.get(&start) else {
+            let context = format!("{}: {region:?} is not open to it", self.name);
+            return Err(Error::new(ErrorKind::NotFound, context));
+        };
+        self.dma.close(*iova, len as u64)?;
+        regions.remove(&start);
         Ok(())
     }
 

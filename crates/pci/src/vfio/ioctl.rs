@@ -8,7 +8,7 @@ use std::ffi::{CString, c_int, c_ulong};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use qpair_memory::Arena;
+use qpair_memory::{Arena, Mapping};
 
 /// Type of the calls of both.
 const TYPE: c_ulong = b';' as c_ulong;
@@ -151,14 +151,34 @@ pub(super) enum Opening<'a> {
     Ioas(&'a OwnedFd, u32),
 }
 
+/// What is opened to devices: all that is mapped of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Memory<'a> {
+    Arena(&'a Arena),
+    Region(&'a Mapping),
+}
+
+impl Memory<'_> {
+    /// First address and bytes.
+    pub(super) fn range(self) -> (u64, u64) {
+        match self {
+            Self::Arena(arena) => (arena.region().0 as u64, arena.mapped_bytes() as u64),
+            Self::Region(region) => {
+                let (address, len) = region.region();
+                (address as u64, len as u64)
+            }
+        }
+    }
+}
+
 /// Opens all that is mapped for an arena to devices, for reading and writing.
-pub(super) fn map(opening: &Opening<'_>, arena: &Arena, iova: u64) -> io::Result<()> {
-    let (address, len) = (arena.region().0 as u64, arena.mapped_bytes() as u64);
+pub(super) fn map(opening: &Opening<'_>, memory: Memory<'_>, iova: u64) -> io::Result<()> {
+    let (address, len) = memory.range();
     let (fd, call, argument) = match opening {
         Opening::Container(fd) => (fd, IOMMU_MAP_DMA, type1_map(address, iova, len)),
         Opening::Ioas(fd, ioas) => (fd, IOAS_MAP, ioas_map(*ioas, address, iova, len)),
     };
-    // SAFETY: the structures have the sizes that they say. The address range is the arena's whole mapping; the kernel pins its
+    // SAFETY: the structures have the sizes that they say. The address range is a whole mapping; the kernel pins its
     // pages until it is closed to devices, so that a device never reaches anything else, even if the mapping goes first.
     // Where in it a device writes follows from its driver's commands (qpair-memory, point 6).
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, argument.0.as_ptr()) }).map(drop)
@@ -306,7 +326,7 @@ mod tests {
         assert!(ioas_ranges(&null, 0).is_err());
         let options = qpair_memory::ArenaOptions::ordinary_pages();
         let arena = Arena::new(4096, 1, options).unwrap();
-        assert!(map(&Opening::Container(&null), &arena, 1 << 32).is_err());
-        assert!(map(&Opening::Ioas(&null, 1), &arena, 1 << 32).is_err());
+        assert!(map(&Opening::Container(&null), Memory::Arena(&arena), 1 << 32).is_err());
+        assert!(map(&Opening::Ioas(&null, 1), Memory::Arena(&arena), 1 << 32).is_err());
     }
 }

@@ -275,7 +275,10 @@ impl ScsiChannel {
                 let is_out = job.op == Op::Write;
                 let mut place = Place::Buffer;
                 let mut offset = job.buffer_offset_bytes + job.done_bytes;
-                if !self.is_reached(tag) {
+                let reached = self.queue.reach(tag, offset, len);
+                if reached > 0 {
+                    len = reached;
+                } else {
                     let Some(bounce) = self.free_bounces.pop() else {
                         self.waiting.push_back(tag);
                         return;
@@ -300,12 +303,6 @@ impl ScsiChannel {
     fn flush(&self, job: &mut Job) -> Command {
         job.power_losses = self.queue.power_losses();
         Command::plain(self.plan.flush())
-    }
-
-    fn is_reached(&mut self, tag: u16) -> bool {
-        let Some(buffer) = self.queue.buffer(tag) else { return false };
-        let arena = buffer.arena().clone();
-        self.queue.reaches_arena(&arena)
     }
 
     /// Copies between a request's buffer and a bounce buffer.

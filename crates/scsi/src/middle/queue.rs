@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use qpair_block::{Arena, Buffer, IoError};
+use qpair_block::{Buffer, IoError};
 use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
 
 use super::ladder::Ladder;
@@ -168,10 +168,6 @@ impl Queue {
         &mut self.scratch
     }
 
-    pub(crate) fn buffer(&mut self, tag: u16) -> Option<&mut Buffer> {
-        self.slots[usize::from(tag)].buffer.as_mut()
-    }
-
     /// The buffer of a command that is over, and the queue's own memory.
     pub(crate) fn both(&mut self, tag: u16) -> (Option<&mut Buffer>, &mut Buffer) {
         (self.slots[usize::from(tag)].buffer.as_mut(), &mut self.scratch)
@@ -182,8 +178,10 @@ impl Queue {
         self.host.reaches(buffer.arena())
     }
 
-    pub(crate) fn reaches_arena(&mut self, arena: &Arena) -> bool {
-        self.host.reaches(arena)
+    /// How many bytes of a part of a slot's buffer one command can move.
+    pub(crate) fn reach(&mut self, tag: u16, offset: u32, len: u32) -> u32 {
+        let Some(buffer) = &self.slots[usize::from(tag)].buffer else { return 0 };
+        self.host.reach(buffer, offset as usize, len).min(len)
     }
 
     pub(crate) fn power_losses(&self) -> u64 {

@@ -19,6 +19,9 @@ use super::lane::{FAULT_QUEUE, FRAME_BYTES, Lane, REPLY_BYTES};
 
 /// Entries of a reply queue, at most.
 const REPLY_QUEUE_ENTRIES_MAX: u16 = 16384;
+/// Segments of a list, at most, and elements of each.
+pub(crate) const CHAIN_DEPTH_MAX: u8 = 128;
+pub(crate) const CHAIN_ELEMENTS: u16 = 8;
 /// Requests of high priority at a time.
 pub(crate) const HIGH_PRIORITY_CREDIT: u16 = 8;
 
@@ -28,7 +31,7 @@ impl SoftHba {
         let many = if options.queues > 1 { CAPABILITY_MSI_X_INDEX } else { 0 };
         Facts {
             version: VERSION,
-            chain_depth_max: 128,
+            chain_depth_max: CHAIN_DEPTH_MAX,
             who,
             ports: 1,
             vectors: options.queues,
@@ -37,7 +40,7 @@ impl SoftHba {
             capabilities: CAPABILITY_EVENT_REPLAY | many,
             firmware: 0x1000_0000,
             frame_bytes: FRAME_BYTES as u32,
-            chain_elements: 8,
+            chain_elements: CHAIN_ELEMENTS,
             protocols: PROTOCOL_INITIATOR,
             high_priority_credit: HIGH_PRIORITY_CREDIT,
             reply_queue_entries_max: REPLY_QUEUE_ENTRIES_MAX,

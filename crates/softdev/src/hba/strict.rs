@@ -17,7 +17,7 @@ use qpair_scsi_wire::command::cdb_bytes;
 
 use super::device::SoftHba;
 use super::lane::{FRAME_BYTES, Lane, Slot};
-use super::messages::HIGH_PRIORITY_CREDIT;
+use super::messages::{CHAIN_DEPTH_MAX, CHAIN_ELEMENTS, HIGH_PRIORITY_CREDIT};
 use super::transcript::Transcript;
 use crate::dma::LastHit;
 
@@ -26,6 +26,9 @@ const TOLD_MAX: usize = 100;
 /// What frames, reply queues and the queue of free reply frames are aligned to; and frames and sense buffers one by one.
 const QUEUE_ALIGNMENT: u64 = 16;
 const BUFFER_ALIGNMENT: u32 = 4;
+
+/// Bytes of a segment of a list, at most.
+const CHAIN_BYTES_MAX: u32 = CHAIN_ELEMENTS as u32 * ELEMENT_BYTES as u32;
 
 /// What a SMID is in use for.
 const FREE: u8 = 0;
@@ -208,20 +211,21 @@ impl SoftHba {
             usize::from(io.sgl_offset) * 4 == SGL_AT,
             format_args!("SMID {smid}: the list begins at dword {}", io.sgl_offset),
         );
-        self.check_list(smid, &io, frame);
+        self.check_list(lane, smid, &io, frame);
     }
 
     /// The elements in the frame: they end there, with as many bytes as the command has, or lead to the chain that the frame names.
-    fn check_list(&self, smid: u16, io: &ScsiIo, frame: &[u8; FRAME_BYTES]) {
+    fn check_list(&self, lane: &Lane, smid: u16, io: &ScsiIo, frame: &[u8; FRAME_BYTES]) {
         let mut sum = 0u64;
         for at in (SGL_AT..FRAME_BYTES).step_by(ELEMENT_BYTES) {
             let element = Element::decode(&frame[at..]);
             if element.flags & CHAIN != 0 {
                 let named = usize::from(io.chain_offset) * ELEMENT_BYTES;
-                return self.strict().check(
+                self.strict().check(
                     named == at,
                     format_args!("SMID {smid}: a chain at byte {at}, and the frame says {named}"),
                 );
+                return self.check_chain(lane, smid, element, io.data_bytes, sum);
             }
             sum += u64::from(element.len);
             if element.flags & END_OF_LIST != 0 {
@@ -232,6 +236,52 @@ impl SoftHba {
             }
         }
         self.strict().broken(format_args!("SMID {smid}: a list without an end"));
+    }
+
+    /// The segments of a list that `chain` leads to, behind `sum` bytes in the frame: as many and as long as the facts allow, each with the
+    /// next one where the element before said, and an end.
+    fn check_chain(&self, lane: &Lane, smid: u16, mut chain: Element, len: u32, mut sum: u64) {
+        let strict = self.strict();
+        for _ in 0..CHAIN_DEPTH_MAX {
+            let Element { address, len: bytes, next_chain, .. } = chain;
+            let found = lane.table.find(address, bytes, &mut LastHit::default());
+            let memory = found.and_then(|found| lane.table.bytes(found));
+            let (Some((memory, offset)), 1..=CHAIN_BYTES_MAX, true) =
+                (memory, bytes, bytes.is_multiple_of(16) && address.is_multiple_of(16))
+            else {
+                return strict.broken(format_args!(
+                    "SMID {smid}: a segment of {bytes} bytes at {address:#x}"
+                ));
+            };
+            let mut segment = vec![0; bytes as usize];
+            memory.copy_to(offset, &mut segment);
+            let elements = segment.as_chunks::<ELEMENT_BYTES>().0;
+            let last = elements.len() - 1;
+            for (at, element) in elements.iter().map(|bytes| Element::decode(bytes)).enumerate() {
+                let named = usize::from(next_chain);
+                let is_chain = element.flags & CHAIN != 0;
+                if is_chain != (named > 0 && named == at) || (is_chain && at != last) {
+                    return strict.broken(format_args!(
+                        "SMID {smid}: element {at} of a segment of {bytes} bytes, and the next chain is to be {named}"
+                    ));
+                }
+                if is_chain {
+                    chain = element;
+                    break;
+                }
+                sum += u64::from(element.len);
+                if element.flags & END_OF_LIST != 0 {
+                    return strict.check(
+                        sum == u64::from(len) && at == last,
+                        format_args!("SMID {smid}: a list of {sum} bytes for {len}"),
+                    );
+                }
+                if at == last {
+                    return strict.broken(format_args!("SMID {smid}: a segment without an end"));
+                }
+            }
+        }
+        strict.broken(format_args!("SMID {smid}: more than {CHAIN_DEPTH_MAX} segments"));
     }
 
     /// A driver says where its queues are.
@@ -349,6 +399,20 @@ mod tests {
         });
         let told = told.join("; ");
         for said in ["handle 0x9, posted for 0xa", "a CDB of 10", "sense of 0", "256 bytes for 512"]
+        {
+            assert!(told.contains(said), "{told}, not {said}");
+        }
+        // A chain to nowhere, and one that the frame does not name.
+        let told = told_of(true, |card| {
+            let mut frame = [0; FRAME_BYTES];
+            frame[..SGL_AT].copy_from_slice(&ScsiIo { chain_offset: 7, ..io }.encode());
+            let chain = Element { address: 64, len: 32, flags: CHAIN, ..Element::default() };
+            frame[SGL_AT..SGL_AT + ELEMENT_BYTES].copy_from_slice(&chain.encode());
+            let posted = RequestDescriptor { smid: 3, handle: 9, ..RequestDescriptor::default() };
+            card.check_frame(&Lane::default(), posted, &frame);
+        });
+        let told = told.join("; ");
+        for said in ["a chain at byte 96, and the frame says 112", "a segment of 32 bytes at 0x40"]
         {
             assert!(told.contains(said), "{told}, not {said}");
         }
