@@ -200,7 +200,8 @@ fn resets(name: &str) -> Anything<()> {
 fn disturb(host: &dyn Host, unit: Unit) -> Anything<(u32, u32)> {
     let arena = Arena::new(4096, 8, qpair_block::ArenaOptions::ordinary_pages())?;
     let mut buffers: Vec<_> = std::iter::from_fn(|| arena.lease()).collect();
-    let mut queue = host.open_queue(unit, &QueueOptions { depth: 8, arenas: &[arena] })?;
+    let mut queue =
+        host.open_queue(unit, &QueueOptions { depth: 8, arenas: &[arena], sleeps: false })?;
     for number in 0..10 {
         run_task(&mut *queue, Task::LunReset, 0)?;
         if number % 5 == 0 {

@@ -1,7 +1,7 @@
 //! SCSI disks by address.
 //!
 //! ```text
-//! scsi:[timeout_ms=N,task_timeout_ms=N:]HOST/UNIT
+//! scsi:[wait=poll|sleep,timeout_ms=N,task_timeout_ms=N:]HOST/UNIT
 //! HOST   soft, soft:disks=2,size=1GiB,...    a host bus adapter made of software, in this process
 //!        vfio-user:/run/x.sock               one served by another process
 //!        0000:3b:00.0                        one bound to vfio-pci
@@ -112,9 +112,11 @@ fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
         match option.split_once('=') {
             Some(("timeout_ms", text)) => options.timeout_ms = value(text)?,
             Some(("task_timeout_ms", text)) => options.task_timeout_ms = value(text)?,
+            Some(("wait", "poll")) => options.sleeps = false,
+            Some(("wait", "sleep")) => options.sleeps = true,
             _ => {
                 return Err(invalid(name, &format!("there is no option {option}"))
-                    .hint("known are timeout_ms and task_timeout_ms"));
+                    .hint("known are wait=poll, wait=sleep, timeout_ms=N and task_timeout_ms=N"));
             }
         }
     }
@@ -258,9 +260,12 @@ mod tests {
         assert_eq!(address.numbers(), Some(Unit { target: 3, lun: Lun::of(2).unwrap() }));
         let address = Address::parse("timeout_ms=500:soft:size=1MiB/0").unwrap();
         assert_eq!((address.host, address.options.timeout_ms), ("soft:size=1MiB", 500));
+        assert!(Address::parse("wait=sleep:soft/0").unwrap().options.sleeps);
         assert_eq!(Address::parse("soft/naa.5").unwrap().numbers(), None);
         assert_eq!(open("hard/0").unwrap_err().kind(), ErrorKind::Invalid);
-        for name in ["soft", "/0", "soft/", "timeout_ms=x:soft/0", "tea=1:soft/0"] {
+        for name in
+            ["soft", "/0", "soft/", "timeout_ms=x:soft/0", "tea=1:soft/0", "wait=not:soft/0"]
+        {
             assert_eq!(Address::parse(name).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
         }
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use qpair_block::{Arena, ArenaOptions, ChannelOptions, Request, WaitOptions};
 use qpair_conformance::{Options, run};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
@@ -54,6 +55,10 @@ impl Drop for Served {
 }
 
 fn pass(text: &str) {
+    pass_by("", text);
+}
+
+fn pass_by(options: &str, text: &str) {
     // The suite opens a device for each check, and may keep the one before: each is behind an HBA of its own. One that no check has any more
     // ends, with its thread.
     let (all, violations) = (Mutex::new(VecDeque::new()), Mutex::new(Vec::new()));
@@ -62,7 +67,7 @@ fn pass(text: &str) {
     };
     let open = || {
         let served = Served::new(text);
-        let device = qpair_drivers::open("scsi", &served.name).unwrap();
+        let device = qpair_drivers::open("scsi", &format!("{options}{}", served.name)).unwrap();
         let mut all = all.lock().unwrap();
         all.push_back(served);
         if all.len() > 2 {
@@ -88,4 +93,37 @@ fn blocks_of_512_and_4096() {
 #[test]
 fn with_a_volatile_write_cache() {
     pass("size=8MiB,block=512,cache=on,queues=8,strict=on");
+}
+
+/// A channel that sleeps passes the suite; each answer that comes alone interrupts once, and channels that look by themselves are not
+/// interrupted.
+#[test]
+fn asleep_for_interrupts() {
+    pass_by("wait=sleep:", "size=8MiB,queues=8,strict=on");
+    const REQUESTS: u64 = 64;
+    for (options, interrupts) in [("wait=sleep:", REQUESTS), ("wait=poll:", 0)] {
+        let served = Served::new("size=8MiB,queues=8,strict=on");
+        let device = qpair_drivers::open("scsi", &format!("{options}{}", served.name)).unwrap();
+        let arena =
+            Arena::new(4096, 1, ArenaOptions { shared: true, ..Default::default() }).unwrap();
+        let channel = ChannelOptions { depth: 4, arenas: vec![arena.clone()], wake: None };
+        let mut channel = device.open_channel(&channel).unwrap();
+        let before = served.card.interrupts();
+        let mut completions = Vec::new();
+        for number in 0..REQUESTS {
+            let buffer = arena.lease().unwrap();
+            let request = Request::write(number * 4096, 4096, buffer, number);
+            channel.submit(request).map_err(|_| "busy").unwrap();
+            let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+            assert_eq!(channel.wait(&mut completions, options), 1);
+            completions.pop().unwrap().result.unwrap();
+        }
+        // The signal comes after the answer that was seen: the next step of the HBA is behind it.
+        drop(channel);
+        drop(device);
+        let card = served.card.clone();
+        drop(served);
+        assert_eq!(card.interrupts() - before, interrupts, "{options}");
+        assert_eq!(card.violations().told, Vec::<String>::new());
+    }
 }

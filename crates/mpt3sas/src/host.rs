@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use qpair_block::{Buffer, Error, ErrorKind, Result};
 use qpair_mpi_wire::init::Facts;
-use qpair_pci::{Maps, PciFunction, Step, command};
+use qpair_mpi_wire::registers::{HOST_INTERRUPT_MASK, MASK_ALL, MASK_REPLY};
+use qpair_pci::{Interrupt, Maps, PciFunction, Step, command};
 use qpair_scsi::host::{Change, Host, HostInfo, HostQueue, QueueOptions, Target, Unit};
 
 use crate::coherent::{Coherent, Sizes};
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     gates: Mutex<Vec<Weak<Gate>>>,
     changes: Mutex<Vec<Change>>,
     is_resetting: AtomicBool,
+    /// A channel has slept since the controller was opened: its replies interrupt.
+    pub(crate) interrupts: AtomicBool,
     resets: AtomicU64,
     /// Tasks that may be under way at a time still.
     task_credit: AtomicU32,
@@ -71,7 +74,7 @@ impl Mpt3sas {
         let name = function.name().to_owned();
         check_class(&*function)?;
         let registers = Registers::find(function.clone())?;
-        function.change_command(command::MEMORY | command::BUS_MASTER, 0)?;
+        function.change_command(command::MEMORY | command::BUS_MASTER | command::NO_INTX, 0)?;
         recovery::make_ready(&registers, &options)
             .map_err(|error| within(error, format!("{name}: making it ready")))?;
         let facts = recovery::facts(&registers, &name, &options)?;
@@ -98,6 +101,7 @@ impl Mpt3sas {
             gates: Mutex::default(),
             changes: Mutex::default(),
             is_resetting: AtomicBool::new(false),
+            interrupts: AtomicBool::new(false),
             resets: AtomicU64::new(0),
             task_credit: AtomicU32::new(task_credit_max),
             task_credit_max,
@@ -164,6 +168,22 @@ impl Inner {
         if changes.len() < CHANGES_MAX {
             changes.push(change);
         }
+    }
+
+    /// The interrupt of a reply queue; none for a model that runs on the thread that waits for it.
+    pub(crate) fn interrupt(&self, queue: u32) -> Result<Option<Interrupt>> {
+        if self.stepper.is_some() {
+            return Ok(None);
+        }
+        if queue >= self.function.irq_count() {
+            let context = format!("{}: reply queue {queue} has no interrupt", self.name());
+            return Err(Error::new(ErrorKind::Unsupported, context).hint("give wait=poll"));
+        }
+        let interrupt = Interrupt::new(&*self.function, queue)?;
+        // In this order: a reset that goes on meanwhile sees that, or has masked them before.
+        self.interrupts.store(true, Ordering::SeqCst);
+        self.registers.write(HOST_INTERRUPT_MASK, MASK_ALL & !MASK_REPLY)?;
+        Ok(Some(interrupt))
     }
 
     /// A gate for a channel.

@@ -5,6 +5,7 @@
 //! - what is in `pending` was taken and not posted; what was posted was posted through the gate in the life `life`;
 //! - frames, sense buffers and the reply queue are this queue's alone, by their leases.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use qpair_mpi_wire::scsi_io::{
 use qpair_mpi_wire::sgl::{ELEMENT_BYTES, END_OF_LIST, Element};
 use qpair_mpi_wire::task::{self as mpi_task, TaskReply, response};
 use qpair_mpi_wire::{function, ioc_status};
-use qpair_pci::{OpenArenas, OpenRegions, Step};
+use qpair_pci::{Interrupt, OpenArenas, OpenRegions, Step};
 use qpair_scsi::host::{
     Data, HostQueue, Outcome, QueueOptions, Refusal, Report, SENSE_BYTES, Task, Unit,
 };
@@ -58,6 +59,8 @@ pub(crate) struct MptQueue {
     gate: Arc<Gate>,
     stepper: Option<Arc<dyn Step>>,
     due: Option<Instant>,
+    /// Its reply queue's, if it sleeps.
+    interrupt: Option<Interrupt>,
     polls_left: u32,
     unit: Unit,
     arenas: OpenArenas,
@@ -106,6 +109,10 @@ impl MptQueue {
         }
         let arenas = OpenArenas::new(&inner.maps, options.arenas)?;
         let regions = OpenRegions::new(&inner.maps, options.arenas)?;
+        let interrupt = match options.sleeps {
+            true => inner.interrupt(reply_buffer.block().0)?,
+            false => None,
+        };
         let seen = inner.state.get();
         let mut queue = Self {
             replies: ReplyQueue::new(reply_buffer, memory.sizes.reply_entries),
@@ -125,6 +132,7 @@ impl MptQueue {
             gate: inner.new_gate(),
             stepper: inner.stepper.clone(),
             due: None,
+            interrupt,
             polls_left: POLLS,
             unit,
             arenas,
@@ -445,7 +453,9 @@ impl HostQueue for MptQueue {
             // state will say.
             let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
         }
-        self.polls_left -= 1;
+        // Who sleeps comes by rarely.
+        self.polls_left =
+            self.polls_left.saturating_sub(if self.interrupt.is_some() { 64 } else { 1 });
         if self.polls_left == 0 {
             self.polls_left = POLLS;
             self.inner.look();
@@ -500,6 +510,16 @@ impl HostQueue for MptQueue {
 
     fn due(&self) -> Option<Instant> {
         self.due
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.interrupt.as_ref().map(AsFd::as_fd)
+    }
+
+    fn clear_interrupt(&mut self) {
+        if let Some(interrupt) = &self.interrupt {
+            interrupt.clear();
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stopping, resetting and starting a controller. All of it blocks, on the thread that opens the controller or on one of its own.
 
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -7,7 +8,7 @@ use qpair_mpi_wire::init::{Facts, facts_request};
 use qpair_mpi_wire::init::{Init, VERSION};
 use qpair_mpi_wire::registers::{
     DIAGNOSTIC_HOLD, DIAGNOSTIC_RESET, DIAGNOSTIC_WRITE_ENABLE, DOORBELL,
-    DOORBELL_MESSAGE_UNIT_RESET, HOST_DIAGNOSTIC, HOST_INTERRUPT_MASK, KEYS, MASK_ALL,
+    DOORBELL_MESSAGE_UNIT_RESET, HOST_DIAGNOSTIC, HOST_INTERRUPT_MASK, KEYS, MASK_ALL, MASK_REPLY,
     REPLY_POST_HOST_INDEX, STATE_COREDUMP, STATE_FAULT, STATE_MASK, STATE_OPERATIONAL, STATE_READY,
     WHO_HOST_DRIVER, WRITE_SEQUENCE,
 };
@@ -112,6 +113,9 @@ impl Inner {
         pool.tell(&self.registers)?;
         for queue in 0..u32::from(sizes.queues) {
             self.registers.write(REPLY_POST_HOST_INDEX, queue << 24)?;
+        }
+        if self.interrupts.load(Ordering::SeqCst) {
+            self.registers.write(HOST_INTERRUPT_MASK, MASK_ALL & !MASK_REPLY)?;
         }
         Ok(())
     }

@@ -1,12 +1,11 @@
 //! Waiting for completions: by looking, or asleep.
 
-use std::io::IoSliceMut;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use qpair_block::{Completion, CompletionEvent, Error, Result, WaitClock, WaitOptions};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-use rustix::io::{Errno, ReadWriteFlags};
+use qpair_block::{Completion, CompletionEvent, Result, WaitClock, WaitOptions};
+use qpair_pci::Interrupt;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::channel::NvmeChannel;
 use crate::controller::Controller;
@@ -22,9 +21,8 @@ const SLEEP_SHORT: Duration = Duration::from_millis(1);
 /// How a channel is told of completions, and tells others.
 pub(crate) struct Bell {
     mode: WaitMode,
-    /// Signalled by the controller's interrupt.
-    interrupt: Option<OwnedFd>,
-    vector: Option<u16>,
+    /// The controller's.
+    interrupt: Option<Interrupt>,
     /// Tells others that there may be completions.
     pub(crate) event: CompletionEvent,
     /// When a device that runs on this thread has something to do.
@@ -39,40 +37,16 @@ impl Bell {
             (WaitMode::Sleep, None) => controller.function.irq_count(),
             _ => 0,
         };
-        let (mut interrupt, mut vector) = (None, None);
-        if interrupts > 0 {
-            let number = u32::from(queue) % interrupts;
-            let event = new_event()?;
-            controller.function.set_irq(number, Some(event.as_fd()))?;
-            (interrupt, vector) = (Some(event), Some(number as u16));
-        }
-        Ok(Self { mode, interrupt, vector, event: CompletionEvent::default(), due: None })
+        let interrupt = u32::from(queue)
+            .checked_rem(interrupts)
+            .map(|number| Interrupt::new(&*controller.function, number))
+            .transpose()?;
+        Ok(Self { mode, interrupt, event: CompletionEvent::default(), due: None })
     }
 
     /// The interrupt vector of the completion queue.
     pub(crate) fn vector(&self) -> Option<u16> {
-        self.vector
-    }
-}
-
-fn new_event() -> Result<OwnedFd> {
-    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-        .map_err(|cause| Error::os(cause.into(), "eventfd"))
-}
-
-/// Takes the signal of an event that whoever serves the device has as well: it may have taken it first, and have made reading wait.
-fn take(event: &OwnedFd) {
-    let mut count = [0; 8];
-    // No offset: an event has none.
-    let taken = rustix::io::preadv2(
-        event,
-        &mut [IoSliceMut::new(&mut count)],
-        u64::MAX,
-        ReadWriteFlags::NOWAIT,
-    );
-    // Kernels before 5.12, which only know the mark of the open file.
-    if taken == Err(Errno::OPNOTSUPP) {
-        let _ = rustix::io::read(event, &mut [0; 8]);
+        self.interrupt.as_ref().map(|interrupt| interrupt.vector() as u16)
     }
 }
 
@@ -198,7 +172,7 @@ impl NvmeChannel {
             }
         };
         if let (true, Some(interrupt)) = (interrupted, &self.bell.interrupt) {
-            take(interrupt);
+            interrupt.clear();
         }
         if let (true, Some(wake)) = (woken, &self.wake) {
             wake.clear();

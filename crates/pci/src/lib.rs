@@ -3,6 +3,7 @@
 //! - [`PciFunction`]: what a driver needs of a function: registers, memory that the device reaches, interrupts, reset.
 //! - [`vfio`]: functions of hardware; [`sysfs`]: which there are, and giving them to programs and back.
 //! - [`PciDevice`]: the other side, a model of a function; [`InProcess`] joins the two in one process.
+//! - [`Interrupt`]: a vector as an event to sleep for.
 //! - [`IrqEvent`]: how a model interrupts its driver without ever waiting for it.
 //! - [`Patience`]: whom drivers ask whether to go on waiting for a silent device.
 //!
@@ -31,6 +32,7 @@ mod capability;
 mod device;
 mod function;
 mod in_process;
+mod interrupt;
 mod irq_event;
 mod life;
 mod maps;
@@ -43,6 +45,7 @@ pub use capability::{find_capability, msix};
 pub use device::{PciDevice, SharedArea};
 pub use function::{PciFunction, Step, Stepped, command};
 pub use in_process::InProcess;
+pub use interrupt::Interrupt;
 pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};
 pub use maps::{Maps, OpenArenas, OpenRegions};

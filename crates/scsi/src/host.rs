@@ -10,6 +10,7 @@
 //!    pulled and plugged in again.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use qpair_block::{Arena, Buffer, Error, ErrorKind, Result};
@@ -75,7 +76,8 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// Opens a queue to a unit, for one thread.
     ///
     /// # Errors
-    /// `Limit` where queues, commands or memory run out; `NotFound` for a target that there never was; `Gone`.
+    /// `Limit` where queues, commands or memory run out; `NotFound` for a target that there never was; `Unsupported` for sleep without
+    /// interrupts; `Gone`.
     fn open_queue(&self, unit: Unit, options: &QueueOptions<'_>) -> Result<Box<dyn HostQueue>>;
 
     /// Resets the controller. On return it works again: commands that were under way are reported by their queues.
@@ -113,6 +115,8 @@ pub struct QueueOptions<'a> {
     pub depth: u32,
     /// Memory that commands will use.
     pub arenas: &'a [Arc<Arena>],
+    /// Whether its user sleeps for [`HostQueue::interrupt`].
+    pub sleeps: bool,
 }
 
 /// The data of a command.
@@ -218,6 +222,15 @@ pub trait HostQueue {
 
     /// Begins a reset of the controller, unless one is going on.
     fn begin_reset(&mut self);
+
+    /// Polls readable when the device has interrupted since [`HostQueue::clear_interrupt`]: whoever polls the queue after that may sleep
+    /// for it. `None`: it does not interrupt.
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Takes the signal of the interrupt, if there is one.
+    fn clear_interrupt(&mut self) {}
 
     /// When [`HostQueue::poll`] finds something even if the device says nothing; `None`: not by itself.
     fn due(&self) -> Option<std::time::Instant> {

@@ -11,6 +11,8 @@ pub struct ScsiOptions {
     pub task_timeout_ms: u32,
     /// How often a command is sent again, at most; what a unit refuses for being busy is not counted.
     pub retries_max: u8,
+    /// Whether a channel that waits sleeps until the controller interrupts it; else it looks again and again.
+    pub sleeps: bool,
 }
 
 impl ScsiOptions {
@@ -24,6 +26,6 @@ impl ScsiOptions {
 
 impl Default for ScsiOptions {
     fn default() -> Self {
-        Self { timeout_ms: 30_000, task_timeout_ms: 10_000, retries_max: 5 }
+        Self { timeout_ms: 30_000, task_timeout_ms: 10_000, retries_max: 5, sleeps: false }
     }
 }

@@ -342,6 +342,10 @@ impl Host for VirtioScsi {
     }
 
     fn open_queue(&self, unit: Unit, options: &QueueOptions<'_>) -> Result<Box<dyn HostQueue>> {
+        if options.sleeps {
+            let context = format!("{}: its driver looks for answers itself", self.0.name());
+            return Err(Error::new(ErrorKind::Unsupported, context).hint("give wait=poll"));
+        }
         let unit_number = unit.lun.number();
         let is_target = unit.target < u32::from(self.0.facts.targets);
         let (Some(number), true) = (unit_number, is_target) else {

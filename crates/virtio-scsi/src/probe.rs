@@ -30,7 +30,8 @@ pub(crate) fn targets(inner: &Arc<Inner>) -> Result<BTreeSet<u32>> {
     let arena = Arena::new(DEPTH as usize * STRIDE, 1, options)
         .map_err(|cause| Error::os(cause, context()))?;
     let mut buffer = arena.lease().ok_or_else(|| Error::new(ErrorKind::Limit, context()))?;
-    let mut queue = ScsiQueue::open(inner, 0, 0, &QueueOptions { depth, arenas: &[arena] })?;
+    let mut queue =
+        ScsiQueue::open(inner, 0, 0, &QueueOptions { depth, arenas: &[arena], sleeps: false })?;
     let cdb = Command::Inquiry { page: None, allocation: ANSWER_BYTES }.encode();
 
     let mut to_ask: Vec<u8> = (0..inner.facts.targets).rev().map(|target| target as u8).collect();

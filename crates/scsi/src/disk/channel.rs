@@ -87,8 +87,9 @@ impl ScsiChannel {
         let (arena, scratch) = scratch(info.shared_memory, layout.len)?;
         let mut arenas = channel.arenas.clone();
         arenas.push(arena);
+        let sleeps = options.sleeps;
         let queue =
-            host.open_queue(unit, &QueueOptions { depth: channel.depth, arenas: &arenas })?;
+            host.open_queue(unit, &QueueOptions { depth: channel.depth, arenas: &arenas, sleeps })?;
         let queue = Queue::new(queue, depth, scratch, state.clone(), options, false);
         let power_losses = queue.power_losses();
         let answers = state.recall.enlist();
@@ -419,8 +420,8 @@ impl ScsiChannel {
         completions.push(Completion { tag: job.caller_tag, op: job.op, buffer, result });
     }
 
-    pub(crate) fn due(&self) -> Option<std::time::Instant> {
-        self.queue.due()
+    pub(crate) fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
     }
 }
 

@@ -55,7 +55,12 @@ impl ScsiDisk {
         let info = DeviceInfo {
             name,
             interface: "scsi".to_owned(),
-            mode: format!("user-space driver {} ({}), polled", about.driver, about.about),
+            mode: format!(
+                "user-space driver {} ({}), {}",
+                about.driver,
+                about.about,
+                if options.sleeps { "asleep for interrupts" } else { "polled" }
+            ),
             logical_block_bytes: facts.logical_block_bytes,
             memory_alignment_bytes: MEMORY_ALIGNMENT_BYTES,
             transfer_bytes_max: TRANSFER_BYTES_MAX,

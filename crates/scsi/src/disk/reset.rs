@@ -11,7 +11,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// Resets a unit. On return nothing that was sent to it before is under way at the device.
 pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) -> Result<()> {
-    match host.open_queue(unit, &QueueOptions { depth: 1, arenas: &[] }) {
+    match host.open_queue(unit, &QueueOptions { depth: 1, arenas: &[], sleeps: false }) {
         Ok(mut queue) => {
             for task in [Task::LunReset, Task::TargetReset] {
                 if run(&mut *queue, task, task_timeout) {

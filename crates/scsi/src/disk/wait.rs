@@ -1,4 +1,4 @@
-//! Waiting for completions: by looking.
+//! Waiting for completions: by looking, or asleep.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ impl ScsiChannel {
         self.turn(completions);
         let in_flight = self.taken + (completions.len() - before) as u32;
         let clock = WaitClock::start(options, in_flight);
+        let sleeps = self.queue().interrupt().is_some();
         let mut looks = 0u32;
         loop {
             let got = completions.len() - before;
@@ -32,6 +33,22 @@ impl ScsiChannel {
                     break;
                 }
                 if end.is_some_and(|end| end <= Instant::now()) || self.sleep(end) {
+                    break;
+                }
+                continue;
+            }
+            if sleeps {
+                // What others wait for, and the clock; then a last look.
+                self.tend(completions);
+                self.turn(completions);
+                let (got, now) = (completions.len() - before, Instant::now());
+                if clock.is_over(got, now) {
+                    break;
+                }
+                let slice = now.checked_add(self.queue().sleep_max());
+                let woken = self.sleep([clock.end(got), slice].into_iter().flatten().min());
+                self.turn(completions);
+                if woken {
                     break;
                 }
                 continue;
@@ -57,9 +74,9 @@ impl ScsiChannel {
     }
 
     /// A device that runs on this thread may have said when there is something to do: nothing comes before.
-    fn nap(&self, now: Instant, end: Option<Instant>) {
+    fn nap(&mut self, now: Instant, end: Option<Instant>) {
         const NAP_MAX: Duration = Duration::from_micros(100);
-        let Some(due) = self.due() else { return };
+        let Some(due) = self.queue().due() else { return };
         let until = end.map_or(due, |end| end.min(due));
         let nap = until.saturating_duration_since(now).min(NAP_MAX);
         if nap > Duration::from_micros(60) {
@@ -67,11 +84,19 @@ impl ScsiChannel {
         }
     }
 
-    /// Sleeps until the wake event or `end`. Whether it was the wake event.
+    /// Sleeps until the interrupt, the wake event or `end`. Whether it was the wake event.
     fn sleep(&mut self, end: Option<Instant>) -> bool {
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         self.statistics.system_calls += 1;
-        let woken = qpair_block::sleep(None, self.wake.as_deref(), timeout);
+        let wake = self.wake.clone();
+        let interrupt = self.queue().interrupt();
+        let has_interrupt = interrupt.is_some();
+        let woken = qpair_block::sleep(interrupt, wake.as_deref(), timeout);
+        if has_interrupt {
+            // Before the next look: what comes after that signals again.
+            self.statistics.system_calls += 1;
+            self.queue().clear_interrupt();
+        }
         if let (true, Some(wake)) = (woken, &self.wake) {
             wake.clear();
         }

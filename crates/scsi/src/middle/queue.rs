@@ -7,9 +7,10 @@
 //! - each command that was begun is in `done` exactly once, and its slot is its owner's until [`Queue::end`].
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use qpair_block::{Buffer, IoError};
 use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
@@ -23,6 +24,9 @@ use crate::options::ScsiOptions;
 /// Polls between two looks at the clock: at most, and by how much one that found nothing counts more.
 const POLLS: u32 = 1024;
 const EMPTY_POLL: u32 = 8;
+/// Longest sleep with something under way, so that a controller that says nothing is noticed; and while something is to be sent again.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+const SLEEP_SHORT: Duration = Duration::from_millis(1);
 /// Good commands for each by which the window grows again.
 const GROWTH: u32 = 64;
 
@@ -190,6 +194,23 @@ impl Queue {
 
     pub(crate) fn due(&self) -> Option<Instant> {
         self.host.due()
+    }
+
+    pub(crate) fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.host.interrupt()
+    }
+
+    pub(crate) fn clear_interrupt(&mut self) {
+        self.host.clear_interrupt();
+    }
+
+    /// Longest sleep that keeps the time of commands and tasks, and of what waits to be sent again.
+    pub(crate) fn sleep_max(&self) -> Duration {
+        if !self.held.is_empty() || !self.ladder.is_idle() {
+            return SLEEP_SHORT;
+        }
+        let shortest_ms = self.timeout_ms().min(self.options.task_timeout_ms);
+        SLEEP_MAX.min(Duration::from_millis(u64::from(shortest_ms / 4).max(1)))
     }
 
     /// A slot, with the buffer that goes with its commands.

@@ -47,7 +47,8 @@ impl Runner {
         options: ScsiOptions,
     ) -> Result<Self> {
         let (arena, scratch) = scratch(host.info().shared_memory, ANSWER_BYTES)?;
-        let queue = host.open_queue(unit, &QueueOptions { depth: 1, arenas: &[arena] })?;
+        let queue =
+            host.open_queue(unit, &QueueOptions { depth: 1, arenas: &[arena], sleeps: false })?;
         let queue = Queue::new(queue, 1, scratch, state, options, true);
         Ok(Self { queue, done: Vec::new() })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -88,6 +88,7 @@ pub struct SoftHba {
     config: Mutex<Config>,
     vector_table: Mutex<Box<[u8]>>,
     interrupts: Box<[Mutex<Option<IrqEvent>>]>,
+    interrupted: AtomicU64,
     gone: AtomicBool,
     pub(crate) events: Events,
     faults: Faults,
@@ -180,6 +181,7 @@ impl SoftHba {
             config: Mutex::new(Config::new(&IDENTITY, options.queues.into())),
             vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
             interrupts: (0..queues).map(|_| Mutex::default()).collect(),
+            interrupted: AtomicU64::new(0),
             gone: AtomicBool::new(false),
             events: Events::default(),
             faults: Faults::default(),
@@ -233,6 +235,12 @@ impl SoftHba {
             self.tell_change(number, handle, true);
         }
         true
+    }
+
+    /// Interrupts since it was made.
+    #[must_use]
+    pub fn interrupts(&self) -> u64 {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Whether the lamp at the slot of disk `number` shines.
@@ -432,7 +440,7 @@ impl SoftHba {
             && let Some(event) = &*locked(event)
         {
             // What cannot be delivered is counted with the event.
-            let _ = event.signal();
+            self.interrupted.fetch_add(u64::from(event.signal()), Ordering::Relaxed);
         }
     }
 

@@ -1,0 +1,59 @@
+//! An interrupt of a function, as an event to sleep for.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use qpair_block::{Error, Result};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::function::PciFunction;
+
+/// A vector of a function that signals an event of this program, until another one takes the vector.
+#[derive(Debug)]
+pub struct Interrupt {
+    event: OwnedFd,
+    vector: u32,
+}
+
+impl Interrupt {
+    /// Takes a vector.
+    ///
+    /// # Errors
+    /// `Limit` where the process has no descriptors left; what [`PciFunction::set_irq`] says.
+    pub fn new(function: &dyn PciFunction, vector: u32) -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|cause| Error::os(cause.into(), "eventfd"))?;
+        function.set_irq(vector, Some(event.as_fd()))?;
+        Ok(Self { event, vector })
+    }
+
+    /// Which one.
+    #[must_use]
+    pub fn vector(&self) -> u32 {
+        self.vector
+    }
+
+    /// Takes the signal, if there is one. Whoever serves the device has the event as well: it may have taken the signal first, and have
+    /// made reading wait.
+    pub fn clear(&self) {
+        let mut count = [0; 8];
+        // No offset: an event has none.
+        let taken = rustix::io::preadv2(
+            &self.event,
+            &mut [IoSliceMut::new(&mut count)],
+            u64::MAX,
+            ReadWriteFlags::NOWAIT,
+        );
+        // Kernels before 5.12, which only know the mark of the open file.
+        if taken == Err(Errno::OPNOTSUPP) {
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
