@@ -9,7 +9,7 @@ use super::{Purpose, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::PAGES_MAX;
 
-/// Least and most bytes by which the device is made larger at once; between them a quarter of its size. The most is little, since a worker
+/// Least and most bytes by which the device is made larger at once; between them a 16th of its size. The most is little, since a worker
 /// waits meanwhile.
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
@@ -116,7 +116,7 @@ impl Space {
 
 /// Bytes by which a device of this size is made larger.
 fn step(size_bytes: u64) -> u64 {
-    (size_bytes / 4).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX)
+    (size_bytes / 16).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX)
 }
 
 fn no_space(device: &dyn BlockDevice, needed_bytes: u64) -> Error {

@@ -82,6 +82,22 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
     });
 }
 
+/// Of a transaction far larger than memory the store has what was there, what replaces it, the log, and what was promised to it: as much
+/// each. The rest is what a load leaves free, and a step of growth.
+#[test]
+fn one_transaction_that_replaces_large_records_grows_a_store_by_a_few_times_what_they_take() {
+    const VALUE: usize = 200;
+    let content = RECORDS * (VALUE as u64 + 8);
+    let value = |of: u8| vec![of; VALUE];
+    let size = size_after(|store, table| {
+        table.bulk_load((0..RECORDS).map(|i| Ok((sorted(i).to_vec(), value(1))))).unwrap();
+        let all = store
+            .transact(|tx| (0..RECORDS).try_for_each(|i| tx.put(table, &sorted(i), &value(3))));
+        all.unwrap();
+    });
+    assert!(size < 6 * content + content / 4, "{size} bytes for {content}");
+}
+
 /// A large value, bytes.
 const LARGE: usize = 256 << 10;
 
