@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair::{Error, ErrorKind, Result, Store, Table};
+use qpair::{Error, ErrorKind, Isolation, Result, Store, Table};
 
 use crate::kv::{Clients, Kv, KvResult, KvStatistics};
 pub use loader::StoreLoader;
@@ -27,6 +27,7 @@ pub struct StoreKv {
     store: Store,
     tables: Arc<[Table]>,
     log: bool,
+    isolation: Isolation,
     commits: Arc<[Commits]>,
 }
 
@@ -61,7 +62,7 @@ impl StoreKv {
     pub fn open(options: &StoreKvOptions, tables: &[&str]) -> Result<Self> {
         let store = options.open()?;
         check_tables(&store, &options.store, tables)?;
-        Self::new(store, tables, options.log)
+        Ok(Self { isolation: options.isolation, ..Self::new(store, tables, options.log)? })
     }
 
     /// An open store; `log`: whether it writes a log.
@@ -71,7 +72,7 @@ impl StoreKv {
     pub fn new(store: Store, tables: &[&str], log: bool) -> Result<Self> {
         let tables = tables.iter().map(|name| store.table(name)).collect::<Result<Arc<[_]>>>()?;
         let commits = (0..store.workers()).map(|_| Commits::default()).collect();
-        Ok(Self { store, tables, log, commits })
+        Ok(Self { store, tables, log, isolation: Isolation::default(), commits })
     }
 
     /// The store.
@@ -92,6 +93,7 @@ impl StoreKv {
             memory_bytes: store.memory_bytes,
             log: self.log,
             log_device: store.log_device.map(|log| log.name),
+            serializable: self.isolation == Isolation::Serializable,
             warmed: None,
         }
     }
@@ -102,7 +104,7 @@ impl StoreKv {
         let used_bytes = (report.pages - report.free_pages) * report.page_size as u64;
         let fetches = used_bytes > report.memory_bytes;
         let (task, tables) = (self.store.task(), self.tables.clone());
-        StoreSession::new(task, tables, self.commits.clone(), worker, fetches)
+        StoreSession::new(task, tables, self.commits.clone(), worker, fetches, self.isolation)
     }
 
     /// Closes the store.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qpair::{Mode, Options, Result, Store};
+use qpair::{Isolation, Mode, Options, Result, Store};
 use serde::Serialize;
 
 use crate::warm::Warmed;
@@ -28,6 +28,8 @@ pub struct StoreKvOptions {
     pub log: bool,
     /// The device of its own that the log is on, if it is to be.
     pub log_device: Option<PathBuf>,
+    /// What transactions that write see of each other.
+    pub isolation: Isolation,
 }
 
 impl Default for StoreKvOptions {
@@ -42,6 +44,7 @@ impl Default for StoreKvOptions {
             buffered: false,
             log: true,
             log_device: None,
+            isolation: Isolation::default(),
         }
     }
 }
@@ -82,6 +85,8 @@ pub struct StoreKvReport {
     /// The device of its own that the log is on, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<String>,
+    /// Whether transactions that write are serializable; a snapshot each otherwise.
+    pub serializable: bool,
     /// What was read into memory before the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmed: Option<Warmed>,

@@ -4,7 +4,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair::{Error, ErrorKind, Table, TaskStore, TaskTransaction, TransactionOptions};
+use qpair::{Error, ErrorKind, Isolation, Table, TaskStore, TaskTransaction, TransactionOptions};
 
 use crate::kv::{Begin, Direction, KeyRange, KvError, KvResult, KvSession, TableId};
 
@@ -43,8 +43,9 @@ impl StoreSession {
         commits: Arc<[Commits]>,
         worker: usize,
         fetches: bool,
+        isolation: Isolation,
     ) -> Self {
-        let options = TransactionOptions::default();
+        let options = TransactionOptions { isolation, ..TransactionOptions::default() };
         let (key, value) = (Vec::new(), Vec::new());
         Self { store, tables, open: None, options, commits, worker, fetches, key, value }
     }

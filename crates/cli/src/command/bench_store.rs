@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use qpair::Mode;
+use qpair::{Isolation, Mode};
 use qpair_bench::kv::Durability;
 use qpair_bench::{StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
 use serde::Serialize;
@@ -54,6 +54,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     no_log: bool,
 
+    /// Transactions that write do what they would do one after the other; otherwise each sees a snapshot
+    #[arg(long)]
+    serializable: bool,
+
     /// Page size of a store that is made: 4KiB for records read one by one, 16KiB for long scans
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
     page_size: u64,
@@ -92,6 +96,11 @@ impl RunArgs {
             buffered: self.buffered,
             log: !self.no_log,
             log_device: self.log.device().map(Path::to_owned),
+            isolation: if self.serializable {
+                Isolation::Serializable
+            } else {
+                Isolation::Snapshot
+            },
         };
         Ok(StoreKv::open(&options, tables)?)
     }
@@ -141,12 +150,13 @@ impl Lines {
             (Some(device), true) => format!(", log on {device}"),
             (None, true) => String::new(),
         };
+        let serializable = if ran_on.serializable { ", serializable" } else { "" };
         let mut lines = Self(vec![
             ("interface", format!("{} ({})", ran_on.io, ran_on.io_mode)),
             (
                 "workers",
                 format!(
-                    "{} of {}; commits: {durability}{log}",
+                    "{} of {}; commits: {durability}{serializable}{log}",
                     ran_on.workers,
                     counted(ran_on.tasks as u64, "task")
                 ),
