@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qpair_engine::Canary;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::lives::Run;
 use super::summary::Counts;
@@ -47,8 +48,28 @@ fn keep_panics() {
 
 const THREAD: &str = "simulation";
 
-/// Time that a seed has; most take some hundredths of a second.
-const LONGEST: Duration = Duration::from_secs(120);
+/// Processor time that the program may take while a seed runs; most take some hundredths of a second.
+const LONGEST: Duration = Duration::from_secs(240);
+/// The same of a seed that waits, and takes none: on a busy machine others may get it all.
+const LONGEST_WAIT: Duration = Duration::from_secs(1200);
+
+/// Processor time of the program so far.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// What a thread sends, if it does so in time.
+fn receive<T>(receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvTimeoutError> {
+    let (begun, cpu_begun) = (Instant::now(), cpu_time());
+    loop {
+        match receiver.recv_timeout(Duration::from_secs(1)) {
+            Err(mpsc::RecvTimeoutError::Timeout)
+                if begun.elapsed() < LONGEST_WAIT
+                    && cpu_time().saturating_sub(cpu_begun) < LONGEST => {}
+            received => return received,
+        }
+    }
+}
 
 /// Runs one seed.
 pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
@@ -82,11 +103,12 @@ pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
         // Nobody is there any more if it took too long.
         let _ = sender.send(work());
     });
-    let outcome = match thread.map(|_| receiver.recv_timeout(LONGEST)) {
+    let outcome = match thread.map(|_| receive(&receiver)) {
         Ok(Ok(report)) => return report,
         Ok(Err(mpsc::RecvTimeoutError::Timeout)) => {
             // Its thread goes on until the program ends.
-            format!("no end after {} s: it goes round for ever, or waits", LONGEST.as_secs())
+            let seconds = LONGEST.as_secs();
+            format!("no end after {seconds} s of processor time: it goes round for ever, or waits")
         }
         Ok(Err(mpsc::RecvTimeoutError::Disconnected)) => "its thread panicked".to_owned(),
         Err(error) => format!("starting a thread: {error}"),
