@@ -72,7 +72,12 @@ impl Bed {
         let driver = Mpt3sas::open(function, options).unwrap();
         let unit = Unit { target: 0, lun: Default::default() };
         // A request may meet many resets in a row.
-        let options = ScsiOptions { timeout_ms: 100, task_timeout_ms: 50, retries_max: u8::MAX };
+        let options = ScsiOptions {
+            timeout_ms: 100,
+            task_timeout_ms: 50,
+            retries_max: u8::MAX,
+            ..ScsiOptions::default()
+        };
         let disk = ScsiDisk::open(driver.clone(), unit, "scsi:soft", options).unwrap();
         Plugged { driver, disk: Arc::new(disk) }
     }
