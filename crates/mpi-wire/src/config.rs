@@ -31,6 +31,7 @@ pub mod page_type {
     pub const EXT_SAS_IO_UNIT: u8 = 0x10;
     pub const EXT_SAS_DEVICE: u8 = 0x12;
     pub const EXT_SAS_PHY: u8 = 0x13;
+    pub const EXT_PCIE_DEVICE: u8 = 0x1D;
 }
 
 /// Which page: type, extended type (0 for others), number.
@@ -141,6 +142,9 @@ pub fn new_page(id: PageId, version: u8, bytes: usize) -> Vec<u8> {
 /// SAS device page 0.
 pub const SAS_DEVICE_0: PageId =
     PageId { kind: page_type::EXTENDED, extended: page_type::EXT_SAS_DEVICE, number: 0 };
+/// PCIe device page 0 (MPI 2.6), addressed as SAS device pages are.
+pub const PCIE_DEVICE_0: PageId =
+    PageId { kind: page_type::EXTENDED, extended: page_type::EXT_PCIE_DEVICE, number: 0 };
 /// Form of an address of SAS device pages: this handle.
 pub const ADDRESS_HANDLE: u32 = 0x2000_0000;
 /// Form of an address of SAS device pages: the next handle after this one; FFFFh: the first.
@@ -213,6 +217,34 @@ impl SasDevice {
     }
 }
 
+/// PCIe device page 0: a drive that a tri-mode controller has behind PCIe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcieDevice {
+    /// Its name.
+    pub name: u64,
+    /// Its handle.
+    pub handle: u16,
+}
+
+impl PcieDevice {
+    /// Reads the page.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> Self {
+        Self { name: u64_at(data, 0x0C), handle: u16_at(data, 0x18) }
+    }
+
+    /// The page: of an NVMe drive that is there.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut data = new_page(PCIE_DEVICE_0, 1, 0x38);
+        put(&mut data, 0x0C, &self.name.to_le_bytes());
+        put(&mut data, 0x18, &self.handle.to_le_bytes());
+        put(&mut data, 0x1C, &3u32.to_le_bytes());
+        put(&mut data, 0x20, &1u32.to_le_bytes());
+        data
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,6 +275,8 @@ mod tests {
             flags: FLAG_PRESENT,
             port: 3,
         };
+        let drive = PcieDevice { name: 0x5000_0000_0000_0004, handle: 99 };
+        assert_eq!(PcieDevice::decode(&drive.encode()), drive);
         let page = device.encode();
         assert_eq!(SasDevice::decode(&page), device);
         assert_eq!((page[3], page[6]), (page_type::EXTENDED, page_type::EXT_SAS_DEVICE));

@@ -6,10 +6,16 @@ use crate::message::{reply, request};
 
 /// MPI 2.5, as messages say it.
 pub const VERSION: u16 = 0x0205;
+/// MPI 2.6.
+pub const VERSION_26: u16 = 0x0206;
 /// Capability: events are told again after a reset of the message unit.
 pub const CAPABILITY_EVENT_REPLAY: u32 = 0x2000;
 /// Capability: more than one reply queue.
 pub const CAPABILITY_MSI_X_INDEX: u32 = 0x8000;
+/// Capability: reply queues lie where a list says.
+pub const CAPABILITY_RDPQ: u32 = 0x4_0000;
+/// Capability: requests in one word.
+pub const CAPABILITY_ATOMIC_REQUEST: u32 = 0x8_0000;
 /// Protocol: an initiator.
 pub const PROTOCOL_INITIATOR: u16 = 2;
 /// Bytes of the request for facts.
@@ -22,6 +28,8 @@ pub const INIT_BYTES: usize = 0x48;
 pub const PORT_FACTS_BYTES: usize = 0x1C;
 /// Flag of an initialisation: the reply queues' address is that of a list of addresses.
 pub const FLAG_RDPQ: u8 = 1;
+/// Bytes of an entry of that list: an address, and as many zeroes.
+pub const RDPQ_ENTRY_BYTES: usize = 16;
 
 /// What a controller says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +132,8 @@ impl Facts {
 /// The initialisation: where a driver's queues are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Init {
+    /// Version of the interface that the driver speaks.
+    pub version: u16,
     /// Who initialises.
     pub who: u8,
     /// Flags: [`FLAG_RDPQ`].
@@ -142,7 +152,7 @@ pub struct Init {
     pub reply_high: u32,
     /// Where request frames begin: that of SMID 0.
     pub frames: u64,
-    /// Where reply queues begin.
+    /// Where reply queues begin; with [`FLAG_RDPQ`], where the list of their addresses does.
     pub reply_queues: u64,
     /// Where the reply-free queue begins.
     pub reply_free: u64,
@@ -155,6 +165,7 @@ impl Init {
     #[must_use]
     pub fn decode(data: &[u8]) -> Self {
         Self {
+            version: u16_at(data, 0x0C),
             who: u8_at(data, 0),
             flags: u8_at(data, 7),
             vectors: u8_at(data, 0x17),
@@ -176,7 +187,7 @@ impl Init {
         let mut data = request::<INIT_BYTES>(function::IOC_INIT);
         data[0] = self.who;
         data[7] = self.flags;
-        put(&mut data, 0x0C, &VERSION.to_le_bytes());
+        put(&mut data, 0x0C, &self.version.to_le_bytes());
         put(&mut data, 0x0E, &0x2A00u16.to_le_bytes());
         // Pages of 4096 bytes.
         data[0x16] = 12;
@@ -232,6 +243,7 @@ mod tests {
         };
         assert_eq!(Facts::decode(&facts.encode(&facts_request())), facts);
         let init = Init {
+            version: VERSION_26,
             who: 4,
             flags: 1,
             vectors: 3,

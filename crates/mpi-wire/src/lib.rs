@@ -1,4 +1,4 @@
-//! The bytes of MPI 2.5, the interface of SAS controllers of the SAS3 family: registers, descriptors, messages, configuration pages. Used by
+//! The bytes of MPI 2.5 and 2.6, the interface of SAS controllers of the SAS3 family: registers, descriptors, messages, configuration pages. Used by
 //! the driver and by the soft HBA, so that both mean the same by the same name; what each does with them is its own.
 //!
 //! Sources: Linux's public headers `drivers/scsi/mpt3sas/mpi/mpi2.h`, `mpi2_ioc.h`, `mpi2_init.h`, `mpi2_cnfg.h`, `mpi2_sas.h`, by whose names
@@ -11,6 +11,7 @@ mod bytes;
 pub mod config;
 pub mod descriptor;
 pub mod event;
+pub mod family;
 pub mod init;
 pub mod message;
 pub mod registers;

@@ -18,6 +18,8 @@ pub const REPLY_POST_HOST_INDEX: u64 = 0x6C;
 pub const REQUEST_DESCRIPTOR_POST_LOW: u64 = 0xC0;
 /// The upper word of a request.
 pub const REQUEST_DESCRIPTOR_POST_HIGH: u64 = 0xC4;
+/// A request without a handle, in one word: what a controller with the capability takes in place of 8 bytes.
+pub const ATOMIC_REQUEST_DESCRIPTOR_POST: u64 = 0xC8;
 /// The indices of combined reply queues: 16 bytes apart, each for eight queues, whose number is in bits 31 to 24.
 pub const SUPPLEMENTAL_REPLY_POST_HOST_INDEX: u64 = 0x30C;
 /// Bytes of BAR 0 that hold registers.

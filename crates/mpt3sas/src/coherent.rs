@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, Result};
 use qpair_mpi_wire::descriptor::DESCRIPTOR_BYTES;
-use qpair_mpi_wire::init::Facts;
-use qpair_pci::Maps;
+use qpair_mpi_wire::init::{CAPABILITY_RDPQ, FLAG_RDPQ, Facts, RDPQ_ENTRY_BYTES};
+use qpair_pci::{Maps, QueueMemory};
 
 use crate::chains::Chains;
 use crate::replies::ReplyPool;
@@ -37,6 +37,10 @@ pub(crate) struct Sizes {
     pub(crate) reply_bytes: u32,
     reply_frames: u32,
     pub(crate) chains: Chains,
+    /// Version of the interface.
+    pub(crate) version: u16,
+    /// Reply queues are given by a list.
+    has_list: bool,
 }
 
 impl Sizes {
@@ -72,6 +76,8 @@ impl Sizes {
             reply_bytes,
             reply_frames: blocks * u32::from(FRAMES) + SPARE_FRAMES,
             chains: Chains::new(facts),
+            version: facts.version,
+            has_list: facts.capabilities & CAPABILITY_RDPQ != 0,
         })
     }
 
@@ -90,11 +96,13 @@ pub(crate) struct Coherent {
     pub(crate) sense: Arc<Arena>,
     pub(crate) sense_iova: u64,
     pub(crate) replies: Arc<Arena>,
-    pub(crate) replies_iova: u64,
+    replies_iova: u64,
     pub(crate) pool_iova: u64,
     /// Segments of lists, a block for a command that needs some.
     pub(crate) chains: Arc<Arena>,
     pub(crate) chains_iova: u64,
+    /// Addresses of reply queues, for a controller that takes a list.
+    reply_list: Option<QueueMemory>,
     pool_arena: Arc<Arena>,
     pool: Mutex<ReplyPool>,
     maps: Arc<Maps>,
@@ -121,9 +129,12 @@ impl Coherent {
         let (opened, replies_iova) = opened.and(&replies)?;
         let (opened, pool_iova) = opened.and(&pool_arena)?;
         let (opened, chains_iova) = opened.and(&chains)?;
-        for (what, iova, arena) in
-            [("sense buffers", sense_iova, &sense), ("reply frames", pool_iova, &pool_arena)]
-        {
+        // One upper half serves sixteen queues of a list; all of them lie together here.
+        for (what, iova, arena) in [
+            ("sense buffers", sense_iova, &sense),
+            ("reply frames", pool_iova, &pool_arena),
+            ("reply queues", replies_iova, &replies),
+        ] {
             let last = iova + (arena.mapped_bytes() as u64 - 1);
             if iova >> 32 != last >> 32 {
                 let context = format!("{what} at {iova:#x}, across a boundary of 4 GiB");
@@ -131,6 +142,10 @@ impl Coherent {
                     .hint("the controller takes one upper half of an address for all of them"));
             }
         }
+        let reply_list = match sizes.has_list {
+            true => Some(reply_list(maps, replies_iova, &sizes)?),
+            false => None,
+        };
         let memory = lease(&pool_arena)?;
         let pool = ReplyPool::new(memory, pool_iova as u32, sizes.reply_frames, sizes.reply_bytes);
         opened.keep();
@@ -145,10 +160,19 @@ impl Coherent {
             pool_iova,
             chains,
             chains_iova,
+            reply_list,
             pool_arena,
             pool: Mutex::new(pool),
             maps: maps.clone(),
         })
+    }
+
+    /// Where the controller finds its reply queues, and the flag that says how.
+    pub(crate) fn reply_queues(&self) -> (u64, u8) {
+        match &self.reply_list {
+            Some(list) => (list.iova(), FLAG_RDPQ),
+            None => (self.replies_iova, 0),
+        }
     }
 
     pub(crate) fn pool(&self) -> MutexGuard<'_, ReplyPool> {
@@ -162,6 +186,18 @@ impl Drop for Coherent {
             self.maps.close(arena);
         }
     }
+}
+
+fn reply_list(maps: &Arc<Maps>, replies_iova: u64, sizes: &Sizes) -> Result<QueueMemory> {
+    let queues = usize::from(sizes.queues);
+    let mut list = QueueMemory::new(maps, queues * RDPQ_ENTRY_BYTES)?;
+    let queue_bytes = u64::from(sizes.reply_entries) * DESCRIPTOR_BYTES as u64;
+    for queue in 0..queues {
+        let memory = list.bytes();
+        memory.store_u64(queue * RDPQ_ENTRY_BYTES, replies_iova + queue as u64 * queue_bytes);
+        memory.store_u64(queue * RDPQ_ENTRY_BYTES + 8, 0);
+    }
+    Ok(list)
 }
 
 /// Arenas that were opened for something that is being made: closed again if it is not.

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use qpair_block::{Buffer, Error, ErrorKind, Result};
 use qpair_memory::SharedBytes;
 use qpair_mpi_wire::config::{
-    ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, SAS_DEVICE_0, SasDevice, action,
-    decode_header,
+    ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, PCIE_DEVICE_0, PcieDevice, SAS_DEVICE_0,
+    SasDevice, action, decode_header,
 };
 use qpair_mpi_wire::descriptor::{ReplyDescriptor, RequestDescriptor, request};
 use qpair_mpi_wire::event::{self, Event, change, decode_topology};
+use qpair_mpi_wire::init::VERSION_26;
 use qpair_mpi_wire::message::{remove_device, request as new_request, status_of};
 use qpair_mpi_wire::slot::{self, WriteSlot};
 use qpair_mpi_wire::task::{self, Task};
@@ -297,9 +298,39 @@ impl Core {
         }
     }
 
+    /// Looks at the drives behind PCIe that a tri-mode controller knows.
+    fn scan_pcie(&mut self, inner: &Inner) -> Result<()> {
+        if inner.memory.sizes.version < VERSION_26 {
+            return Ok(());
+        }
+        let mut handle = 0xFFFF;
+        for _ in 0..DEVICES_MAX {
+            let message = ConfigRequest {
+                page: PCIE_DEVICE_0,
+                ..self.device_request(CALL, ADDRESS_NEXT_HANDLE | u32::from(handle))
+            };
+            let reply = self.call(inner, &message.encode(), "scanning for PCIe drives")?;
+            if status_of(&reply) != ioc_status::SUCCESS {
+                break;
+            }
+            let mut page = [0; 0x38];
+            self.data.bytes().copy_to(0, &mut page);
+            let device = PcieDevice::decode(&page);
+            if handle != 0xFFFF && device.handle <= handle {
+                break;
+            }
+            handle = device.handle;
+            if let Some(number) = inner.targets.found_pcie(device.name, handle) {
+                inner.changed(Change::Added(number));
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at all devices that the controller knows.
     pub(crate) fn scan(&mut self, inner: &Inner) -> Result<()> {
         let mut handle = 0xFFFF;
+        self.scan_pcie(inner)?;
         for _ in 0..DEVICES_MAX {
             let message = self.device_request(CALL, ADDRESS_NEXT_HANDLE | u32::from(handle));
             let reply = self.call(inner, &message.encode(), "scanning for devices")?;

@@ -69,15 +69,16 @@ impl Mpt3sas {
     /// Takes over a function: resets it, gives it queues, and lets it find its devices.
     ///
     /// # Errors
-    /// `Unsupported` for what is no SAS controller of MPI 2.5, `Limit` where memory or queues are short, what the function says.
+    /// `Unsupported` for what is no SAS controller of MPI 2.5 or 2.6, `Limit` where memory or queues are short, what the function says.
     pub fn open(function: Arc<dyn PciFunction>, options: HbaOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         check_class(&*function)?;
-        let registers = Registers::find(function.clone())?;
+        let mut registers = Registers::find(function.clone())?;
         function.change_command(command::MEMORY | command::BUS_MASTER | command::NO_INTX, 0)?;
         recovery::make_ready(&registers, &options)
             .map_err(|error| within(error, format!("{name}: making it ready")))?;
         let facts = recovery::facts(&registers, &name, &options)?;
+        registers.adopt(&facts);
         let sizes = Sizes::new(&facts, options.queues, &name)?;
         let maps = Maps::new(function.clone());
         let memory = Coherent::new(&maps, sizes)?;
@@ -147,7 +148,9 @@ pub(crate) fn check_class(function: &dyn PciFunction) -> Result<()> {
 fn about(facts: &Facts, sizes: &Sizes, function: &dyn PciFunction) -> String {
     let [a, b, c, d] = facts.firmware.to_be_bytes();
     format!(
-        "MPI 2.5 over {}, firmware {a}.{b}.{c}.{d}, {} requests, {} reply queues",
+        "MPI {}.{} over {}, firmware {a}.{b}.{c}.{d}, {} requests, {} reply queues",
+        facts.version >> 8,
+        facts.version & 0xFF,
         function.transport(),
         facts.credit,
         sizes.queues

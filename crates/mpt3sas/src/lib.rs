@@ -1,4 +1,4 @@
-//! A driver for SAS host bus adapters that speak MPI 2.5 (SAS3008 and its kin), over any PCI function: VFIO, vfio-user, or a model in this
+//! A driver for SAS host bus adapters that speak MPI 2.5 or 2.6 (SAS3008 and its kin, up to SAS3916), over any PCI function: VFIO, vfio-user, or a model in this
 //! process.
 //!
 //! [`Mpt3sas`] is a `qpair_scsi::host::Host`: it moves commands. What they mean is the matter of `qpair-scsi`.

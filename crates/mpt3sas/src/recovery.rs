@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_mpi_wire::init::{Facts, facts_request};
-use qpair_mpi_wire::init::{Init, VERSION};
+use qpair_mpi_wire::init::{Init, VERSION, VERSION_26};
 use qpair_mpi_wire::registers::{
     DIAGNOSTIC_HOLD, DIAGNOSTIC_RESET, DIAGNOSTIC_WRITE_ENABLE, DOORBELL,
     DOORBELL_MESSAGE_UNIT_RESET, HOST_DIAGNOSTIC, HOST_INTERRUPT_MASK, KEYS, MASK_ALL, MASK_REPLY,
-    REPLY_POST_HOST_INDEX, STATE_COREDUMP, STATE_FAULT, STATE_MASK, STATE_OPERATIONAL, STATE_READY,
-    WHO_HOST_DRIVER, WRITE_SEQUENCE,
+    STATE_COREDUMP, STATE_FAULT, STATE_MASK, STATE_OPERATIONAL, STATE_READY, WHO_HOST_DRIVER,
+    WRITE_SEQUENCE,
 };
 
 use crate::handshake::{handshake, wait_for};
@@ -76,11 +76,11 @@ pub(crate) fn facts(registers: &Registers, name: &str, options: &HbaOptions) -> 
     let reply = handshake(registers, &facts_request(), options.reset_timeout())
         .map_err(|error| within(error, format!("{name}: asking for its facts")))?;
     let facts = Facts::decode(&reply);
-    if facts.version != VERSION {
+    if !matches!(facts.version, VERSION | VERSION_26) {
         let (major, minor) = (facts.version >> 8, facts.version & 0xFF);
         let context = format!("{name}: it speaks MPI {major}.{minor}");
         return Err(Error::new(ErrorKind::Unsupported, context)
-            .hint("this driver speaks MPI 2.5 (SAS3004, SAS3008, SAS3108)"));
+            .hint("this driver speaks MPI 2.5 and 2.6 (SAS3004, SAS3008, SAS3108, and SAS32xx to SAS39xx)"));
     }
     Ok(facts)
 }
@@ -92,9 +92,11 @@ impl Inner {
         let sizes = &memory.sizes;
         let mut pool = memory.pool();
         pool.prime(self.state.get().life());
+        let (reply_queues, flags) = memory.reply_queues();
         let init = Init {
+            version: sizes.version,
             who: WHO_HOST_DRIVER,
-            flags: 0,
+            flags,
             vectors: sizes.queues,
             frame_bytes: sizes.frame_bytes,
             reply_queue_entries: sizes.reply_entries as u16,
@@ -102,7 +104,7 @@ impl Inner {
             sense_high: (memory.sense_iova >> 32) as u32,
             reply_high: (memory.pool_iova >> 32) as u32,
             frames: memory.frames_iova,
-            reply_queues: memory.replies_iova,
+            reply_queues,
             reply_free: memory.pool_iova >> 32 << 32 | u64::from(pool.free_low()),
             time_ms: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -111,8 +113,8 @@ impl Inner {
         handshake(&self.registers, &init.encode(), self.options.reset_timeout())
             .map_err(|error| within(error, format!("{}: initialising it", self.name())))?;
         pool.tell(&self.registers)?;
-        for queue in 0..u32::from(sizes.queues) {
-            self.registers.write(REPLY_POST_HOST_INDEX, queue << 24)?;
+        for queue in 0..sizes.queues {
+            self.registers.tell_replies(queue, 0)?;
         }
         if self.interrupts.load(Ordering::SeqCst) {
             self.registers.write(HOST_INTERRUPT_MASK, MASK_ALL & !MASK_REPLY)?;

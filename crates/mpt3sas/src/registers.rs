@@ -5,9 +5,20 @@
 use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_mpi_wire::registers::{GONE, REGISTER_BYTES, REQUEST_DESCRIPTOR_POST_LOW};
+use qpair_mpi_wire::family::Family;
+use qpair_mpi_wire::init::{CAPABILITY_ATOMIC_REQUEST, Facts};
+use qpair_mpi_wire::registers::{
+    ATOMIC_REQUEST_DESCRIPTOR_POST, DOORBELL, GONE, HOST_DIAGNOSTIC, REGISTER_BYTES,
+    REPLY_POST_HOST_INDEX, REQUEST_DESCRIPTOR_POST_LOW, SUPPLEMENTAL_REPLY_POST_HOST_INDEX,
+};
 use qpair_pci::PciFunction;
 
+/// Reads of a register that may read as zero by mistake: of any, and of those that never hold zero for long.
+const READS: u32 = 3;
+const READS_OF_STATE: u32 = 30;
+/// Reply queues that one of the combined registers is for, and bytes from one to the next.
+const COMBINED: u8 = 8;
+const COMBINED_STRIDE: u64 = 0x10;
 /// BARs that there can be.
 const BARS: u8 = 6;
 
@@ -32,30 +43,68 @@ pub(crate) fn within(error: Error, context: String) -> Error {
 pub(crate) struct Registers {
     function: Arc<dyn PciFunction>,
     bar: u8,
+    family: Family,
+    /// Reply queues tell their indices by the combined registers.
+    is_combined: bool,
+    /// Requests are posted in one word.
+    is_atomic: bool,
 }
 
 impl Registers {
     /// In the first BAR that is memory and large enough: cards differ in which one that is.
     pub(crate) fn find(function: Arc<dyn PciFunction>) -> Result<Self> {
+        let (mut device, mut revision) = ([0; 2], [0; 1]);
+        function.read_config(2, &mut device)?;
+        function.read_config(8, &mut revision)?;
+        let family = Family { device: u16::from_le_bytes(device), revision: revision[0] };
         for bar in 0..BARS {
             let mut word = [0; 4];
             function.read_config(0x10 + 4 * u32::from(bar), &mut word)?;
             let is_memory = word[0] & 1 == 0;
             if is_memory && function.bar_bytes(bar) >= REGISTER_BYTES {
-                return Ok(Self { function, bar });
+                return Ok(Self { function, bar, family, is_combined: false, is_atomic: false });
             }
         }
         let context = format!("{}: no BAR has registers of MPI", function.name());
         Err(Error::new(ErrorKind::Unsupported, context))
     }
 
+    /// Takes the ways that a controller with these facts has.
+    pub(crate) fn adopt(&mut self, facts: &Facts) {
+        self.is_combined = self.family.combines(facts.version, facts.vectors);
+        self.is_atomic = facts.capabilities & CAPABILITY_ATOMIC_REQUEST != 0;
+    }
+
     pub(crate) fn read(&self, offset: u64) -> Result<u32> {
-        let mut bytes = [0; 4];
-        self.function.read_bar(self.bar, offset, &mut bytes)?;
-        match u32::from_le_bytes(bytes) {
+        let reads = match offset {
+            _ if !self.family.misreads() => 1,
+            DOORBELL | HOST_DIAGNOSTIC => READS_OF_STATE,
+            _ => READS,
+        };
+        let mut value = 0;
+        for _ in 0..reads {
+            let mut bytes = [0; 4];
+            self.function.read_bar(self.bar, offset, &mut bytes)?;
+            value = u32::from_le_bytes(bytes);
+            if value != 0 {
+                break;
+            }
+        }
+        match value {
             GONE => Err(gone(self.function.name())),
             value => Ok(value),
         }
+    }
+
+    /// Tells up to where a reply queue was taken.
+    #[inline]
+    pub(crate) fn tell_replies(&self, queue: u8, index: u32) -> Result<()> {
+        if self.is_combined {
+            let at = u64::from(queue / COMBINED) * COMBINED_STRIDE;
+            let value = u32::from(queue % COMBINED) << 24 | index;
+            return self.write(SUPPLEMENTAL_REPLY_POST_HOST_INDEX + at, value);
+        }
+        self.write(REPLY_POST_HOST_INDEX, u32::from(queue) << 24 | index)
     }
 
     #[inline]
@@ -63,9 +112,12 @@ impl Registers {
         self.function.write_bar(self.bar, offset, &value.to_le_bytes())
     }
 
-    /// Posts a request: one store of 8 bytes.
+    /// Posts a request: one store, of 8 bytes or of 4.
     #[inline]
     pub(crate) fn post(&self, descriptor: u64) -> Result<()> {
+        if self.is_atomic {
+            return self.write(ATOMIC_REQUEST_DESCRIPTOR_POST, descriptor as u32);
+        }
         let bytes = descriptor.to_le_bytes();
         self.function.write_bar(self.bar, REQUEST_DESCRIPTOR_POST_LOW, &bytes)
     }

@@ -2,7 +2,7 @@
 
 use qpair_block::{Buffer, Result};
 use qpair_mpi_wire::descriptor::{DESCRIPTOR_BYTES, ReplyDescriptor, UNUSED};
-use qpair_mpi_wire::registers::{REPLY_FREE_HOST_INDEX, REPLY_POST_HOST_INDEX};
+use qpair_mpi_wire::registers::REPLY_FREE_HOST_INDEX;
 
 use crate::registers::Registers;
 
@@ -72,8 +72,7 @@ impl ReplyQueue {
             return Ok(());
         }
         self.told = self.index;
-        let value = u32::from(self.number()) << 24 | self.index;
-        registers.write(REPLY_POST_HOST_INDEX, value)
+        registers.tell_replies(self.number(), self.index)
     }
 }
 

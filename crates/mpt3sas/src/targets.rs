@@ -65,6 +65,24 @@ impl Targets {
         Some(number)
     }
 
+    /// A drive behind PCIe was found: it is listed, and cannot be used.
+    pub(crate) fn found_pcie(&self, name: u64, handle: u16) -> Option<u32> {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|it| it.address == name) {
+            let before = known.handle.swap(handle.into(), Ordering::AcqRel);
+            return (before == 0).then_some(known.number);
+        }
+        let number = all.len() as u32;
+        let refused = "a PCIe drive behind a tri-mode controller: it is not driven by SCSI here; attach it to PCIe itself, and it is nvme:ADDRESS";
+        all.push(Arc::new(TargetState {
+            number,
+            address: name,
+            handle: AtomicU32::new(handle.into()),
+            refused: Some(refused.to_owned()),
+        }));
+        Some(number)
+    }
+
     /// A device has gone: its number, if it was one.
     pub(crate) fn lost(&self, handle: u16) -> Option<u32> {
         let all = self.all();

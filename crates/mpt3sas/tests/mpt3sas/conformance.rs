@@ -31,6 +31,14 @@ fn with_a_volatile_write_cache() {
     pass("size=8MiB,block=512,cache=on");
 }
 
+/// MPI 2.6: requests of one word, reply queues by a list, combined registers where there are more than 16; and registers that read as zero
+/// now and then.
+#[test]
+fn of_mpi_2_6() {
+    pass("size=8MiB,mpi=2.6");
+    pass("size=8MiB,mpi=2.6,queues=8");
+}
+
 /// The fewest requests that a driver can do with.
 #[test]
 fn with_little_credit() {

@@ -243,3 +243,20 @@ fn a_disk_is_found_by_its_lamp() {
     assert!(!rig.card.is_located(0));
     assert_eq!(rig.host.locate(7, true).unwrap_err().kind(), ErrorKind::NotFound);
 }
+
+/// A drive behind PCIe is listed, and refused by name; the disk beside it works, over a reset too.
+#[test]
+fn a_drive_behind_pcie_is_refused() {
+    let rig = Rig::new("size=8MiB,mpi=2.6,pcie=on,serial=pcie");
+    assert!(rig.host.info().about.contains("MPI 2.6"), "{}", rig.host.info().about);
+    for _ in 0..2 {
+        let targets = rig.host.scan().unwrap();
+        assert_eq!(targets.len(), 2);
+        let refused: Vec<_> = targets.iter().filter_map(|it| it.refused.as_deref()).collect();
+        assert!(refused.len() == 1 && refused[0].contains("PCIe"), "{refused:?}");
+        let disk = targets.iter().find(|it| it.refused.is_none()).unwrap().number;
+        let disk = rig.disk(disk, scsi_options());
+        assert_eq!(Worker::new(&disk, 4).run(Op::Write, 0, 1), Ok(()));
+        rig.host.reset().unwrap();
+    }
+}

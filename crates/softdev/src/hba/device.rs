@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::DmaMemory;
+use qpair_mpi_wire::config::PcieDevice;
+use qpair_mpi_wire::family;
 use qpair_mpi_wire::init::Init;
 use qpair_mpi_wire::ioc_status;
 use qpair_mpi_wire::registers::{
-    GONE, MASK_ALL, MASK_REPLY, REQUEST_DESCRIPTOR_POST_HIGH, REQUEST_DESCRIPTOR_POST_LOW,
+    ATOMIC_REQUEST_DESCRIPTOR_POST, GONE, MASK_ALL, MASK_REPLY, REQUEST_DESCRIPTOR_POST_HIGH,
+    REQUEST_DESCRIPTOR_POST_LOW,
 };
 use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
 use qpair_scsi_wire::sense::Code;
@@ -20,7 +23,7 @@ use super::events::Events;
 use super::faults::{Faults, Rule};
 use super::lane::{FAULT_CREDIT, Slot};
 use super::options::SoftHbaOptions;
-use super::strict::Strict;
+use super::strict::{NO_HANDLE, Strict};
 use super::timing::Timing;
 use super::transcript::Transcript;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
@@ -28,14 +31,16 @@ use crate::digest::digest;
 use crate::dma::{DmaTable, LastHit, SharedTable};
 use crate::scsi::{Unit, UnitOptions};
 
-/// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers. Mass storage, SAS.
-const IDENTITY: Identity = Identity {
-    vendor: 0x1000,
-    device: 0x0097,
-    revision: 1,
-    class: [0x00, 0x07, 0x01],
-    bar0_bytes: 0x1_0000,
-};
+/// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e. Mass storage, SAS.
+fn identity(is_later: bool) -> Identity {
+    let (device, revision, bar0_bytes) = match is_later {
+        true => (family::SAS3816, 0, 1 << 20),
+        false => (family::SAS3008, 1, 1 << 16),
+    };
+    Identity { vendor: family::VENDOR, device, revision, class: [0x00, 0x07, 0x01], bar0_bytes }
+}
+/// Of a card that may read as zero by mistake: one of so many reads does.
+const MISREAD_EVERY: u32 = 16;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
@@ -86,6 +91,8 @@ pub struct SoftHba {
     /// What is open now. The slots have copies, changed while this lock is held.
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
+    /// Reads of registers.
+    reads: AtomicU32,
     vector_table: Mutex<Box<[u8]>>,
     interrupts: Box<[Mutex<Option<IrqEvent>>]>,
     interrupted: AtomicU64,
@@ -178,7 +185,8 @@ impl SoftHba {
             reply_free: Mutex::default(),
             reply_free_host: AtomicU32::new(0),
             table: Mutex::default(),
-            config: Mutex::new(Config::new(&IDENTITY, options.queues.into())),
+            config: Mutex::new(Config::new(&identity(options.is_later), options.queues.into())),
+            reads: AtomicU32::new(0),
             vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
             interrupts: (0..queues).map(|_| Mutex::default()).collect(),
             interrupted: AtomicU64::new(0),
@@ -289,6 +297,12 @@ impl SoftHba {
 
     pub(crate) fn handle_max(&self) -> u16 {
         self.phys.len() as u16 * 3
+    }
+
+    /// The drive behind PCIe.
+    pub(crate) fn pcie_device(&self) -> Option<PcieDevice> {
+        let handle = self.handle_max() + 1;
+        self.options.has_pcie.then(|| PcieDevice { name: self.address + 1, handle })
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
@@ -465,8 +479,8 @@ impl SoftHba {
 
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
-        for (slot, queue) in self.slots.iter().zip(0u8..) {
-            slot.lock().set_table(held, queue);
+        for slot in &self.slots {
+            slot.lock().set_table(held);
         }
     }
 
@@ -521,7 +535,7 @@ impl PciDevice for SoftHba {
 
     fn bar_bytes(&self, bar: u8) -> u64 {
         match bar {
-            REGISTERS => IDENTITY.bar0_bytes,
+            REGISTERS => identity(self.options.is_later).bar0_bytes,
             VECTORS => BAR4_BYTES,
             _ => 0,
         }
@@ -541,7 +555,9 @@ impl PciDevice for SoftHba {
             return true;
         }
         for (offset, word) in (offset..).step_by(4).zip(into.chunks_exact_mut(4)) {
-            let value = self.read_register(offset);
+            let misreads = self.options.is_later
+                && self.reads.fetch_add(1, Ordering::Relaxed) % MISREAD_EVERY == MISREAD_EVERY - 1;
+            let value = if misreads { 0 } else { self.read_register(offset) };
             if self.transcript.is_on() {
                 self.transcript.write(format_args!("read {offset:x} {value:x}"));
             }
@@ -573,6 +589,9 @@ impl PciDevice for SoftHba {
                 REQUEST_DESCRIPTOR_POST_HIGH => {
                     let low = self.half.load(Ordering::Relaxed);
                     self.post(u64::from(low) | u64::from(value) << 32);
+                }
+                ATOMIC_REQUEST_DESCRIPTOR_POST if self.options.is_later => {
+                    self.post(u64::from(value) | u64::from(NO_HANDLE) << 48);
                 }
                 _ => {
                     if self.transcript.is_on() {
@@ -638,7 +657,8 @@ impl PciDevice for SoftHba {
         self.reset_units();
         *control = Control::default();
         drop(control);
-        *locked(&self.config) = Config::new(&IDENTITY, self.options.queues.into());
+        let identity = identity(self.options.is_later);
+        *locked(&self.config) = Config::new(&identity, self.options.queues.into());
         locked(&self.vector_table).fill(0);
     }
 

@@ -116,27 +116,27 @@ pub(crate) struct Parked {
 
 impl Lane {
     /// The memory that is open is another one now.
-    pub(crate) fn set_table(&mut self, table: &SharedTable, queue: u8) {
+    pub(crate) fn set_table(&mut self, table: &SharedTable) {
         self.table = table.clone();
         self.last = LastHit::default();
         self.extents.clear();
-        self.find_entries(queue);
+        self.find_entries();
     }
 
-    fn find_entries(&mut self, queue: u8) {
+    fn find_entries(&mut self) {
         self.entries = self.setup.and_then(|setup| {
             let len = u32::from(setup.reply_queue_entries) * DESCRIPTOR_BYTES as u32;
-            let at = setup.reply_queues.checked_add(u64::from(queue) * u64::from(len))?;
+            let at = setup.reply_queues;
             let found = self.table.find(at, len, &mut LastHit::default())?;
             (at.is_multiple_of(8) && self.table.is_writable(found)).then_some(found)
         });
     }
 
-    /// The driver is there. False: its reply queue is not.
-    pub(crate) fn begin(&mut self, setup: Setup, table: &SharedTable, queue: u8) -> bool {
+    /// The driver is there; this lane's own reply queue is where `setup` says. False: it is not.
+    pub(crate) fn begin(&mut self, setup: Setup, table: &SharedTable) -> bool {
         self.setup = Some(setup);
         self.index = 0;
-        self.set_table(table, queue);
+        self.set_table(table);
         self.entries.is_some()
     }
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use qpair_mpi_wire::config::{ConfigRequest, action};
-use qpair_mpi_wire::descriptor::RequestDescriptor;
+use qpair_mpi_wire::descriptor::{DESCRIPTOR_BYTES, RequestDescriptor};
 use qpair_mpi_wire::event::decode_masks;
 use qpair_mpi_wire::init::{
-    CAPABILITY_EVENT_REPLAY, CAPABILITY_MSI_X_INDEX, FLAG_RDPQ, Facts, Init, PROTOCOL_INITIATOR,
-    VERSION, port_facts,
+    CAPABILITY_ATOMIC_REQUEST, CAPABILITY_EVENT_REPLAY, CAPABILITY_MSI_X_INDEX, CAPABILITY_RDPQ,
+    FLAG_RDPQ, Facts, Init, PROTOCOL_INITIATOR, RDPQ_ENTRY_BYTES, VERSION, VERSION_26, port_facts,
 };
 use qpair_mpi_wire::message::{self, DEFAULT_REPLY_BYTES, decode_control};
 use qpair_mpi_wire::slot::{self, WriteSlot};
@@ -16,6 +16,7 @@ use qpair_mpi_wire::{function, ioc_status};
 use super::control::Control;
 use super::device::SoftHba;
 use super::lane::{FAULT_QUEUE, FRAME_BYTES, Lane, REPLY_BYTES};
+use crate::dma::{DmaTable, LastHit};
 
 /// Entries of a reply queue, at most.
 const REPLY_QUEUE_ENTRIES_MAX: u16 = 16384;
@@ -29,15 +30,19 @@ impl SoftHba {
     fn facts(&self, who: u8) -> Facts {
         let options = self.options();
         let many = if options.queues > 1 { CAPABILITY_MSI_X_INDEX } else { 0 };
+        let (version, later) = match options.is_later {
+            true => (VERSION_26, CAPABILITY_RDPQ | CAPABILITY_ATOMIC_REQUEST),
+            false => (VERSION, 0),
+        };
         Facts {
-            version: VERSION,
+            version,
             chain_depth_max: CHAIN_DEPTH_MAX,
             who,
             ports: 1,
             vectors: options.queues,
             credit: options.credit,
             product: 0x2221,
-            capabilities: CAPABILITY_EVENT_REPLAY | many,
+            capabilities: CAPABILITY_EVENT_REPLAY | many | later,
             firmware: 0x1000_0000,
             frame_bytes: FRAME_BYTES as u32,
             chain_elements: CHAIN_ELEMENTS,
@@ -75,7 +80,7 @@ impl SoftHba {
         self.check_init(init);
         let entries = init.reply_queue_entries;
         let is_sound = init.frame_bytes as usize >= FRAME_BYTES
-            && init.flags & FLAG_RDPQ == 0
+            && (init.flags & FLAG_RDPQ == 0 || self.options().is_later)
             && (16..=REPLY_QUEUE_ENTRIES_MAX).contains(&entries)
             && entries.is_multiple_of(16)
             && init.reply_free_entries >= 16
@@ -88,13 +93,32 @@ impl SoftHba {
         let table = self.table();
         for queue in 0..queues {
             let Some(slot) = self.slot(queue.into()) else { continue };
-            if !slot.lock().begin(*init, &table, queue) {
+            let own = Self::reply_queue(init, &table, queue);
+            let begun = own.is_some_and(|at| {
+                let init = Init { reply_queues: at, ..*init };
+                slot.lock().begin(init, &table)
+            });
+            if !begun {
                 drop(table);
                 self.forget_driver();
                 return Err(ioc_status::INVALID_FIELD);
             }
         }
         Ok(())
+    }
+
+    /// Where a reply queue is: one behind the other, or where the list says.
+    fn reply_queue(init: &Init, table: &DmaTable, queue: u8) -> Option<u64> {
+        if init.flags & FLAG_RDPQ == 0 {
+            let len = u64::from(init.reply_queue_entries) * DESCRIPTOR_BYTES as u64;
+            return init.reply_queues.checked_add(u64::from(queue) * len);
+        }
+        let at = init.reply_queues.checked_add(u64::from(queue) * RDPQ_ENTRY_BYTES as u64)?;
+        let found = table.find(at, RDPQ_ENTRY_BYTES as u32, &mut LastHit::default())?;
+        let (bytes, offset) = table.bytes(found)?;
+        let mut entry = [0; 8];
+        bytes.copy_to(offset, &mut entry);
+        Some(u64::from_le_bytes(entry))
     }
 
     pub(crate) fn run_message(&self, lane: &mut Lane, queue: u8, request: RequestDescriptor) {

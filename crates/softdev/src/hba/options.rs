@@ -47,6 +47,10 @@ pub struct SoftHbaOptions {
     pub queues: u8,
     /// Requests under way at most, 64 to 16384.
     pub credit: u16,
+    /// Whether it speaks MPI 2.6, as a 9500-8e does; else 2.5, as a SAS3008.
+    pub is_later: bool,
+    /// Whether it has a drive behind PCIe (MPI 2.6).
+    pub has_pcie: bool,
     /// Whether disks have a volatile write cache.
     pub volatile_write_cache: bool,
     /// Whether what a driver does is checked: `SoftHba::violations`.
@@ -63,6 +67,8 @@ impl Default for SoftHbaOptions {
             disks: vec![DiskOptions::default()],
             queues: 32,
             credit: 4096,
+            is_later: false,
+            has_pcie: false,
             volatile_write_cache: false,
             strict: false,
             transcript: None,
@@ -76,7 +82,7 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Reads `disks=2,size=1GiB,block=4096,profile=sas-ssd,queues=8,credit=1024,cache=on,strict=on,serial=TEXT`: disks are all alike.
+    /// Reads `disks=2,size=1GiB,block=4096,profile=sas-ssd,mpi=2.6,queues=8,credit=1024,cache=on,strict=on,serial=TEXT`: disks are all alike.
     ///
     /// # Errors
     /// `Invalid`, and names the option.
@@ -115,12 +121,20 @@ impl SoftHbaOptions {
                 "profile" => disk.profile = DiskProfile::named(value)?,
                 "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
                 "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
+                "mpi" => {
+                    options.is_later = match value {
+                        "2.5" => false,
+                        "2.6" => true,
+                        _ => return Err(wrong("2.5 or 2.6")),
+                    }
+                }
+                "pcie" => options.has_pcie = is_on()?,
                 "cache" => options.volatile_write_cache = is_on()?,
                 "strict" => options.strict = is_on()?,
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, profile, queues, credit, cache, strict and serial",
+                        "known are disks, size, block, medium, profile, mpi, pcie, queues, credit, cache, strict and serial",
                     ));
                 }
             }
@@ -147,6 +161,10 @@ impl SoftHbaOptions {
                 self.queues, self.credit
             );
             return Err(invalid(context).hint("it has 1 to 128 queues and a credit of 64 to 16384"));
+        }
+        if self.has_pcie && !self.is_later {
+            let context = "a soft HBA of MPI 2.5 with a drive behind PCIe";
+            return Err(invalid(context).hint("that takes MPI 2.6: mpi=2.6"));
         }
         for disk in &self.disks {
             let block = disk.logical_block_bytes;
@@ -180,6 +198,8 @@ mod tests {
             ("block=520", "512 or 4096"),
             ("profile=tape", "sas-ssd, hdd"),
             ("sise=1", "sise"),
+            ("mpi=3", "2.5 or 2.6"),
+            ("pcie=on", "MPI 2.6"),
             ("queues=0", "1 to 128"),
             ("disks", "no value"),
         ] {

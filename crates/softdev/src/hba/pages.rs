@@ -2,7 +2,8 @@
 
 use qpair_mpi_wire::config::{
     ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, FLAG_PRESENT, INFO_CONTROLLER,
-    INFO_SAS_TARGET, PageId, SAS_DEVICE_0, SasDevice, action, new_page, page_type,
+    INFO_SAS_TARGET, PCIE_DEVICE_0, PageId, PcieDevice, SAS_DEVICE_0, SasDevice, action, new_page,
+    page_type,
 };
 use qpair_mpi_wire::ioc_status;
 
@@ -45,6 +46,17 @@ impl SoftHba {
             }
             SAS_DEVICE_0 if asked.action == action::HEADER => Some(SasDevice::default().encode()),
             SAS_DEVICE_0 => self.sas_device(asked.address).map(|device| device.encode()),
+            PCIE_DEVICE_0 => {
+                let form = asked.address & 0xF000_0000;
+                let handle = (asked.address & 0xFFFF) as u16;
+                let is_it = |it: &PcieDevice| match form {
+                    _ if asked.action == action::HEADER => true,
+                    ADDRESS_HANDLE => it.handle == handle,
+                    ADDRESS_NEXT_HANDLE => handle == 0xFFFF || it.handle > handle,
+                    _ => false,
+                };
+                self.pcie_device().filter(is_it).map(|device| device.encode())
+            }
             _ => None,
         };
         page.ok_or(ioc_status::CONFIG_INVALID_PAGE)

@@ -30,6 +30,9 @@ const BUFFER_ALIGNMENT: u32 = 4;
 /// Bytes of a segment of a list, at most.
 const CHAIN_BYTES_MAX: u32 = CHAIN_ELEMENTS as u32 * ELEMENT_BYTES as u32;
 
+/// The handle of a request that was posted without one.
+pub(crate) const NO_HANDLE: u16 = u16::MAX;
+
 /// What a SMID is in use for.
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
@@ -181,7 +184,7 @@ impl SoftHba {
         let smid = posted.smid;
         let io = ScsiIo::decode(frame);
         strict.check(
-            io.handle == posted.handle,
+            io.handle == posted.handle || posted.handle == NO_HANDLE,
             format_args!("SMID {smid}: handle {:#x}, posted for {:#x}", io.handle, posted.handle),
         );
         let cdb = io.io_flags & 0x1FF;

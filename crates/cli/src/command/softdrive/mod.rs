@@ -40,7 +40,7 @@ PATH.1 to PATH.N; if PATH is a folder, PATH/1/cntrl to PATH/N/cntrl.
 Profiles: none (no delays), tlc, qlc (with an SLC cache that runs out), optane, sas-ssd; each option of one can be changed: \
 --profile tlc,read_us=80,dies=8. With --hba also hdd (7200 turns a minute), and names alone.
 
-With --hba one SAS host bus adapter (MPI 2.5) is served, with --drives N disks behind it: each request is a message over \
+With --hba one SAS host bus adapter (MPI 2.5, or --mpi 2.6) is served, with --drives N disks behind it: each request is a message over \
 the socket then, since no card lets that register be mapped. SIGUSR2 pulls the last disk, and plugs it in again. \
 --strict tells what a driver does that the interface does not allow.
 
@@ -85,6 +85,10 @@ pub(crate) struct SoftDrive {
     /// Write down what a driver does: its registers, requests and frames
     #[arg(long, requires = "hba", value_name = "FILE")]
     transcript: Option<PathBuf>,
+
+    /// What a host bus adapter speaks: MPI 2.5, as a SAS3008, or 2.6, as a 9500-8e
+    #[arg(long, requires = "hba", value_name = "VERSION", value_parser = ["2.5", "2.6"], default_value = "2.5")]
+    mpi: String,
 
     /// Drives, all alike; with --file, drive N keeps its blocks in PATH.N
     #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -227,6 +231,7 @@ impl SoftDrive {
         if let Some(queues) = self.queues {
             options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
         }
+        options.is_later = self.mpi == "2.6";
         options.volatile_write_cache = self.volatile_cache;
         options.strict = self.strict;
         options.transcript.clone_from(&self.transcript);

@@ -1,0 +1,56 @@
+//! Which controllers there are, by their PCI ids: what facts do not say of them.
+
+/// Vendor of the controllers.
+pub const VENDOR: u16 = 0x1000;
+/// A 9500-8e: MPI 2.6, of the last family ("Sea").
+pub const SAS3816: u16 = 0x00E6;
+/// A SAS3008: MPI 2.5.
+pub const SAS3008: u16 = 0x0097;
+
+/// What is known of a controller by its device id and revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Family {
+    /// Its device id.
+    pub device: u16,
+    /// Its revision.
+    pub revision: u8,
+}
+
+impl Family {
+    /// Whether a register may read as zero by mistake ("Aero" and "Sea").
+    #[must_use]
+    pub fn misreads(self) -> bool {
+        matches!(self.device, 0x00E0..=0x00E7)
+    }
+
+    /// Whether it is one of the SAS 3.5 families.
+    fn is_later(self) -> bool {
+        self.misreads() || matches!(self.device, 0x00AA..=0x00AF | 0x00D0..=0x00D2)
+    }
+
+    /// Whether reply queues tell their indices by the combined registers, with so many vectors, of a controller that speaks that version.
+    #[must_use]
+    pub fn combines(self, version: u16, vectors: u8) -> bool {
+        let has_registers = version >= crate::init::VERSION_26 || self.revision >= 2;
+        has_registers && vectors > if self.is_later() { 16 } else { 8 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::init::{VERSION, VERSION_26};
+
+    #[test]
+    fn combined_registers() {
+        let of = |device, revision| Family { device, revision };
+        assert!(!of(SAS3008, 1).combines(VERSION, 96));
+        assert!(of(SAS3008, 2).combines(VERSION, 9) && !of(SAS3008, 2).combines(VERSION, 8));
+        assert!(
+            of(SAS3816, 0).combines(VERSION_26, 17) && !of(SAS3816, 0).combines(VERSION_26, 16)
+        );
+        // SAS3216: 2.6, and not of the later families.
+        assert!(of(0x00C9, 0).combines(VERSION_26, 9));
+        assert!(of(SAS3816, 0).misreads() && !of(0x00AC, 0).misreads());
+    }
+}
