@@ -1,4 +1,5 @@
-//! What takes hours: the parts of `.ci/run` that prove more the longer they run, one after the other. What came of them is a table in
+//! What takes hours: the parts of `.ci/run` that prove more the longer they run, and a store behind a SAS controller that fails again and
+//! again, one after the other. What came of them is a table in
 //! docs/measure/nightly.md, with date and commit; it replaces the one before.
 
 use std::fmt::Write as _;
@@ -22,6 +23,9 @@ pub(crate) struct Options {
     /// Seconds of hostile clients and servers
     #[arg(long, default_value_t = 1200)]
     hostile_seconds: u64,
+    /// Lives of a store behind a SAS controller
+    #[arg(long, default_value_t = 500)]
+    hba_lives: u64,
     /// This part only; may be repeated
     #[arg(long = "only", value_name = "PART", value_parser = PARTS)]
     only: Vec<String>,
@@ -30,7 +34,9 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 5] = ["sim", "hostile", "asan", "guest", "fuzz"];
+const PARTS: [&str; 6] = ["sim", "hba", "hostile", "asan", "guest", "fuzz"];
+/// Of the test that is the part `hba`.
+const HBA_TEST: &str = "test -p qpair --profile ci --test hba -- --nocapture";
 
 /// What came of a part.
 struct Outcome {
@@ -54,7 +60,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         match run_part(part, options) {
             Ok(outcome) => outcomes.push(outcome),
             Err(error) => {
-                eprintln!("running .ci/run {part}: {error}");
+                eprintln!("running part {part}: {error}");
                 return ExitCode::FAILURE;
             }
         }
@@ -81,6 +87,13 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
             vec![("SIM_SEEDS", options.seeds.to_string()), ("SIM_SEED", seed.to_string())],
             format!("{} seeds from {seed}, every planted bug", options.seeds),
         ),
+        "hba" => (
+            vec![
+                ("QPAIR_HBA_LIVES", options.hba_lives.to_string()),
+                ("QPAIR_HBA_SEED", seed.to_string()),
+            ],
+            format!("{} lives from seed {seed}", options.hba_lives),
+        ),
         "hostile" => (
             vec![("HOSTILE_SECONDS", options.hostile_seconds.to_string())],
             format!("{} s", options.hostile_seconds),
@@ -94,11 +107,19 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
     };
     let start = Instant::now();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut child = Command::new(root.join(".ci/run"))
-        .arg(part)
-        .envs(variables)
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut command = match part {
+        "hba" => {
+            let mut command = Command::new(env!("CARGO"));
+            command.args(HBA_TEST.split(' ')).current_dir(&root);
+            command
+        }
+        part => {
+            let mut command = Command::new(root.join(".ci/run"));
+            command.arg(part);
+            command
+        }
+    };
+    let mut child = command.envs(variables).stdout(Stdio::piped()).spawn()?;
     let mut said = Vec::new();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
@@ -126,6 +147,7 @@ fn tells(part: &str, line: &str) -> bool {
     match part {
         "sim" => line.contains("runs, ") || line.contains("not caught"),
         "fuzz" => line.ends_with(" inputs"),
+        "hba" => line.starts_with("test result:") || line.contains("FAILED"),
         "hostile" => {
             ["hostile:", "before:", "after:"].iter().any(|word| line.starts_with(word))
                 || line.contains("got as far")
