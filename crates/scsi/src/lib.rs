@@ -17,6 +17,7 @@ mod middle;
 mod options;
 mod registry;
 mod scan;
+mod sync;
 
 pub use disk::{DiskFacts, ScsiDisk};
 pub use options::ScsiOptions;

@@ -5,9 +5,10 @@
 //! - a channel that has answered a recall's number has nothing under way that it had when it saw it;
 //! - a channel that is not busy has nothing under way.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 const NAP: Duration = Duration::from_micros(50);
 
@@ -51,14 +52,18 @@ impl Recall {
         let start = Instant::now();
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
         loop {
-            let missing = channels.iter().filter_map(Weak::upgrade).filter(|it| it.owes(number));
-            let missing = missing.count();
+            let missing = missing(&channels, number);
             if missing == 0 || start.elapsed() >= at_most {
                 return missing;
             }
             std::thread::sleep(NAP);
         }
     }
+}
+
+/// Channels that have not answered.
+fn missing(channels: &[Weak<Answers>], number: u64) -> usize {
+    channels.iter().filter_map(Weak::upgrade).filter(|it| it.owes(number)).count()
 }
 
 impl Answers {
@@ -74,5 +79,44 @@ impl Answers {
 
     pub(crate) fn answer(&self, number: u64) {
         self.answered.store(number, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+
+    /// Whoever waits for a recall sees all that a channel did with what it had under way: that channel answers, or is not busy any more.
+    #[test]
+    fn what_came_back_is_seen() {
+        for goes_idle in [false, true] {
+            loom::model(move || {
+                let recall = Arc::new(Recall::default());
+                let answers = recall.enlist();
+                answers.set_busy(true);
+                let buffer = Arc::new(AtomicU64::new(0));
+                let channel = {
+                    let (recall, buffer) = (recall.clone(), buffer.clone());
+                    loom::thread::spawn(move || {
+                        let seen = recall.number();
+                        // What came back: with no order of its own.
+                        buffer.store(1, Ordering::Relaxed);
+                        match (seen, goes_idle) {
+                            // It had not seen the recall, and has nothing under way.
+                            (0, _) | (_, true) => answers.set_busy(false),
+                            (number, false) => answers.answer(number),
+                        }
+                        answers
+                    })
+                };
+                let number = recall.begin();
+                let channels = recall.channels.lock().unwrap().clone();
+                while missing(&channels, number) > 0 {
+                    loom::thread::yield_now();
+                }
+                assert_eq!(buffer.load(Ordering::Relaxed), 1);
+                drop(channel.join().unwrap());
+            });
+        }
     }
 }
