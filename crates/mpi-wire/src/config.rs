@@ -29,8 +29,10 @@ pub mod page_type {
     pub const MANUFACTURING: u8 = 0x09;
     pub const EXTENDED: u8 = 0x0F;
     pub const EXT_SAS_IO_UNIT: u8 = 0x10;
+    pub const EXT_SAS_EXPANDER: u8 = 0x11;
     pub const EXT_SAS_DEVICE: u8 = 0x12;
     pub const EXT_SAS_PHY: u8 = 0x13;
+    pub const EXT_SAS_ENCLOSURE: u8 = 0x15;
     pub const EXT_PCIE_DEVICE: u8 = 0x1D;
 }
 
@@ -153,6 +155,8 @@ pub const ADDRESS_NEXT_HANDLE: u32 = 0x0000_0000;
 pub const INFO_SAS_TARGET: u32 = 0x401;
 /// A SATA device.
 pub const INFO_SATA_DEVICE: u32 = 0x80;
+/// An expander at the edge, which takes SMP.
+pub const INFO_EXPANDER: u32 = 0x102;
 /// A SAS target, as a bit.
 pub const INFO_SSP_TARGET: u32 = 0x400;
 /// What the controller itself is: nothing behind it, and an initiator of all protocols.
@@ -165,6 +169,8 @@ pub const FLAG_PRESENT: u16 = 1;
 pub struct SasDevice {
     /// Slot in its enclosure.
     pub slot: u16,
+    /// Its enclosure; 0: none.
+    pub enclosure: u16,
     /// Address.
     pub address: u64,
     /// Handle of what it is behind.
@@ -189,6 +195,7 @@ impl SasDevice {
     pub fn decode(data: &[u8]) -> Self {
         Self {
             slot: u16_at(data, 0x08),
+            enclosure: u16_at(data, 0x0A),
             address: u64_at(data, 0x0C),
             parent: u16_at(data, 0x14),
             phy: u8_at(data, 0x16),
@@ -205,6 +212,7 @@ impl SasDevice {
     pub fn encode(&self) -> Vec<u8> {
         let mut data = new_page(SAS_DEVICE_0, 9, 0x38);
         put(&mut data, 0x08, &self.slot.to_le_bytes());
+        put(&mut data, 0x0A, &self.enclosure.to_le_bytes());
         put(&mut data, 0x0C, &self.address.to_le_bytes());
         put(&mut data, 0x14, &self.parent.to_le_bytes());
         data[0x16] = self.phy;
@@ -266,6 +274,7 @@ mod tests {
         assert_eq!(u8_at(&reply, 0x17) & 0x0F, page_type::EXTENDED);
         let device = SasDevice {
             slot: 3,
+            enclosure: 5,
             address: 0x5000_0000_0000_0003,
             parent: 1,
             phy: 3,

@@ -135,20 +135,50 @@ pub struct Change {
     pub reason: u8,
 }
 
-/// The data of a list of changes of the controller's own phys, with one entry.
-#[must_use]
-pub fn encode_topology(phys: u8, phy: u8, change: Change) -> [u8; 16] {
-    let mut data = [0; 16];
-    data[4] = phys;
-    data[8] = 1;
-    data[9] = phy;
-    // Responding.
-    data[0xA] = 3;
-    data[0xB] = phy;
-    put(&mut data, 0xC, &change.handle.to_le_bytes());
-    data[0xE] = change.link_rate;
-    data[0xF] = change.reason;
-    data
+/// What becomes of an expander.
+pub mod expander {
+    /// It came.
+    pub const ADDED: u8 = 1;
+    /// It is there; the controller's own phys always are.
+    pub const RESPONDING: u8 = 3;
+}
+
+/// A list of changes at phys in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The enclosure of the expander; 0: none.
+    pub enclosure: u16,
+    /// Whose phys; 0: the controller's own.
+    pub expander: u16,
+    /// Phys that it has.
+    pub phys: u8,
+    /// The first one of the list.
+    pub first: u8,
+    /// [`expander`].
+    pub status: u8,
+    /// Port of the controller.
+    pub port: u8,
+}
+
+impl Topology {
+    /// The data of the event.
+    #[must_use]
+    pub fn encode(&self, changes: &[Change]) -> Vec<u8> {
+        let mut data = vec![0; 0xC + 4 * changes.len()];
+        put(&mut data, 0, &self.enclosure.to_le_bytes());
+        put(&mut data, 2, &self.expander.to_le_bytes());
+        data[4] = self.phys;
+        data[8] = changes.len() as u8;
+        data[9] = self.first;
+        data[0xA] = self.status;
+        data[0xB] = self.port;
+        for (change, at) in changes.iter().zip((0xC..).step_by(4)) {
+            put(&mut data, at, &change.handle.to_le_bytes());
+            data[at + 2] = change.link_rate;
+            data[at + 3] = change.reason;
+        }
+        data
+    }
 }
 
 /// The entries of a list of changes; those of phys that nothing is at are left out.
@@ -168,13 +198,21 @@ mod tests {
         let change = Change { handle: 40, link_rate: 0xB0, reason: change::ADDED };
         let event =
             Event { kind: kind::SAS_TOPOLOGY_CHANGE_LIST, needs_ack: true, context: 0x1234 };
-        let message = event.encode(&encode_topology(32, 7, change));
+        let list = Topology {
+            enclosure: 2,
+            expander: 33,
+            phys: 32,
+            first: 7,
+            status: expander::ADDED,
+            port: 0,
+        };
+        let message = event.encode(&list.encode(&[change, change]));
         let (read, data) = Event::decode(&message);
         assert_eq!(read, event);
-        assert_eq!(decode_topology(data).collect::<Vec<_>>(), [change]);
+        assert_eq!(decode_topology(data).collect::<Vec<_>>(), [change, change]);
         assert!(is_discovery_over(&encode_discovery(true)));
         // A count over what came.
-        let mut data = encode_topology(32, 7, change);
+        let mut data = list.encode(&[change]);
         data[8] = 255;
         assert_eq!(decode_topology(&data).count(), 1);
         assert_eq!(Event::decode(&[0xFF; 20]).1, []);

@@ -1,6 +1,7 @@
 //! Resets, pulls and losses of power, with requests in flight.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use qpair_block::{ArenaOptions, BlockDevice, ChannelOptions, ErrorKind, Op};
 use qpair_scsi::ScsiOptions;
@@ -258,5 +259,43 @@ fn a_drive_behind_pcie_is_refused() {
         let disk = rig.disk(disk, scsi_options());
         assert_eq!(Worker::new(&disk, 4).run(Op::Write, 0, 1), Ok(()));
         rig.host.reset().unwrap();
+    }
+}
+
+/// 1,024 disks behind two levels of expanders: all are found, each is its own, one that is pulled and plugged in again is the same, and a
+/// reset of the controller finds all of them again.
+#[test]
+fn disks_behind_expanders() {
+    const DISKS: usize = 1024;
+    let rig = Rig::new("disks=1024,expanders=on,size=64KiB");
+    let targets = rig.host.scan().unwrap();
+    assert_eq!(targets.len(), DISKS);
+    assert!(targets.iter().all(|it| it.refused.is_none()));
+    let addresses: std::collections::HashSet<_> = targets.iter().map(|it| &it.address).collect();
+    assert_eq!(addresses.len(), DISKS);
+    for number in [0, 31, 32, 700, 1023] {
+        let disk = rig.disk(number, scsi_options());
+        assert_eq!(Worker::new(&disk, 2).run(Op::Write, 1, number as u8), Ok(()));
+    }
+    let number = 700;
+    let disk = rig.disk(number, scsi_options());
+    let _ = rig.host.changes();
+    assert!(rig.card.pull(number as usize));
+    let wait_for = |wanted: Change| {
+        let start = std::time::Instant::now();
+        while !rig.host.changes().contains(&wanted) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{wanted:?}");
+        }
+    };
+    wait_for(Change::Removed(number));
+    assert_eq!(rig.host.scan().unwrap().len(), DISKS - 1);
+    assert!(rig.card.plug(number as usize));
+    wait_for(Change::Added(number));
+    rig.host.reset().unwrap();
+    assert_eq!(rig.host.scan().unwrap(), targets);
+    assert_eq!(rig.disk(number, scsi_options()).facts().name, disk.facts().name);
+    for number in [31, 32, 700] {
+        let disk = rig.disk(number, scsi_options());
+        assert_eq!(Worker::new(&disk, 2).fill_of(1), Some(number as u8));
     }
 }

@@ -25,6 +25,7 @@ use super::lane::{FAULT_CREDIT, Slot};
 use super::options::SoftHbaOptions;
 use super::strict::{NO_HANDLE, Strict};
 use super::timing::Timing;
+use super::topology::{Attached, Topology};
 use super::transcript::Transcript;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::digest::digest;
@@ -44,8 +45,6 @@ const MISREAD_EVERY: u32 = 16;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
-/// Phys at least: of a card.
-const PHYS_MIN: usize = 8;
 /// Bytes of a disk's volatile write cache.
 const CACHE_BYTES: u64 = 64 << 20;
 /// Local assignment, as the upper four bits of names and SAS addresses have it.
@@ -57,7 +56,7 @@ pub(crate) struct Phy {
     pub(crate) unit: Arc<Unit>,
     pub(crate) timing: Arc<Timing>,
     number: u16,
-    phys: u16,
+    topology: Topology,
     /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each time it has another handle.
     plugged: AtomicU32,
     times: AtomicU32,
@@ -70,7 +69,7 @@ impl Phy {
     /// The handle of what is there.
     pub(crate) fn handle(&self) -> Option<u16> {
         let plugged = self.plugged.load(Ordering::Acquire);
-        (plugged > 0).then(|| self.phys + 1 + self.number + self.phys * (plugged as u16 & 1))
+        (plugged > 0).then(|| self.topology.disk_handle(self.number, plugged))
     }
 }
 
@@ -78,7 +77,9 @@ impl Phy {
 pub struct SoftHba {
     options: SoftHbaOptions,
     address: u64,
+    /// Places for disks.
     phys: Vec<Phy>,
+    topology: Topology,
     slots: Box<[Slot]>,
     control: Mutex<Control>,
     /// 0, or 1 in the upper half and a fault code in the lower one.
@@ -101,8 +102,9 @@ pub struct SoftHba {
     faults: Faults,
     strict: Strict,
     transcript: Transcript,
-    /// Disks to be pulled, a bit each.
-    pulls: AtomicU32,
+    /// Disks to be pulled, and whether there are some.
+    pulls: Mutex<Vec<usize>>,
+    has_pulls: AtomicBool,
 }
 
 /// The queue of reply frames that the driver gives.
@@ -127,7 +129,8 @@ impl SoftHba {
         if options.serial.is_empty() {
             options.serial = format!("QH{:012X}", fastrand::u64(..1 << 48));
         }
-        let count = options.disks.len().max(PHYS_MIN);
+        let topology = Topology::new(options.disks.len() as u16, options.has_expanders);
+        let count = usize::from(topology.places());
         let name = |number: u32, salt: u8| {
             NAA_LOCAL | digest(&options.serial, number, salt) & (!0 >> 4) & !3
         };
@@ -150,7 +153,7 @@ impl SoftHba {
                 unit: Arc::new(unit),
                 timing: Arc::new(timing),
                 number,
-                phys: count as u16,
+                topology,
                 plugged: AtomicU32::new(1),
                 times: AtomicU32::new(1),
                 is_located: AtomicBool::new(false),
@@ -165,7 +168,7 @@ impl SoftHba {
                     unit: unit.clone(),
                     timing: timing.clone(),
                     number: number as u16,
-                    phys: count as u16,
+                    topology,
                     plugged: AtomicU32::new(0),
                     times: AtomicU32::new(0),
                     is_located: AtomicBool::new(false),
@@ -177,6 +180,7 @@ impl SoftHba {
         Ok(Arc::new(Self {
             address: name(u32::MAX, 5),
             phys,
+            topology,
             slots: (0..queues).map(|_| Slot::default()).collect(),
             control: Mutex::default(),
             fault: AtomicU32::new(0),
@@ -195,7 +199,8 @@ impl SoftHba {
             faults: Faults::default(),
             strict: Strict::new(options.strict),
             transcript: Transcript::new(options.transcript.as_deref())?,
-            pulls: AtomicU32::new(0),
+            pulls: Mutex::default(),
+            has_pulls: AtomicBool::new(false),
             options,
         }))
     }
@@ -282,21 +287,37 @@ impl SoftHba {
         &self.phys
     }
 
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The address of an expander.
+    pub(crate) fn expander_address(&self, handle: u16) -> u64 {
+        NAA_LOCAL | digest(&self.options.serial, handle.into(), 6) & (!0 >> 4) & !3
+    }
+
+    /// The handle of what is attached somewhere, if it is there.
+    pub(crate) fn attached_handle(&self, attached: Option<Attached>) -> Option<u16> {
+        match attached? {
+            Attached::Other(handle) => Some(handle),
+            Attached::Disk(number) => self.phys.get(number)?.handle(),
+        }
+    }
+
     #[inline]
     pub(crate) fn phy_of(&self, handle: u16) -> Option<(usize, &Phy)> {
-        let count = self.phys.len() as u16;
-        let number = usize::from(handle.checked_sub(count + 1)? % count);
+        let number = self.topology.disk_of(handle)?;
         let phy = self.phys.get(number)?;
         (phy.handle() == Some(handle)).then_some((number, phy))
     }
 
     /// Whether a handle is one that a disk has had or could have.
     pub(crate) fn is_old_handle(&self, handle: u16) -> bool {
-        (self.phys.len() as u16 + 1..=self.handle_max()).contains(&handle)
+        self.topology.is_disk(handle)
     }
 
     pub(crate) fn handle_max(&self) -> u16 {
-        self.phys.len() as u16 * 3
+        self.topology.handle_max()
     }
 
     /// The drive behind PCIe.
@@ -397,7 +418,8 @@ impl SoftHba {
     }
 
     pub(crate) fn pull_later(&self, number: usize) {
-        self.pulls.fetch_or(1 << number, Ordering::AcqRel);
+        locked(&self.pulls).push(number);
+        self.has_pulls.store(true, Ordering::Release);
     }
 
     pub(crate) fn set_reply_index(&self, queue: u8, index: u32) {
@@ -485,10 +507,10 @@ impl SoftHba {
     }
 
     fn run_pulls(&self) {
-        let mut pulls = self.pulls.swap(0, Ordering::AcqRel);
-        while pulls != 0 {
-            self.pull(pulls.trailing_zeros() as usize);
-            pulls &= pulls - 1;
+        self.has_pulls.store(false, Ordering::Release);
+        let pulls = std::mem::take(&mut *locked(&self.pulls));
+        for number in pulls {
+            self.pull(number);
         }
     }
 }
@@ -672,7 +694,7 @@ impl PciDevice for SoftHba {
 
     #[inline]
     fn step(&self, queue: u16) -> Stepped {
-        if self.pulls.load(Ordering::Relaxed) != 0 {
+        if self.has_pulls.load(Ordering::Relaxed) {
             self.run_pulls();
         }
         self.step_queue(queue)

@@ -4,16 +4,22 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use qpair_mpi_wire::event::{
-    Change, Event, change, encode_discovery, encode_topology, is_wanted, kind,
+    Change, DATA_AT, Event, Topology, change, encode_discovery, expander, is_wanted, kind,
 };
 
 use super::device::SoftHba;
+use super::lane::REPLY_BYTES;
+use super::topology::{Attached, Expander};
 
 /// Events that wait for room, at most: a driver that takes none loses the oldest.
 const EVENTS_MAX: usize = 1024;
+/// Changes of one event: what a reply frame has room for.
+const CHANGES_MAX: usize = (REPLY_BYTES - DATA_AT - 12) / 4;
 /// 12 Gbit/s now, nothing before; and the other way round.
 const LINK_UP: u8 = 0xB0;
 const LINK_DOWN: u8 = 0x0B;
+/// Nothing is at a phy.
+const VACANT: u8 = 0x80;
 
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -63,20 +69,61 @@ impl Events {
     }
 }
 
+fn added(handle: u16) -> Change {
+    Change { handle, link_rate: LINK_UP, reason: change::ADDED }
+}
+
+impl Expander {
+    fn list(&self, first: u8, status: u8) -> Topology {
+        let Self { enclosure, handle: expander, phys, .. } = *self;
+        Topology { enclosure, expander, phys, first, status, port: 0 }
+    }
+}
+
 impl SoftHba {
     /// Tells of all disks, as a discovery does.
     pub(crate) fn tell_all(&self) {
         let mut held = self.events.held();
         held.is_told = true;
         Events::tell(&mut held, kind::SAS_DISCOVERY, &encode_discovery(false));
-        for (number, phy) in self.phys().iter().enumerate() {
-            if let Some(handle) = phy.handle() {
-                let change = Change { handle, link_rate: LINK_UP, reason: change::ADDED };
-                let body = encode_topology(self.phys().len() as u8, number as u8, change);
+        // Those of the controller one by one: each is a port of its own.
+        for phy in 0..self.topology().phys {
+            if let Some(handle) = self.attached_handle(self.topology().at_phy(phy)) {
+                let body = self.own(phy as u8).encode(&[added(handle)]);
                 Events::tell(&mut held, kind::SAS_TOPOLOGY_CHANGE_LIST, &body);
             }
         }
+        for it in self.topology().expanders() {
+            self.tell_expander(&mut held, &it);
+        }
         Events::tell(&mut held, kind::SAS_DISCOVERY, &encode_discovery(true));
+    }
+
+    fn own(&self, phy: u8) -> Topology {
+        let phys = self.topology().phys as u8;
+        let port = if self.topology().has_expanders() { 0 } else { phy };
+        let (enclosure, expander) = (0, 0);
+        Topology { enclosure, expander, phys, first: phy, status: expander::RESPONDING, port }
+    }
+
+    /// Tells that an expander came, with what is at its phys.
+    fn tell_expander(&self, held: &mut Held, it: &Expander) {
+        let phys: Vec<u8> = (0..it.phys - 1).collect();
+        for (number, phys) in phys.chunks(CHANGES_MAX).enumerate() {
+            let changes: Vec<Change> = phys
+                .iter()
+                .map(|phy| self.topology().attached(it, *phy))
+                .map(|attached| match (attached, self.attached_handle(attached)) {
+                    (_, None) => Change { handle: 0, link_rate: 0, reason: VACANT },
+                    (Some(Attached::Disk(_)), Some(handle)) => added(handle),
+                    // It is told of by an event of its own.
+                    (_, Some(handle)) => Change { reason: change::PHY_CHANGED, ..added(handle) },
+                })
+                .collect();
+            let status = if number == 0 { expander::ADDED } else { expander::RESPONDING };
+            let body = it.list(phys[0], status).encode(&changes);
+            Events::tell(held, kind::SAS_TOPOLOGY_CHANGE_LIST, &body);
+        }
     }
 
     /// Tells that a disk came or went.
@@ -86,7 +133,12 @@ impl SoftHba {
             false => (LINK_DOWN, change::NOT_RESPONDING),
         };
         let change = Change { handle, link_rate, reason };
-        let body = encode_topology(self.phys().len() as u8, number as u8, change);
+        let place = self.topology().place(number);
+        let list = match place.expander {
+            Some(expander) => expander.list(place.phy, expander::RESPONDING),
+            None => self.own(place.phy),
+        };
+        let body = list.encode(&[change]);
         {
             let mut held = self.events.held();
             if held.is_told {

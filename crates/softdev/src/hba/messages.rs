@@ -51,7 +51,7 @@ impl SoftHba {
             reply_queue_entries_max: REPLY_QUEUE_ENTRIES_MAX,
             reply_bytes: REPLY_BYTES as u32,
             handle_max: self.handle_max(),
-            handle_min: self.phys().len() as u16 + 1,
+            handle_min: self.topology().phys + 1,
         }
     }
 

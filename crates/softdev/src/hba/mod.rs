@@ -1,4 +1,4 @@
-//! A soft SAS host bus adapter: MPI 2.5, with disks at its phys.
+//! A soft SAS host bus adapter: MPI 2.5 or 2.6, with disks at its phys or behind expanders.
 //!
 //! Registers are served where they are written, under one lock. What a driver posts is kept for the reply queue that it names, and done
 //! when somebody steps that queue. Queues have a lock each. The lock of the registers is taken before those of queues, never after; no
@@ -20,6 +20,7 @@ pub(crate) mod sgl;
 mod strict;
 mod tasks;
 mod timing;
+mod topology;
 mod transcript;
 
 pub use device::SoftHba;

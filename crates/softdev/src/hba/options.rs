@@ -7,8 +7,9 @@ use qpair_block::{Error, ErrorKind, Result, parse_bytes};
 use super::timing::DiskProfile;
 use crate::medium::MediumOptions;
 
-/// Disks at most: each has a phy of its own. More would need expanders, which there are none of.
-pub(crate) const DISKS_MAX: usize = 32;
+/// Disks at most: each has a phy of its own; and behind expanders.
+const DISKS_MAX: usize = 32;
+const EXPANDED_DISKS_MAX: usize = 1024;
 /// Reply queues at most: what the index register names.
 const QUEUES_MAX: u8 = 128;
 /// Requests under way: what Linux needs at least, and what SMIDs can name with room to spare.
@@ -43,6 +44,8 @@ impl Default for DiskOptions {
 pub struct SoftHbaOptions {
     /// Its disks, at phys 0 and up.
     pub disks: Vec<DiskOptions>,
+    /// Whether disks are behind two levels of expanders.
+    pub has_expanders: bool,
     /// Reply queues, 1 to 128, each with an MSI-X vector.
     pub queues: u8,
     /// Requests under way at most, 64 to 16384.
@@ -65,6 +68,7 @@ impl Default for SoftHbaOptions {
     fn default() -> Self {
         Self {
             disks: vec![DiskOptions::default()],
+            has_expanders: false,
             queues: 32,
             credit: 4096,
             is_later: false,
@@ -128,18 +132,19 @@ impl SoftHbaOptions {
                         _ => return Err(wrong("2.5 or 2.6")),
                     }
                 }
+                "expanders" => options.has_expanders = is_on()?,
                 "pcie" => options.has_pcie = is_on()?,
                 "cache" => options.volatile_write_cache = is_on()?,
                 "strict" => options.strict = is_on()?,
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, profile, mpi, pcie, queues, credit, cache, strict and serial",
+                        "known are disks, size, block, medium, profile, expanders, mpi, pcie, queues, credit, cache, strict and serial",
                     ));
                 }
             }
         }
-        if disks > DISKS_MAX {
+        if disks > EXPANDED_DISKS_MAX {
             return Err(too_many(disks));
         }
         options.disks = vec![disk; disks];
@@ -149,7 +154,7 @@ impl SoftHbaOptions {
 
     pub(crate) fn check(&self) -> Result<()> {
         let disks = self.disks.len();
-        if disks > DISKS_MAX {
+        if disks > if self.has_expanders { EXPANDED_DISKS_MAX } else { DISKS_MAX } {
             return Err(too_many(disks));
         }
         if disks == 0 {
@@ -179,7 +184,7 @@ impl SoftHbaOptions {
 
 fn too_many(disks: usize) -> Error {
     invalid(format!("a soft HBA with {disks} disks"))
-        .hint(format!("it has {DISKS_MAX} phys and no expanders: at most that many disks"))
+        .hint(format!("it has {DISKS_MAX} phys; behind expanders (expanders=on) there can be {EXPANDED_DISKS_MAX} disks"))
 }
 
 #[cfg(test)]
@@ -194,7 +199,8 @@ mod tests {
         assert_eq!(options.disks[0].logical_block_bytes, 4096);
         assert!(options.volatile_write_cache);
         for (text, said) in [
-            ("disks=33", "no expanders"),
+            ("disks=33", "expanders=on"),
+            ("disks=1025,expanders=on", "1024"),
             ("block=520", "512 or 4096"),
             ("profile=tape", "sas-ssd, hdd"),
             ("sise=1", "sise"),

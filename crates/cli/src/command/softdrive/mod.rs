@@ -27,6 +27,9 @@ use sockets::Sockets;
 /// How often drivers that came and went are looked for, and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// NVMe drives, at most: each has a socket.
+const NVME_DRIVES_MAX: u16 = 64;
+
 /// Serve NVMe drives, or SAS disks, made of software to this program, SPDK or QEMU
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -90,8 +93,12 @@ pub(crate) struct SoftDrive {
     #[arg(long, requires = "hba", value_name = "VERSION", value_parser = ["2.5", "2.6"], default_value = "2.5")]
     mpi: String,
 
-    /// Drives, all alike; with --file, drive N keeps its blocks in PATH.N
-    #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Put the disks of a host bus adapter behind two levels of expanders
+    #[arg(long, requires = "hba")]
+    expanders: bool,
+
+    /// Drives, all alike, at most 64 (with --expanders 1024); with --file, drive N keeps its blocks in PATH.N
+    #[arg(long, visible_alias = "disks", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     drives: u16,
 
     /// How long commands take: none, tlc, qlc, optane, sas-ssd (with --hba also hdd), with options after it
@@ -149,6 +156,10 @@ impl SoftDrive {
         if self.hba {
             let options = self.hba_options()?;
             return self.serve(1, |_| Ok(SoftHba::new(options.clone())?));
+        }
+        if self.drives > NVME_DRIVES_MAX {
+            return Err(Failure::usage(format!("--drives {}", self.drives))
+                .hint(format!("one process serves at most {NVME_DRIVES_MAX} NVMe drives")));
         }
         self.serve(self.drives, |number| Ok(SoftNvme::new(self.options_of(number)?)?))
     }
@@ -231,6 +242,7 @@ impl SoftDrive {
         if let Some(queues) = self.queues {
             options.queues = u8::try_from(queues).unwrap_or(u8::MAX);
         }
+        options.has_expanders = self.expanders;
         options.is_later = self.mpi == "2.6";
         options.volatile_write_cache = self.volatile_cache;
         options.strict = self.strict;
