@@ -8,11 +8,14 @@
 //! vhost-user:[timeout_ms=N,reconnect_ms=N:]PATH     a disk that another process serves by vhost-user-blk
 //! ```
 //!
+//! [`Loan`]: a drive that is taken from the kernel for a while, and given back whatever happens.
+//!
 //! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod loan;
 mod nvme;
 mod patience;
 mod scsi;
@@ -22,6 +25,7 @@ mod vhost_user;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use loan::{Loan, reasons, recover, uses};
 pub use nvme::{controller, function};
 pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};

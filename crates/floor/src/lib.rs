@@ -1,14 +1,21 @@
 //! The floor: what a drive gives with no software in the way, and what each layer adds to it (docs/design/floor.md).
 //!
 //! - [`Load`], [`paper`]: what is measured; [`Way`]: how the drive is reached.
-//! - [`run`]: runs every load over every way in turns, on one drive.
+//! - [`run`]: runs every load over every way in turns, on one drive; [`Which`]: by whom it is reached.
+//! - [`build`]: builds the kernel's module of the floor.
 //! - [`Report`]: what was found, with gaps and their bases; stored as JSON.
 //! - [`table`], [`to_html`]: the same for people.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod events;
+mod fio;
+mod hwperf;
+mod lent;
 mod load;
+mod module;
+mod named;
 mod page;
 mod paths;
 mod report;
@@ -17,7 +24,8 @@ mod turn;
 mod turns;
 
 pub use load::{Load, Workload, paper, paper_names};
+pub use module::build;
 pub use page::to_html;
-pub use report::{Gap, Point, Report, Turn, Way};
+pub use report::{Gap, Parts, Point, Report, Turn, Way};
 pub use table::table;
-pub use turns::{Options, Watcher, run};
+pub use turns::{KernelDrive, Options, Watcher, Which, run};

@@ -7,7 +7,7 @@ use qpair_study::{Chart, Curve, Interval, charts, escape, page};
 
 use crate::load::Workload;
 use crate::report::{Point, Report, Turn, Way};
-use crate::table::{COLUMNS, cells, counts, title};
+use crate::table::{COLUMNS, cells, counts, in_parts, title};
 
 /// The report as HTML; `begun`: when it began, in words.
 ///
@@ -25,7 +25,7 @@ pub fn to_html(report: &Report, begun: &str) -> Result<String> {
         report.repeat
     );
     let _ = write!(out, "<p>{}.</p>\n<ul>", escape(&report.mode));
-    for way in Way::ALL {
+    for way in report.ways() {
         let _ = write!(out, "<li><strong>{}</strong>: {}</li>", way.name(), escape(way.about()));
     }
     out += "</ul>\n";
@@ -76,7 +76,7 @@ fn charts_of(report: &Report, workload: Workload) -> Vec<Chart> {
         Some(Chart {
             title: title.to_owned(),
             x_label: if by_jobs { "jobs" } else { "queue depth" }.to_owned(),
-            curves: Way::ALL.map(curve).to_vec(),
+            curves: report.ways().into_iter().map(curve).collect(),
         })
     };
     [false, true]
@@ -113,11 +113,8 @@ fn tables(report: &Report, workload: Workload) -> String {
             out += "</tr>\n";
         }
         out += "</table></div>\n";
-        if let Some((commands, doorbells)) = counts(point) {
-            let _ = writeln!(
-                out,
-                "<p class=\"soft\">The floor sent {commands} commands and rang {doorbells} submission doorbells.</p>"
-            );
+        for line in counts(point).chain(point.parts.iter().map(in_parts)) {
+            let _ = writeln!(out, "<p class=\"soft\">{}.</p>", escape(&capital(&line)));
         }
     }
     out

@@ -35,9 +35,18 @@ impl Drive {
         stop: Stop<'_>,
     ) -> Result<Turn> {
         match way {
-            Way::Floor => self.jobs(load, seed, &|places| self.floor(load, places, length, stop)),
+            Way::Floor | Way::UserFloor => {
+                self.jobs(load, seed, &|places| self.floor(load, places, length, stop))
+            }
             Way::Driver => self.jobs(load, seed, &|places| self.driver(load, places, length, stop)),
-            Way::Stack => self.stack(load, length, seed, stop),
+            Way::Stack => {
+                let (spec, size_bytes) = (&self.spec, self.device.size_bytes());
+                stack(spec, Mode::default(), size_bytes, load, length, seed, stop)
+            }
+            Way::IoUring | Way::Fio => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{} goes over the kernel's driver", way.name()),
+            )),
         }
     }
 
@@ -91,21 +100,21 @@ impl Drive {
         let counted = turn(&mut slots, load, places, length, stop)?;
         Ok(Mine { counted, doorbells: None })
     }
+}
 
-    fn stack(&self, load: &Load, length: Length, seed: u64, stop: Stop<'_>) -> Result<Turn> {
-        // Others may have the processor for all of a short turn.
-        for times in [1, 8, 64] {
-            let length = Length { run: times * length.run, ..length };
-            let turn = self.stack_once(load, length, seed, stop)?;
-            if turn.ios > 0 || stop() {
-                return Ok(turn);
-            }
-        }
-        Err(Error::new(ErrorKind::Io, "no I/O completed in time"))
-    }
-
-    fn stack_once(&self, load: &Load, length: Length, seed: u64, stop: Stop<'_>) -> Result<Turn> {
-        let jobs: Vec<Job> = (0..load.jobs).map(|job| self.job(load, job, length, seed)).collect();
+/// `qpair bench io`, over whatever opens a device of that name.
+pub(crate) fn stack(
+    spec: &DeviceSpec,
+    mode: Mode,
+    size_bytes: u64,
+    load: &Load,
+    length: Length,
+    seed: u64,
+    stop: Stop<'_>,
+) -> Result<Turn> {
+    until_counted(length, stop, |length| {
+        let of = |number| job(spec, mode, size_bytes, load, number, length, seed);
+        let jobs: Vec<Job> = (0..load.jobs).map(of).collect();
         let report = run(&jobs, &Unseen(stop))?;
         let (mut latencies, mut rates, mut seconds) = (Latencies::default(), (0.0, 0.0), 0.0_f64);
         for job in &report.jobs {
@@ -117,28 +126,53 @@ impl Drive {
             seconds = seconds.max(job.elapsed.as_secs_f64());
         }
         Ok(Turn::of(&latencies, rates, seconds))
-    }
+    })
+}
 
-    fn job(&self, load: &Load, number: u32, length: Length, seed: u64) -> Job {
-        let mut job = Job::new(load.workload.words(), self.spec.clone(), Mode::default());
-        let (begin, blocks) = part(load, number, self.device.size_bytes());
-        job.clone = number;
-        job.seed = seed.wrapping_add(u64::from(number));
-        job.offset = Extent::Bytes(begin);
-        job.size = Some(Extent::Bytes(blocks * u64::from(load.workload.block_bytes)));
-        job.read_only = !load.workload.write;
-        job.verbs = if load.workload.write { Verbs::Write } else { Verbs::Read };
-        job.order = if load.workload.random { Order::Random } else { Order::Sequential };
-        // The floor keeps no map of what it has visited.
-        job.random_map = false;
-        job.block_sizes = [const { BlockSizes::Fixed(0) }; 3]
-            .map(|_| BlockSizes::Fixed(load.workload.block_bytes));
-        job.depth = load.depth;
-        job.time_based = true;
-        job.ramp = length.ramp;
-        job.runtime = Some(length.run);
-        job
+/// A turn in which at least one I/O was counted: others may have the processor for all of a short one.
+pub(crate) fn until_counted(
+    length: Length,
+    stop: Stop<'_>,
+    mut once: impl FnMut(Length) -> Result<Turn>,
+) -> Result<Turn> {
+    for times in [1, 8, 64] {
+        let turn = once(Length { run: times * length.run, ..length })?;
+        if turn.ios > 0 || stop() {
+            return Ok(turn);
+        }
     }
+    Err(Error::new(ErrorKind::Io, "no I/O completed in time"))
+}
+
+fn job(
+    spec: &DeviceSpec,
+    mode: Mode,
+    size_bytes: u64,
+    load: &Load,
+    number: u32,
+    length: Length,
+    seed: u64,
+) -> Job {
+    let mut job = Job::new(load.workload.words(), spec.clone(), mode);
+    let (begin, blocks) = part(load, number, size_bytes);
+    job.clone = number;
+    job.seed = seed.wrapping_add(u64::from(number));
+    job.offset = Extent::Bytes(begin);
+    job.size = Some(Extent::Bytes(blocks * u64::from(load.workload.block_bytes)));
+    job.read_only = !load.workload.write;
+    // Whoever allows writes knows that what is there is lost.
+    job.force = load.workload.write;
+    job.verbs = if load.workload.write { Verbs::Write } else { Verbs::Read };
+    job.order = if load.workload.random { Order::Random } else { Order::Sequential };
+    // The floor keeps no map of what it has visited.
+    job.random_map = false;
+    job.block_sizes =
+        [const { BlockSizes::Fixed(0) }; 3].map(|_| BlockSizes::Fixed(load.workload.block_bytes));
+    job.depth = load.depth;
+    job.time_based = true;
+    job.ramp = length.ramp;
+    job.runtime = Some(length.run);
+    job
 }
 
 /// What one job gave.

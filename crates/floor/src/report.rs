@@ -14,25 +14,34 @@ const FORMAT: (&str, u32) = ("qpair-floor", 1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// Prebuilt commands, and nothing else.
+    /// Prebuilt commands, and nothing else: by this project's module of the kernel where there is one, else by its driver.
     Floor,
+    /// The same by its driver, beside the module's.
+    UserFloor,
     /// Requests through the driver's channel.
     Driver,
     /// The loop of `qpair bench io` over that channel.
     Stack,
+    /// The loop of `qpair bench io` over the kernel's driver and `io_uring`.
+    IoUring,
+    /// fio with libaio over the kernel's driver.
+    Fio,
 }
 
 impl Way {
-    /// All of them, the lowest first.
-    pub const ALL: [Self; 3] = [Self::Floor, Self::Driver, Self::Stack];
+    /// Those that need no driver but this project's, the lowest first.
+    pub const USER: [Self; 3] = [Self::Floor, Self::Driver, Self::Stack];
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Floor => "floor",
+            Self::UserFloor => "user floor",
             Self::Driver => "driver",
             Self::Stack => "stack",
+            Self::IoUring => "io_uring",
+            Self::Fio => "fio",
         }
     }
 
@@ -41,8 +50,11 @@ impl Way {
     pub fn about(self) -> &'static str {
         match self {
             Self::Floor => "prebuilt commands, a doorbell for each I/O, nothing else",
+            Self::UserFloor => "the same by the driver in this program",
             Self::Driver => "the same loop over the driver's channel",
             Self::Stack => "qpair bench io over that channel",
+            Self::IoUring => "qpair bench io over the kernel's driver, by io_uring",
+            Self::Fio => "fio over the kernel's driver, by libaio",
         }
     }
 }
@@ -129,6 +141,23 @@ impl Turns {
     }
 }
 
+/// Where the time of an I/O over the kernel goes, by its tracepoints, in a turn of its own. Means, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// I/Os that were seen at every tracepoint.
+    pub ios: u64,
+    /// All of it, as the program sees it.
+    pub mean_us: f64,
+    /// Before the block layer has it and after the block layer is done: system calls, waking up, the program itself.
+    pub interface_us: f64,
+    /// In the block layer: from the queue to the driver.
+    pub block_us: f64,
+    /// From the driver to its completion, less the floor: the driver and its interrupt.
+    pub driver_us: f64,
+    /// The floor's mean: the device.
+    pub device_us: f64,
+}
+
 /// A load over all ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -139,15 +168,19 @@ pub struct Point {
     pub ways: Vec<Turns>,
     /// The floor's own IOPS hardly grow with the depth any more: the drive is busy, and gaps say nothing of software.
     pub drive_is_busy: bool,
+    /// Where the time of [`Way::IoUring`] goes, if it could be looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
 }
 
 impl Point {
-    pub(crate) fn new(load: Load) -> Self {
-        let ways = Way::ALL.map(|way| Turns { way, turns: Vec::new(), gap: None }).to_vec();
-        Self { load, ways, drive_is_busy: false }
+    pub(crate) fn new(load: Load, ways: &[Way]) -> Self {
+        let of = |way: &Way| Turns { way: *way, turns: Vec::new(), gap: None };
+        let ways = ways.iter().map(of).collect();
+        Self { load, ways, drive_is_busy: false, parts: None }
     }
 
-    fn floor(&self) -> Option<&Turns> {
+    pub(crate) fn floor(&self) -> Option<&Turns> {
         self.ways.iter().find(|turns| turns.way == Way::Floor)
     }
 
@@ -213,6 +246,13 @@ impl Report {
         }
     }
 
+    /// The ways that were gone.
+    pub(crate) fn ways(&self) -> Vec<Way> {
+        self.points
+            .first()
+            .map_or_else(Vec::new, |point| point.ways.iter().map(|turns| turns.way).collect())
+    }
+
     /// Finds gaps, and the depths at which the drive is busy.
     pub(crate) fn compare(&mut self) {
         self.points.iter_mut().for_each(Point::compare);
@@ -252,7 +292,7 @@ pub(crate) mod tests {
         let mut report = Report::new("softnvme:size=1MiB".into(), "synthetic".into(), 0.5, 3);
         for depth in [1, 4, 16] {
             let workload = Workload::named("randread").unwrap();
-            let mut point = Point::new(Load { workload, depth, jobs: 1 });
+            let mut point = Point::new(Load { workload, depth, jobs: 1 }, &Way::USER);
             for (ways, extra_us) in point.ways.iter_mut().zip([0.0, 1.0, 2.5]) {
                 for round in 0..3 {
                     // The drive drifts from round to round, for all ways alike.

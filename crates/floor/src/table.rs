@@ -2,7 +2,7 @@
 
 use qpair_study::{Interval, number};
 
-use crate::report::{Point, Report, Turns, Way};
+use crate::report::{Parts, Point, Report, Turns};
 
 /// What is told of a way, in the order of its [`cells`].
 pub(crate) const COLUMNS: [&str; 9] = [
@@ -28,7 +28,7 @@ pub fn table(report: &Report) -> Vec<String> {
             report.seconds, report.repeat
         ),
     ];
-    lines.extend(Way::ALL.map(|way| format!("  {:<7} {}", way.name(), way.about())));
+    lines.extend(report.ways().iter().map(|way| format!("  {:<10} {}", way.name(), way.about())));
     lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
     for point in &report.points {
         lines.push(String::new());
@@ -37,11 +37,8 @@ pub fn table(report: &Report) -> Vec<String> {
         let rows: Vec<Vec<String>> =
             std::iter::once(header).chain(point.ways.iter().map(cells)).collect();
         lines.extend(columns(&rows));
-        if let Some((commands, doorbells)) = counts(point) {
-            lines.push(format!(
-                "  the floor sent {commands} commands and rang {doorbells} submission doorbells"
-            ));
-        }
+        lines.extend(counts(point).map(|line| format!("  {line}")));
+        lines.extend(point.parts.iter().map(|parts| format!("  {}", in_parts(parts))));
     }
     lines
 }
@@ -57,10 +54,31 @@ pub(crate) fn title(point: &Point) -> String {
     format!("{}, depth {}{jobs}{busy}", load.workload.words(), load.depth)
 }
 
-/// Commands and doorbells of all the floor's turns.
-pub(crate) fn counts(point: &Point) -> Option<(u64, u64)> {
-    let turns = point.ways.iter().flat_map(|way| &way.turns);
-    turns.filter_map(|turn| turn.commands_and_doorbells).reduce(|a, b| (a.0 + b.0, a.1 + b.1))
+/// Commands and doorbells of the turns of each way that counts them.
+pub(crate) fn counts(point: &Point) -> impl Iterator<Item = String> {
+    point.ways.iter().filter_map(|way| {
+        let counted = way.turns.iter().filter_map(|turn| turn.commands_and_doorbells);
+        let (commands, doorbells) = counted.reduce(|a, b| (a.0 + b.0, a.1 + b.1))?;
+        let name = way.way.name();
+        Some(format!(
+            "the {name} sent {commands} commands and rang {doorbells} submission doorbells"
+        ))
+    })
+}
+
+/// Where the time goes, each part with its share.
+pub(crate) fn in_parts(parts: &Parts) -> String {
+    let share = |us: f64| format!("{} us ({} %)", number(us), number(100.0 * us / parts.mean_us));
+    format!(
+        "where the time of io_uring goes, by tracepoints, in a turn of its own of {} I/Os, % of their {} us: system call and waking up {}, \
+         block layer {}, driver and interrupt {}, device (the floor) {}",
+        parts.ios,
+        number(parts.mean_us),
+        share(parts.interface_us),
+        share(parts.block_us),
+        share(parts.driver_us),
+        share(parts.device_us)
+    )
 }
 
 /// A way's figures, as the header has them.
@@ -148,6 +166,26 @@ mod tests {
             .find(|line| line.starts_with("  stack") && line.contains("us").eq(&false))
             .unwrap();
         assert!(row.len() <= header.len(), "columns are right-aligned");
+    }
+
+    #[test]
+    fn parts_have_their_base() {
+        let parts = Parts {
+            ios: 9,
+            mean_us: 20.0,
+            interface_us: 4.0,
+            block_us: 1.0,
+            driver_us: 5.0,
+            device_us: 10.0,
+        };
+        let text = in_parts(&parts);
+        for word in [
+            "9 I/Os, % of their 20.0 us",
+            "waking up 4.00 us (20.0 %)",
+            "(the floor) 10.0 us (50.0 %)",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
     }
 
     #[test]

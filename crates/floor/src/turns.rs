@@ -3,6 +3,7 @@
 //! Always holds: the ways of a load run directly one after the other, each round beginning with another; a round of a load counts only
 //! if all its ways have run.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
@@ -10,16 +11,17 @@ use qpair_drivers::{lend_soft, nvme_device};
 use qpair_nvme::NvmeDevice;
 pub use qpair_study::Watcher;
 
+use crate::lent;
 use crate::load::Load;
-use crate::paths::{Drive, ramp_of};
+use crate::paths::{Drive, Stop, ramp_of};
 use crate::report::{Point, Report, Turn, Way};
 use crate::turn::{Length, part};
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The drive: `nvme:` or `softnvme:`.
-    pub spec: DeviceSpec,
+    /// The drive.
+    pub drive: Which,
     /// The loads.
     pub loads: Vec<Load>,
     /// Length of a turn.
@@ -32,19 +34,35 @@ pub struct Options {
     pub allow_writes: bool,
 }
 
+/// A drive, and by whom it is reached.
+#[derive(Clone, Debug)]
+pub enum Which {
+    /// By this program's own driver: `nvme:` or `softnvme:`.
+    User(DeviceSpec),
+    /// By the kernel's module, the kernel's driver and, where it can be, this program's own, in turns.
+    Kernel(KernelDrive),
+}
+
+/// A drive that the kernel's driver has.
+#[derive(Clone, Debug)]
+pub struct KernelDrive {
+    /// Its address, or its block device.
+    pub name: String,
+    /// The module, built already; `None`: it is built.
+    pub module: Option<PathBuf>,
+    /// The kernel's headers to build it against; `None`: those of the running kernel.
+    pub headers: Option<PathBuf>,
+}
+
 /// Runs the loads. An interrupted run is reported as far as it came.
 ///
 /// # Errors
-/// `Invalid` for a device of another driver, or for writes that are not allowed; `Unsupported` if no load can be run here; what the
-/// drive and the driver say.
+/// `Invalid` for a device of another driver, or for writes that are not allowed; `Unsupported` if no load can be run here, or the module
+/// cannot be built; `Busy` if something on the drive is in use; what the drive and the driver say.
 pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
-    let name = options.spec.to_string();
-    let DeviceSpec::Driven { driver: driver @ ("nvme" | "softnvme"), name: own } = &options.spec
-    else {
-        let context = format!("{name} is not driven by this program's NVMe driver");
-        return Err(Error::new(ErrorKind::Invalid, context).hint(
-            "name softnvme:size=1GiB, or nvme:0000:3b:00.0 after `qpair nvme bind 0000:3b:00.0`",
-        ));
+    let name = match &options.drive {
+        Which::User(spec) => spec.to_string(),
+        Which::Kernel(drive) => drive.name.clone(),
     };
     if let Some(load) = options.loads.iter().find(|load| load.workload.write)
         && !options.allow_writes
@@ -53,16 +71,169 @@ pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
         return Err(Error::new(ErrorKind::Invalid, context)
             .hint("--allow-writes allows it, and destroys what is on the drive"));
     }
+    match &options.drive {
+        Which::User(spec) => run_user(options, spec, watcher),
+        Which::Kernel(drive) => lent::run(options, drive, watcher),
+    }
+}
+
+fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Result<Report> {
+    let name = spec.to_string();
+    let DeviceSpec::Driven { driver: driver @ ("nvme" | "softnvme"), name: own } = spec else {
+        let context = format!("{name} is not driven by this program's NVMe driver");
+        return Err(Error::new(ErrorKind::Invalid, context).hint(
+            "name softnvme:size=1GiB, or nvme:0000:3b:00.0 after `qpair nvme bind 0000:3b:00.0`",
+        ));
+    };
     let device = nvme_device(driver, own)?;
     if *driver == "softnvme" {
         // The stack opens it by name, and is to have this one.
         lend_soft(own, &device);
     }
     let mode = device.info().mode.clone();
-    let mut report = Report::new(name.clone(), mode, options.time.as_secs_f64(), options.repeat);
+    let mut report = Report::new(name, mode, options.time.as_secs_f64(), options.repeat);
+    choose(&mut report, options, &Limits::of(&device), &Way::USER, watcher)?;
+    if *driver == "softnvme" {
+        report.notes.push(
+            "the drive is software in the thread that polls: its floor is the model's own time"
+                .to_owned(),
+        );
+    }
+    let mut drive = Drive { spec: spec.clone(), device };
+    rounds(options, &mut drive, &mut report, watcher)?;
+    report.compare();
+    Ok(report)
+}
+
+/// A drive that each way of a report reaches.
+pub(crate) trait Reach {
+    /// One turn of a way.
+    fn turn(
+        &mut self,
+        way: Way,
+        load: &Load,
+        length: Length,
+        seed: u64,
+        stop: Stop<'_>,
+    ) -> Result<Turn>;
+}
+
+impl Reach for Drive {
+    fn turn(
+        &mut self,
+        way: Way,
+        load: &Load,
+        length: Length,
+        seed: u64,
+        stop: Stop<'_>,
+    ) -> Result<Turn> {
+        Self::turn(self, way, load, length, seed, stop)
+    }
+}
+
+/// All rounds. Points of which there is no whole one are left out.
+pub(crate) fn rounds(
+    options: &Options,
+    drive: &mut dyn Reach,
+    report: &mut Report,
+    watcher: &dyn Watcher,
+) -> Result<()> {
+    let length = Length { ramp: ramp_of(options.time), run: options.time };
+    let ways = report.ways();
+    let total = u64::from(options.repeat) * (report.points.len() * ways.len()) as u64;
+    let mut done = 0;
+    'all: for round in 0..options.repeat {
+        for point in &mut report.points {
+            let mut turns = vec![Turn::default(); ways.len()];
+            for place in 0..ways.len() {
+                let at = (place + round as usize) % ways.len();
+                let (way, load) = (ways[at], point.load);
+                let words = load.workload.words();
+                watcher.at(done, total, &format!("{words}, depth {}: {}", load.depth, way.name()));
+                let seed = options.seed.wrapping_add(u64::from(round) << 32);
+                let turn = drive.turn(way, &load, length, seed, &|| watcher.stop());
+                if watcher.stop() {
+                    report.interrupted = true;
+                    break 'all;
+                }
+                turns[at] = turn.map_err(|cause| {
+                    let context = format!("{}: {words}, {}", report.device, way.name());
+                    Error::new(cause.kind(), context).caused_by(cause)
+                })?;
+                done += 1;
+            }
+            point.ways.iter_mut().zip(turns).for_each(|(way, turn)| way.turns.push(turn));
+        }
+    }
+    report.points.retain(|point| point.ways.iter().all(|way| !way.turns.is_empty()));
+    Ok(())
+}
+
+/// What a drive, and those that drive it, can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) block_bytes: u32,
+    pub(crate) command_bytes_max: u32,
+    pub(crate) queues: u32,
+    pub(crate) depth_max: u32,
+    pub(crate) size_bytes: u64,
+}
+
+impl Limits {
+    pub(crate) fn of(device: &NvmeDevice) -> Self {
+        Self {
+            block_bytes: device.info().logical_block_bytes,
+            command_bytes_max: device.command_bytes_max(),
+            queues: device.controller().info().queues.into(),
+            depth_max: device.info().depth_max,
+            size_bytes: device.size_bytes(),
+        }
+    }
+
+    /// What two that drive it can do both.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            block_bytes: self.block_bytes.max(other.block_bytes),
+            command_bytes_max: self.command_bytes_max.min(other.command_bytes_max),
+            queues: self.queues.min(other.queues),
+            depth_max: self.depth_max.min(other.depth_max),
+            size_bytes: self.size_bytes.min(other.size_bytes),
+        }
+    }
+
+    /// Why a load cannot be run.
+    fn unfit(&self, load: &Load) -> Option<String> {
+        let bytes = load.workload.block_bytes;
+        let Self { block_bytes, command_bytes_max, queues, depth_max, size_bytes } = *self;
+        if !bytes.is_multiple_of(block_bytes) {
+            return Some(format!("the drive has blocks of {block_bytes} bytes"));
+        }
+        if bytes > command_bytes_max {
+            return Some(format!(
+                "one command moves at most {command_bytes_max} bytes (MDTS), so an I/O would be several"
+            ));
+        }
+        if load.jobs > queues {
+            return Some(format!("the controller grants {queues} I/O queue pairs"));
+        }
+        if load.depth > depth_max {
+            return Some(format!("its queues take {depth_max} commands"));
+        }
+        (part(load, 0, size_bytes).1 == 0).then(|| "the drive is too small".to_owned())
+    }
+}
+
+/// Takes the loads that can be run into the report, and says what is left out.
+pub(crate) fn choose(
+    report: &mut Report,
+    options: &Options,
+    limits: &Limits,
+    ways: &[Way],
+    watcher: &dyn Watcher,
+) -> Result<()> {
     for load in &options.loads {
-        match unfit(load, &device) {
-            None => report.points.push(Point::new(*load)),
+        match limits.unfit(load) {
+            None => report.points.push(Point::new(*load, ways)),
             Some(why) => {
                 let words = load.workload.words();
                 let note =
@@ -73,80 +244,11 @@ pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
         }
     }
     if report.points.is_empty() {
-        let context = format!("{name}: nothing can be measured: {}", report.notes.join("; "));
+        let context =
+            format!("{}: nothing can be measured: {}", report.device, report.notes.join("; "));
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
-    if *driver == "softnvme" {
-        report.notes.push(
-            "the drive is software in the thread that polls: its floor is the model's own time"
-                .to_owned(),
-        );
-    }
-    let drive = Drive { spec: options.spec.clone(), device };
-    rounds(options, &drive, &mut report, watcher)?;
-    report.points.retain(|point| point.ways.iter().all(|way| !way.turns.is_empty()));
-    report.compare();
-    Ok(report)
-}
-
-fn rounds(
-    options: &Options,
-    drive: &Drive,
-    report: &mut Report,
-    watcher: &dyn Watcher,
-) -> Result<()> {
-    let length = Length { ramp: ramp_of(options.time), run: options.time };
-    let total = u64::from(options.repeat) * (report.points.len() * Way::ALL.len()) as u64;
-    let mut done = 0;
-    for round in 0..options.repeat {
-        for point in &mut report.points {
-            let mut turns = [Turn::default(); Way::ALL.len()];
-            for place in 0..Way::ALL.len() {
-                let at = (place + round as usize) % Way::ALL.len();
-                let (way, load) = (Way::ALL[at], point.load);
-                let words = load.workload.words();
-                watcher.at(done, total, &format!("{words}, depth {}: {}", load.depth, way.name()));
-                let seed = options.seed.wrapping_add(u64::from(round) << 32);
-                turns[at] =
-                    drive.turn(way, &load, length, seed, &|| watcher.stop()).map_err(|cause| {
-                        let context = format!("{}: {words}, {}", report.device, way.name());
-                        Error::new(cause.kind(), context).caused_by(cause)
-                    })?;
-                if watcher.stop() {
-                    report.interrupted = true;
-                    return Ok(());
-                }
-                done += 1;
-            }
-            point.ways.iter_mut().zip(turns).for_each(|(way, turn)| way.turns.push(turn));
-        }
-    }
     Ok(())
-}
-
-/// Why a load cannot be run on a drive.
-fn unfit(load: &Load, device: &NvmeDevice) -> Option<String> {
-    let (info, bytes) = (device.info(), load.workload.block_bytes);
-    let queues = device.controller().info().queues;
-    let command_bytes_max = device.command_bytes_max();
-    if !bytes.is_multiple_of(info.logical_block_bytes) {
-        return Some(format!("the drive has blocks of {} bytes", info.logical_block_bytes));
-    }
-    if bytes > command_bytes_max {
-        return Some(format!(
-            "one command moves at most {command_bytes_max} bytes (MDTS), so an I/O would be several"
-        ));
-    }
-    if load.jobs > u32::from(queues) {
-        return Some(format!("the controller grants {queues} I/O queue pairs"));
-    }
-    if load.depth > info.depth_max {
-        return Some(format!("its queues take {} commands", info.depth_max));
-    }
-    if part(load, 0, device.size_bytes()).1 == 0 {
-        return Some("the drive is too small".to_owned());
-    }
-    None
 }
 
 #[cfg(test)]
@@ -188,7 +290,7 @@ mod tests {
             jobs,
         };
         Options {
-            spec: DeviceSpec::parse(spec).unwrap(),
+            drive: Which::User(DeviceSpec::parse(spec).unwrap()),
             loads: names.iter().map(load).collect(),
             time: Duration::from_millis(10),
             repeat: 2,

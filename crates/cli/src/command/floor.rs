@@ -6,38 +6,71 @@ use std::time::Duration;
 
 use clap::Args;
 use qpair::block::DeviceSpec;
-use qpair_floor::{Load, Options, Report, Workload, paper, paper_names, run, table, to_html};
+use qpair_drivers::recover;
+use qpair_floor::{
+    KernelDrive, Load, Options, Report, Which, Workload, build, paper, paper_names, run, table,
+    to_html,
+};
+use qpair_pci::sysfs::PciAddress;
 
 use super::bench::{parse_count, parse_seconds};
 use super::bench_peak::parse_spec;
 use super::study::check_out_file;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::study_lab::Watch;
 use crate::text::utc;
 
 /// What a drive gives with no software in the way, and what each layer adds
 ///
-/// The floor: commands that were built before the run, a doorbell for each I/O, completions polled. Then the same loop over the driver,
-/// and then `qpair bench io` over it, in turns on the same drive.
+/// The floor: commands that were built before the run, a doorbell for each I/O, completions polled. Of a DEVICE that the kernel's driver
+/// has, by a module of the kernel, and then this program's driver (where there is VFIO), its io_uring path, and fio where it is
+/// installed, in turns. With --user, by this program's driver alone.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each gap is told in microseconds, in percent of the floor and in percent of the way's own latency. A drive is only read, \
 unless --allow-writes is given.
 
+A DEVICE takes root and the kernel's headers. Nothing on it may be in use: while it is measured, its block devices come and go. It \
+goes back to its driver at the end, after Ctrl-C too; after kill -9 by --recover, and by the machine's next start in any case. The \
+module, hwperf, is built and loaded for the time of the run.
+
 Workloads: randread, randwrite (4 KiB), read128k, write128k, read256k, write256k (sequential). The default is those that \
 read, and with --allow-writes all.
 
 Examples:
+  sudo qpair floor /dev/nvme0n1
+  sudo qpair floor 0000:3b:00.0 --paper table2 --out floor.html
+  sudo qpair floor --recover
+  qpair floor --build hwperf --headers /usr/src/linux-headers-6.12   the module only, for another machine
   qpair floor --user softnvme:size=1GiB,mdts=6
   qpair floor --user nvme:0000:3b:00.0 --rw randread --iodepth 1,4,16,64
-  qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json
-  qpair floor --user nvme:0000:3b:00.0 --paper table2 --out floor.html")]
+  qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json")]
 pub(crate) struct Floor {
+    /// The drive, which the kernel's driver has: /dev/nvme0n1, or its address
+    #[arg(value_name = "DEVICE", required_unless_present_any = ["user", "recover", "build"])]
+    device: Option<String>,
+
     /// By this program's own driver: nvme:ADDRESS (see qpair nvme bind) or softnvme:size=1GiB
-    #[arg(long, value_name = "SPEC", value_parser = parse_spec, required = true)]
-    user: DeviceSpec,
+    #[arg(long, value_name = "SPEC", value_parser = parse_spec, conflicts_with = "device")]
+    user: Option<DeviceSpec>,
+
+    /// Give back what a program that was killed had taken: the drive at DEVICE, an address then, or all
+    #[arg(long, conflicts_with = "user")]
+    recover: bool,
+
+    /// Build the module into a folder, and do nothing else
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["device", "user", "recover"])]
+    build: Option<PathBuf>,
+
+    /// The kernel's headers that the module is built against [default: those of the running kernel]
+    #[arg(long, value_name = "DIR", conflicts_with = "user")]
+    headers: Option<PathBuf>,
+
+    /// The module, built already
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "build", "headers"])]
+    module: Option<PathBuf>,
 
     /// Workloads, with commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_workload)]
@@ -98,14 +131,26 @@ fn parse_paper(name: &str) -> std::result::Result<&'static str, String> {
 
 impl Floor {
     pub(crate) fn run(self) -> Result<Exit> {
+        if let Some(folder) = &self.build {
+            let file = build(folder, self.headers.as_deref())?;
+            say(file.display().to_string())?;
+            return Ok(Exit::Done);
+        }
+        if self.recover {
+            return give_back(self.device.as_deref());
+        }
         if let Some(out) = &self.out {
             check_out_file(out)?;
         }
-        let options = self.options();
+        let options = self.options()?;
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());
         if self.allow_writes && options.loads.iter().any(|load| load.workload.write) {
-            eprintln!("qpair: writing to {}: what is on it is destroyed", self.user);
+            let name = match &options.drive {
+                Which::User(spec) => spec.to_string(),
+                Which::Kernel(drive) => drive.name.clone(),
+            };
+            eprintln!("qpair: writing to {name}: what is on it is destroyed");
         }
         let outcome = run(&options, &watch);
         watch.end();
@@ -118,7 +163,16 @@ impl Floor {
         Ok(Exit::Done)
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> Result<Options> {
+        let drive = match (&self.user, &self.device) {
+            (Some(spec), _) => Which::User(spec.clone()),
+            (None, Some(name)) => Which::Kernel(KernelDrive {
+                name: name.clone(),
+                module: self.module.clone(),
+                headers: self.headers.clone(),
+            }),
+            (None, None) => return Err(Failure::usage("no device")),
+        };
         let (time, mut loads) = match self.paper.and_then(paper) {
             Some((time, loads)) => (time, loads),
             None => (Duration::from_millis(500), self.loads()),
@@ -127,14 +181,14 @@ impl Floor {
         if self.rw.is_empty() {
             loads.retain(|load| self.allow_writes || !load.workload.write);
         }
-        Options {
-            spec: self.user.clone(),
+        Ok(Options {
+            drive,
             loads,
             time: self.seconds.map_or(time, Duration::from_secs_f64),
             repeat: self.repeat,
             seed: self.seed,
             allow_writes: self.allow_writes,
-        }
+        })
     }
 
     fn loads(&self) -> Vec<Load> {
@@ -170,4 +224,18 @@ impl Floor {
         }
         out.finish()
     }
+}
+
+fn give_back(which: Option<&str>) -> Result<Exit> {
+    let which = which.map(str::parse::<PciAddress>).transpose()?;
+    let done = recover(which)?;
+    let mut out = Output::new();
+    if done.is_empty() {
+        out.line("nothing was taken, or all was given back")?;
+    }
+    for (address, driver) in done {
+        out.line(format!("{address} is with the kernel's driver {driver} again"))?;
+    }
+    out.finish()?;
+    Ok(Exit::Done)
 }

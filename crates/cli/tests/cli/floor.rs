@@ -1,4 +1,4 @@
-//! `qpair floor --user` over drives made of software.
+//! `qpair floor` over drives made of software, and what it refuses of others. Those of hardware: guest/tests/floor.
 
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,14 @@ fn papers_settings_by_name() {
 #[test]
 fn wrong_use_is_told_before_anything_is_measured() {
     let run = |words: &str| Directory::new().run(words);
-    run("floor").failed(2, &["--user"]);
+    run("floor").failed(2, &["DEVICE"]);
+    run("floor /dev/null").failed(2, &["no NVMe drive", "hint: qpair nvme list"]);
+    run("floor fffe:00:00.0").failed(3, &["fffe:00:00.0"]);
+    run("floor /dev/null --rw randwrite").failed(2, &["not allowed", "--allow-writes"]);
+    run("floor /dev/null --user softnvme:size=1MiB").failed(2, &["cannot be used with"]);
+    run("floor --recover fffe:00:00.0").failed(3, &["taken by no program"]);
+    run("floor --recover nvme0").failed(2, &["no address"]);
+    run("floor --build made --headers /dev").failed(3, &["no kernel headers", "linux-headers"]);
     run("floor --user ram:size=1MiB").failed(2, &["NVMe driver", "hint: name softnvme:"]);
     run("floor --user softnvme:size=1MiB --rw randwrite")
         .failed(2, &["not allowed", "--allow-writes"]);

@@ -13,6 +13,9 @@ use super::root::Root;
 use super::{PciAddress, VFIO_PCI};
 use crate::vfio::{self, who_has};
 
+/// Where to look when a driver does not take a function.
+const DMESG: &str = "the kernel says why: dmesg | tail";
+
 /// What became of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -44,6 +47,14 @@ pub fn unbind(root: &Root, address: PciAddress) -> Result<Outcome> {
     unbind_by(root, &|path, word| root.write(path, word), address)
 }
 
+/// Gives a function to the kernel's driver of that name, which need not know it; with "" to the usual one.
+///
+/// # Errors
+/// `NotFound`: no such function. `Busy`: a program uses it. `Io`: the driver did not take it. `Denied`: not root.
+pub fn give(root: &Root, address: PciAddress, driver: &str) -> Result<Outcome> {
+    give_by(root, &|path, word| root.write(path, word), address, driver)
+}
+
 /// How to say a word to the kernel by one of its files.
 type Say<'a> = &'a dyn Fn(&str, &str) -> io::Result<()>;
 
@@ -66,7 +77,7 @@ fn bind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> {
     let restored = back.is_ok() && now == before;
     let error = bound.err().unwrap_or_else(|| {
         Error::new(ErrorKind::Io, format!("{address}: the driver {VFIO_PCI} did not take it"))
-            .hint("the kernel says why: dmesg | tail")
+            .hint(DMESG)
     });
     Err(if restored { error } else { not_restored(&error, address, before.as_deref()) })
 }
@@ -82,13 +93,22 @@ fn unbind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> 
         return Err(Error::new(ErrorKind::Invalid, context)
             .hint("qpair nvme list and qpair scsi list show which driver has which controller"));
     }
+    give_by(root, say, address, "")
+}
+
+fn give_by(root: &Root, say: Say<'_>, address: PciAddress, driver: &str) -> Result<Outcome> {
+    let function = Function::read(root, address)?;
     // The kernel would wait for the program, and whoever asked with it.
     if let Some(who) = who_has(root, &function) {
         return Err(Error::new(ErrorKind::Busy, format!("{address} is in use by {who}"))
             .hint("end that program first"));
     }
-    hand_over(say, address, "", true)?;
+    hand_over(say, address, driver, function.driver.is_some())?;
     let now = root.link_name(format!("{}/driver", folder(address)));
+    if !driver.is_empty() && now.as_deref() != Some(driver) {
+        let context = format!("{address}: the driver {driver} did not take it");
+        return Err(Error::new(ErrorKind::Io, context).hint(DMESG));
+    }
     Ok(Outcome { before: function.driver, now })
 }
 
@@ -257,6 +277,23 @@ pub(crate) mod tests {
         assert_eq!(override_of(&machine.root(), drive()), "");
         let error = unbind_by(&machine.root(), &say, drive()).unwrap_err();
         assert!(error.to_string().contains("the kernel's driver nvme has it"), "{error}");
+    }
+
+    #[test]
+    fn to_a_driver_by_name_and_back() {
+        let machine = Machine::new();
+        let say = |path: &str, word: &str| machine.hears(path, word, false);
+        let give = |driver: &str| give_by(&machine.root(), &say, drive(), driver);
+        machine.folder("sys/bus/pci/drivers/hwperf");
+        machine.file("sys/bus/pci/drivers/hwperf/unbind", "");
+        assert_eq!(give("hwperf").unwrap().before.as_deref(), Some("nvme"));
+        assert_eq!(driver_of(&machine).as_deref(), Some("hwperf"));
+        assert_eq!(give("").unwrap().now.as_deref(), Some("nvme"));
+        assert_eq!(override_of(&machine.root(), drive()), "");
+        // One that refuses it leaves it with none, and that is said.
+        let refuses = |path: &str, word: &str| machine.hears(path, word, true);
+        let error = give_by(&machine.root(), &refuses, drive(), VFIO_PCI).unwrap_err();
+        assert!(error.to_string().contains("vfio-pci did not take it"), "{error}");
     }
 
     #[test]

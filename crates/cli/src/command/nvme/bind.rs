@@ -5,9 +5,9 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use clap::Args;
+use qpair_drivers::reasons;
 use qpair_pci::sysfs::{self, Function, PciAddress, Root};
 
-use super::on_it::reasons;
 use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;

@@ -1,10 +1,10 @@
 //! `qpair nvme list`.
 
 use clap::Args;
+use qpair_drivers::{reasons, uses};
 use qpair_pci::sysfs::{Function, Neighbour, Node, Root};
 use serde_json::{Value, json};
 
-use super::on_it::{reasons, uses};
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 use crate::text::size;

@@ -4,7 +4,6 @@ mod bind;
 mod format_check;
 mod identify;
 pub(super) mod list;
-mod on_it;
 mod opened;
 mod unbind;
 

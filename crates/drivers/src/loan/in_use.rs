@@ -4,7 +4,8 @@ use qpair_machine::Device;
 use qpair_pci::sysfs::{Function, Node, Root};
 
 /// What speaks against taking a drive from the kernel: "nvme0n1p1 is mounted at /".
-pub(super) fn reasons(function: &Function) -> Vec<String> {
+#[must_use]
+pub fn reasons(function: &Function) -> Vec<String> {
     function.nodes.iter().flat_map(reasons_of).collect()
 }
 
@@ -21,7 +22,8 @@ fn reasons_of(node: &Node) -> Vec<String> {
 }
 
 /// Mounts, swap and layers above.
-pub(super) fn uses(node: &Node) -> Vec<String> {
+#[must_use]
+pub fn uses(node: &Node) -> Vec<String> {
     let device = Device::named(&qpair_machine::Root::system(), &node.name);
     device.map_or_else(Vec::new, |device| device.in_use)
 }

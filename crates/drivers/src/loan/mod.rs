@@ -1,0 +1,285 @@
+//! Drives on loan: taken from the kernel's driver for a while, and given back.
+//!
+//! Always holds:
+//! - Before a drive leaves its driver, a note says where it belongs, and the note goes when the drive is back. So [`recover`] gives back
+//!   whatever a program took that was killed. The machine's next start gives all drives back by itself, and forgets the notes.
+//! - A drive leaves the kernel's driver only when nothing on it is in use. That is looked at each time.
+
+mod in_use;
+mod note;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_pci::sysfs::{self, Function, PciAddress, Root, VFIO_PCI};
+use rustix::io::Errno;
+
+pub use in_use::{reasons, uses};
+use note::{FOLDER, Note, Owed};
+
+/// How long the kernel may take to make block devices of a drive.
+const BACK_WITHIN: Duration = Duration::from_secs(30);
+/// The way out of a loan that nobody ends any more.
+const RECOVER: &str =
+    "sudo qpair floor --recover gives back what a program that was killed had taken";
+
+/// An NVMe drive that this program may give to other drivers, and that goes back in the end.
+#[derive(Debug)]
+pub struct Loan {
+    address: PciAddress,
+    serial: Option<String>,
+    owed: Owed,
+    note: Note,
+    ended: bool,
+}
+
+impl Loan {
+    /// Puts the note down. The drive stays with the kernel's driver for now.
+    ///
+    /// # Errors
+    /// `Denied`: not root. `NotFound`: no such function. `Invalid`: no NVMe drive, or not with the kernel's driver. `Busy`: in use, or on
+    /// loan to another program.
+    pub fn begin(address: PciAddress) -> Result<Self> {
+        let root = Root::system();
+        let function = Function::read(&root, address)?;
+        if !function.is_nvme() {
+            let context = format!("{address} is no NVMe controller (class {:06x})", function.class);
+            return Err(Error::new(ErrorKind::Invalid, context).hint("qpair nvme list shows them"));
+        }
+        be_root(address)?;
+        let mut note = Note::lock(Path::new(FOLDER), address)?;
+        if note.read()?.is_some() {
+            let context = format!("{address} was taken by a program that did not give it back");
+            return Err(Error::new(ErrorKind::Busy, context).hint(RECOVER));
+        }
+        let outcome = owed_of(&function).and_then(|owed| {
+            free(&function)?;
+            note.write(&owed).map(|()| owed)
+        });
+        match outcome {
+            Ok(owed) => Ok(Self { address, serial: function.serial, owed, note, ended: false }),
+            Err(error) => {
+                note.remove()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives it to a driver: the kernel's driver of that name, or vfio-pci, and so to this program. One that has it already keeps it.
+    ///
+    /// # Errors
+    /// `Busy`: something on it is in use, or a program has it open. `Unsupported`: no IOMMU, or no vfio-pci. What the kernel says.
+    pub fn to(&mut self, driver: &str) -> Result<()> {
+        let root = Root::system();
+        let function = Function::read(&root, self.address)?;
+        if function.driver.as_deref() == Some(driver) {
+            return Ok(());
+        }
+        if self.is_at_home(&function) {
+            free(&function)?;
+        }
+        if driver == VFIO_PCI {
+            sysfs::bind(&root, self.address)?;
+        } else {
+            sysfs::give(&root, self.address, driver)?;
+        }
+        Ok(())
+    }
+
+    /// Gives it to the driver it belongs to, for the time being.
+    ///
+    /// # Errors
+    /// `Busy`: this program has it open still. `Io`: the driver does not take it.
+    pub fn home(&mut self) -> Result<()> {
+        give_back(self.address, &self.owed)
+    }
+
+    /// The block device of a namespace of it, which the kernel makes a moment after its driver has the drive.
+    ///
+    /// # Errors
+    /// `Gone`: there is none after half a minute, or it is another drive's.
+    pub fn block_device(&self, nsid: u32) -> Result<PathBuf> {
+        let (address, begin) = (self.address, Instant::now());
+        loop {
+            let function = Function::read(&Root::system(), address)?;
+            if let Some(path) = node_of(&function, nsid) {
+                if self.serial != function.serial {
+                    let context = format!(
+                        "{address} has another serial number than before ({:?}, {:?})",
+                        function.serial, self.serial
+                    );
+                    return Err(Error::new(ErrorKind::Gone, context));
+                }
+                return Ok(path);
+            }
+            if begin.elapsed() > BACK_WITHIN {
+                let context = format!(
+                    "{address}: no block device of namespace {nsid} within {} s",
+                    BACK_WITHIN.as_secs()
+                );
+                return Err(Error::new(ErrorKind::Gone, context).hint("dmesg | tail says why"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Looks again whether anything on it is in use.
+    ///
+    /// # Errors
+    /// `Busy`: so it is.
+    pub fn check_free(&self) -> Result<()> {
+        free(&Function::read(&Root::system(), self.address)?)
+    }
+
+    /// Notes a module of the kernel that is unloaded when the drive goes back.
+    ///
+    /// # Errors
+    /// What writing the note says.
+    pub fn needs_module(&mut self, name: &str) -> Result<()> {
+        self.owed.module = Some(name.to_owned());
+        self.note.write(&self.owed)
+    }
+
+    /// Gives the drive back to its driver.
+    ///
+    /// # Errors
+    /// As [`Loan::home`]; the note stays then.
+    pub fn end(mut self) -> Result<()> {
+        self.ended = true;
+        settle(self.address, &self.owed, &self.note)
+    }
+
+    fn is_at_home(&self, function: &Function) -> bool {
+        function.driver.as_deref() == Some(&*self.owed.driver)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The note stays if it fails, and there is nobody to be told.
+            let _ = settle(self.address, &self.owed, &self.note);
+        }
+    }
+}
+
+/// Gives back what programs that were killed have taken: one drive, or all. Says which, and to which driver they went.
+///
+/// # Errors
+/// `Denied`: not root. `Busy`: the program is there still. `NotFound`: nothing of that drive is owed. What the kernel says.
+pub fn recover(which: Option<PciAddress>) -> Result<Vec<(PciAddress, String)>> {
+    let folder = Path::new(FOLDER);
+    let all = Note::all(folder);
+    if let Some(address) = which.filter(|address| !all.contains(address)) {
+        let context = format!("{address} was taken by no program, or was given back");
+        return Err(Error::new(ErrorKind::NotFound, context)
+            .hint("qpair nvme list shows which driver has it"));
+    }
+    let mut done = Vec::new();
+    for address in all.into_iter().filter(|address| which.is_none_or(|it| it == *address)) {
+        be_root(address)?;
+        let mut note = Note::lock(folder, address)?;
+        let Some(owed) = note.read()? else {
+            note.remove()?;
+            continue;
+        };
+        settle(address, &owed, &note)?;
+        done.push((address, owed.driver));
+    }
+    Ok(done)
+}
+
+fn be_root(address: PciAddress) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let context = format!("{address}: only root takes a drive from its driver, and gives it back");
+    Err(Error::new(ErrorKind::Denied, context).hint("sudo qpair ..."))
+}
+
+fn owed_of(function: &Function) -> Result<Owed> {
+    let address = function.address;
+    let home = |driver: &&String| *driver != VFIO_PCI;
+    let Some(driver) = function.driver.as_ref().filter(home) else {
+        let has = function.driver.as_deref().unwrap_or("no driver");
+        let context = format!("{address} is not with the kernel's NVMe driver: {has} has it");
+        return Err(Error::new(ErrorKind::Invalid, context)
+            .hint(format!("sudo qpair nvme unbind {address}, or sudo modprobe nvme")));
+    };
+    let named = fs::read_to_string(format!("/sys/bus/pci/devices/{address}/driver_override"));
+    let named = named.unwrap_or_default().trim().to_owned();
+    let named = if named == "(null)" { String::new() } else { named };
+    Ok(Owed { driver: driver.clone(), named, module: None })
+}
+
+/// Whether the kernel can do without a drive.
+fn free(function: &Function) -> Result<()> {
+    let reasons = reasons(function);
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let context = format!("{} is in use: {}", function.address, reasons.join("; "));
+    Err(Error::new(ErrorKind::Busy, context)
+        .hint("unmount it, swapoff, or take the layers above apart"))
+}
+
+fn node_of(function: &Function, nsid: u32) -> Option<PathBuf> {
+    let is_it = |name: &str| {
+        let folder = format!("/sys/class/block/{name}");
+        let number = |leaf: &str| -> Option<u64> {
+            fs::read_to_string(format!("{folder}/{leaf}")).ok()?.trim().parse().ok()
+        };
+        number("nsid") == Some(nsid.into()) && number("size").is_some_and(|sectors| sectors > 0)
+    };
+    let node = function.nodes.iter().find(|node| is_it(&node.name))?;
+    Some(Path::new("/dev").join(&node.name)).filter(|path| path.exists())
+}
+
+/// All that is owed, and the end of the note.
+fn settle(address: PciAddress, owed: &Owed, note: &Note) -> Result<()> {
+    give_back(address, owed)?;
+    if let Some(module) = &owed.module {
+        unload(module)?;
+    }
+    note.remove()
+}
+
+fn give_back(address: PciAddress, owed: &Owed) -> Result<()> {
+    let root = Root::system();
+    let driver = Function::read(&root, address)?.driver;
+    if driver.as_deref() == Some(&*owed.driver) {
+        return Ok(());
+    }
+    let now = sysfs::give(&root, address, &owed.named)?.now;
+    if now.as_deref() == Some(&*owed.driver) {
+        return Ok(());
+    }
+    let context = format!(
+        "{address} belongs to the driver {}, and {} has it",
+        owed.driver,
+        now.as_deref().unwrap_or("none")
+    );
+    Err(Error::new(ErrorKind::Io, context)
+        .hint(format!("sudo modprobe {}; then {RECOVER}", owed.driver)))
+}
+
+/// Unloads a module that has no function any more.
+fn unload(module: &str) -> Result<()> {
+    let entries = fs::read_dir(format!("/sys/bus/pci/drivers/{module}"));
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let has_function = names
+        .into_iter()
+        .any(|name| name.to_str().is_some_and(|it| PciAddress::parse(it).is_some()));
+    let Ok(name) = std::ffi::CString::new(module) else { return Ok(()) };
+    if has_function {
+        return Ok(());
+    }
+    match rustix::system::delete_module(&name, 0) {
+        // Somebody else has unloaded it.
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(cause) => Err(Error::os(cause.into(), format!("unloading the module {module}"))
+            .hint(format!("sudo rmmod {module}"))),
+    }
+}

@@ -1,0 +1,150 @@
+//! The note that says to which driver a drive belongs.
+//!
+//! Always holds: whoever has a drive on loan has its note locked. The lock ends with the process; the note stays until the drive is back.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_pci::sysfs::PciAddress;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Where notes are: in memory, because the machine's next start gives every drive to its own driver.
+pub(super) const FOLDER: &str = "/run/qpair/loans";
+
+/// What is to be put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owed {
+    /// The kernel's driver that had the drive.
+    pub(super) driver: String,
+    /// The driver that was asked for by name for this function; "" if none was.
+    pub(super) named: String,
+    /// A module of the kernel that was loaded for the loan.
+    pub(super) module: Option<String>,
+}
+
+impl Owed {
+    fn text(&self) -> String {
+        let module = self.module.as_deref().unwrap_or_default();
+        format!("driver={}\nnamed={}\nmodule={module}\n", self.driver, self.named)
+    }
+
+    /// `None`: it was never written whole, so nothing had been done.
+    fn parse(text: &str) -> Option<Self> {
+        let of = |name: &str| {
+            let mut values = text.split_inclusive('\n').filter_map(|line| line.split_once('='));
+            let value = values.find(|(its, _)| *its == name)?.1;
+            value.strip_suffix('\n').map(str::to_owned)
+        };
+        let module = of("module")?;
+        Some(Self {
+            driver: of("driver")?,
+            named: of("named")?,
+            module: (!module.is_empty()).then_some(module),
+        })
+    }
+}
+
+/// A note that this process has locked.
+#[derive(Debug)]
+pub(super) struct Note {
+    file: File,
+    path: PathBuf,
+}
+
+impl Note {
+    /// Those that are there.
+    pub(super) fn all(folder: &Path) -> Vec<PciAddress> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut all: Vec<PciAddress> =
+            entries.filter_map(|entry| PciAddress::parse(entry.file_name().to_str()?)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Locks the note of a drive, which is made if it is not there.
+    pub(super) fn lock(folder: &Path, address: PciAddress) -> Result<Self> {
+        let path = folder.join(address.to_string());
+        let failed = |cause| Error::os(cause, format!("opening {}", path.display()));
+        fs::create_dir_all(folder).map_err(failed)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(failed)?;
+        let busy = || {
+            Error::new(ErrorKind::Busy, format!("{address} is on loan to another program"))
+                .hint("wait for it, or end it: it gives the drive back")
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(busy()),
+            Err(cause) => return Err(failed(cause.into())),
+        }
+        // The one that had it locked may just have removed it.
+        match (fs::metadata(&path), file.metadata()) {
+            (Ok(there), Ok(own)) if there.ino() == own.ino() => Ok(Self { file, path }),
+            _ => Err(busy()),
+        }
+    }
+
+    /// What it says; `None`: nothing.
+    pub(super) fn read(&mut self) -> Result<Option<Owed>> {
+        let mut text = String::new();
+        let read = self.file.rewind().and_then(|()| self.file.read_to_string(&mut text));
+        read.map_err(|cause| Error::os(cause, format!("reading {}", self.path.display())))?;
+        Ok(Owed::parse(&text))
+    }
+
+    pub(super) fn write(&mut self, owed: &Owed) -> Result<()> {
+        let text = owed.text();
+        let written = (|| {
+            self.file.rewind()?;
+            self.file.write_all(text.as_bytes())?;
+            self.file.set_len(text.len() as u64)
+        })();
+        written.map_err(|cause| Error::os(cause, format!("writing {}", self.path.display())))
+    }
+
+    /// Nothing is owed any more.
+    pub(super) fn remove(&self) -> Result<()> {
+        fs::remove_file(&self.path)
+            .map_err(|cause| Error::os(cause, format!("removing {}", self.path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_outlives_its_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = PciAddress::parse("0000:03:00.0").unwrap();
+        let owed = Owed { driver: "nvme".into(), named: String::new(), module: None };
+        let mut note = Note::lock(folder.path(), address).unwrap();
+        assert_eq!(note.read().unwrap(), None);
+        note.write(&owed).unwrap();
+        let error = Note::lock(folder.path(), address).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        note.write(&Owed { module: Some("hwperf".into()), ..owed.clone() }).unwrap();
+        // As a process that is killed does.
+        drop(note);
+        assert_eq!(Note::all(folder.path()), [address]);
+        let mut note = Note::lock(folder.path(), address).unwrap();
+        assert_eq!(note.read().unwrap().unwrap().module.as_deref(), Some("hwperf"));
+        note.write(&owed).unwrap();
+        assert_eq!(note.read().unwrap(), Some(owed));
+        note.remove().unwrap();
+        assert!(Note::all(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn half_a_note_is_none() {
+        let whole = Owed { driver: "nvme".into(), named: "nvme".into(), module: Some("m".into()) };
+        let text = whole.text();
+        assert_eq!(Owed::parse(&text), Some(whole));
+        assert!((0..text.len()).all(|len| Owed::parse(&text[..len]).is_none()));
+    }
+}

@@ -1,0 +1,224 @@
+//! A drive that the kernel's driver has: lent to the module, to this program's driver, and given back, in turns.
+//!
+//! Always holds: while a way has the drive, it is with that way's driver and nobody else; at the end it is with its own, however it ended.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
+use qpair_drivers::{Loan, nvme_device};
+use qpair_kernel::{Interface, Mode};
+use qpair_pci::sysfs::VFIO_PCI;
+
+use crate::events::Events;
+use crate::fio;
+use crate::hwperf::{About, Hwperf};
+use crate::load::Load;
+use crate::module::{self, HWPERF, Private};
+use crate::named::{Named, find};
+use crate::paths::{Drive, Stop, stack, until_counted};
+use crate::report::{Parts, Report, Turn, Way};
+use crate::turn::Length;
+use crate::turns::{KernelDrive, Limits, Options, Reach, Watcher, choose, rounds};
+
+/// The longest turn with tracepoints on: what is seen has to fit into the kernel's buffer.
+const TRACED_MAX: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher) -> Result<Report> {
+    let named = find(&drive.name)?;
+    let loan = Loan::begin(named.address)?;
+    let folder = Private::make(named.address)?;
+    let mut lent = Lent { loan, named, folder, user: None, size_bytes: 0 };
+    let outcome = lent.measure(options, drive, watcher);
+    match (outcome, lent.end()) {
+        (outcome, Ok(())) => outcome,
+        (Ok(_), Err(error)) => Err(error),
+        (Err(first), Err(error)) => {
+            let context = format!("{first}; and then the drive could not be given back");
+            Err(Error::new(error.kind(), context).caused_by(error))
+        }
+    }
+}
+
+struct Lent {
+    loan: Loan,
+    named: Named,
+    folder: Private,
+    /// Open while this program drives it.
+    user: Option<Drive>,
+    size_bytes: u64,
+}
+
+impl Lent {
+    fn measure(
+        &mut self,
+        options: &Options,
+        drive: &KernelDrive,
+        watcher: &dyn Watcher,
+    ) -> Result<Report> {
+        let file = match &drive.module {
+            Some(file) => file.clone(),
+            None => {
+                watcher.at(0, 1, "building the module");
+                module::build(self.folder.path(), drive.headers.as_deref())?
+            }
+        };
+        if module::load(&file, self.named.nsid)? {
+            self.loan.needs_module(HWPERF)?;
+        }
+        let about = self.module()?.about()?;
+        let mut limits = limits_of(&about);
+        self.size_bytes = limits.size_bytes;
+        let (mut ways, mut notes) = (vec![Way::Floor], Vec::new());
+        let mut mode = format!("{}; floor: the kernel's module {HWPERF}", self.named.about);
+        match self.user() {
+            Ok(drive) => {
+                limits = limits.and(Limits::of(&drive.device));
+                mode += &format!("; driver: {}", drive.device.info().mode);
+                ways.extend([Way::UserFloor, Way::Driver, Way::Stack]);
+            }
+            Err(cause) if cause.kind() == ErrorKind::Unsupported => {
+                notes.push(format!("this program's driver is left out: {cause}"));
+            }
+            Err(error) => return Err(error),
+        }
+        ways.push(Way::IoUring);
+        match fio::version() {
+            Some(version) => {
+                mode += &format!("; {version}");
+                ways.push(Way::Fio);
+            }
+            None => notes.push("fio is left out: it is not installed".to_owned()),
+        }
+        notes.iter().for_each(|note| watcher.note(note));
+        let (seconds, name) = (options.time.as_secs_f64(), drive.name.clone());
+        let mut report = Report::new(name, mode, seconds, options.repeat);
+        report.notes = notes;
+        choose(&mut report, options, &limits, &ways, watcher)?;
+        rounds(options, self, &mut report, watcher)?;
+        report.compare();
+        if !report.interrupted {
+            self.look_for_parts(options, &mut report, watcher)?;
+        }
+        Ok(report)
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.user = None;
+        self.loan.end()
+    }
+
+    /// The drive, with the module.
+    fn module(&mut self) -> Result<Hwperf> {
+        self.user = None;
+        self.loan.to(HWPERF)?;
+        Hwperf::of(self.named.address)
+    }
+
+    /// The drive, with this program's driver.
+    fn user(&mut self) -> Result<&mut Drive> {
+        if self.user.is_none() {
+            let name = format!("{}/ns{}", self.named.address, self.named.nsid);
+            self.loan.to(VFIO_PCI)?;
+            let device = nvme_device("nvme", &name)?;
+            let spec = DeviceSpec::parse(&format!("nvme:{name}"))?;
+            self.user = Some(Drive { spec, device });
+        }
+        let gone = || Error::new(ErrorKind::Gone, "the drive that was opened just now");
+        self.user.as_mut().ok_or_else(gone)
+    }
+
+    /// The drive's block device, with the kernel's driver.
+    fn kernel(&mut self, load: &Load) -> Result<PathBuf> {
+        self.user = None;
+        self.loan.home()?;
+        let device = self.loan.block_device(self.named.nsid)?;
+        if load.workload.write {
+            self.loan.check_free()?;
+        }
+        Ok(device)
+    }
+
+    fn io_uring(&mut self, load: &Load, length: Length, seed: u64, stop: Stop<'_>) -> Result<Turn> {
+        let spec = DeviceSpec::File(self.kernel(load)?);
+        let mode = Mode::new(Interface::IoUring);
+        stack(&spec, mode, self.size_bytes, load, length, seed, stop)
+    }
+
+    /// A turn of each load with tracepoints on.
+    fn look_for_parts(
+        &mut self,
+        options: &Options,
+        report: &mut Report,
+        watcher: &dyn Watcher,
+    ) -> Result<()> {
+        for at in 0..report.points.len() {
+            let point = &report.points[at];
+            let (load, floor) = (point.load, point.floor());
+            let floor_us = floor.and_then(|turns| turns.interval(|turn| turn.mean_us));
+            let Some(device_us) = floor_us.map(|found| found.mid) else { continue };
+            let device = self.kernel(&load)?;
+            let events = match Events::begin(&device) {
+                Ok(events) => events,
+                Err(why) => {
+                    report.notes.push(format!("where the gap goes was not looked for: {why}"));
+                    return Ok(());
+                }
+            };
+            let length = Length { ramp: Duration::ZERO, run: options.time.min(TRACED_MAX) };
+            let turn = self.io_uring(&load, length, options.seed, &|| watcher.stop())?;
+            if watcher.stop() {
+                report.interrupted = true;
+                return Ok(());
+            }
+            report.points[at].parts = events.end()?.map(|spans| Parts {
+                ios: spans.ios,
+                mean_us: turn.mean_us,
+                interface_us: turn.mean_us - spans.block_us - spans.driver_us,
+                block_us: spans.block_us,
+                driver_us: spans.driver_us - device_us,
+                device_us,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Reach for Lent {
+    fn turn(
+        &mut self,
+        way: Way,
+        load: &Load,
+        length: Length,
+        seed: u64,
+        stop: Stop<'_>,
+    ) -> Result<Turn> {
+        match way {
+            Way::Floor => {
+                let module = self.module()?;
+                until_counted(length, stop, |length| module.turn(load, length, seed))
+            }
+            Way::UserFloor | Way::Driver | Way::Stack => {
+                self.user()?.turn(way, load, length, seed, stop)
+            }
+            Way::IoUring => self.io_uring(load, length, seed, stop),
+            Way::Fio => {
+                let (device, size_bytes) = (self.kernel(load)?, self.size_bytes);
+                let folder = self.folder.path();
+                until_counted(length, stop, |length| {
+                    fio::turn(&device, folder, load, size_bytes, length, seed, stop)
+                })
+            }
+        }
+    }
+}
+
+fn limits_of(about: &About) -> Limits {
+    Limits {
+        block_bytes: about.block_bytes,
+        command_bytes_max: about.command_bytes_max,
+        queues: about.queues,
+        depth_max: about.depth_max,
+        size_bytes: about.blocks * u64::from(about.block_bytes),
+    }
+}
