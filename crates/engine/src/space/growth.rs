@@ -14,9 +14,6 @@ use crate::place::PAGES_MAX;
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
-/// The device is made larger ahead of time when this part of what is added at once is left of what may be handed out.
-const AHEAD_PART: u64 = 4;
-
 /// Most bytes by which the device is made larger for pages in a row where enough are free, apart from each other; least is
 /// [`GROWTH_BYTES_MIN`], between them a 64th of its size.
 const ROW_GROWTH_BYTES_MAX: u64 = 64 << 20;
@@ -52,9 +49,9 @@ impl Space {
         Ok(())
     }
 
-    /// Notes whether so little is left beside `kept` pages that the device should be made larger.
+    /// Notes whether less than what is added at once is left beside `kept` pages: the device should be made larger.
     pub(super) fn note_low(&self, inner: &Inner, kept: u64) {
-        let ahead = step(self.capacity() * self.page_size) / AHEAD_PART / self.page_size;
+        let ahead = step(self.capacity() * self.page_size) / self.page_size;
         if inner.free(self.capacity()) < kept + ahead && inner.refused_bytes.is_none() {
             self.low.store(true, Ordering::Relaxed);
         }

@@ -3,6 +3,7 @@
 //! What always holds: of every commit whose stamp was given after [`Recent::begin`], and that is applied, the keys are here until that
 //! [`Comparing`] is dropped; or it is told that some are not.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,20 +13,63 @@ use super::clock::Clock;
 /// Bytes of keys that are kept, at most; beyond that all are forgotten.
 const BYTES_MAX: usize = 16 << 20;
 
-/// A key that a commit has changed.
-#[derive(Debug)]
+/// The keys that one commit has changed.
+#[derive(Debug, Default)]
 pub(super) struct Changed {
-    stamp: u64,
-    pub(super) tree: u32,
-    pub(super) key: Box<[u8]>,
+    /// Tree, and the end of the key in `bytes`.
+    ends: Vec<(u32, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Changed {
+    fn new<'a>(keys: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
+        let mut changed = Self::default();
+        for (tree, key) in keys {
+            changed.bytes.extend_from_slice(key);
+            changed.ends.push((tree, changed.bytes.len()));
+        }
+        changed
+    }
+
+    fn size_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.ends) + self.bytes.len()
+    }
+
+    /// Trees and keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |(tree, end)| {
+            let key = &self.bytes[start..*end];
+            start = *end;
+            (*tree, key)
+        })
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
-    changed: Vec<Arc<Changed>>,
+    /// By stamp.
+    changed: BTreeMap<u64, Arc<Changed>>,
     bytes: usize,
     /// Some of the commits up to this stamp are missing.
     missing_up_to: u64,
+    /// The last stamps that were given before those compare that do, and how many do at each.
+    comparing: BTreeMap<u64, u32>,
+}
+
+impl State {
+    /// Forgets what nobody compares with any more.
+    fn prune(&mut self) {
+        let Some((&since, _)) = self.comparing.first_key_value() else {
+            (self.changed, self.bytes) = (BTreeMap::new(), 0);
+            return;
+        };
+        while let Some(first) = self.changed.first_entry()
+            && *first.key() <= since
+        {
+            self.bytes -= first.remove().size_bytes();
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -49,8 +93,10 @@ impl Recent {
 
     /// Notes what is committed from here on.
     pub(super) fn begin(self: &Arc<Self>, clock: &Clock) -> Comparing {
+        let mut state = self.lock();
         // Under the clock's lock: who takes a stamp after this one sees it, and is noted.
         let since = clock.last_given(|| self.comparing.fetch_add(1, Ordering::SeqCst));
+        *state.comparing.entry(since).or_default() += 1;
         Comparing { recent: self.clone(), since }
     }
 
@@ -59,17 +105,17 @@ impl Recent {
         if self.comparing.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let changed: Vec<_> =
-            keys.map(|(tree, key)| Arc::new(Changed { stamp, tree, key: key.into() })).collect();
-        let bytes: usize = changed.iter().map(|one| size_of::<Changed>() + one.key.len()).sum();
+        let changed = Changed::new(keys);
+        let bytes = changed.size_bytes();
         let mut state = self.lock();
         if state.bytes + bytes > BYTES_MAX {
-            state.missing_up_to = state.changed.iter().map(|one| one.stamp).fold(stamp, u64::max);
-            (state.changed, state.bytes) = (Vec::new(), 0);
+            let last = state.changed.last_key_value().map_or(0, |(stamp, _)| *stamp);
+            state.missing_up_to = state.missing_up_to.max(last).max(stamp);
+            (state.changed, state.bytes) = (BTreeMap::new(), 0);
             return;
         }
         state.bytes += bytes;
-        state.changed.extend(changed);
+        state.changed.insert(stamp, Arc::new(changed));
     }
 }
 
@@ -77,18 +123,23 @@ impl Comparing {
     /// What commits above `since` and below `before` have changed, all of which are applied; `None` if that is not known.
     pub(super) fn changed(&self, before: u64) -> Option<Vec<Arc<Changed>>> {
         let state = self.recent.lock();
-        let is_between = |one: &&Arc<Changed>| one.stamp > self.since && one.stamp < before;
+        let between = (Bound::Excluded(self.since), Bound::Excluded(before.max(self.since + 1)));
         (state.missing_up_to <= self.since)
-            .then(|| state.changed.iter().filter(is_between).cloned().collect())
+            .then(|| state.changed.range(between).map(|(_, changed)| changed.clone()).collect())
     }
 }
 
 impl Drop for Comparing {
     fn drop(&mut self) {
         let mut state = self.recent.lock();
-        if self.recent.comparing.fetch_sub(1, Ordering::SeqCst) == 1 {
-            (state.changed, state.bytes) = (Vec::new(), 0);
+        self.recent.comparing.fetch_sub(1, Ordering::SeqCst);
+        if let Some(count) = state.comparing.get_mut(&self.since) {
+            *count -= 1;
+            if *count == 0 {
+                state.comparing.remove(&self.since);
+            }
         }
+        state.prune();
     }
 }
 
@@ -128,9 +179,13 @@ mod tests {
         commit(1);
         let second = recent.begin(&clock);
         let third = commit(2);
-        assert_eq!(first.changed(third).unwrap().len(), 1);
-        assert_eq!(first.changed(100).unwrap().len(), 3);
-        assert_eq!(second.changed(100).unwrap().len(), 2);
+        let keys = |comparing: &Comparing, before| {
+            let changed = comparing.changed(before);
+            changed.map(|all| all.iter().map(|one| one.keys().count()).sum::<usize>())
+        };
+        assert_eq!(keys(&first, third), Some(1));
+        assert_eq!(keys(&first, 100), Some(3));
+        assert_eq!(keys(&second, 100), Some(2));
         commit(BYTES_MAX / 1000);
         assert!(first.changed(100).is_none() && second.changed(100).is_none());
         let later = recent.begin(&clock);
@@ -139,5 +194,24 @@ mod tests {
         assert_eq!(later.changed(100).unwrap().len(), 1);
         drop(later);
         assert!(recent.lock().changed.is_empty());
+    }
+
+    /// Somebody compares all the time, and nobody for long: only what is needed still is kept.
+    #[test]
+    fn what_was_committed_before_all_who_compare_is_forgotten() {
+        let (recent, clock) = (Arc::new(Recent::default()), Clock::new(10));
+        let mut comparing = recent.begin(&clock);
+        for _ in 0..1000 {
+            let stamp = clock.begin_commit().unwrap();
+            recent.note(stamp, [(1, &b"key"[..])].into_iter());
+            clock.end_commit(stamp);
+            let next = recent.begin(&clock);
+            assert_eq!(comparing.changed(stamp + 1).unwrap().len(), 1);
+            comparing = next;
+            assert!(recent.lock().changed.is_empty());
+        }
+        drop(comparing);
+        let state = recent.lock();
+        assert!(state.comparing.is_empty() && state.bytes == 0);
     }
 }

@@ -143,8 +143,7 @@ impl ReadSet {
             }
             keys.sort_unstable();
         }
-        for one in changed {
-            let (tree, key) = (one.tree, &*one.key);
+        for (tree, key) in changed.iter().flat_map(|one| one.keys()) {
             let range = || self.ranges.iter().find(|(of, at)| of.id == tree && is_within(at, key));
             if (keys.binary_search(&(tree, key)).is_ok() || range().is_some())
                 // One that deleted what was not there has changed nothing.
