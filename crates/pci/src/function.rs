@@ -149,3 +149,17 @@ pub struct Stepped {
     /// When there will be something to do even if nothing new comes; `None`: not by itself.
     pub due: Option<Instant>,
 }
+
+impl Stepped {
+    /// What this step and another one did.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            progress: self.progress | other.progress,
+            due: match (self.due, other.due) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            },
+        }
+    }
+}

@@ -16,6 +16,7 @@ mod dma;
 pub mod faults;
 pub mod flash;
 pub mod hba;
+mod lock;
 pub mod medium;
 pub mod nvme;
 mod pairs;

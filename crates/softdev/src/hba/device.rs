@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::DmaMemory;
@@ -28,8 +28,9 @@ use super::timing::Timing;
 use super::topology::{Attached, Topology};
 use super::transcript::Transcript;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use crate::digest::digest;
+use crate::digest::local_name;
 use crate::dma::{DmaTable, LastHit, SharedTable};
+use crate::lock::locked;
 use crate::scsi::{Unit, UnitOptions};
 
 /// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e. Mass storage, SAS.
@@ -45,10 +46,6 @@ const MISREAD_EVERY: u32 = 16;
 /// The BARs that there are: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
-/// Bytes of a disk's volatile write cache.
-const CACHE_BYTES: u64 = 64 << 20;
-/// Local assignment, as the upper four bits of names and SAS addresses have it.
-const NAA_LOCAL: u64 = 3 << 60;
 
 /// Where a disk is or could be.
 #[derive(Debug)]
@@ -115,10 +112,6 @@ struct ReplyFree {
     index: u32,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SoftHba {
     /// Makes one.
     ///
@@ -131,24 +124,14 @@ impl SoftHba {
         }
         let topology = Topology::new(options.disks.len() as u16, options.has_expanders);
         let count = usize::from(topology.places());
-        let name = |number: u32, salt: u8| {
-            NAA_LOCAL | digest(&options.serial, number, salt) & (!0 >> 4) & !3
-        };
         let mut phys = Vec::new();
         for (disk, number) in options.disks.iter().zip(0u16..) {
-            let naa = name(number.into(), 4);
-            let unit = Unit::open(UnitOptions {
-                medium: disk.medium.clone(),
-                size_bytes: disk.size_bytes,
-                block_bytes: disk.logical_block_bytes,
-                cache_bytes: if options.volatile_write_cache { CACHE_BYTES } else { 0 },
-                serial: format!("{}{number:02}", options.serial),
-                naa,
-                port: naa + 1,
-                rotation: disk.profile.rotation(),
-            })?;
+            let has_cache = options.volatile_write_cache;
+            let its = UnitOptions::of(disk, &options.serial, number.into(), has_cache);
+            let naa = its.naa;
+            let unit = Unit::open(its)?;
             let size = (unit.volume.size_bytes(), disk.logical_block_bytes);
-            let timing = Timing::new(disk.profile, size, options.volatile_write_cache, naa)?;
+            let timing = Timing::new(disk.profile, size, has_cache, naa)?;
             phys.push(Phy {
                 unit: Arc::new(unit),
                 timing: Arc::new(timing),
@@ -178,7 +161,7 @@ impl SoftHba {
         }
         let queues = usize::from(options.queues);
         Ok(Arc::new(Self {
-            address: name(u32::MAX, 5),
+            address: local_name(&options.serial, u32::MAX, 5),
             phys,
             topology,
             slots: (0..queues).map(|_| Slot::default()).collect(),
@@ -293,7 +276,7 @@ impl SoftHba {
 
     /// The address of an expander.
     pub(crate) fn expander_address(&self, handle: u16) -> u64 {
-        NAA_LOCAL | digest(&self.options.serial, handle.into(), 6) & (!0 >> 4) & !3
+        local_name(&self.options.serial, handle.into(), 6)
     }
 
     /// The handle of what is attached somewhere, if it is there.
@@ -701,15 +684,6 @@ impl PciDevice for SoftHba {
     }
 
     fn step_all(&self) -> Stepped {
-        let mut all = Stepped::default();
-        for queue in 0..self.queues() {
-            let stepped = self.step(queue);
-            all.progress |= stepped.progress;
-            all.due = match (all.due, stepped.due) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-        }
-        all
+        (0..self.queues()).map(|queue| self.step(queue)).fold(Stepped::default(), Stepped::and)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -24,6 +24,7 @@ use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 use crate::dma::{DmaTable, SharedTable};
 use crate::faults::{Faults, Plan};
 use crate::flash::Flash;
+use crate::lock::locked;
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
@@ -77,10 +78,6 @@ pub struct SoftNvme {
     is_plain: AtomicBool,
     /// Where the time of `flash` begins.
     start: Instant,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SoftNvme {
@@ -510,15 +507,7 @@ impl PciDevice for SoftNvme {
     }
 
     fn step_all(&self) -> Stepped {
-        let mut all = Stepped::default();
-        for number in 0..self.slots_in_use.load(Ordering::Relaxed) {
-            let stepped = self.step_queue(number as u16);
-            all.progress |= stepped.progress;
-            all.due = match (all.due, stepped.due) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-        }
-        all
+        let queues = 0..self.slots_in_use.load(Ordering::Relaxed);
+        queues.map(|number| self.step_queue(number as u16)).fold(Stepped::default(), Stepped::and)
     }
 }

@@ -9,9 +9,13 @@ use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
 use qpair_scsi_wire::{CHECK_CONDITION, Command, GOOD, Undecodable};
 
+use crate::digest::local_name;
 use crate::dma::{DmaSpan, DmaTable, Extent};
+use crate::hba::DiskOptions;
 use crate::medium::{MediumOptions, Scratch, Volume};
 
+/// Bytes of a disk's volatile write cache.
+const CACHE_BYTES: u64 = 64 << 20;
 /// Unit attentions that wait to be told, at most: older ones go first.
 const ATTENTIONS_MAX: usize = 8;
 
@@ -29,6 +33,23 @@ pub(crate) struct UnitOptions {
     pub(crate) port: u64,
     /// 1: a solid state drive; else revolutions a minute.
     pub(crate) rotation: u16,
+}
+
+impl UnitOptions {
+    /// Of a disk: `number` among those of an adapter with that serial number.
+    pub(crate) fn of(disk: &DiskOptions, serial: &str, number: u32, has_cache: bool) -> Self {
+        let naa = local_name(serial, number, 4);
+        Self {
+            medium: disk.medium.clone(),
+            size_bytes: disk.size_bytes,
+            block_bytes: disk.logical_block_bytes,
+            cache_bytes: if has_cache { CACHE_BYTES } else { 0 },
+            serial: format!("{serial}{number:02}"),
+            naa,
+            port: naa + 1,
+            rotation: disk.profile.rotation(),
+        }
+    }
 }
 
 /// A logical unit.

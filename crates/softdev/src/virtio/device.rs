@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::DmaMemory;
@@ -25,9 +25,9 @@ use super::options::SoftVirtioScsiOptions;
 use super::queue::Queue;
 use super::registers::Registers;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use crate::digest::digest;
 use crate::dma::{DmaTable, SharedTable};
 use crate::hba::Faults;
+use crate::lock::locked;
 use crate::scsi::{Unit, UnitOptions};
 
 /// BAR 0: the common configuration, the cause of interrupts, the device's configuration, notifications.
@@ -44,10 +44,6 @@ const ISR_AT: u32 = 0x1000;
 const DEVICE_AT: u32 = 0x2000;
 const NOTIFY_AT: u32 = 0x3000;
 const NOTIFY_STRIDE: u32 = 4;
-/// Bytes of a disk's volatile write cache.
-const CACHE_BYTES: u64 = 64 << 20;
-/// Local assignment, as the upper four bits of names have it.
-const NAA_LOCAL: u64 = 3 << 60;
 
 pub(super) struct Slot {
     queue: Mutex<Queue>,
@@ -85,10 +81,6 @@ pub struct SoftVirtioScsi {
     faults: Faults<VirtioFault>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn config() -> Config {
     let part = |kind, offset, len, multiplier| {
         Capability { kind, bar: REGISTERS, offset, len, multiplier }.encode()
@@ -115,17 +107,8 @@ impl SoftVirtioScsi {
         }
         let mut disks = Vec::new();
         for (disk, number) in options.disks.iter().zip(0u32..) {
-            let naa = NAA_LOCAL | digest(&options.serial, number, 4) & (!0 >> 4) & !3;
-            let unit = Unit::open(UnitOptions {
-                medium: disk.medium.clone(),
-                size_bytes: disk.size_bytes,
-                block_bytes: disk.logical_block_bytes,
-                cache_bytes: if options.volatile_write_cache { CACHE_BYTES } else { 0 },
-                serial: format!("{}{number:02}", options.serial),
-                naa,
-                port: naa + 1,
-                rotation: 1,
-            })?;
+            let has_cache = options.volatile_write_cache;
+            let unit = Unit::open(UnitOptions::of(disk, &options.serial, number, has_cache))?;
             disks.push(Disk { unit: Arc::new(unit), is_plugged: AtomicBool::new(true) });
         }
         let queues = REQUEST_QUEUE + options.queues;
@@ -452,10 +435,6 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn step_all(&self) -> Stepped {
-        let mut all = Stepped::default();
-        for queue in 0..self.queues() {
-            all.progress |= self.step(queue).progress;
-        }
-        all
+        (0..self.queues()).map(|queue| self.step(queue)).fold(Stepped::default(), Stepped::and)
     }
 }

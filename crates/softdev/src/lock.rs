@@ -1,0 +1,7 @@
+//! Locks of a model: what is behind one is whole whenever it is free, whoever panicked.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
