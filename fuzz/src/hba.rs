@@ -312,7 +312,12 @@ fuzz_target!(|data: &[u8]| {
     };
     let Ok(driver) = Mpt3sas::open(function, options) else { return };
     let host: Arc<dyn Host> = driver;
-    let options = ScsiOptions { timeout_ms: 10, task_timeout_ms: 2, retries_max: 1, ..ScsiOptions::default() };
+    let options = ScsiOptions {
+        timeout_ms: 10,
+        task_timeout_ms: 2,
+        retries_max: 1,
+        ..ScsiOptions::default()
+    };
     if let Ok(found) = scan(&host, options, |target, lun| format!("{target}.{lun}")) {
         for disk in found.into_iter().take(2).filter_map(|found| found.disk.ok()) {
             work(&disk);

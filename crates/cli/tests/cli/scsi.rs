@@ -20,7 +20,7 @@ fn disks_are_listed_and_say_what_they_are() {
     let text = directory.run(&format!("scsi info scsi:{host}/{name}")).done();
     assert!(text.contains(name) && text.contains("4.0 KiB logical"), "{text}");
     directory.run(&format!("scsi info {host}/9")).failed(3, &["no target 9", "there are: 0, 1"]);
-    directory.run("scsi list soft:disks=33").failed(2, &["no expanders"]);
+    directory.run("scsi list soft:disks=33").failed(2, &["expanders=on"]);
 }
 
 #[test]
