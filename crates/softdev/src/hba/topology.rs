@@ -104,8 +104,7 @@ impl Topology {
     /// All expanders, those above first.
     pub(crate) fn expanders(&self) -> impl Iterator<Item = Expander> {
         let last = self.root_handle() + self.leaves;
-        let handles = if self.leaves > 0 { self.root_handle()..=last } else { 1..=0 };
-        handles.filter_map(|handle| self.expander(handle))
+        (self.root_handle()..=last).filter_map(|handle| self.expander(handle))
     }
 
     pub(crate) fn expander(&self, handle: u16) -> Option<Expander> {
