@@ -24,7 +24,7 @@ pub(crate) async fn lookups(
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = Vec::with_capacity(2 * VALUE_BYTES);
     let mut began = window.now_ns();
-    loop {
+    while window.begin(&mut began).await {
         let record = random.u64(0..records);
         value.clear();
         if !table.get_into(&dataset::key(record), &mut value).await?
@@ -33,9 +33,10 @@ pub(crate) async fn lookups(
             return Err(wrong(record));
         }
         if !window.count(tally, &mut began, 1) {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 pub(crate) async fn updates(
@@ -48,14 +49,15 @@ pub(crate) async fn updates(
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = [0; VALUE_BYTES];
     let mut began = window.now_ns();
-    loop {
+    while window.begin(&mut began).await {
         let record = random.u64(0..records);
         dataset::value(record, random.u64(..), &mut value);
         table.put(&dataset::key(record), &value).await?;
         if !window.count(tally, &mut began, 1) {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 pub(crate) async fn scans(

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use qpair::{Error, ErrorKind, JoinHandle, Result, Store, TaskTable};
 
+use crate::arrivals::Arrivals;
 use crate::clock::Stretch;
 use crate::loops;
 use crate::progress::Progress;
@@ -40,6 +41,7 @@ pub(crate) struct Window {
     stop: Arc<AtomicBool>,
     /// Records inserted so far, all tasks: what each inserts next.
     pub(crate) next: AtomicU64,
+    arrivals: Option<Arrivals>,
 }
 
 fn new_histogram() -> Result<Histogram<u64>> {
@@ -68,6 +70,7 @@ pub(crate) fn measure(
         to_ns: (warm_up + run_for).as_nanos() as u64,
         stop: Arc::new(AtomicBool::new(false)),
         next: AtomicU64::new(0),
+        arrivals: Arrivals::of(options.rate_per_s, 1)?,
     });
     let workers: Vec<JoinHandle<Result<Tally>>> = (0..store.workers())
         .map(|worker| {
@@ -200,6 +203,21 @@ impl Window {
         self.base.elapsed().as_nanos() as u64
     }
 
+    /// When the next operation begins: when the one before ended, or when it is due. `false`: the run is over before.
+    #[inline]
+    pub(crate) async fn begin(&self, began_ns: &mut u64) -> bool {
+        let Some(arrivals) = &self.arrivals else { return true };
+        match arrivals.next(|| self.now_ns(), |now_ns| self.is_over(now_ns)).await {
+            Some(due_ns) => *began_ns = due_ns,
+            None => return false,
+        }
+        true
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.to_ns || self.stop.load(Ordering::Relaxed)
+    }
+
     /// Counts operations that began at this time and end now, where the next begins; `false` when it is time to stop.
     #[inline]
     pub(crate) fn count(&self, tally: &RefCell<Tally>, began_ns: &mut u64, ops: u64) -> bool {
@@ -215,6 +233,6 @@ impl Window {
             }
             tally.by_second[second] += ops;
         }
-        ended_ns < self.to_ns && !self.stop.load(Ordering::Relaxed)
+        !self.is_over(ended_ns)
     }
 }

@@ -8,6 +8,8 @@ use crate::warm::Warmed;
 /// Latencies of operations, microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LatencyReport {
+    /// Mean.
+    pub mean: f64,
     /// Median.
     pub p50: f64,
     /// 99 of 100 were at most this.
@@ -23,6 +25,7 @@ impl LatencyReport {
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let us = |ns: u64| ns as f64 / 1000.0;
         Self {
+            mean: histogram.mean() / 1000.0,
             p50: us(histogram.value_at_quantile(0.5)),
             p99: us(histogram.value_at_quantile(0.99)),
             p999: us(histogram.value_at_quantile(0.999)),
@@ -55,6 +58,10 @@ pub struct Report {
     pub store_bytes: u64,
     /// Seconds measured.
     pub seconds: f64,
+    /// Operations that were to arrive a second, at random times; latencies count from when each was due. None: each task does one after
+    /// the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
     /// Operations done.
     pub ops: u64,
     /// Operations per second.

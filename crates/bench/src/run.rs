@@ -49,6 +49,9 @@ pub struct RunOptions {
     pub page_size: usize,
     /// Go through the page cache.
     pub buffered: bool,
+    /// Lookups or updates that arrive a second, at random times; none: each task does one after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
     /// Measure the device alone afterwards, for this many seconds for each of 8 combinations; 0: do not.
     pub ceiling_seconds: f64,
     /// Requests that a worker has in flight at most.
@@ -89,6 +92,7 @@ impl Default for RunOptions {
             warm_up_seconds: 2.0,
             page_size: 4096,
             buffered: false,
+            rate_per_s: None,
             ceiling_seconds: 0.0,
             depth: 512,
             reads: 0,
@@ -133,6 +137,12 @@ impl RunOptions {
 pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) -> Result<Report> {
     if options.tasks == 0 || options.records == 0 || options.seconds <= 0.0 {
         return Err(Error::new(ErrorKind::Invalid, "tasks, records and seconds are at least 1"));
+    }
+    if options.rate_per_s.is_some() && !matches!(workload, Workload::Lookup | Workload::Update) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{workload}: only lookups and updates arrive at a rate"),
+        ));
     }
     let store = options.open()?;
     check_tables(&store, &options.store, &[TABLE])?;
@@ -179,6 +189,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         memory_bytes: options.memory_bytes,
         store_bytes: report.pages * report.page_size as u64,
         seconds: wall_s,
+        rate_per_s: options.rate_per_s,
         ops,
         ops_per_s: ops as f64 / wall_s,
         device_reads_per_s: device.reads as f64 / wall_s,

@@ -110,6 +110,7 @@ pub fn run_commit<K: Kv>(
         kinds: 1,
         warm_up_s: if inserting { 0.0 } else { options.warm_up_seconds },
         seconds: (!inserting).then_some(options.seconds),
+        rate_per_s: None,
         total: options.records,
         phase: match options.work {
             CommitWork::Update => format!("updates, {} clients", options.clients),

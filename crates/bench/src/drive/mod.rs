@@ -1,8 +1,8 @@
 //! Clients of a key-value store that do one operation after the other, for a while, and what they count.
 //!
 //! What always holds:
-//! - An operation counts if it ended while the run measured; its time is from its beginning to its end, with all its
-//!   attempts.
+//! - An operation counts if it ended while the run measured; its time is from its beginning, or from when it was due, to its end, with
+//!   all its attempts.
 //! - The clients of a thread count into one tally without locks.
 //! - The first error of a client stops all of them, and is what the run answers.
 
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use qpair::{Error, ErrorKind, Result};
 
+use crate::arrivals::Arrivals;
 use crate::clock::Stretch;
 use crate::kv::{Clients, Kv, KvResult, KvStatistics};
 use crate::progress::Progress;
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) warm_up_s: f64,
     /// Seconds measured; none: until the clients have nothing left to do.
     pub(crate) seconds: Option<f64>,
+    /// Operations that arrive a second, at random times; none: each client does one after the other.
+    pub(crate) rate_per_s: Option<f64>,
     /// Weight of all operations there are, for progress of a run without an end in time.
     pub(crate) total: u64,
     /// What is said while it runs.
@@ -83,11 +86,16 @@ struct Window {
     stop: AtomicBool,
     running: AtomicUsize,
     live: [Live; LIVE_LINES],
+    arrivals: Option<Arrivals>,
 }
 
 impl Window {
     fn now_ns(&self) -> u64 {
         self.base.elapsed().as_nanos() as u64
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.to_ns || self.stop.load(Ordering::Relaxed)
     }
 
     fn done(&self) -> u64 {
@@ -124,6 +132,7 @@ where
         stop: AtomicBool::new(false),
         running: AtomicUsize::new(plan.clients),
         live: Default::default(),
+        arrivals: Arrivals::of(plan.rate_per_s, 1)?,
     });
     let kinds = plan.kinds;
     let clients = {
@@ -264,6 +273,12 @@ async fn run_client<C: Operate>(
     let tally = tally::of_this_thread(kinds)?;
     let mut began_ns = window.now_ns();
     loop {
+        if let Some(arrivals) = &window.arrivals {
+            match arrivals.next(|| window.now_ns(), |now_ns| window.is_over(now_ns)).await {
+                Some(due_ns) => began_ns = due_ns,
+                None => break,
+            }
+        }
         let done = match client.operate().await {
             Ok(Some(done)) => done,
             Ok(None) => break,
@@ -277,7 +292,7 @@ async fn run_client<C: Operate>(
             tally.borrow_mut().count(&done, ended_ns - began_ns, ended_ns - window.from_ns);
         }
         live.fetch_add(u64::from(done.weight), Ordering::Relaxed);
-        if ended_ns >= window.to_ns || window.stop.load(Ordering::Relaxed) {
+        if window.is_over(ended_ns) {
             break;
         }
         began_ns = ended_ns;

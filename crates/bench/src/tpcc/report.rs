@@ -10,6 +10,8 @@ use super::CheckReport;
 /// Latencies of a type of transaction, with all attempts, microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TpccLatency {
+    /// Mean.
+    pub mean: f64,
     /// Median.
     pub p50: f64,
     /// 95 of 100 were at most this.
@@ -24,7 +26,13 @@ impl TpccLatency {
     /// From a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-        Self { p50: us(0.5), p95: us(0.95), p99: us(0.99), max: histogram.max() as f64 / 1000.0 }
+        Self {
+            mean: histogram.mean() / 1000.0,
+            p50: us(0.5),
+            p95: us(0.95),
+            p99: us(0.99),
+            max: histogram.max() as f64 / 1000.0,
+        }
     }
 }
 
@@ -54,6 +62,10 @@ pub struct TpccReport {
     pub durability: String,
     /// Seconds measured.
     pub seconds: f64,
+    /// Transactions that were to arrive a second, at random times; latencies count from when each was due. None: each terminal does one
+    /// after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
     /// Transactions of all types that ended, per second.
     pub tx_per_s: f64,
     /// New orders committed per minute. No think time, not audited.

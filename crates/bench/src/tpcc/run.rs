@@ -30,6 +30,8 @@ pub struct TpccOptions {
     pub seconds: f64,
     /// Seconds to run before that.
     pub warm_up_seconds: f64,
+    /// Transactions that arrive a second, at random times; none: each terminal does one after the other.
+    pub rate_per_s: Option<f64>,
     /// What commits wait for.
     pub durability: Durability,
     /// Read all tables once before the run: for a store that fits into memory.
@@ -47,6 +49,7 @@ impl Default for TpccOptions {
             terminals: 64,
             seconds: 10.0,
             warm_up_seconds: 2.0,
+            rate_per_s: None,
             durability: Durability::Group,
             read_first: false,
             check: false,
@@ -196,6 +199,7 @@ fn run<K: Kv>(
         kinds: Type::ALL.len(),
         warm_up_s: options.warm_up_seconds,
         seconds: Some(options.seconds),
+        rate_per_s: options.rate_per_s,
         total: 0,
         phase: format!("TPC-C, {} warehouses", loaded.scale.warehouses),
     };
@@ -216,6 +220,7 @@ fn report<K: Kv>(
         terminals: options.terminals,
         durability: options.durability.to_string(),
         seconds: 0.0,
+        rate_per_s: options.rate_per_s,
         tx_per_s: 0.0,
         tpmc: 0.0,
         tpmc_note: TPMC_NOTE,

@@ -283,6 +283,20 @@ fn a_run_counts_what_it_did() {
 }
 
 #[test]
+fn arrivals_set_the_pace_and_late_ones_count_from_when_they_were_due() {
+    let kv = loaded_store();
+    let at = |rate| TpccOptions { seconds: 0.5, terminals: 3, rate_per_s: Some(rate), ..options() };
+    let counted = |report: &TpccReport| report.types.values().map(|kind| kind.count).sum::<u64>();
+    // About 100 arrive, so no more can be done; terminals at their own pace do thousands.
+    let slow = run_tpcc(&kv, &at(200.0), &Silent).unwrap();
+    assert!((1..200).contains(&counted(&slow)), "{slow:#?}");
+    // All are due at the beginning: whoever is done first has waited least, and the others the rest of the run.
+    let over = run_tpcc(&kv, &at(1e9), &Silent).unwrap();
+    assert!(over.latency_us["new_order"].p50 > 1e6 * 0.5 / 20.0, "{over:#?}");
+    assert!(run_tpcc(&kv, &at(-1.0), &Silent).is_err());
+}
+
+#[test]
 fn a_store_of_another_size_is_refused() {
     let kv = loaded_store();
     let scale = Scale { warehouses: 3, ..SMALL };

@@ -240,6 +240,7 @@ fn run<K: Kv>(
         kinds: Kind::ALL.len(),
         warm_up_s: if options.operations.is_some() { 0.0 } else { options.warm_up_seconds },
         seconds: options.operations.is_none().then_some(options.seconds),
+        rate_per_s: None,
         total: options.operations.unwrap_or(0),
         phase: format!("YCSB {}", options.workload),
     };

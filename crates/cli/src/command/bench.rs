@@ -54,6 +54,7 @@ transaction of its own, which is waited for as --durability says.
 Examples:
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB
   qpair bench lookup --store b.qpair --records 24000000 --memory 8GiB --workers 1 --tasks 64
+  qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB --rate 50000
   qpair bench update --store b.qpair --records 24000000 --memory 320MiB --io libaio --json")]
 struct RunArgs {
     /// The store; made and filled if it is not there
@@ -83,6 +84,11 @@ struct RunArgs {
     /// Tasks of each worker
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
+
+    /// Lookups or updates that arrive a second, at random times; latency counts from when each was due [default: each task does one
+    /// after the other]
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
+    rate: Option<f64>,
 
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
@@ -151,6 +157,23 @@ pub(crate) fn parse_run_seconds(text: &str) -> std::result::Result<f64, String> 
     }
 }
 
+/// `--rate`: operations a second.
+pub(crate) fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
+        _ => Err(format!("'{text}' is no rate: more than 0, at most 1e9")),
+    }
+}
+
+/// What is said of a run whose operations arrive by themselves.
+pub(crate) fn arrivals(rate_per_s: f64, done_per_s: f64) -> String {
+    let late = match done_per_s < 0.95 * rate_per_s {
+        true => "; the store does NOT keep up, and latency grows with the run",
+        false => "",
+    };
+    format!("{} /s at random times, latency from when each was due{late}", count(rate_per_s as u64))
+}
+
 /// Records of a store at most.
 pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
 /// Workers at most: each takes a core.
@@ -199,6 +222,7 @@ impl Bench {
             workers: args.workers.unwrap_or(0),
             tasks: args.tasks,
             seconds: args.seconds,
+            rate_per_s: args.rate,
             warm: args.warm,
             warm_up_seconds: args.warm_up,
             page_size: usize::try_from(args.page_size).unwrap_or(usize::MAX),
@@ -260,6 +284,9 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     if let Some(warmed) = &report.warmed {
         lines.push(("read first", of_warmed(warmed)));
     }
+    if let Some(rate) = report.rate_per_s {
+        lines.push(("arrivals", arrivals(rate, report.ops_per_s)));
+    }
     lines.push((
         "operations",
         format!("{} /s over {:.1} s", count(report.ops_per_s as u64), report.seconds),
@@ -290,8 +317,8 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.push((
         "latency",
         format!(
-            "p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, slowest {:.1} us",
-            latency.p50, latency.p99, latency.p999, latency.max
+            "mean {:.1} us, p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, slowest {:.1} us",
+            latency.mean, latency.p50, latency.p99, latency.p999, latency.max
         ),
     ));
     if let (Some(slowest), Some(fastest)) =

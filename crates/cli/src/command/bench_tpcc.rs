@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::text::{count, counted};
 
-use super::bench::{TASKS_MAX, parse_count, to_json};
+use super::bench::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
 use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
 
 /// Bytes a warehouse takes in a store, about, with what a run adds.
@@ -46,6 +46,11 @@ pub(crate) struct Tpcc {
     /// Terminals of each worker
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: usize,
+
+    /// Transactions that arrive a second, at random times; latency counts from when each was due [default: each terminal does one after
+    /// the other]
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
+    rate: Option<f64>,
 
     /// What commits wait for: sync, group or async
     #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
@@ -84,6 +89,7 @@ impl Tpcc {
             terminals: ran_on.workers.saturating_mul(self.tasks),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
             warm_up_seconds: self.run.warm_up,
+            rate_per_s: self.rate,
             durability: self.durability,
             // Where it does not fit, memory fills as the run goes.
             read_first: u64::from(scale.warehouses) * WAREHOUSE_BYTES <= ran_on.memory_bytes,
@@ -124,6 +130,9 @@ fn text(report: &TpccReport, ran_on: &StoreKvReport) -> Vec<String> {
     lines.add_loaded(report.load_records_per_s);
     let mut text = if report.seconds > 0.0 {
         let (tx, tpmc) = (count(report.tx_per_s as u64), count(report.tpmc as u64));
+        if let Some(rate) = report.rate_per_s {
+            lines.add("arrivals", arrivals(rate, report.tx_per_s));
+        }
         lines.add("transactions", format!("{tx} /s of all types over {:.1} s", report.seconds));
         lines.add("tpmC", format!("{tpmc} ({})", report.tpmc_note));
         lines.add_device("transaction", report.device_reads_per_tx, report.device_writes_per_tx);
@@ -146,8 +155,17 @@ fn text(report: &TpccReport, ran_on: &StoreKvReport) -> Vec<String> {
 }
 
 fn types(report: &TpccReport) -> Vec<String> {
-    let header =
-        ["type", "count", "p50 us", "p95 us", "p99 us", "max us", "rolled back", "conflicts"];
+    let header = [
+        "type",
+        "count",
+        "mean us",
+        "p50 us",
+        "p95 us",
+        "p99 us",
+        "max us",
+        "rolled back",
+        "conflicts",
+    ];
     let order = ["new_order", "payment", "order_status", "delivery", "stock_level"];
     let rows: Vec<Vec<String>> = order
         .iter()
@@ -155,7 +173,7 @@ fn types(report: &TpccReport) -> Vec<String> {
             let (kind, latency) = (report.types.get(name)?, report.latency_us.get(name)?);
             let us = |us: f64| format!("{us:.0}");
             let mut row = vec![(*name).to_owned(), count(kind.count)];
-            row.extend([latency.p50, latency.p95, latency.p99, latency.max].map(us));
+            row.extend([latency.mean, latency.p50, latency.p95, latency.p99, latency.max].map(us));
             row.extend([kind.rolled_back, kind.conflicts].map(count));
             Some(row)
         })

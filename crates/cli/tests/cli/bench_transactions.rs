@@ -78,6 +78,26 @@ fn a_store_is_read_before_the_run() {
     assert!(text.contains("read first") && text.contains("memory is full"), "{text}");
 }
 
+/// In an open loop no more is done than arrives; what arrives faster than it can be done is late, and counts from when it was due.
+#[test]
+fn lookups_arrive_at_a_rate() {
+    let directory = Directory::new();
+    let lookup = "bench lookup --store r --records 4000 --workers 1 --tasks 4 --io posix --warm-up 0 --seconds 0.5";
+    let slow = directory.run(&format!("{lookup} --rate 400 --json")).done();
+    assert!((1.0..400.0).contains(&number(&slow, &["ops"])), "about 200 arrive: {slow}");
+    assert_eq!(number(&slow, &["rate_per_s"]), 400.0);
+    let over = directory.run(&format!("{lookup} --rate 1e9 --json")).done();
+    // Half of the run, with much room: in a closed loop a lookup in memory takes some microseconds.
+    assert!(number(&over, &["latency_us", "p50"]) > 25_000.0, "{over}");
+    assert!(number(&over, &["latency_us", "mean"]) > 25_000.0, "{over}");
+    let text = directory.run(&format!("{lookup} --rate 1e9")).done();
+    assert!(text.contains("does NOT keep up"), "{text}");
+    directory
+        .run("bench scan --store r --records 4000 --rate 5")
+        .failed(2, &["lookups and updates"]);
+    directory.run("bench tpcc --store t --rate 0").failed(2, &["no rate"]);
+}
+
 #[test]
 fn tpcc_is_interrupted() {
     let directory = Directory::new();

@@ -41,6 +41,7 @@ impl Job for Tpcc {
             terminals: self.store.threads,
             seconds: self.store.seconds,
             warm_up_seconds: self.store.warm_up,
+            rate_per_s: None,
             durability: self.store.durability(),
             // As qpair bench does: a store that fits into memory is there when the run begins.
             read_first: true,

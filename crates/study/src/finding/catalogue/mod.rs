@@ -80,7 +80,7 @@ impl Need {
             Self::SameDrive => {
                 "the kernel's and the user-space driver on the same drive in one study"
             }
-            Self::Module => "a kernel module that drives the controller",
+            Self::Module => "a kernel module that drives the controller (qpair floor DEVICE)",
             Self::Peers => "other storage engines beside ours",
             Self::Engine => "the storage engine, which a study does not run",
             Self::HostAdapter => "a SCSI host adapter",

@@ -1,0 +1,85 @@
+//! Operations that arrive at random times, whatever the store does: an open loop.
+//!
+//! Always holds: when an operation arrives does not depend on the ones before it. Whoever is free takes the one that is due first; one
+//! that nobody was free for is late, and its latency counts from when it was due.
+
+use std::sync::{Mutex, PoisonError};
+
+use qpair::{Error, ErrorKind, Result};
+
+/// Arrivals of all clients together: independent, so many a second on average.
+pub(crate) struct Arrivals {
+    mean_ns: f64,
+    next: Mutex<Next>,
+}
+
+struct Next {
+    at_ns: f64,
+    random: fastrand::Rng,
+}
+
+impl Arrivals {
+    pub(crate) fn new(per_s: f64, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed);
+        Self { mean_ns: 1e9 / per_s, next: Mutex::new(Next { at_ns: 0.0, random }) }
+    }
+
+    /// That of a run, if it is one of an open loop.
+    pub(crate) fn of(rate_per_s: Option<f64>, seed: u64) -> Result<Option<Self>> {
+        match rate_per_s {
+            Some(per_s) if !(per_s > 0.0 && per_s <= 1e9) => {
+                let context = format!("{per_s} operations a second: more than 0, at most 1e9");
+                Err(Error::new(ErrorKind::Invalid, context))
+            }
+            rate => Ok(rate.map(|per_s| Self::new(per_s, seed))),
+        }
+    }
+
+    /// When the next one is due.
+    fn take(&self) -> u64 {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        // Distances between independent arrivals are exponentially distributed; 1 - f64() is not 0.
+        next.at_ns -= self.mean_ns * (1.0 - next.random.f64()).ln();
+        next.at_ns as u64
+    }
+
+    /// Waits until the next one is due, and says when that was; `None`: the run is over before.
+    pub(crate) async fn next(
+        &self,
+        now_ns: impl Fn() -> u64,
+        is_over: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let due_ns = self.take();
+        loop {
+            let now_ns = now_ns();
+            if now_ns >= due_ns {
+                return Some(due_ns);
+            }
+            if is_over(now_ns) {
+                return None;
+            }
+            qpair::yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_independent_of_whoever_takes_them() {
+        let arrivals = Arrivals::new(1000.0, 7);
+        let times: Vec<u64> = (0..100_000).map(|_| arrivals.take()).collect();
+        assert!(times.windows(2).all(|pair| pair[0] <= pair[1]));
+        let mean_ns = *times.last().unwrap() as f64 / times.len() as f64;
+        assert!((mean_ns / 1e6 - 1.0).abs() < 0.02, "{mean_ns}");
+        // Of an exponential distribution 1 - 1/e of the distances are below the mean.
+        let short = times.windows(2).filter(|pair| pair[1] - pair[0] < 1_000_000).count();
+        assert!((short as f64 / times.len() as f64 - 0.632).abs() < 0.01, "{short}");
+        let again = Arrivals::new(1000.0, 7);
+        assert!(times.iter().all(|time| again.take() == *time));
+        assert!(Arrivals::of(Some(0.0), 1).is_err() && Arrivals::of(None, 1).unwrap().is_none());
+        assert!(Arrivals::of(Some(f64::NAN), 1).is_err());
+    }
+}
