@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Instructions of a read by layer, those that were inlined with the layer that they serve: the table of scsi.md.
 
-    cargo build --release -p qpair-mpt3sas --example cost
+    cargo build --release -p qpair-mpt3sas --example sas_cost
     docs/measure/scsi_layers.py
 
-callgrind counts each instruction of the example `cost` at two lengths; addr2line says what was inlined where. An instruction is its innermost frame's of a file that is
+callgrind counts each instruction of the example `sas_cost` at two lengths; addr2line says what was inlined where. An instruction is its innermost frame's of a file that is
 one of the layers'; so what the standard library does for the middle layer is the middle layer's.
 """
 
@@ -62,7 +62,7 @@ def layer_of(frames):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--program", default="target/release/examples/cost")
+    parser.add_argument("--program", default="target/release/examples/sas_cost")
     parser.add_argument("--rounds", type=int, nargs=2, default=[1000, 3000])
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
 //! What disk, middle layer and driver cost by themselves: reads of 4 KiB at depth 32 on a controller that answers at once and moves no data.
 //!
 //! ```text
-//! cargo run --release -p qpair-mpt3sas --example cost              ns a read through all layers, and through those above the driver
-//! valgrind --tool=callgrind target/release/examples/cost 1000      instructions: those of Stub are not the driver's
+//! cargo run --release -p qpair-mpt3sas --example sas_cost              ns a read through all layers, and through those above the driver
+//! valgrind --tool=callgrind target/release/examples/sas_cost 1000      instructions: those of Stub are not the driver's
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "an example that fails should panic")]
