@@ -11,7 +11,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use qpair_mpi_wire::config::{ConfigRequest, PageId, page_type};
 use qpair_mpi_wire::descriptor::{RequestDescriptor, request};
-use qpair_mpi_wire::init::{Init, facts_request};
+use qpair_mpi_wire::init::{Init, VERSION, facts_request};
 use qpair_mpi_wire::registers::{
     DIAGNOSTIC_RESET, DOORBELL, DOORBELL_HANDSHAKE, DOORBELL_MESSAGE_UNIT_RESET, HOST_DIAGNOSTIC,
     HOST_INTERRUPT_STATUS, KEYS, REPLY_FREE_HOST_INDEX, REPLY_POST_HOST_INDEX,
@@ -114,6 +114,7 @@ impl Driver {
         self.write(DOORBELL, DOORBELL_MESSAGE_UNIT_RESET << 24);
         self.handshake(&facts_request());
         let init = Init {
+            version: VERSION,
             who: 4,
             flags: 0,
             vectors: 2,
