@@ -24,6 +24,7 @@ mod measure;
 mod progress;
 mod report;
 mod run;
+mod span;
 mod store_kv;
 pub mod tpcc;
 mod warm;

@@ -23,8 +23,8 @@ pub(crate) async fn lookups(
 ) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = Vec::with_capacity(2 * VALUE_BYTES);
-    let mut began = window.now_ns();
-    while window.begin(&mut began).await {
+    let mut began = window.span.now_ns();
+    while window.span.begin(&mut began).await {
         let record = random.u64(0..records);
         value.clear();
         if !table.get_into(&dataset::key(record), &mut value).await?
@@ -48,8 +48,8 @@ pub(crate) async fn updates(
 ) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = [0; VALUE_BYTES];
-    let mut began = window.now_ns();
-    while window.begin(&mut began).await {
+    let mut began = window.span.now_ns();
+    while window.span.begin(&mut began).await {
         let record = random.u64(0..records);
         dataset::value(record, random.u64(..), &mut value);
         table.put(&dataset::key(record), &value).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn scans(
     tally: &RefCell<Tally>,
 ) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut began = window.now_ns();
+    let mut began = window.span.now_ns();
     loop {
         let first = random.u64(0..records);
         let mut range = table
@@ -95,7 +95,7 @@ pub(crate) async fn inserts(
 ) -> Result<()> {
     let shuffle = Shuffle::new(records);
     let mut value = [0; VALUE_BYTES];
-    let mut began = window.now_ns();
+    let mut began = window.span.now_ns();
     loop {
         let index = window.next.fetch_add(1, Ordering::Relaxed);
         if index >= records {

@@ -3,17 +3,17 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use qpair::{Error, ErrorKind, JoinHandle, Result, Store, TaskTable};
 
-use crate::arrivals::Arrivals;
 use crate::clock::Stretch;
 use crate::loops;
 use crate::progress::Progress;
 use crate::run::{RunOptions, interrupted, watch};
+use crate::span::Span;
 use crate::workload::Workload;
 
 /// What a run counted.
@@ -33,15 +33,11 @@ pub(crate) struct Tally {
     ops: u64,
 }
 
-/// When a run measures, in nanoseconds since its base; tasks read it at every operation.
+/// What the tasks of a run share.
 pub(crate) struct Window {
-    base: Instant,
-    from_ns: u64,
-    to_ns: u64,
-    stop: Arc<AtomicBool>,
+    pub(crate) span: Span,
     /// Records inserted so far, all tasks: what each inserts next.
     pub(crate) next: AtomicU64,
-    arrivals: Option<Arrivals>,
 }
 
 fn new_histogram() -> Result<Histogram<u64>> {
@@ -58,20 +54,13 @@ pub(crate) fn measure(
     progress: &dyn Progress,
 ) -> Result<Measured> {
     let inserting = workload == Workload::Insert;
-    let warm_up = Duration::from_secs_f64(if inserting { 0.0 } else { options.warm_up_seconds });
-    let run_for = if inserting {
-        Duration::from_secs(365 * 86400)
-    } else {
-        Duration::from_secs_f64(options.seconds)
-    };
+    let warm_up_s = if inserting { 0.0 } else { options.warm_up_seconds };
+    let seconds = (!inserting).then_some(options.seconds);
     let window = Arc::new(Window {
-        base: Instant::now(),
-        from_ns: warm_up.as_nanos() as u64,
-        to_ns: (warm_up + run_for).as_nanos() as u64,
-        stop: Arc::new(AtomicBool::new(false)),
+        span: Span::begin_now(warm_up_s, seconds, options.rate_per_s)?,
         next: AtomicU64::new(0),
-        arrivals: Arrivals::of(options.rate_per_s, 1)?,
     });
+    let span = &window.span;
     let workers: Vec<JoinHandle<Result<Tally>>> = (0..store.workers())
         .map(|worker| {
             let (table, window, records, tasks) =
@@ -83,34 +72,32 @@ pub(crate) fn measure(
         })
         .collect();
     let sleep_until = |ns: u64| {
-        while (window.base.elapsed().as_nanos() as u64) < ns && !progress.stop() {
-            let left = ns.saturating_sub(window.base.elapsed().as_nanos() as u64);
+        while span.now_ns() < ns && !progress.stop() {
+            let left = ns.saturating_sub(span.now_ns());
             std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
         }
     };
-    sleep_until(window.from_ns);
+    sleep_until(span.from_ns);
     let before = store.statistics()?.device;
     let stretch = Stretch::begin();
     if inserting {
         progress.begin("inserting in random order", options.records);
         let over = || window.next.load(Ordering::Relaxed) >= options.records;
-        watch(progress, &window.next, &window.stop, &over);
+        watch(progress, &window.next, &span.stop, &over);
     } else {
         progress.begin(
             &format!("{workload} over {}", store.device_info().interface),
             options.seconds.ceil() as u64 * 10,
         );
-        while (window.base.elapsed().as_nanos() as u64) < window.to_ns && !progress.stop() {
-            progress.at((window.base.elapsed().as_nanos() as u64
-                - window.from_ns.min(window.base.elapsed().as_nanos() as u64))
-                / 100_000_000);
-            let left = window.to_ns.saturating_sub(window.base.elapsed().as_nanos() as u64);
+        while span.now_ns() < span.to_ns && !progress.stop() {
+            progress.at(span.now_ns().saturating_sub(span.from_ns) / 100_000_000);
+            let left = span.to_ns.saturating_sub(span.now_ns());
             std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
         }
     }
     let (mut wall, mut cpu) = stretch.end();
     let mut after = store.statistics()?.device;
-    window.stop.store(true, Ordering::Relaxed);
+    span.stop.store(true, Ordering::Relaxed);
     let mut total = Tally { histogram: new_histogram()?, by_second: Vec::new(), ops: 0 };
     for worker in workers {
         let tally = worker.join()??;
@@ -199,40 +186,21 @@ async fn work(
 }
 
 impl Window {
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.base.elapsed().as_nanos() as u64
-    }
-
-    /// When the next operation begins: when the one before ended, or when it is due. `false`: the run is over before.
-    #[inline]
-    pub(crate) async fn begin(&self, began_ns: &mut u64) -> bool {
-        let Some(arrivals) = &self.arrivals else { return true };
-        match arrivals.next(|| self.now_ns(), |now_ns| self.is_over(now_ns)).await {
-            Some(due_ns) => *began_ns = due_ns,
-            None => return false,
-        }
-        true
-    }
-
-    fn is_over(&self, now_ns: u64) -> bool {
-        now_ns >= self.to_ns || self.stop.load(Ordering::Relaxed)
-    }
-
     /// Counts operations that began at this time and end now, where the next begins; `false` when it is time to stop.
     #[inline]
     pub(crate) fn count(&self, tally: &RefCell<Tally>, began_ns: &mut u64, ops: u64) -> bool {
-        let ended_ns = self.now_ns();
+        let ended_ns = self.span.now_ns();
         let took_ns = ended_ns - std::mem::replace(began_ns, ended_ns);
-        if ended_ns >= self.from_ns && ended_ns < self.to_ns {
+        if self.span.measures(ended_ns) {
             let mut tally = tally.borrow_mut();
             tally.ops += ops;
             tally.histogram.saturating_record(took_ns);
-            let second = ((ended_ns - self.from_ns) / 1_000_000_000) as usize;
+            let second = ((ended_ns - self.span.from_ns) / 1_000_000_000) as usize;
             if tally.by_second.len() <= second {
                 tally.by_second.resize(second + 1, 0);
             }
             tally.by_second[second] += ops;
         }
-        !self.is_over(ended_ns)
+        !self.span.is_over(ended_ns)
     }
 }

@@ -10,16 +10,16 @@ mod errand;
 mod tally;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use qpair::{Error, ErrorKind, Result};
 
-use crate::arrivals::Arrivals;
 use crate::clock::Stretch;
 use crate::kv::{Clients, Kv, KvResult, KvStatistics};
 use crate::progress::Progress;
 use crate::run::interrupted;
+use crate::span::Span;
 pub(crate) use errand::{Errand, run_errand};
 pub(crate) use tally::{KindTally, Tally};
 
@@ -80,24 +80,12 @@ struct Live(AtomicU64);
 const LIVE_LINES: usize = 16;
 
 struct Window {
-    base: Instant,
-    from_ns: u64,
-    to_ns: u64,
-    stop: AtomicBool,
+    span: Span,
     running: AtomicUsize,
     live: [Live; LIVE_LINES],
-    arrivals: Option<Arrivals>,
 }
 
 impl Window {
-    fn now_ns(&self) -> u64 {
-        self.base.elapsed().as_nanos() as u64
-    }
-
-    fn is_over(&self, now_ns: u64) -> bool {
-        now_ns >= self.to_ns || self.stop.load(Ordering::Relaxed)
-    }
-
     fn done(&self) -> u64 {
         self.live.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
     }
@@ -124,15 +112,10 @@ where
     C: Operate + 'static,
     M: Fn(usize, K::Session) -> C + Send + Sync + 'static,
 {
-    let from_ns = (plan.warm_up_s * 1e9) as u64;
     let window = Arc::new(Window {
-        base: Instant::now(),
-        from_ns,
-        to_ns: plan.seconds.map_or(u64::MAX, |seconds| from_ns + (seconds * 1e9) as u64),
-        stop: AtomicBool::new(false),
+        span: Span::begin_now(plan.warm_up_s, plan.seconds, plan.rate_per_s)?,
         running: AtomicUsize::new(plan.clients),
         live: Default::default(),
-        arrivals: Arrivals::of(plan.rate_per_s, 1)?,
     });
     let kinds = plan.kinds;
     let clients = {
@@ -143,7 +126,7 @@ where
         .map_err(Error::from)?
     };
     let outcome = watch(kv, plan, &window, progress);
-    window.stop.store(true, Ordering::Relaxed);
+    window.span.stop.store(true, Ordering::Relaxed);
     finish(kv, clients, outcome, plan, progress)
 }
 
@@ -160,20 +143,21 @@ fn watch<K: Kv>(
     window: &Window,
     progress: &dyn Progress,
 ) -> KvResult<Watched> {
+    let span = &window.span;
     let over = || {
         progress.stop()
-            || window.stop.load(Ordering::Relaxed)
+            || span.stop.load(Ordering::Relaxed)
             || window.running.load(Ordering::Relaxed) == 0
     };
     let nap = |until_ns: u64| {
-        let left = until_ns.saturating_sub(window.now_ns());
+        let left = until_ns.saturating_sub(span.now_ns());
         std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
     };
-    if window.from_ns > 0 {
-        progress.begin("warming up", window.from_ns / 100_000_000);
-        while window.now_ns() < window.from_ns && !over() {
-            progress.at(window.now_ns() / 100_000_000);
-            nap(window.from_ns);
+    if span.from_ns > 0 {
+        progress.begin("warming up", span.from_ns / 100_000_000);
+        while span.now_ns() < span.from_ns && !over() {
+            progress.at(span.now_ns() / 100_000_000);
+            nap(span.from_ns);
         }
         progress.end();
     }
@@ -181,11 +165,11 @@ fn watch<K: Kv>(
     let stretch = Stretch::begin();
     let total = plan.seconds.map_or(plan.total, |seconds| (seconds * 10.0).ceil() as u64);
     progress.begin(&plan.phase, total);
-    let (mut told_ns, mut told) = (window.now_ns(), window.done());
-    while window.now_ns() < window.to_ns && !over() {
-        let (now_ns, done) = (window.now_ns(), window.done());
+    let (mut told_ns, mut told) = (span.now_ns(), window.done());
+    while span.now_ns() < span.to_ns && !over() {
+        let (now_ns, done) = (span.now_ns(), window.done());
         progress.at(match plan.seconds {
-            Some(_) => now_ns.saturating_sub(window.from_ns) / 100_000_000,
+            Some(_) => now_ns.saturating_sub(span.from_ns) / 100_000_000,
             None => done,
         });
         if now_ns - told_ns > 500_000_000 {
@@ -193,7 +177,7 @@ fn watch<K: Kv>(
             progress.note(&format!("{} {}/s", plan.phase, rounded(rate)));
             (told_ns, told) = (now_ns, done);
         }
-        nap(window.to_ns);
+        nap(span.to_ns);
     }
     let at_end = match plan.seconds {
         Some(_) => {
@@ -271,28 +255,23 @@ async fn run_client<C: Operate>(
     let _running = Running(window.clone());
     let live = &window.live[number % LIVE_LINES].0;
     let tally = tally::of_this_thread(kinds)?;
-    let mut began_ns = window.now_ns();
-    loop {
-        if let Some(arrivals) = &window.arrivals {
-            match arrivals.next(|| window.now_ns(), |now_ns| window.is_over(now_ns)).await {
-                Some(due_ns) => began_ns = due_ns,
-                None => break,
-            }
-        }
+    let span = &window.span;
+    let mut began_ns = span.now_ns();
+    while span.begin(&mut began_ns).await {
         let done = match client.operate().await {
             Ok(Some(done)) => done,
             Ok(None) => break,
             Err(error) => {
-                window.stop.store(true, Ordering::Relaxed);
+                span.stop.store(true, Ordering::Relaxed);
                 return Err(error);
             }
         };
-        let ended_ns = window.now_ns();
-        if ended_ns >= window.from_ns && ended_ns < window.to_ns {
-            tally.borrow_mut().count(&done, ended_ns - began_ns, ended_ns - window.from_ns);
+        let ended_ns = span.now_ns();
+        if span.measures(ended_ns) {
+            tally.borrow_mut().count(&done, ended_ns - began_ns, ended_ns - span.from_ns);
         }
         live.fetch_add(u64::from(done.weight), Ordering::Relaxed);
-        if window.is_over(ended_ns) {
+        if span.is_over(ended_ns) {
             break;
         }
         began_ns = ended_ns;
