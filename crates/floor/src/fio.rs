@@ -9,7 +9,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use serde_json::Value;
 
 use crate::load::Load;
-use crate::paths::Stop;
+use crate::paths::Ask;
 use crate::report::Turn;
 use crate::turn::{Length, part};
 
@@ -24,20 +24,12 @@ pub(crate) fn version() -> Option<String> {
 }
 
 /// One turn; `folder` is for what it says.
-pub(crate) fn turn(
-    device: &Path,
-    folder: &Path,
-    load: &Load,
-    size_bytes: u64,
-    length: Length,
-    seed: u64,
-    stop: Stop<'_>,
-) -> Result<Turn> {
+pub(crate) fn turn(device: &Path, folder: &Path, size_bytes: u64, ask: Ask<'_>) -> Result<Turn> {
     let said = folder.join("fio.json");
     let failed =
         |what: String| Error::new(ErrorKind::Io, format!("fio on {}: {what}", device.display()));
     let mut child = Command::new("fio")
-        .args(arguments(load, size_bytes, length, seed))
+        .args(arguments(ask.load, size_bytes, ask.length, ask.seed))
         .arg(format!("--filename={}", device.display()))
         .arg(format!("--output={}", said.display()))
         .current_dir(folder)
@@ -50,7 +42,7 @@ pub(crate) fn turn(
         if let Some(status) = child.try_wait().map_err(|cause| failed(cause.to_string()))? {
             break status;
         }
-        if stop() {
+        if (ask.stop)() {
             // Its jobs are threads, and end with it. If it has ended by itself just now, that is as good.
             let _ = child.kill();
             let _ = child.wait();
@@ -63,7 +55,8 @@ pub(crate) fn turn(
         let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
         return Err(failed(format!("{status}: {last}")));
     }
-    parse(&text, load.workload.write).ok_or_else(|| failed("its JSON is not understood".to_owned()))
+    parse(&text, ask.load.workload.write)
+        .ok_or_else(|| failed("its JSON is not understood".to_owned()))
 }
 
 fn arguments(load: &Load, size_bytes: u64, length: Length, seed: u64) -> Vec<String> {

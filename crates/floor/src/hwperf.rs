@@ -9,6 +9,7 @@ use qpair_pci::sysfs::PciAddress;
 use serde::Deserialize;
 
 use crate::load::Load;
+use crate::paths::Ask;
 use crate::report::Turn;
 use crate::turn::Length;
 
@@ -62,8 +63,8 @@ impl Hwperf {
     }
 
     /// One run. A signal ends it, with the error [`ErrorKind::Interrupted`].
-    pub(crate) fn turn(&self, load: &Load, length: Length, seed: u64) -> Result<Turn> {
-        let words = words(load, length, seed);
+    pub(crate) fn turn(&self, ask: Ask<'_>) -> Result<Turn> {
+        let words = words(ask.load, ask.length, ask.seed);
         let path = self.0.join("run");
         let failed = |cause: std::io::Error| {
             let kind = match cause.kind() {
@@ -149,7 +150,9 @@ mod tests {
         fs::write(folder.join("run"), "").unwrap();
         let length = Length { ramp: Duration::ZERO, run: Duration::from_millis(1) };
         let load = Load { workload: Workload::named("randread").unwrap(), depth: 1, jobs: 1 };
-        let turn = Hwperf(folder.clone()).turn(&load, length, 1).unwrap();
+        let turn = Hwperf(folder.clone())
+            .turn(Ask { load: &load, length, seed: 1, stop: &|| false })
+            .unwrap();
         assert_eq!(turn.commands_and_doorbells, Some((900, 900)));
         assert_eq!((turn.ios, turn.mean_us, turn.percentiles_us[3]), (800, 5.99, 9.0));
         fs::remove_dir_all(folder).unwrap();

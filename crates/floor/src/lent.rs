@@ -16,10 +16,10 @@ use crate::hwperf::{About, Hwperf};
 use crate::load::Load;
 use crate::module::{self, HWPERF, Private};
 use crate::named::{Named, find};
-use crate::paths::{Drive, Stop, stack, until_counted};
+use crate::paths::{Ask, Drive, Reach, stack, until_counted};
 use crate::report::{Parts, Report, Turn, Way};
 use crate::turn::Length;
-use crate::turns::{KernelDrive, Limits, Options, Reach, Watcher, choose, rounds};
+use crate::turns::{KernelDrive, Limits, Options, Watcher, choose, rounds};
 
 /// The longest turn with tracepoints on: what is seen has to fit into the kernel's buffer.
 const TRACED_MAX: Duration = Duration::from_millis(200);
@@ -139,10 +139,9 @@ impl Lent {
         Ok(device)
     }
 
-    fn io_uring(&mut self, load: &Load, length: Length, seed: u64, stop: Stop<'_>) -> Result<Turn> {
-        let spec = DeviceSpec::File(self.kernel(load)?);
-        let mode = Mode::new(Interface::IoUring);
-        stack(&spec, mode, self.size_bytes, load, length, seed, stop)
+    fn io_uring(&mut self, ask: Ask<'_>) -> Result<Turn> {
+        let spec = DeviceSpec::File(self.kernel(ask.load)?);
+        stack(&spec, Mode::new(Interface::IoUring), self.size_bytes, ask)
     }
 
     /// A turn of each load with tracepoints on.
@@ -166,7 +165,9 @@ impl Lent {
                 }
             };
             let length = Length { ramp: Duration::ZERO, run: options.time.min(TRACED_MAX) };
-            let turn = self.io_uring(&load, length, options.seed, &|| watcher.stop())?;
+            let stop = || watcher.stop();
+            let ask = Ask { load: &load, length, seed: options.seed, stop: &stop };
+            let turn = self.io_uring(ask)?;
             if watcher.stop() {
                 report.interrupted = true;
                 return Ok(());
@@ -185,29 +186,18 @@ impl Lent {
 }
 
 impl Reach for Lent {
-    fn turn(
-        &mut self,
-        way: Way,
-        load: &Load,
-        length: Length,
-        seed: u64,
-        stop: Stop<'_>,
-    ) -> Result<Turn> {
+    fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn> {
         match way {
             Way::Floor => {
                 let module = self.module()?;
-                until_counted(length, stop, |length| module.turn(load, length, seed))
+                until_counted(ask, |ask| module.turn(ask))
             }
-            Way::UserFloor | Way::Driver | Way::Stack => {
-                self.user()?.turn(way, load, length, seed, stop)
-            }
-            Way::IoUring => self.io_uring(load, length, seed, stop),
+            Way::UserFloor | Way::Driver | Way::Stack => self.user()?.turn(way, ask),
+            Way::IoUring => self.io_uring(ask),
             Way::Fio => {
-                let (device, size_bytes) = (self.kernel(load)?, self.size_bytes);
+                let device = self.kernel(ask.load)?;
                 let folder = self.folder.path();
-                until_counted(length, stop, |length| {
-                    fio::turn(&device, folder, load, size_bytes, length, seed, stop)
-                })
+                until_counted(ask, |ask| fio::turn(&device, folder, self.size_bytes, ask))
             }
         }
     }

@@ -24,39 +24,39 @@ pub(crate) struct Drive {
 /// Whether to stop.
 pub(crate) type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 
-impl Drive {
+/// What a way is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) load: &'a Load,
+    pub(crate) length: Length,
+    pub(crate) seed: u64,
+    pub(crate) stop: Stop<'a>,
+}
+
+/// A drive that each way of a report reaches.
+pub(crate) trait Reach {
     /// One turn of a way.
-    pub(crate) fn turn(
-        &self,
-        way: Way,
-        load: &Load,
-        length: Length,
-        seed: u64,
-        stop: Stop<'_>,
-    ) -> Result<Turn> {
+    fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn>;
+}
+
+impl Reach for Drive {
+    fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn> {
         match way {
-            Way::Floor | Way::UserFloor => {
-                self.jobs(load, seed, &|places| self.floor(load, places, length, stop))
-            }
-            Way::Driver => self.jobs(load, seed, &|places| self.driver(load, places, length, stop)),
-            Way::Stack => {
-                let (spec, size_bytes) = (&self.spec, self.device.size_bytes());
-                stack(spec, Mode::default(), size_bytes, load, length, seed, stop)
-            }
+            Way::Floor | Way::UserFloor => self.jobs(ask, &|places| self.floor(ask, places)),
+            Way::Driver => self.jobs(ask, &|places| self.driver(ask, places)),
+            Way::Stack => stack(&self.spec, Mode::default(), self.device.size_bytes(), ask),
             Way::IoUring | Way::Fio => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{} goes over the kernel's driver", way.name()),
             )),
         }
     }
+}
 
+impl Drive {
     /// All jobs of a load, each on a thread of its own.
-    fn jobs(
-        &self,
-        load: &Load,
-        seed: u64,
-        one: &(dyn Fn(Places) -> Result<Mine> + Sync),
-    ) -> Result<Turn> {
+    fn jobs(&self, ask: Ask<'_>, one: &(dyn Fn(Places) -> Result<Mine> + Sync)) -> Result<Turn> {
+        let Ask { load, seed, .. } = ask;
         let counted: Vec<Result<Mine>> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..load.jobs)
                 .map(|job| Places::new(load, job, self.device.size_bytes(), seed))
@@ -87,7 +87,8 @@ impl Drive {
         Ok(Turn { commands_and_doorbells: doorbells, ..turn })
     }
 
-    fn floor(&self, load: &Load, places: Places, length: Length, stop: Stop<'_>) -> Result<Mine> {
+    fn floor(&self, ask: Ask<'_>, places: Places) -> Result<Mine> {
+        let Ask { load, length, stop, .. } = ask;
         let op = if load.workload.write { Op::Write } else { Op::Read };
         let queue = self.device.open_prebuilt(op, load.workload.block_bytes, load.depth)?;
         let mut slots = Prebuilt(queue);
@@ -95,7 +96,8 @@ impl Drive {
         Ok(Mine { counted, doorbells: Some(slots.0.doorbells()) })
     }
 
-    fn driver(&self, load: &Load, places: Places, length: Length, stop: Stop<'_>) -> Result<Mine> {
+    fn driver(&self, ask: Ask<'_>, places: Places) -> Result<Mine> {
+        let Ask { load, length, stop, .. } = ask;
         let mut slots = Channel::open(self.device.as_ref(), load)?;
         let counted = turn(&mut slots, load, places, length, stop)?;
         Ok(Mine { counted, doorbells: None })
@@ -103,19 +105,11 @@ impl Drive {
 }
 
 /// `qpair bench io`, over whatever opens a device of that name.
-pub(crate) fn stack(
-    spec: &DeviceSpec,
-    mode: Mode,
-    size_bytes: u64,
-    load: &Load,
-    length: Length,
-    seed: u64,
-    stop: Stop<'_>,
-) -> Result<Turn> {
-    until_counted(length, stop, |length| {
-        let of = |number| job(spec, mode, size_bytes, load, number, length, seed);
-        let jobs: Vec<Job> = (0..load.jobs).map(of).collect();
-        let report = run(&jobs, &Unseen(stop))?;
+pub(crate) fn stack(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>) -> Result<Turn> {
+    until_counted(ask, |ask| {
+        let of = |number| job(spec, mode, size_bytes, ask, number);
+        let jobs: Vec<Job> = (0..ask.load.jobs).map(of).collect();
+        let report = run(&jobs, &Unseen(ask.stop))?;
         let (mut latencies, mut rates, mut seconds) = (Latencies::default(), (0.0, 0.0), 0.0_f64);
         for job in &report.jobs {
             if let Some(error) = &job.error {
@@ -131,28 +125,21 @@ pub(crate) fn stack(
 
 /// A turn in which at least one I/O was counted: others may have the processor for all of a short one.
 pub(crate) fn until_counted(
-    length: Length,
-    stop: Stop<'_>,
-    mut once: impl FnMut(Length) -> Result<Turn>,
+    ask: Ask<'_>,
+    mut once: impl FnMut(Ask<'_>) -> Result<Turn>,
 ) -> Result<Turn> {
     for times in [1, 8, 64] {
-        let turn = once(Length { run: times * length.run, ..length })?;
-        if turn.ios > 0 || stop() {
+        let length = Length { run: times * ask.length.run, ..ask.length };
+        let turn = once(Ask { length, ..ask })?;
+        if turn.ios > 0 || (ask.stop)() {
             return Ok(turn);
         }
     }
     Err(Error::new(ErrorKind::Io, "no I/O completed in time"))
 }
 
-fn job(
-    spec: &DeviceSpec,
-    mode: Mode,
-    size_bytes: u64,
-    load: &Load,
-    number: u32,
-    length: Length,
-    seed: u64,
-) -> Job {
+fn job(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>, number: u32) -> Job {
+    let Ask { load, length, seed, .. } = ask;
     let mut job = Job::new(load.workload.words(), spec.clone(), mode);
     let (begin, blocks) = part(load, number, size_bytes);
     job.clone = number;

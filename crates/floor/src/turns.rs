@@ -13,7 +13,7 @@ pub use qpair_study::Watcher;
 
 use crate::lent;
 use crate::load::Load;
-use crate::paths::{Drive, Stop, ramp_of};
+use crate::paths::{Ask, Drive, Reach, ramp_of};
 use crate::report::{Point, Report, Turn, Way};
 use crate::turn::{Length, part};
 
@@ -43,6 +43,17 @@ pub enum Which {
     Kernel(KernelDrive),
 }
 
+impl Which {
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::User(spec) => spec.to_string(),
+            Self::Kernel(drive) => drive.name.clone(),
+        }
+    }
+}
+
 /// A drive that the kernel's driver has.
 #[derive(Clone, Debug)]
 pub struct KernelDrive {
@@ -60,10 +71,7 @@ pub struct KernelDrive {
 /// `Invalid` for a device of another driver, or for writes that are not allowed; `Unsupported` if no load can be run here, or the module
 /// cannot be built; `Busy` if something on the drive is in use; what the drive and the driver say.
 pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
-    let name = match &options.drive {
-        Which::User(spec) => spec.to_string(),
-        Which::Kernel(drive) => drive.name.clone(),
-    };
+    let name = options.drive.name();
     if let Some(load) = options.loads.iter().find(|load| load.workload.write)
         && !options.allow_writes
     {
@@ -105,32 +113,6 @@ fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Resu
     Ok(report)
 }
 
-/// A drive that each way of a report reaches.
-pub(crate) trait Reach {
-    /// One turn of a way.
-    fn turn(
-        &mut self,
-        way: Way,
-        load: &Load,
-        length: Length,
-        seed: u64,
-        stop: Stop<'_>,
-    ) -> Result<Turn>;
-}
-
-impl Reach for Drive {
-    fn turn(
-        &mut self,
-        way: Way,
-        load: &Load,
-        length: Length,
-        seed: u64,
-        stop: Stop<'_>,
-    ) -> Result<Turn> {
-        Self::turn(self, way, load, length, seed, stop)
-    }
-}
-
 /// All rounds. Points of which there is no whole one are left out.
 pub(crate) fn rounds(
     options: &Options,
@@ -151,7 +133,8 @@ pub(crate) fn rounds(
                 let words = load.workload.words();
                 watcher.at(done, total, &format!("{words}, depth {}: {}", load.depth, way.name()));
                 let seed = options.seed.wrapping_add(u64::from(round) << 32);
-                let turn = drive.turn(way, &load, length, seed, &|| watcher.stop());
+                let turn =
+                    drive.turn(way, Ask { load: &load, length, seed, stop: &|| watcher.stop() });
                 if watcher.stop() {
                     report.interrupted = true;
                     break 'all;

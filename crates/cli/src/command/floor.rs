@@ -146,10 +146,7 @@ impl Floor {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());
         if self.allow_writes && options.loads.iter().any(|load| load.workload.write) {
-            let name = match &options.drive {
-                Which::User(spec) => spec.to_string(),
-                Which::Kernel(drive) => drive.name.clone(),
-            };
+            let name = options.drive.name();
             eprintln!("qpair: writing to {name}: what is on it is destroyed");
         }
         let outcome = run(&options, &watch);
