@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{Arena, Buffer, Error, ErrorKind, Mapping, Result};
 use qpair_memory::Piece;
@@ -24,23 +25,54 @@ pub struct Maps {
 #[derive(Default)]
 struct Opened {
     /// By the arena's number.
-    arenas: HashMap<u32, Entry>,
+    arenas: Users<u32, Arena>,
     /// By the address of what is mapped.
-    regions: HashMap<usize, RegionEntry>,
+    regions: Users<usize, Mapping>,
     /// Nothing is open any more, and nothing will be.
     is_cut_off: bool,
 }
 
-struct RegionEntry {
-    region: Arc<Mapping>,
+/// What is open of one kind of memory, and how often it is used.
+struct Users<K, M>(HashMap<K, Entry<M>>);
+
+struct Entry<M> {
+    memory: Arc<M>,
     iova: u64,
     users: u32,
 }
 
-struct Entry {
-    arena: Arc<Arena>,
-    iova: u64,
-    users: u32,
+impl<K, M> Default for Users<K, M> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash, M> Users<K, M> {
+    fn begin(&mut self, key: K, memory: &Arc<M>, iova: u64) {
+        self.0.insert(key, Entry { memory: memory.clone(), iova, users: 1 });
+    }
+
+    /// One user more of what is open; where it is for the device.
+    fn join(&mut self, key: K) -> Option<u64> {
+        let entry = self.0.get_mut(&key)?;
+        entry.users += 1;
+        Some(entry.iova)
+    }
+
+    /// One user less; whether it was the last.
+    fn leave(&mut self, key: K) -> bool {
+        let Some(entry) = self.0.get_mut(&key) else { return false };
+        entry.users -= 1;
+        let is_last = entry.users == 0;
+        if is_last {
+            self.0.remove(&key);
+        }
+        is_last
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = Arc<M>> {
+        self.0.drain().map(|(_, entry)| entry.memory)
+    }
 }
 
 impl fmt::Debug for Maps {
@@ -69,39 +101,46 @@ impl Maps {
         is_block && (arena.file().is_some() || !self.function.needs_shared_memory())
     }
 
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is open, unless all was closed.
+    fn opened(&self) -> Result<MutexGuard<'_, Opened>> {
+        let opened = self.lock();
+        if opened.is_cut_off {
+            let context = format!("{}: the device is gone", self.function.name());
+            return Err(Error::new(ErrorKind::Gone, context));
+        }
+        Ok(opened)
+    }
+
     /// Opens an arena for one more user: where its first byte is for the device.
     ///
     /// # Errors
     /// `Gone` once all was closed ([`Maps::cut_off`]); what [`PciFunction::map_dma`] says.
     pub fn open(&self, arena: &Arc<Arena>) -> Result<u64> {
-        let name = self.function.name();
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if opened.is_cut_off {
-            return Err(Error::new(ErrorKind::Gone, format!("{name}: the device is gone")));
-        }
-        if let Some(entry) = opened.arenas.get_mut(&arena.id()) {
-            entry.users += 1;
-            return Ok(entry.iova);
+        let mut opened = self.opened()?;
+        if let Some(iova) = opened.arenas.join(arena.id()) {
+            return Ok(iova);
         }
         let iova = self.function.map_dma(arena)?;
         let end = iova.checked_add(arena.mapped_bytes() as u64);
         if !iova.is_multiple_of(PAGE_BYTES as u64) || end.is_none() {
             // An error of the transport: of no use to anybody.
             let _ = self.function.unmap_dma(arena);
+            let name = self.function.name();
             let context = format!("{name}: {arena:?} was opened at {iova:#x}, off its pages");
             return Err(Error::new(ErrorKind::Io, context));
         }
-        opened.arenas.insert(arena.id(), Entry { arena: arena.clone(), iova, users: 1 });
+        opened.arenas.begin(arena.id(), arena, iova);
         Ok(iova)
     }
 
     /// Takes one user of an arena away.
     pub fn close(&self, arena: &Arena) {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(entry) = opened.arenas.get_mut(&arena.id()) else { return };
-        entry.users -= 1;
-        if entry.users == 0 {
-            opened.arenas.remove(&arena.id());
+        let mut opened = self.lock();
+        if opened.arenas.leave(arena.id()) {
             // A function that is gone has no memory open; one that cannot close it keeps the arena alive by itself.
             let _ = self.function.unmap_dma(arena);
         }
@@ -113,15 +152,10 @@ impl Maps {
     /// # Errors
     /// As [`Maps::open`].
     pub fn open_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if opened.is_cut_off {
-            let context = format!("{}: the device is gone", self.function.name());
-            return Err(Error::new(ErrorKind::Gone, context));
-        }
+        let mut opened = self.opened()?;
         let key = region.region().0;
-        if let Some(entry) = opened.regions.get_mut(&key) {
-            entry.users += 1;
-            return Ok(Some(entry.iova));
+        if let Some(iova) = opened.regions.join(key) {
+            return Ok(Some(iova));
         }
         let iova = match self.function.map_region(region) {
             Ok(Some(iova)) => iova,
@@ -129,18 +163,14 @@ impl Maps {
             Err(error) if error.kind() == ErrorKind::Limit => return Ok(None),
             Err(error) => return Err(error),
         };
-        opened.regions.insert(key, RegionEntry { region: region.clone(), iova, users: 1 });
+        opened.regions.begin(key, region, iova);
         Ok(Some(iova))
     }
 
     /// Takes one user of a region away.
     pub fn close_region(&self, region: &Mapping) {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = region.region().0;
-        let Some(entry) = opened.regions.get_mut(&key) else { return };
-        entry.users -= 1;
-        if entry.users == 0 {
-            opened.regions.remove(&key);
+        let mut opened = self.lock();
+        if opened.regions.leave(region.region().0) {
             // As for arenas.
             let _ = self.function.unmap_region(region);
         }
@@ -148,18 +178,18 @@ impl Maps {
 
     /// Closes all. False: some of it may still be reached.
     pub fn cut_off(&self) -> bool {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.lock();
         opened.is_cut_off = true;
         let is_closed = |closed: Result<()>| match closed {
             Ok(()) => true,
             Err(error) => matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound),
         };
         let mut all_closed = true;
-        for (_, entry) in opened.arenas.drain() {
-            all_closed &= is_closed(self.function.unmap_dma(&entry.arena));
+        for arena in opened.arenas.drain() {
+            all_closed &= is_closed(self.function.unmap_dma(&arena));
         }
-        for (_, entry) in opened.regions.drain() {
-            all_closed &= is_closed(self.function.unmap_region(&entry.region));
+        for region in opened.regions.drain() {
+            all_closed &= is_closed(self.function.unmap_region(&region));
         }
         all_closed
     }

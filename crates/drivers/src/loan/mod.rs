@@ -208,9 +208,7 @@ fn owed_of(function: &Function) -> Result<Owed> {
         return Err(Error::new(ErrorKind::Invalid, context)
             .hint(format!("sudo qpair nvme unbind {address}, or sudo modprobe nvme")));
     };
-    let named = fs::read_to_string(format!("/sys/bus/pci/devices/{address}/driver_override"));
-    let named = named.unwrap_or_default().trim().to_owned();
-    let named = if named == "(null)" { String::new() } else { named };
+    let named = sysfs::override_of(&Root::system(), address);
     Ok(Owed { driver: driver.clone(), named, module: None })
 }
 

@@ -131,7 +131,8 @@ fn hand_over(say: Say<'_>, address: PciAddress, driver: &str, has_driver: bool) 
 }
 
 /// The driver that is asked for by name, for one function alone; "" if none is.
-fn override_of(root: &Root, address: PciAddress) -> String {
+#[must_use]
+pub fn override_of(root: &Root, address: PciAddress) -> String {
     root.text(format!("{}/driver_override", folder(address)))
         .filter(|name| name != "(null)")
         .unwrap_or_default()

@@ -8,7 +8,7 @@ mod function;
 mod root;
 
 pub use address::PciAddress;
-pub use bind::{Outcome, access_files, bind, give, unbind};
+pub use bind::{Outcome, access_files, bind, give, override_of, unbind};
 pub use function::{Function, Neighbour, Node};
 pub use root::Root;
 
