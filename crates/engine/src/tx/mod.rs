@@ -14,6 +14,7 @@ mod crowd;
 mod fetching;
 mod gone;
 mod history;
+mod key_list;
 mod large;
 mod locks;
 mod names;

@@ -9,41 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::clock::Clock;
+use super::key_list::KeyList;
 
 /// Bytes of keys that are kept, at most; beyond that all are forgotten.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The keys that one commit has changed.
-#[derive(Debug, Default)]
-pub(super) struct Changed {
-    /// Tree, and the end of the key in `bytes`.
-    ends: Vec<(u32, usize)>,
-    bytes: Vec<u8>,
-}
+/// Trees and keys that one commit has changed.
+type Changed = KeyList<u32>;
 
-impl Changed {
-    fn new<'a>(keys: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
-        let mut changed = Self::default();
-        for (tree, key) in keys {
-            changed.bytes.extend_from_slice(key);
-            changed.ends.push((tree, changed.bytes.len()));
-        }
-        changed
-    }
-
-    fn size_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.ends) + self.bytes.len()
-    }
-
-    /// Trees and keys.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        let mut start = 0;
-        self.ends.iter().map(move |(tree, end)| {
-            let key = &self.bytes[start..*end];
-            start = *end;
-            (*tree, key)
-        })
-    }
+/// Bytes that what a commit has changed takes.
+fn bytes_of(changed: &Changed) -> usize {
+    size_of::<Changed>() + changed.size_bytes()
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +43,7 @@ impl State {
         while let Some(first) = self.changed.first_entry()
             && *first.key() <= since
         {
-            self.bytes -= first.remove().size_bytes();
+            self.bytes -= bytes_of(&first.remove());
         }
     }
 }
@@ -105,8 +81,15 @@ impl Recent {
         if self.comparing.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let changed = Changed::new(keys);
-        let bytes = changed.size_bytes();
+        let mut changed = Changed::default();
+        for (tree, key) in keys {
+            // More than that is not kept.
+            if bytes_of(&changed) > BYTES_MAX {
+                break;
+            }
+            changed.push(tree, key);
+        }
+        let bytes = bytes_of(&changed);
         let mut state = self.lock();
         if state.bytes + bytes > BYTES_MAX {
             let last = state.changed.last_key_value().map_or(0, |(stamp, _)| *stamp);
@@ -181,7 +164,7 @@ mod tests {
         let third = commit(2);
         let keys = |comparing: &Comparing, before| {
             let changed = comparing.changed(before);
-            changed.map(|all| all.iter().map(|one| one.keys().count()).sum::<usize>())
+            changed.map(|all| all.iter().map(|one| one.len()).sum::<usize>())
         };
         assert_eq!(keys(&first, third), Some(1));
         assert_eq!(keys(&first, 100), Some(3));

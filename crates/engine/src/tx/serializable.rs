@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::gone::Wanted;
 use super::history::{self, Reader};
-use super::recent::{Changed, is_within};
+use super::key_list::KeyList;
+use super::recent::is_within;
 use super::rows::Rows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
@@ -22,16 +23,14 @@ const GONE_AT_ONCE: usize = 256;
 /// Keys and ranges read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadSet {
-    /// Tree, and the end of the key in `bytes`.
-    keys: Vec<(Tree, u32)>,
-    bytes: Vec<u8>,
+    keys: KeyList<Tree>,
     ranges: Vec<(Tree, Bounds)>,
     range_bytes: usize,
 }
 
 impl ReadSet {
     pub(super) fn size_bytes(&self) -> usize {
-        self.bytes.len() + self.keys.len() * size_of::<(Tree, u32)>() + self.range_bytes
+        self.keys.size_bytes() + self.range_bytes
     }
 
     fn check(&self, more: usize, bytes_max: usize) -> Result<()> {
@@ -50,9 +49,8 @@ impl ReadSet {
     }
 
     pub(super) fn key(&mut self, tree: Tree, key: &[u8], bytes_max: usize) -> Result<()> {
-        self.check(key.len() + size_of::<(Tree, u32)>(), bytes_max)?;
-        self.bytes.extend_from_slice(key);
-        self.keys.push((tree, self.bytes.len() as u32));
+        self.check(key.len() + KeyList::<Tree>::ENTRY_BYTES, bytes_max)?;
+        self.keys.push(tree, key);
         Ok(())
     }
 
@@ -101,9 +99,7 @@ impl ReadSet {
     /// `Conflict` if one did; what the device says.
     pub(super) async fn compare(&self, shared: &Shared, after: u64, before: u64) -> Result<()> {
         let rows = &shared.tx.rows;
-        let mut start = 0;
-        for (tree, end) in &self.keys {
-            let key = &self.bytes[start..*end as usize];
+        for (tree, key) in self.keys.iter() {
             let is_changed = rows.changed(tree.id, key, after, before)
                 || shared.tx.history.is_behind(after)
                     && shared
@@ -115,7 +111,6 @@ impl ReadSet {
             if is_changed {
                 return Err(conflict(shared, tree.id, key));
             }
-            start = *end as usize;
         }
         for (tree, (from, to)) in &self.ranges {
             compare_range(shared, rows, *tree, from, to, after, before).await?;
@@ -130,20 +125,16 @@ impl ReadSet {
     pub(super) fn compare_with(
         &self,
         shared: &Shared,
-        changed: &[Arc<Changed>],
+        changed: &[Arc<KeyList<u32>>],
         after: u64,
         before: u64,
     ) -> Result<()> {
         let mut keys = Vec::new();
         if !changed.is_empty() {
-            let mut start = 0;
-            for (tree, end) in &self.keys {
-                keys.push((tree.id, &self.bytes[start..*end as usize]));
-                start = *end as usize;
-            }
+            keys.extend(self.keys.iter().map(|(tree, key)| (tree.id, key)));
             keys.sort_unstable();
         }
-        for (tree, key) in changed.iter().flat_map(|one| one.keys()) {
+        for (tree, key) in changed.iter().flat_map(|one| one.iter()) {
             let range = || self.ranges.iter().find(|(of, at)| of.id == tree && is_within(at, key));
             if (keys.binary_search(&(tree, key)).is_ok() || range().is_some())
                 // One that deleted what was not there has changed nothing.
@@ -160,8 +151,8 @@ impl ReadSet {
         // What a dropped table had cannot be compared any more, and is not there to be read at the commit.
         let trees = self.keys.iter().map(|(tree, _)| tree);
         trees
-            .chain(self.ranges.iter().map(|(tree, _)| tree))
-            .try_for_each(|tree| shared.check_table(*tree))
+            .chain(self.ranges.iter().map(|(tree, _)| *tree))
+            .try_for_each(|tree| shared.check_table(tree))
     }
 }
 

@@ -1,0 +1,43 @@
+//! Keys one behind the other, each with what is known of it.
+
+/// Keys in the order in which they were added.
+#[derive(Debug)]
+pub(super) struct KeyList<T> {
+    /// Of each key, and its end in `bytes`.
+    ends: Vec<(T, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl<T> Default for KeyList<T> {
+    fn default() -> Self {
+        Self { ends: Vec::new(), bytes: Vec::new() }
+    }
+}
+
+impl<T: Copy> KeyList<T> {
+    /// Bytes of a key's entry beside the key.
+    pub(super) const ENTRY_BYTES: usize = size_of::<(T, u32)>();
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len() + self.ends.len() * Self::ENTRY_BYTES
+    }
+
+    /// Adds a key; all of them together have less than 4 GiB.
+    pub(super) fn push(&mut self, of: T, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push((of, self.bytes.len() as u32));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (T, &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |(of, end)| {
+            let key = &self.bytes[start..*end as usize];
+            start = *end as usize;
+            (*of, key)
+        })
+    }
+}
