@@ -397,7 +397,7 @@ fn turn<O: Operation>(
                     return Poll::Pending;
                 }
             }
-            Need::Frame => return worker.wait_for_frame().map(Err),
+            Need::Frame => return worker.wait_for_new_frame().map(Err),
             Need::NoSpace => return Poll::Ready(Err(no_space())),
             Need::Sound => return Poll::Ready(Err(astray())),
             Need::Table => return Poll::Ready(Err(table_dropped())),

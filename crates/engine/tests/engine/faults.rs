@@ -207,7 +207,7 @@ fn a_recovery_whose_pages_cannot_be_written() {
     // The ends of the logs are written once more, and then pages. Of an eighth nothing can be written: of one that has pages, and no end of a
     // log.
     let eighth = crashed.size_bytes() / 8;
-    let attempts: Vec<_> = (5..8)
+    let attempts: Vec<_> = (1..8)
         .map(|part| {
             let copy = common::copy_of(crashed.as_ref(), crashed.size_bytes());
             let device = FaultDevice::new(copy.clone(), FaultOptions::default()).unwrap();

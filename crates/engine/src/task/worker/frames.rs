@@ -32,6 +32,15 @@ impl Worker {
         }
     }
 
+    /// Parks the running task until a frame for a page that it makes may be free. Where nothing is written any more it is told so at once:
+    /// the frame could be that of the clean page which it is about to split, over and over.
+    pub(crate) fn wait_for_new_frame(&self) -> Poll<Error> {
+        match (self.shared.failure(), self.shared.check_writable()) {
+            (Some(_), Err(error)) => Poll::Ready(error),
+            _ => self.wait_for_frame(),
+        }
+    }
+
     /// Parks the running task until a frame may be free; an error if that is hopeless.
     pub(crate) fn wait_for_frame(&self) -> Poll<Error> {
         if self.is_hopeless() {
@@ -114,7 +123,13 @@ impl Worker {
         if self.free.borrow().len() > 2 * pool.local_max {
             pool.give_free(&mut self.free.borrow_mut(), pool.local_max);
         }
-        self.starved.set(if progress || waiting == 0 { 0 } else { self.starved.get() + 1 });
+        self.starved.set(match waiting {
+            _ if progress => 0,
+            // A task that was told, and let others run before it asks again, is to find it so.
+            0 if self.has_ready() => self.starved.get(),
+            0 => 0,
+            _ => self.starved.get() + 1,
+        });
         let hopeless = self.is_hopeless();
         let available = self.free.borrow().len() + pool.free_count();
         let wake = if hopeless { waiting } else { waiting.min(available) };
