@@ -65,6 +65,7 @@ impl Shared {
         self.fail(error.clone());
         self.tx.clock.fail(error);
         self.gate.open();
+        // Also where a write had failed before.
         self.remotes.iter().for_each(|remote| remote.poke());
     }
 

@@ -502,9 +502,13 @@ impl Shared {
         true
     }
 
-    /// Keeps the cause of a failed write or flush: from now on the store is read-only.
+    /// Keeps the cause of a failed write or flush: from now on the store is read-only. Whoever waits for what no longer comes is told:
+    /// workers that sleep look for it in their next turn.
     pub(crate) fn fail(&self, error: Error) {
-        let _ = self.failure.set(error);
+        if self.failure.set(error).is_ok() {
+            self.remotes.iter().for_each(|remote| remote.poke());
+            self.log_room.wake_all();
+        }
     }
 
     /// Whether a commit that has its stamp, and was told this, tries again: it found no frame, and the device is well. Its pages have

@@ -231,6 +231,44 @@ fn a_recovery_whose_pages_cannot_be_written() {
     assert_sound(std::slice::from_ref(crashed), PAGE);
 }
 
+/// A commit waits for one of another worker's log. The write of that log is on its way, so no later one is sent when a flush fails meanwhile:
+/// what is waited for never comes.
+#[test]
+fn a_failed_flush_is_told_to_commits_of_all_workers() {
+    const WORKERS: usize = 3;
+    let (device, _, control) = faulty();
+    let (device, hold) = common::holding::holding(device);
+    let made = StoreOptions { workers: WORKERS, read_non_durable: true, ..options(PAGE, FRAMES) };
+    let store = Store::open(vec![device], &made).unwrap();
+    let table = store.table("t").unwrap();
+    table.put(b"marks the store open", b"").unwrap();
+    let put = |worker: usize, i: u32| {
+        let of_task = table.task();
+        let task = store.spawn_on(worker, move || async move { of_task.put(&key(i), &[]).await });
+        while table.get(&key(i)).unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        task
+    };
+    hold.hold_next_write();
+    let held = put(0, 0);
+    while hold.held() == 0 {
+        std::thread::yield_now();
+    }
+    let mut waiting = vec![put(0, 1)];
+    waiting.extend((1..WORKERS).map(|worker| put(worker, worker as u32 + 1)));
+    control.fail_flushes(true);
+    assert_eq!(store.checkpoint().unwrap_err().kind(), ErrorKind::Io);
+    for task in waiting {
+        let error = task.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    }
+    hold.let_go();
+    assert!(held.join().unwrap().is_err());
+    drop(table);
+    assert!(store.close().is_err());
+}
+
 #[test]
 fn a_failed_write_of_a_large_value() {
     let (device, _, control) = faulty();

@@ -95,7 +95,6 @@ impl Worker {
             // The stamp is taken and its commit will never end: nobody must wait for that.
             self.shared.fail(error.clone());
             self.shared.tx.clock.fail(error.clone());
-            self.wake_all_durable();
         })?;
         self.set_expected(0);
         self.log.open.borrow_mut().append(stamp);
@@ -305,7 +304,6 @@ impl Worker {
             // Final: what the device holds now is anybody's guess, and a second try would not tell.
             let name = &self.shared.log_info().name;
             self.shared.fail(Error::io(error, format!("writing the log to {name}")));
-            self.wake_all_durable();
             return;
         }
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
@@ -378,11 +376,6 @@ impl Worker {
             self.log.waiters.wake_up_to(horizon);
             self.publish_awaited();
         }
-    }
-
-    fn wake_all_durable(&self) {
-        self.wake_durable();
-        self.shared.remotes.iter().for_each(|remote| remote.poke());
     }
 
     /// Where a reader of this log must begin to see what is appended from now on, as bytes; nothing without a log.

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every test uses some of it")]
 
 pub(crate) mod filled;
+pub(crate) mod holding;
 pub(crate) mod noting;
 
 use std::sync::Arc;

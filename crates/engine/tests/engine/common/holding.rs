@@ -1,0 +1,135 @@
+//! A device that keeps a write back until it is let go.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use qpair_block::{
+    BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, Op, Request,
+    WaitOptions, WakeEvent,
+};
+
+use super::Device;
+
+/// What is kept back.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    /// Writes that are to be kept back, from the next one on.
+    wanted: AtomicU64,
+    held: AtomicU64,
+}
+
+impl Hold {
+    pub(crate) fn hold_next_write(&self) {
+        self.wanted.store(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.held.store(0, Ordering::SeqCst);
+    }
+}
+
+/// A device before another one, and what says which of its writes are kept back.
+pub(crate) fn holding(below: Device) -> (Device, Arc<Hold>) {
+    let hold = Arc::new(Hold::default());
+    (Arc::new(Holding { below, hold: hold.clone() }), hold)
+}
+
+#[derive(Debug)]
+struct Holding {
+    below: Device,
+    hold: Arc<Hold>,
+}
+
+struct HoldingChannel {
+    below: Box<dyn IoChannel>,
+    hold: Arc<Hold>,
+    held: Option<Request>,
+    wake: Option<Arc<WakeEvent>>,
+}
+
+impl BlockDevice for Holding {
+    fn info(&self) -> &DeviceInfo {
+        self.below.info()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.below.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
+        self.below.grow(size_bytes)
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
+        let below = self.below.open_channel(options)?;
+        let (hold, wake) = (self.hold.clone(), options.wake.clone());
+        Ok(Box::new(HoldingChannel { below, hold, held: None, wake }))
+    }
+}
+
+impl HoldingChannel {
+    fn release(&mut self) {
+        if self.hold.held() == 0
+            && let Some(request) = self.held.take()
+        {
+            self.below.submit(request).unwrap();
+            self.below.kick();
+        }
+    }
+}
+
+impl IoChannel for HoldingChannel {
+    fn submit(&mut self, request: Request) -> Result<(), Request> {
+        if request.op == Op::Write && self.hold.wanted.swap(0, Ordering::SeqCst) > 0 {
+            self.held = Some(request);
+            self.hold.held.store(1, Ordering::SeqCst);
+            return Ok(());
+        }
+        self.below.submit(request)
+    }
+
+    fn kick(&mut self) {
+        self.below.kick();
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.release();
+        self.below.poll(completions)
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        if self.held.is_none() {
+            return self.below.wait(completions, options);
+        }
+        // Whoever lets go does not wake this thread.
+        let end = options.timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let got = self.poll(completions);
+            let is_over = end.is_some_and(|end| end <= Instant::now());
+            if got > 0
+                || is_over
+                || qpair_block::sleep(None, self.wake.as_deref(), Some(Duration::from_millis(1)))
+            {
+                return got;
+            }
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.below.in_flight() + u32::from(self.held.is_some())
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        self.below.statistics()
+    }
+
+    fn completion_fd(&mut self) -> qpair_block::Result<Option<BorrowedFd<'_>>> {
+        self.below.completion_fd()
+    }
+}
