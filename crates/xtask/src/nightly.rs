@@ -101,7 +101,10 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
         "asan" => (vec![("ASAN", "all".to_owned())], "the whole workspace".to_owned()),
         "guest" => (vec![("GUEST", "all".to_owned())], "every test on both kernels".to_owned()),
         _ => (
-            vec![("FUZZ_SECONDS", options.fuzz_seconds.to_string())],
+            vec![
+                ("FUZZ_SECONDS", options.fuzz_seconds.to_string()),
+                ("FUZZ_SANITIZER", "address".to_owned()),
+            ],
             format!("{} s each target", options.fuzz_seconds),
         ),
     };
