@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel, IoError,
@@ -46,11 +47,19 @@ struct Job {
     is_recalled: bool,
 }
 
+/// A flush that succeeded. One command alone is told of a loss of power, and it may be another channel's, whose thread has not looked yet.
+struct Flushed {
+    tag: u16,
+    look: u64,
+    since: Instant,
+}
+
 pub(crate) struct ScsiChannel {
     queue: Queue,
     jobs: Box<[Option<Job>]>,
     pub(crate) taken: u32,
     depth: u32,
+    timeout: Duration,
     plan: Plan,
     layout: Layout,
     done: Vec<Done>,
@@ -65,6 +74,10 @@ pub(crate) struct ScsiChannel {
     answers: Arc<Answers>,
     recall: u64,
     recalled: u32,
+    /// The look that was answered last.
+    look: u64,
+    /// Flushes that the disk has done, and the looks that they wait for.
+    flushed: Vec<Flushed>,
     info: DeviceInfo,
     pub(crate) statistics: ChannelStatistics,
     pub(crate) wake: Option<Arc<WakeEvent>>,
@@ -92,12 +105,14 @@ impl ScsiChannel {
             host.open_queue(unit, &QueueOptions { depth: channel.depth, arenas: &arenas, sleeps })?;
         let queue = Queue::new(queue, depth, scratch, state.clone(), options, false);
         let power_losses = queue.power_losses();
-        let answers = state.recall.enlist();
+        let wake = channel.wake.clone().filter(|_| queue.interrupt().is_some());
+        let answers = state.recall.enlist(wake);
         Ok(Self {
             queue,
             jobs: (0..depth).map(|_| None).collect(),
             taken: 0,
             depth: channel.depth,
+            timeout: options.timeout(),
             plan,
             layout,
             done: Vec::with_capacity(depth.into()),
@@ -107,6 +122,8 @@ impl ScsiChannel {
             power_losses,
             recall: state.recall.number(),
             recalled: 0,
+            look: 0,
+            flushed: Vec::new(),
             state,
             answers,
             info: info.clone(),
@@ -328,10 +345,18 @@ impl ScsiChannel {
         if recall != self.recall {
             self.recalled(recall);
         }
+        let look = self.state.recall.looks();
         let mut done = std::mem::take(&mut self.done);
         self.queue.turn(&mut done);
+        if look != self.look {
+            self.look = look;
+            self.answers.answer_look(look);
+        }
         self.settle(&mut done, completions);
         self.done = done;
+        if !self.flushed.is_empty() {
+            self.settle_flushes(completions);
+        }
     }
 
     /// Looks after what does not come by itself.
@@ -380,12 +405,9 @@ impl ScsiChannel {
             return self.finish(tag, Err(error), completions);
         }
         if job.op == Op::Flush || job.is_flushing {
-            // The drive may have lost what it had taken before: this flush proves nothing of it.
-            let is_kept = job.power_losses == self.power_losses
-                && self.queue.power_losses() == self.power_losses;
-            self.power_losses = self.queue.power_losses();
-            let result = if is_kept { Ok(()) } else { Err(IoError::IO) };
-            return self.finish(tag, result, completions);
+            let look = self.state.recall.begin_look(&self.answers);
+            self.flushed.push(Flushed { tag, look, since: Instant::now() });
+            return;
         }
         job.done_bytes += job.piece_bytes;
         if job.done_bytes >= job.len_bytes {
@@ -396,6 +418,33 @@ impl ScsiChannel {
         }
         self.jobs[usize::from(tag)] = Some(job);
         self.go_on(tag);
+    }
+
+    /// Ends the flushes of which all channels have looked whether the drive may have lost what it had taken before: then the flush proves
+    /// nothing of it. A channel that nobody looks after is not waited for any longer than a command: what it was told is not known.
+    #[cold]
+    fn settle_flushes(&mut self, completions: &mut Vec<Completion>) {
+        let mut flushed = std::mem::take(&mut self.flushed);
+        flushed.retain(|flush| {
+            let is_known = self.state.recall.has_looked(flush.look, &self.answers);
+            if !is_known && flush.since.elapsed() < self.timeout {
+                return true;
+            }
+            let power_losses = self.queue.power_losses();
+            let at_sending = self.jobs[usize::from(flush.tag)].map(|job| job.power_losses);
+            let is_kept =
+                at_sending == Some(self.power_losses) && power_losses == self.power_losses;
+            self.power_losses = power_losses;
+            let result = if is_known && is_kept { Ok(()) } else { Err(IoError::IO) };
+            self.finish(flush.tag, result, completions);
+            false
+        });
+        self.flushed = flushed;
+    }
+
+    /// Whether a flush waits for other threads, which do not wake this one.
+    pub(crate) fn awaits_looks(&self) -> bool {
+        !self.flushed.is_empty()
     }
 
     /// Gives a request back.

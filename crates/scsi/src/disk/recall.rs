@@ -1,12 +1,16 @@
-//! Whether what a disk's channels had under way has come back: what a reset waits for.
+//! What a disk's channels say of themselves: whether what they had under way has come back, which a reset waits for, and whether they have
+//! looked at what was reported to them, which a flush waits for.
 //!
 //! Invariants:
-//! - a recall has a number, and each is larger than the one before;
+//! - a recall has a number, and each is larger than the one before; so has a look;
 //! - a channel that has answered a recall's number has nothing under way that it had when it saw it;
-//! - a channel that is not busy has nothing under way.
+//! - a channel that has answered a look's number has taken all that was reported to it before it saw it;
+//! - a channel that is not busy has nothing under way, and nothing that it has not taken.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use qpair_block::WakeEvent;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,6 +20,7 @@ const NAP: Duration = Duration::from_micros(50);
 #[derive(Debug, Default)]
 pub(crate) struct Recall {
     number: AtomicU64,
+    looks: AtomicU64,
     channels: Mutex<Vec<Weak<Answers>>>,
 }
 
@@ -25,12 +30,15 @@ pub(crate) struct Recall {
 pub(crate) struct Answers {
     is_busy: AtomicBool,
     answered: AtomicU64,
+    looked: AtomicU64,
+    /// Ends the sleep of its thread.
+    wake: Option<Arc<WakeEvent>>,
 }
 
 impl Recall {
-    /// A channel was opened.
-    pub(crate) fn enlist(&self) -> Arc<Answers> {
-        let answers = Arc::new(Answers::default());
+    /// A channel was opened, whose thread this event wakes.
+    pub(crate) fn enlist(&self, wake: Option<Arc<WakeEvent>>) -> Arc<Answers> {
+        let answers = Arc::new(Answers { wake, ..Answers::default() });
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         channels.retain(|channel| channel.strong_count() > 0);
         channels.push(Arc::downgrade(&answers));
@@ -45,6 +53,38 @@ impl Recall {
     /// Asks all channels; the number to wait for.
     pub(crate) fn begin(&self) -> u64 {
         self.number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last look that was asked for. To be read before the channel takes what was reported.
+    #[inline(always)]
+    pub(crate) fn looks(&self) -> u64 {
+        // Acquire: what the device had reported when the look was asked for is seen after this.
+        self.looks.load(Ordering::Acquire)
+    }
+
+    /// Asks all channels but the asking one to take what was reported to them; the number to ask about.
+    pub(crate) fn begin_look(&self, but: &Arc<Answers>) -> u64 {
+        let number = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
+        for channel in self.others(but).filter(|it| it.is_unseen(number)) {
+            if let Some(wake) = &channel.wake {
+                wake.wake();
+            }
+        }
+        number
+    }
+
+    /// Whether they have.
+    pub(crate) fn has_looked(&self, number: u64, but: &Arc<Answers>) -> bool {
+        !self.others(but).any(|channel| channel.is_unseen(number))
+    }
+
+    fn others(&self, but: &Arc<Answers>) -> impl Iterator<Item = Arc<Answers>> {
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let but = but.clone();
+        channels
+            .into_iter()
+            .filter_map(|channel| channel.upgrade())
+            .filter(move |channel| !Arc::ptr_eq(channel, &but))
     }
 
     /// Waits for the answers; how many are missing when the time is up.
@@ -72,6 +112,17 @@ impl Answers {
         self.is_busy.load(Ordering::Acquire) && self.answered.load(Ordering::Acquire) < number
     }
 
+    fn is_unseen(&self, number: u64) -> bool {
+        // Acquire: what the channel took is seen by whoever is told so.
+        self.is_busy.load(Ordering::Acquire) && self.looked.load(Ordering::Acquire) < number
+    }
+
+    /// What was reported before this look was asked for is taken.
+    #[cold]
+    pub(crate) fn answer_look(&self, number: u64) {
+        self.looked.store(number, Ordering::Release);
+    }
+
     #[inline(always)]
     pub(crate) fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Release);
@@ -86,13 +137,49 @@ impl Answers {
 mod tests {
     use super::*;
 
+    /// A loss of power that one channel was told of before a flush ended on another: the flush knows of it.
+    #[test]
+    fn what_was_reported_before_a_look_is_known_after_it() {
+        loom::model(|| {
+            let recall = Arc::new(Recall::default());
+            let (own, other) = (recall.enlist(None), recall.enlist(None));
+            other.set_busy(true);
+            let (reported, power_losses) =
+                (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let channel = {
+                let (recall, reported, power_losses) =
+                    (recall.clone(), reported.clone(), power_losses.clone());
+                loom::thread::spawn(move || {
+                    // It is busy until it has taken what is reported.
+                    while power_losses.load(Ordering::Relaxed) == 0 {
+                        let look = recall.looks();
+                        if reported.load(Ordering::Relaxed) == 1 {
+                            power_losses.store(1, Ordering::Relaxed);
+                        }
+                        other.answer_look(look);
+                        loom::thread::yield_now();
+                    }
+                    other.set_busy(false);
+                    other
+                })
+            };
+            // The device reports it there, and then the flush here.
+            reported.store(1, Ordering::Relaxed);
+            let look = recall.begin_look(&own);
+            if recall.has_looked(look, &own) {
+                assert_eq!(power_losses.load(Ordering::Relaxed), 1);
+            }
+            drop(channel.join().unwrap());
+        });
+    }
+
     /// Whoever waits for a recall sees all that a channel did with what it had under way: that channel answers, or is not busy any more.
     #[test]
     fn what_came_back_is_seen() {
         for goes_idle in [false, true] {
             loom::model(move || {
                 let recall = Arc::new(Recall::default());
-                let answers = recall.enlist();
+                let answers = recall.enlist(None);
                 answers.set_busy(true);
                 let buffer = Arc::new(AtomicU64::new(0));
                 let channel = {

@@ -8,6 +8,8 @@ use super::channel::ScsiChannel;
 
 /// Looks at the queue between two looks at the clock and the wake event.
 const LOOKS: u32 = 64;
+/// Longest sleep while a flush waits for other threads.
+const LOOK_SLEEP: Duration = Duration::from_millis(1);
 
 impl ScsiChannel {
     pub(crate) fn wait_for(
@@ -45,7 +47,11 @@ impl ScsiChannel {
                 if clock.is_over(got, now) {
                     break;
                 }
-                let slice = now.checked_add(self.queue().sleep_max());
+                let slice = match self.awaits_looks() {
+                    true => LOOK_SLEEP,
+                    false => self.queue().sleep_max(),
+                };
+                let slice = now.checked_add(slice);
                 let woken = self.sleep([clock.end(got), slice].into_iter().flatten().min());
                 self.turn(completions);
                 if woken {
