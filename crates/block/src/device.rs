@@ -212,9 +212,38 @@ pub struct ChannelStatistics {
     pub written_bytes: u64,
     /// System calls made, all kinds.
     pub system_calls: u64,
+    /// Times that the device was reset, or the way to it made again, under the channel.
+    pub resets: u64,
+    /// Sleeps that ended by time, with completions there that no interrupt had told of.
+    pub timeouts_polled: u64,
 }
 
 impl ChannelStatistics {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            flushes: self.flushes + other.flushes,
+            errors: self.errors + other.errors,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            ..self.over(other)
+        }
+    }
+
+    /// These requests, by way of a channel below: what the way cost is that of both.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        Self {
+            system_calls: self.system_calls + below.system_calls,
+            resets: self.resets + below.resets,
+            timeouts_polled: self.timeouts_polled + below.timeouts_polled,
+            ..self
+        }
+    }
+
     /// Counts the end of one request of `len_bytes`.
     #[inline]
     pub fn count(&mut self, op: Op, len_bytes: u32, result: std::result::Result<(), IoError>) {

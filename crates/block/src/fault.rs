@@ -253,8 +253,9 @@ impl IoChannel for FaultChannel {
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        let system_calls = self.inner.statistics().system_calls + self.failed.system_calls;
-        ChannelStatistics { system_calls, ..self.statistics }
+        let mut all = self.statistics.over(self.inner.statistics());
+        all.system_calls += self.failed.system_calls;
+        all
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {

@@ -200,18 +200,7 @@ impl ChannelGroup {
     pub fn statistics(&self) -> ChannelStatistics {
         let own =
             ChannelStatistics { system_calls: self.system_calls, ..ChannelStatistics::default() };
-        self.members.iter().fold(own, |sum, member| {
-            let one = member.channel.statistics();
-            ChannelStatistics {
-                reads: sum.reads + one.reads,
-                writes: sum.writes + one.writes,
-                flushes: sum.flushes + one.flushes,
-                errors: sum.errors + one.errors,
-                read_bytes: sum.read_bytes + one.read_bytes,
-                written_bytes: sum.written_bytes + one.written_bytes,
-                system_calls: sum.system_calls + one.system_calls,
-            }
-        })
+        self.members.iter().fold(own, |sum, member| sum.plus(member.channel.statistics()))
     }
 
     /// As [`IoChannel::completion_fd`], for all and for what `early` tells of.

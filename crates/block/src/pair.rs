@@ -74,9 +74,9 @@ impl IoChannel for PairChannel {
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        let sides = self.sides.statistics();
-        let system_calls = sides.system_calls + self.early.system_calls;
-        ChannelStatistics { system_calls, ..sides }
+        let mut sides = self.sides.statistics();
+        sides.system_calls += self.early.system_calls;
+        sides
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {

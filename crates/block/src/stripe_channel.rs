@@ -274,8 +274,9 @@ impl IoChannel for StripeChannel {
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        let system_calls = self.members.statistics().system_calls + self.early.system_calls;
-        ChannelStatistics { system_calls, ..self.statistics }
+        let mut all = self.statistics.over(self.members.statistics());
+        all.system_calls += self.early.system_calls;
+        all
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {

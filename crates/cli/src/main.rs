@@ -61,6 +61,7 @@ fn main() -> ExitCode {
     // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so, and does not end the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     interrupt::tell_of_waits();
+    qpair_drivers::set_notices(|text| eprintln!("qpair: note: {text}"));
     match command.run() {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(),

@@ -59,6 +59,12 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
         return Ok(controller);
     }
     let controller = Controller::open(function(&address.target)?, options.clone())?;
+    if !controller.info().doorbells_mapped {
+        crate::patience::notice(&format!(
+            "nvme:{address}: its doorbells cannot be mapped; each is a call, which costs most of the IOPS: the other side must offer \
+             the registers from 0x1000 on for mapping"
+        ));
+    }
     open.insert(address.target.clone(), (Arc::downgrade(&controller), options));
     Ok(controller)
 }

@@ -242,6 +242,10 @@ impl NvmeChannel {
             return;
         }
         let is_later_life = word.life() != self.seen.life();
+        // The first life that it sees was there before.
+        if is_later_life && self.seen != UNSEEN {
+            self.statistics.resets += 1;
+        }
         self.seen = word;
         self.is_open = false;
         // Another life: the controller was quiet in between.

@@ -18,6 +18,17 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Longest sleep while a queue is being made again.
 const SLEEP_SHORT: Duration = Duration::from_millis(1);
 
+/// What ended a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndedBy {
+    Wake,
+    Interrupt,
+    /// Its end, or a signal to the process.
+    Time,
+    /// The longest sleep that is borne without an interrupt.
+    Silence,
+}
+
 /// How a channel is told of completions, and tells others.
 pub(crate) struct Bell {
     mode: WaitMode,
@@ -77,7 +88,8 @@ impl NvmeChannel {
                 if end.is_none() && self.wake.is_none() {
                     break;
                 }
-                if end.is_some_and(|end| end <= Instant::now()) || self.sleep(end) {
+                let is_over = end.is_some_and(|end| end <= Instant::now());
+                if is_over || self.sleep(end) == EndedBy::Wake {
                     break;
                 }
                 continue;
@@ -91,22 +103,26 @@ impl NvmeChannel {
                 }
             }
             looks += 1;
+            let mut by = EndedBy::Time;
             if !is_polled || looks % LOOKS == 1 {
                 let now = Instant::now();
                 let end = clock.end(got);
                 if end.is_some_and(|end| end <= now) {
                     break;
                 }
-                let woken = match is_polled {
+                by = match is_polled {
                     true => self.is_woken(),
                     false => self.sleep_for_completion(end, now),
                 };
-                if woken {
-                    self.turn(completions);
-                    break;
-                }
             }
+            let known = completions.len();
             self.turn(completions);
+            if by == EndedBy::Silence && completions.len() > known {
+                self.statistics.timeouts_polled += 1;
+            }
+            if by == EndedBy::Wake {
+                break;
+            }
             if self.stepper.is_none() {
                 std::hint::spin_loop();
             }
@@ -115,8 +131,8 @@ impl NvmeChannel {
         completions.len() - before
     }
 
-    /// Sleeps until a completion may be there, and no longer than until `end`. Whether the wake event ended it.
-    fn sleep_for_completion(&mut self, end: Option<Instant>, now: Instant) -> bool {
+    /// Sleeps until a completion may be there, and no longer than until `end`.
+    fn sleep_for_completion(&mut self, end: Option<Instant>, now: Instant) -> EndedBy {
         let longest = match self.is_open {
             false => SLEEP_SHORT,
             true => SLEEP_MAX.min(self.line.sleep_max()),
@@ -129,16 +145,20 @@ impl NvmeChannel {
         if end.is_some_and(|end| end <= now) || self.rings.is_ready() {
             return self.is_woken();
         }
-        self.sleep(end)
+        let by = self.sleep(end);
+        let is_silence = by == EndedBy::Time
+            && self.bell.interrupt.is_some()
+            && slice.is_some_and(|slice| end == Some(slice) && slice <= Instant::now());
+        if is_silence { EndedBy::Silence } else { by }
     }
 
     /// Whether the wake event is signalled; its signal is taken.
-    fn is_woken(&mut self) -> bool {
-        self.wake.is_some() && self.sleep(Some(Instant::now()))
+    fn is_woken(&mut self) -> EndedBy {
+        if self.wake.is_some() { self.sleep(Some(Instant::now())) } else { EndedBy::Time }
     }
 
-    /// Sleeps until the interrupt, the wake event or `end`. Whether it was the wake event.
-    fn sleep(&mut self, end: Option<Instant>) -> bool {
+    /// Sleeps until the interrupt, the wake event or `end`.
+    fn sleep(&mut self, end: Option<Instant>) -> EndedBy {
         let timeout = end.map(|end| end.saturating_duration_since(Instant::now()));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let on = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
@@ -177,6 +197,10 @@ impl NvmeChannel {
         if let (true, Some(wake)) = (woken, &self.wake) {
             wake.clear();
         }
-        woken
+        match (woken, interrupted) {
+            (true, _) => EndedBy::Wake,
+            (false, true) => EndedBy::Interrupt,
+            (false, false) => EndedBy::Time,
+        }
     }
 }

@@ -30,7 +30,7 @@ pub use job::{
 pub use observer::{Live, Observer, Unwatched};
 pub use peak::{PeakOptions, PeakReport, peak};
 pub use report::{
-    CpuReport, DirectionReport, DiskReport, JobError, JobReport, Latencies, Passed, RunReport,
-    Sample, Spread, VerifyError, VerifyReport,
+    CpuReport, DirectionReport, DiskReport, Incidents, JobError, JobReport, Latencies, Passed,
+    RunReport, Sample, Spread, VerifyError, VerifyReport,
 };
 pub use run::{prefill, run};

@@ -213,6 +213,15 @@ pub struct Passed {
     pub first: Option<JobError>,
 }
 
+/// What happened to the devices of a job that its requests do not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Incidents {
+    /// Times that a channel's device was reset, or the way to it made again.
+    pub resets: u64,
+    /// Sleeps that ended by time, with completions there that no interrupt had told of.
+    pub timeouts_polled: u64,
+}
+
 /// What one job did.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -244,6 +253,8 @@ pub struct JobReport {
     pub verify: VerifyReport,
     /// Errors that were passed over.
     pub passed: Passed,
+    /// From its start to its end, its ramp and what it verified included.
+    pub incidents: Incidents,
     /// The depth that a search for a latency came to.
     pub depth_found: Option<u32>,
     /// The time series, in samples of [`Job::sample`].

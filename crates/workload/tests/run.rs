@@ -238,6 +238,40 @@ fn only_what_was_written_is_verified() {
     assert_eq!(again.jobs[0].verify.blocks, wrote.jobs[0].direction(Direction::Write).ios);
 }
 
+/// `verify_only` took any block that some run had written there: one of another seed, and an older one of the same run.
+#[test]
+fn only_the_run_that_is_named_is_found() {
+    let folder = folder();
+    let path = folder.path().join("file");
+    // Each block is written about twice, so that the last write of it has to be known.
+    let wrote = Job {
+        verbs: Verbs::Write,
+        random_map: false,
+        loops: 2,
+        verify: verify(),
+        depth: 8,
+        ..on_file(path.clone(), 1 << 20, "auto")
+    };
+    run(std::slice::from_ref(&wrote), &Unwatched).unwrap();
+    let only = |seed: u64| {
+        let verify = Some(Verify { only: true, ..verify().unwrap() });
+        let job = Job { verify, seed, ..wrote.clone() };
+        run(&[job], &Unwatched).unwrap().jobs.remove(0).verify
+    };
+    assert_eq!(only(wrote.seed).errors, []);
+    let other = only(wrote.seed + 1);
+    assert_eq!(other.wrong, other.blocks);
+    assert!(other.errors[0].what.contains("seed"), "{:?}", other.errors[0]);
+    // What the run wrote first to where it wrote twice.
+    let newer = std::fs::read(&path).unwrap();
+    run(&[Job { loops: 1, ..wrote.clone() }], &Unwatched).unwrap();
+    let older = std::fs::read(&path).unwrap();
+    assert_ne!(newer, older);
+    let found = only(wrote.seed);
+    assert!(found.wrong > 0 && found.wrong < found.blocks, "{found:?}");
+    assert!(found.errors[0].what.contains("a lost write"), "{:?}", found.errors[0]);
+}
+
 #[test]
 fn two_that_write_to_one_file_lose_nothing() {
     let folder = folder();

@@ -69,7 +69,14 @@ fn drives_for_this_program() {
 
     let drive = Drive::start(&directory, "--socket s --size 8MiB --trap-doorbells");
     let path = directory.path("s");
-    directory.run(&format!("{VERIFIED} --filename nvme:vfio-user:{}", path.display())).done();
+    let run = directory.run(&format!(
+        "{VERIFIED} --numjobs 2 --filename nvme:vfio-user:{}/ns1 --output-format json",
+        path.display()
+    ));
+    assert_eq!(run.err.matches("its doorbells cannot be mapped").count(), 1, "{}", run.err);
+    let report: Value = serde_json::from_str(&run.done()).unwrap();
+    assert_eq!(report["jobs"][0]["qpair"]["resets"], 0);
+    assert_eq!(report["jobs"][0]["qpair"]["timeouts_polled"], 0);
     assert!(drive.end()["trapped_doorbells"].as_u64().unwrap() > 100);
 }
 

@@ -78,14 +78,7 @@ pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
     let handles: Vec<_> = workers.map(|worker| spawn_to(shared, worker, own)).collect();
     let mut total = ChannelStatistics::default();
     for handle in handles {
-        let one = handle.join()?;
-        total.reads += one.reads;
-        total.writes += one.writes;
-        total.flushes += one.flushes;
-        total.errors += one.errors;
-        total.read_bytes += one.read_bytes;
-        total.written_bytes += one.written_bytes;
-        total.system_calls += one.system_calls;
+        total = total.plus(handle.join()?);
     }
     Ok(total)
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use qpair_block::{BlockDevice, ErrorKind};
+use qpair_block::{Arena, BlockDevice, ChannelOptions, ErrorKind, Request, WaitOptions};
 use qpair_conformance::{Options, run};
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};
+use qpair_pci::PciFunction;
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Client, ClientOptions, Counters, Host, Idle, Server, ServerOptions};
 
@@ -118,6 +119,38 @@ fn asleep() {
 fn doorbells_that_are_messages() {
     let server = ServerOptions { mapped: false, ..ServerOptions::default() };
     assert!(pass(&soft(4096), &server, WaitMode::Poll).trapped_writes > 1000);
+}
+
+/// SPDK's target sent none before MSI-X was enabled: `wait=sleep` took 100 ms for each request, and nothing said so.
+#[test]
+fn completions_that_no_interrupt_tells_of_and_resets_are_counted() {
+    let served = Served::new(&soft(512), &ServerOptions::default());
+    let client = Arc::new(connect(&served.path));
+    let options = ControllerOptions { wait: WaitMode::Sleep, ..ControllerOptions::default() };
+    let controller = Controller::open(client.clone(), options).unwrap();
+    let device = controller.open_default_namespace(None).unwrap();
+    let arena = Arena::new(4096, 1, device.info().arena_options()).unwrap();
+    let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&options).unwrap();
+    for vector in 0..client.irq_count() {
+        client.set_irq(vector, None).unwrap();
+    }
+    let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+    for _ in 0..3 {
+        channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 0)).unwrap();
+        channel.kick();
+        let mut completions = Vec::new();
+        assert_eq!(channel.wait(&mut completions, one), 1);
+        completions.remove(0).result.unwrap();
+    }
+    assert_eq!(channel.statistics().timeouts_polled, 3);
+    assert_eq!(channel.statistics().resets, 0);
+    controller.reset().unwrap();
+    channel.poll(&mut Vec::new());
+    let again = Request::read(0, 4096, arena.lease().unwrap(), 0);
+    channel.submit(again).unwrap();
+    assert_eq!(channel.wait(&mut Vec::new(), one), 1);
+    assert_eq!(channel.statistics().resets, 1);
 }
 
 #[test]

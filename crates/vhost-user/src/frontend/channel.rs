@@ -233,6 +233,7 @@ impl VhostUserChannel {
                     self.link.break_up(self.seen);
                     return;
                 }
+                self.statistics.resets += 1;
                 // All that was under way is done again: nobody was told that it had been done.
                 self.waiting.clear();
                 for slot in 0..self.jobs.len() as u16 {

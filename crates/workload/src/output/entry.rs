@@ -143,6 +143,8 @@ fn merge(jobs: &[&JobReport]) -> JobReport {
         all.verify.errors.extend_from_slice(&job.verify.errors);
         all.passed.count += job.passed.count;
         all.passed.first = all.passed.first.take().or_else(|| job.passed.first.clone());
+        all.incidents.resets += job.incidents.resets;
+        all.incidents.timeouts_polled += job.incidents.timeouts_polled;
         all.in_ramp &= job.in_ramp;
         all.late_max = all.late_max.max(job.late_max);
         all.error = all.error.or_else(|| job.error.clone());

@@ -43,6 +43,8 @@ pub(super) fn job(entry: &Entry<'_>) -> Object {
             Object::from_iter(Direction::ALL.map(|at| (at.name(), other_percentiles(entry, at)))),
         )
         .with("late_ns_max", nanoseconds(all.late_max))
+        .with("resets", all.incidents.resets)
+        .with("timeouts_polled", all.incidents.timeouts_polled)
         .with("verify", verify(&all.verify))
         .with("errors", errors)
         .with("series", all.series.iter().map(sample).collect::<Vec<_>>())

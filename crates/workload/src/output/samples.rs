@@ -6,8 +6,8 @@ use qpair_block::DeviceInfo;
 use qpair_kernel::Mode;
 
 use crate::{
-    CpuReport, DirectionReport, DiskReport, Job, JobReport, Passed, RunReport, Sample, Verbs,
-    VerifyReport,
+    CpuReport, DirectionReport, DiskReport, Incidents, Job, JobReport, Passed, RunReport, Sample,
+    Verbs, VerifyReport,
 };
 
 pub(super) fn direction(ios: u64, usual_ns: u64) -> DirectionReport {
@@ -90,6 +90,7 @@ pub(super) fn job(name: &str) -> JobReport {
         complete_classes: [0, 98_000, 2000, 45, 0, 0, 0],
         verify: VerifyReport::default(),
         passed: Passed::default(),
+        incidents: Incidents::default(),
         depth_found: None,
         series: (0..10).map(second).collect(),
         late_max: Duration::ZERO,

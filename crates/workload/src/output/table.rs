@@ -9,7 +9,9 @@ use super::entry::{Entry, entries, per_s};
 use super::grid::{Grid, Ink, paint, wrap};
 use super::plot::{bytes_per_s, cliff, plot, sparkline};
 use super::{words, workload};
-use crate::{Direction, DirectionReport, Form, JobReport, Latencies, RunReport, Sample, Spread};
+use crate::{
+    Direction, DirectionReport, Form, Incidents, JobReport, Latencies, RunReport, Sample, Spread,
+};
 
 /// How the reader sees text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,6 +331,19 @@ impl Page {
             let errors = words::counted(all.passed.count, "error");
             let text = format!("{errors} passed over, the first: {}", first.what);
             self.labelled("errors", &text, Some(Ink::Yellow));
+        }
+        let Incidents { resets, timeouts_polled } = all.incidents;
+        if resets > 0 {
+            let times = words::counted(resets, "time");
+            let text = format!("channels saw their device reset or connected anew {times}");
+            self.labelled("resets", &text, Some(Ink::Yellow));
+        }
+        if timeouts_polled > 0 {
+            let times = words::counted(timeouts_polled, "time");
+            let text = format!(
+                "completions were found by looking after a sleep, without an interrupt, {times}: interrupts are lost"
+            );
+            self.labelled("time-outs", &text, Some(Ink::Yellow));
         }
         for job in &entry.jobs {
             if let Some(error) = &job.error {

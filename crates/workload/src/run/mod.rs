@@ -39,7 +39,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::job::{CpuPolicy, FlowShare, Form, Job};
 use crate::observer::{Live, Observer};
 use crate::report::{
-    CpuReport, DirectionReport, JobError, JobReport, Passed, RunReport, VerifyReport,
+    CpuReport, DirectionReport, Incidents, JobError, JobReport, Passed, RunReport, VerifyReport,
 };
 
 use cpu::Usage;
@@ -248,6 +248,10 @@ fn run_member<'scope>(
         };
         let delay_end = Instant::now() + job.start_delay;
         let mut thread = Thread::new(job, targets, common, shown, wake.clone())?;
+        if thread.is_foreseeable() {
+            let chunks = thread.foresee();
+            thread = Thread::new(job, targets, common, shown, wake.clone())?.knowing(chunks);
+        }
         while Instant::now() < delay_end && !common.is_stopped() {
             std::thread::sleep(delay_end.saturating_duration_since(Instant::now()).min(TICK));
         }
@@ -377,6 +381,7 @@ fn failed(what: &str) -> Outcome {
         error: Some(JobError { errno: 5, what: what.to_owned() }),
         verify: VerifyReport::default(),
         passed: Passed::default(),
+        incidents: Incidents::default(),
         depth_found: None,
         begin_ns: 0,
         end_ns: 0,
@@ -389,8 +394,18 @@ fn failed_with(error: &Error) -> Outcome {
 }
 
 fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
-    let Outcome { record, cpu, error, verify, passed, depth_found, begin_ns, end_ns, in_ramp } =
-        outcome;
+    let Outcome {
+        record,
+        cpu,
+        error,
+        verify,
+        passed,
+        incidents,
+        depth_found,
+        begin_ns,
+        end_ns,
+        in_ramp,
+    } = outcome;
     JobReport {
         job: job.clone(),
         devices,
@@ -406,6 +421,7 @@ fn report(job: &Job, devices: Vec<DeviceInfo>, outcome: Outcome) -> JobReport {
         complete_classes: record.complete_classes,
         verify,
         passed,
+        incidents,
         depth_found,
         series: record.series,
         late_max: Duration::from_nanos(record.late_ns_max),

@@ -11,6 +11,7 @@
 //!
 //! Invariants:
 //! - a request is made of whole chunks, each with a header of its own, so that writes may overlap by chunks;
+//! - a run is named by its seed: what a job wrote, or with `verify_only` is to find, has its own seed;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
 use md5::Md5;
@@ -39,13 +40,15 @@ pub(super) struct Chunks {
     chunk_bytes: u32,
     begin_bytes: u64,
     seed: u64,
-    /// Number of the last write of each chunk; 0: not written by this job.
+    /// Number of the last write of each chunk; 0: not written by this job, or not known.
     numbers: Vec<u32>,
     in_flight: Vec<u64>,
     scratch: Vec<u8>,
     next_number: u32,
     /// Nobody else writes to the region: what is read is the last write of this job.
     alone: bool,
+    /// What is read was written by a run with the same seed.
+    same_run: bool,
 }
 
 impl Chunks {
@@ -72,6 +75,7 @@ impl Chunks {
             scratch: vec![0; chunk_bytes as usize],
             next_number: 0,
             alone,
+            same_run: verify.only,
         })
     }
 
@@ -105,15 +109,21 @@ impl Chunks {
         len_bytes: u32,
         mut put: impl FnMut(usize, &[u8]),
     ) {
-        self.next_number = self.next_number.checked_add(1).unwrap_or(1);
+        self.number(offset_bytes, len_bytes);
         let mut scratch = std::mem::take(&mut self.scratch);
         for (place, at) in self.range(offset_bytes, len_bytes).enumerate() {
             let offset = self.begin_bytes + at as u64 * u64::from(self.chunk_bytes);
-            self.numbers[at] = self.next_number;
             self.make(offset, self.next_number, &mut scratch);
             put(place * self.chunk_bytes as usize, &scratch);
         }
         self.scratch = scratch;
+    }
+
+    /// Gives the next number to the chunks of a range, as a write does.
+    pub(super) fn number(&mut self, offset_bytes: u64, len_bytes: u32) {
+        self.next_number = self.next_number.checked_add(1).unwrap_or(1);
+        let range = self.range(offset_bytes, len_bytes);
+        self.numbers[range].fill(self.next_number);
     }
 
     fn make(&self, offset: u64, number: u32, chunk: &mut [u8]) {
@@ -269,6 +279,10 @@ impl Chunks {
         scratch[SUM_AT..end].fill(0);
         if self.checksum(scratch)[..end - SUM_AT] != chunk[SUM_AT..end] {
             return Some("its checksum does not match".into());
+        }
+        if self.alone && (self.same_run || number > 0) && word(16) != self.seed {
+            let (found, wanted) = (word(16), self.seed);
+            return Some(format!("a run with the seed {found:#x} wrote it, not {wanted:#x}"));
         }
         if self.alone && number > 0 && word(24) != u64::from(number) {
             return Some(format!("it holds write number {}, not {number}: a lost write", word(24)));

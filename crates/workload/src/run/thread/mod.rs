@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, ArenaOptions, Backing, Buffer, ChannelGroup, ChannelOptions, Completion, Error,
-    ErrorKind, Result, WakeEvent,
+    Arena, ArenaOptions, Backing, Buffer, ChannelGroup, ChannelOptions, ChannelStatistics,
+    Completion, Error, ErrorKind, Result, WakeEvent,
 };
 use qpair_kernel::Interface;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::job::{Direction, Form, Job, Measured};
-use crate::report::{JobError, Passed, VerifyReport};
+use crate::report::{Incidents, JobError, Passed, VerifyReport};
 
 use super::arrivals::Arrivals;
 use super::cpu::Counters;
@@ -109,6 +109,7 @@ pub(super) struct Outcome {
     pub(super) error: Option<JobError>,
     pub(super) verify: VerifyReport,
     pub(super) passed: Passed,
+    pub(super) incidents: Incidents,
     pub(super) depth_found: Option<u32>,
     pub(super) begin_ns: u64,
     pub(super) end_ns: u64,
@@ -194,7 +195,7 @@ pub(super) struct Thread<'a> {
     verify: VerifyReport,
     passed: Passed,
     error: Option<JobError>,
-    system_calls_before: u64,
+    statistics_before: ChannelStatistics,
 }
 
 impl<'a> Thread<'a> {
@@ -287,8 +288,34 @@ impl<'a> Thread<'a> {
             verify: VerifyReport::default(),
             passed: Passed::default(),
             error: None,
-            system_calls_before: 0,
+            statistics_before: ChannelStatistics::default(),
         })
+    }
+
+    /// Whether what an earlier run of the same job wrote last where follows from the job: it only checks that, and time ends neither run.
+    pub(super) fn is_foreseeable(&self) -> bool {
+        let job = self.job;
+        job.verify.as_ref().is_some_and(|verify| verify.only)
+            && job.runtime.is_none()
+            && job.latency_target.is_none()
+    }
+
+    /// What an earlier run of the same job wrote last where, for a job that only checks that: a fresh thread's requests, not made.
+    pub(super) fn foresee(mut self) -> Vec<Chunks> {
+        while let Some(Candidate { direction, target, offset_bytes, len_bytes, .. }) =
+            self.candidate()
+        {
+            if direction == Direction::Write {
+                self.chunks[target as usize].number(offset_bytes, len_bytes);
+            }
+        }
+        self.chunks
+    }
+
+    /// The same thread, which knows what it is to find.
+    pub(super) fn knowing(mut self, chunks: Vec<Chunks>) -> Self {
+        self.chunks = chunks;
+        self
     }
 
     /// Runs the job to its end. `messages` are the moments at which [`Form::Messages`] hands requests over.
@@ -343,17 +370,21 @@ impl<'a> Thread<'a> {
         }
         let (begin_ns, end_ns) = (self.record.begin_ns(), self.common.now_ns());
         self.record.end(end_ns);
-        let cpu = counters.end(self.system_calls() - self.system_calls_before);
+        let calls = self.channels.statistics().system_calls - self.statistics_before.system_calls;
+        let cpu = counters.end(calls);
         if self.error.is_none() && !self.common.is_stopped() {
             self.verify_written();
         }
         self.shown.phase.store(4, Ordering::Relaxed);
+        // Also what happened in its ramp, and while it verified: all of that may have shaped what was found.
+        let ChannelStatistics { resets, timeouts_polled, .. } = self.channels.statistics();
         Outcome {
             record: self.record,
             cpu,
             error: self.error,
             verify: self.verify,
             passed: self.passed,
+            incidents: Incidents { resets, timeouts_polled },
             depth_found: self.target.as_ref().map(LatencyTarget::depth),
             begin_ns,
             end_ns,
@@ -364,17 +395,13 @@ impl<'a> Thread<'a> {
     /// Forgets what was counted so far, and counts from now on.
     fn begin_measuring(&mut self, now_ns: u64) -> Counters {
         self.record.begin(now_ns);
-        self.system_calls_before = self.system_calls();
+        self.statistics_before = self.channels.statistics();
         Counters::begin()
     }
 
     fn is_over(&self, over: bool) -> bool {
         let is_done = (self.bytes_left == 0 || self.ios_left == 0) && self.read_back_now == 0;
         over || (is_done && self.held.is_none() && self.flush_due.is_none())
-    }
-
-    fn system_calls(&self) -> u64 {
-        self.channels.statistics().system_calls
     }
 
     /// Fills the queue, until `until_ns` at most, waits for what completes, takes it; the time then.
