@@ -25,6 +25,11 @@ pub(crate) struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Takes over SIGINT, SIGTERM and SIGHUP.
     pub(crate) fn install() -> Result<Self> {
+        Self::of(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// Takes over these.
+    pub(crate) fn of(signals: &[i32]) -> Result<Self> {
         let requested = Arc::new(AtomicBool::new(false));
         let register = |signal| -> io::Result<()> {
             flag::register_conditional_shutdown(
@@ -35,8 +40,9 @@ impl Interrupt {
             flag::register(signal, requested.clone())?;
             Ok(())
         };
-        [SIGINT, SIGTERM, SIGHUP]
-            .into_iter()
+        signals
+            .iter()
+            .copied()
             .try_for_each(register)
             .map_err(|error| Failure::io(&error, "taking over signals"))?;
         let interrupt = Self(requested);

@@ -2,6 +2,7 @@
 //!
 //! - [`Disk`]: a device with a name, as a guest has it.
 //! - [`Target`]: workers, and the sockets at which disks are given to guests.
+//! - [`MetricsServer`]: what it counts, for Prometheus.
 //! - [`Bdevs`], [`Manager`], [`RpcServer`]: devices by name, and JSON-RPC to make them and give them to guests.
 //!
 //! docs/design/target.md has the picture.
@@ -13,6 +14,7 @@ mod bdevs;
 mod blk;
 mod disk;
 mod memory;
+mod metrics;
 mod rpc;
 mod session;
 mod target;
@@ -21,6 +23,7 @@ mod workers;
 
 pub use bdevs::{Bdev, Bdevs, OpenFile};
 pub use disk::{Disk, DiskCounters};
-pub use rpc::{Manager, RpcServer};
-pub use target::{BlkOptions, Event, ExportInfo, Listen, QUEUES_MAX, Target, TargetOptions};
+pub use metrics::{MetricsAddress, MetricsServer};
+pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Manager, RpcServer};
+pub use target::{BlkOptions, Event, ExportInfo, Level, Listen, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -75,6 +75,58 @@ pub enum Event<'a> {
     Connected(&'a str),
     /// It has gone; or it was sent away, for this reason.
     Left(&'a str, Option<Error>),
+    /// A client has called this method; it failed, for this reason.
+    Called(&'a str, Option<&'a str>),
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What went wrong.
+    Error,
+    /// What somebody should look at.
+    Warning,
+    /// What happened.
+    Notice,
+    /// What was asked for.
+    Info,
+    /// All.
+    Debug,
+}
+
+impl Level {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Error, Self::Warning, Self::Notice, Self::Info, Self::Debug];
+
+    /// SPDK's word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "ERROR",
+            Self::Warning => "WARNING",
+            Self::Notice => "NOTICE",
+            Self::Info => "INFO",
+            Self::Debug => "DEBUG",
+        }
+    }
+
+    /// The level of that name, in letters of any size.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl Event<'_> {
+    /// From which level on it is told.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Left(_, Some(_)) => Level::Warning,
+            Self::Connected(_) | Self::Left(_, None) | Self::Called(_, Some(_)) => Level::Notice,
+            Self::Called(_, None) => Level::Info,
+        }
+    }
 }
 
 /// Hears of events, from any thread.
@@ -106,6 +158,8 @@ pub struct Target {
     /// Mappings that had been cut when it was last looked at.
     cut: AtomicU64,
     listen: Listen,
+    /// Events above it are not told.
+    level: Arc<AtomicU8>,
 }
 
 impl fmt::Debug for Target {
@@ -122,7 +176,29 @@ impl Target {
     pub fn new(options: TargetOptions, listen: Listen) -> Result<Self> {
         let workers = Arc::new(Workers::start(options.workers, options.poll)?);
         let cut = AtomicU64::new(mappings_cut());
-        Ok(Self { served: Mutex::default(), workers, cut, listen })
+        let level = Arc::new(AtomicU8::new(Level::Notice as u8));
+        let told = level.clone();
+        let listen: Listen = Arc::new(move |event| {
+            if event.level() as u8 <= told.load(Ordering::Relaxed) {
+                listen(event);
+            }
+        });
+        Ok(Self { served: Mutex::default(), workers, cut, listen, level })
+    }
+
+    /// From which level on events are told.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        Level::ALL[usize::from(self.level.load(Ordering::Relaxed)).min(Level::ALL.len() - 1)]
+    }
+
+    /// Tells more from now on, or less.
+    pub fn set_level(&self, level: Level) {
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tell(&self, event: Event<'_>) {
+        (self.listen)(event);
     }
 
     /// Gives a disk, under a name, to whoever comes to the socket at `path`: one front end at a time.
@@ -185,8 +261,10 @@ impl Target {
             Error::new(ErrorKind::NotFound, format!("no disk of the name {name} is served"))
         })?;
         if !force && all[at].door.has_client() {
-            let context = format!("a front end has the disk {name}");
-            return Err(Error::new(ErrorKind::Busy, context).hint("end it first, or force this"));
+            let context = format!("Device or resource busy: a front end has {name}");
+            return Err(
+                Error::new(ErrorKind::Busy, context).hint("end it first, or say force=true")
+            );
         }
         let served = all.swap_remove(at);
         // Its end may wait for requests.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::command::target::config::to_toml;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::say;
 
@@ -25,7 +26,8 @@ Examples:
   qpair rpc rpc_get_methods
   qpair rpc bdev_malloc_create name=M0 num_blocks=131072 block_size=512
   qpair rpc bdev_raid_create name=R raid_level=raid0 strip_size_kb=64 'base_bdevs=[\"M0\",\"M1\"]'
-  qpair rpc vhost_create_blk_controller ctrlr=r.sock dev_name=R")]
+  qpair rpc vhost_create_blk_controller ctrlr=r.sock dev_name=R
+  qpair rpc save_config > saved.json               all that there is, as spdk-rpc writes it; with --toml for qpair target --config")]
 pub(crate) struct Rpc {
     /// The method
     method: String,
@@ -33,6 +35,10 @@ pub(crate) struct Rpc {
     /// Its parameters
     #[arg(value_name = "NAME=VALUE", value_parser = parse_parameter)]
     parameters: Vec<(String, Value)>,
+
+    /// save_config writes TOML
+    #[arg(long)]
+    toml: bool,
 
     /// Where the target listens
     #[arg(long, value_name = "PATH", default_value = "/run/qpair/rpc.sock")]
@@ -50,6 +56,41 @@ fn parse_parameter(text: &str) -> std::result::Result<(String, Value), String> {
 
 impl Rpc {
     pub(crate) fn run(self) -> Result<Exit> {
+        let result = match self.method.as_str() {
+            "save_config" => {
+                let saved = self.saved()?;
+                if self.toml {
+                    let subsystems = saved["subsystems"].as_array().into_iter().flatten();
+                    let calls =
+                        subsystems.flat_map(|it| it["config"].as_array().into_iter().flatten());
+                    let calls =
+                        calls.map(|it| (it["method"].as_str().unwrap_or_default(), &it["params"]));
+                    return say(to_toml(calls).trim_end()).map(|()| Exit::Done);
+                }
+                saved
+            }
+            method => {
+                let given = self.parameters.iter().cloned().collect::<Map<_, _>>();
+                self.call(method, given)?
+            }
+        };
+        say(serde_json::to_string_pretty(&result).unwrap_or_default())?;
+        Ok(Exit::Done)
+    }
+
+    /// What SPDK's client asks to save a configuration, which no method does.
+    fn saved(&self) -> Result<Value> {
+        let names = self.call("framework_get_subsystems", Map::new())?;
+        let config = |it: &Value| {
+            let name = &it["subsystem"];
+            let given = Map::from_iter([("name".to_owned(), name.clone())]);
+            Ok(json!({"subsystem": name, "config": self.call("framework_get_config", given)?}))
+        };
+        let all = names.as_array().into_iter().flatten().map(config).collect::<Result<Vec<_>>>()?;
+        Ok(json!({ "subsystems": all }))
+    }
+
+    fn call(&self, method: &str, given: Map<String, Value>) -> Result<Value> {
         let shown = self.socket.display();
         let failed = |error: std::io::Error| Failure::io(&error, format_args!("{shown}"));
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| {
@@ -57,9 +98,9 @@ impl Rpc {
                 .hint("start a target with --rpc PATH, and name the same with --socket PATH")
         })?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        let mut request = json!({"jsonrpc": "2.0", "id": 1, "method": self.method});
-        if !self.parameters.is_empty() {
-            request["params"] = Value::Object(self.parameters.into_iter().collect::<Map<_, _>>());
+        let mut request = json!({"jsonrpc": "2.0", "id": 1, "method": method});
+        if !given.is_empty() {
+            request["params"] = Value::Object(given);
         }
         stream.write_all(request.to_string().as_bytes()).map_err(failed)?;
         let mut bytes = Vec::new();
@@ -81,13 +122,8 @@ impl Rpc {
         if let Some(error) = answer.get("error") {
             let message = error.get("message").and_then(Value::as_str).unwrap_or("an error");
             let code = error.get("code").and_then(Value::as_i64).unwrap_or(0);
-            return Err(Failure::new(
-                Exit::Negative,
-                format!("{}: {message} ({code})", self.method),
-            ));
+            return Err(Failure::new(Exit::Negative, format!("{method}: {message} ({code})")));
         }
-        let result = answer.get("result").cloned().unwrap_or(Value::Null);
-        say(serde_json::to_string_pretty(&result).unwrap_or_default())?;
-        Ok(Exit::Done)
+        Ok(answer.get("result").cloned().unwrap_or(Value::Null))
     }
 }

@@ -25,4 +25,5 @@ mod scsi;
 mod softdrive;
 mod study;
 mod system_calls;
+mod target;
 mod tools;

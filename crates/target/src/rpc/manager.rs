@@ -11,14 +11,19 @@ use serde_json::{Value, json};
 use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
 use crate::bdevs::{Bdevs, OpenFile};
-use crate::target::Target;
+use crate::target::{Event, Target};
 
 /// A call that can be made again, and what its effect is called.
+#[derive(Clone)]
 pub(super) struct Call {
     pub(super) subsystem: &'static str,
     pub(super) what: String,
     pub(super) method: &'static str,
     pub(super) params: Value,
+    /// The parameters as they were given.
+    pub(super) given: Value,
+    /// A configuration file has it.
+    pub(super) of_file: bool,
 }
 
 /// Carries out calls.
@@ -26,6 +31,8 @@ pub struct Manager {
     pub(super) target: Arc<Target>,
     pub(super) bdevs: Mutex<Bdevs>,
     pub(super) calls: Mutex<Vec<Call>>,
+    /// Calls are made one after the other.
+    alone: Mutex<()>,
     pub(super) open: OpenFile,
     /// Where the sockets of what is served are.
     pub(super) folder: PathBuf,
@@ -47,6 +54,7 @@ impl Manager {
             target,
             bdevs: Mutex::default(),
             calls: Mutex::default(),
+            alone: Mutex::default(),
             open,
             folder,
             version: version.to_owned(),
@@ -73,11 +81,29 @@ impl Manager {
         METHODS.iter().map(|method| method.name).collect()
     }
 
+    pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn call(&self, method: &str, params: Option<Value>) -> Result<Value> {
+        let _alone = self.alone();
+        let result = self.make(method, params.unwrap_or_default(), false);
+        let why = result.as_ref().err().map(|failure| failure.message.as_str());
+        self.target.tell(Event::Called(method, why));
+        result
+    }
+
+    /// Makes a call, alone.
+    pub(super) fn make(&self, method: &str, params: Value, of_file: bool) -> Result<Value> {
         let found = METHODS.iter().find(|known| known.name == method);
         let Method { run, .. } =
             found.ok_or_else(|| Failure::new(Failure::METHOD, "Method not found"))?;
-        run(self, Params::new(params)?)
+        let result = run(self, Params::new(Some(params.clone()))?)?;
+        // What has made something is the last of the calls now.
+        if let Some(call) = self.calls().last_mut().filter(|call| call.given.is_null()) {
+            (call.given, call.of_file) = (params, of_file);
+        }
+        Ok(result)
     }
 
     /// Makes the calls of a configuration, as `save_config` of SPDK's client writes it.

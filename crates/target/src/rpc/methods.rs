@@ -10,6 +10,7 @@ use qpair_block::{
 };
 use serde_json::{Map, Value, json};
 
+use super::log::{log_get_level, log_set_level};
 use super::manager::{Call, Manager};
 use super::params::{Failure, Params, Result};
 use crate::bdevs::Bdev;
@@ -49,6 +50,8 @@ methods! {
     framework_get_config,
     framework_get_reactors,
     framework_get_subsystems,
+    log_get_level,
+    log_set_level,
     rpc_get_methods,
     spdk_get_version,
     thread_get_stats,
@@ -87,7 +90,8 @@ fn kept(pairs: &[(&str, Value)]) -> Value {
 
 impl Manager {
     fn made(&self, subsystem: &'static str, what: &str, method: &'static str, params: Value) {
-        self.calls().push(Call { subsystem, what: what.to_owned(), method, params });
+        let (what, given) = (what.to_owned(), Value::Null);
+        self.calls().push(Call { subsystem, what, method, params, given, of_file: false });
     }
 
     fn unmade(&self, subsystem: &'static str, what: &str) {
@@ -573,10 +577,12 @@ fn vhost_create_blk_controller(manager: &Manager, mut params: Params) -> Result<
 
 fn vhost_delete_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.name("ctrlr")?;
+    // Ours: SPDK's has no word for it.
+    let force = params.flag("force")?;
     params.finish()?;
     let exports = manager.target.exports();
     let found = exports.into_iter().find(|export| export.name == name);
-    manager.target.remove(&name, false).map_err(as_params)?;
+    manager.target.remove(&name, force).map_err(as_params)?;
     if let Some(export) = found {
         manager.bdevs().claim(&export.disk.name, false);
     }

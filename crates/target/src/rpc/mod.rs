@@ -1,9 +1,12 @@
 //! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its client drives it.
 
+mod config;
+mod log;
 mod manager;
 mod methods;
 mod params;
 mod server;
 
+pub use config::{ConfigCall, ConfigChange, ConfigFault};
 pub use manager::Manager;
 pub use server::RpcServer;

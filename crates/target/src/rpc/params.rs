@@ -39,11 +39,8 @@ impl From<Error> for Failure {
             ErrorKind::Unsupported => -95,
             _ => -5,
         };
-        let message = match error.way_out() {
-            Some(way_out) => format!("{error} ({way_out})"),
-            None => error.to_string(),
-        };
-        Self { code, message }
+        // With its way out.
+        Self { code, message: error.to_string() }
     }
 }
 

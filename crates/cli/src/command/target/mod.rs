@@ -1,21 +1,30 @@
 //! `qpair target`: block devices for guests.
 
+pub(super) mod config;
 mod report;
+mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use qpair::block::{BlockDevice, DeviceSpec, ErrorKind};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
-use qpair_target::{BlkOptions, Disk, Manager, OpenFile, RpcServer, Target, TargetOptions};
+use qpair_target::{
+    BlkOptions, ConfigChange, ConfigFault, Disk, Level, Manager, MetricsAddress, MetricsServer,
+    OpenFile, RpcServer, Target, TargetOptions,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::command::bench_peak::parse_mode;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use config::{Config, Settings};
 use report::Reporter;
+use systemd::Systemd;
 
 /// How often memory that was cut short is looked for, disks that have grown, and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -38,6 +47,10 @@ guests go and removes the sockets; a guest goes on when the target is there agai
 --rpc lets SPDK's client (pip install spdk) make devices, layers of devices and disks while the target runs; `qpair rpc` does \
 the same with less. `spdk-rpc -s PATH save_config` prints all that there is, and --load makes it again.
 
+--config reads TOML: [target] has folder, rpc, metrics, workers, poll, buffered and log, as here; each other table is a call that makes \
+something, such as [[bdev_malloc_create]] with name, num_blocks and block_size. `qpair rpc save_config --toml` writes it. SIGHUP reads the \
+file again, and makes the difference; a file with anything wrong changes nothing.
+
 Examples:
   qpair target --folder /run/qpair --disk data=ram:size=1GiB
   qpair target --folder /run/qpair --disk root=root.img --disk fast=nvme:0000:3b:00.0 --workers 2 --poll
@@ -46,20 +59,34 @@ Examples:
 
   qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
-  qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M"
+  qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M
+
+  qpair target --config /etc/qpair/target.toml --metrics 127.0.0.1:9100"
 )]
 pub(crate) struct TargetCommand {
-    /// Where the sockets are; made if it is not there
-    #[arg(long, value_name = "FOLDER", default_value = "/run/qpair")]
-    folder: PathBuf,
+    /// Read what there is to be from a file, and again at SIGHUP
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where the sockets are; made if it is not there [default: /run/qpair]
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
 
     /// A disk; several times: several disks
-    #[arg(long, value_name = "NAME=DEVICE", required_unless_present = "rpc", value_parser = parse_disk)]
+    #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk)]
     disk: Vec<(String, DeviceSpec)>,
 
     /// Be managed by JSON-RPC at this socket, for the owner of this process alone
     #[arg(long, value_name = "PATH")]
     rpc: Option<PathBuf>,
+
+    /// Tell Prometheus what is counted, at this address with a port or this path
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<MetricsAddress>,
+
+    /// Tell what is as important as this: ERROR, WARNING, NOTICE, INFO or DEBUG [default: NOTICE]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
+    log: Option<Level>,
 
     /// Make the calls of a configuration first: what `spdk-rpc save_config` has printed
     #[arg(long, value_name = "FILE", requires = "rpc")]
@@ -81,9 +108,9 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "N", default_value_t = BlkOptions::default().queues, value_parser = clap::value_parser!(u16).range(1..=i64::from(qpair_target::QUEUES_MAX)))]
     queues: u16,
 
-    /// Threads that serve queues; give each a core if they are to --poll
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
+    /// Threads that serve queues; give each a core if they are to --poll [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
 
     /// Look at the rings all the time: the least latency, for a whole core each
     #[arg(long)]
@@ -107,38 +134,115 @@ fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
     Ok((name.to_owned(), spec))
 }
 
+fn parse_level(text: &str) -> std::result::Result<Level, String> {
+    Level::named(text).ok_or_else(|| "not a level".to_owned())
+}
+
+/// The same, whether the file or the command line says it.
+const FOLDER: &str = "/run/qpair";
+
 impl TargetCommand {
-    pub(crate) fn run(self) -> Result<Exit> {
-        let interrupt = Interrupt::install()?;
+    pub(crate) fn run(mut self) -> Result<Exit> {
+        let hang_up = Arc::new(AtomicBool::new(false));
+        let interrupt = match &self.config {
+            None => Interrupt::install()?,
+            Some(_) => {
+                signal_hook::flag::register(SIGHUP, hang_up.clone())
+                    .map_err(|error| Failure::io(&error, "taking over signals"))?;
+                Interrupt::of(&[SIGINT, SIGTERM])?
+            }
+        };
+        let mut systemd = Systemd::of_environment();
+        let config = match &self.config {
+            None => Config::default(),
+            Some(file) => read(file)?.map_err(|faults| refused(file, &faults))?,
+        };
+        self.settle(config.settings);
         let reporter = Arc::new(Reporter::new(self.json));
-        let options = TargetOptions { workers: self.workers.into(), poll: self.poll };
+        let workers = self.workers.unwrap_or(1).into();
+        let options = TargetOptions { workers, poll: self.poll };
         let target = Arc::new(Target::new(options, {
             let reporter = reporter.clone();
             Arc::new(move |event| reporter.event(&event))
         })?);
-        std::fs::create_dir_all(&self.folder)
-            .map_err(|error| Failure::io(&error, self.folder.display()))?;
+        target.set_level(self.log.unwrap_or(Level::Notice));
+        let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
+        std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
         for (name, spec) in &self.disk {
             let disk = Disk::new(name, self.open(spec)?);
-            let path = self.folder.join(format!("{name}.sock"));
+            let path = folder.join(format!("{name}.sock"));
             let options = BlkOptions { queues: self.queues, read_only: self.read_only };
             target.serve_blk(name, &disk, &path, options)?;
         }
-        let rpc = self.rpc.as_deref().map(|path| self.manage(path, &target)).transpose()?;
-        reporter.begin(&target, rpc.as_ref().map(RpcServer::path))?;
+        let manager = self.manager(folder, &target)?;
+        if let Some(file) = &self.config {
+            manager.apply(&config.calls).map_err(|faults| refused(file, &faults))?;
+        }
+        let rpc = self.rpc.as_deref().map(|path| RpcServer::start(path, manager.clone()));
+        let rpc = rpc.transpose()?;
+        let metrics = self.metrics.as_ref().map(|address| MetricsServer::start(address, &target));
+        let metrics = metrics.transpose()?;
+        let addresses = (rpc.as_ref().map(RpcServer::path), metrics.as_ref());
+        reporter.begin(&target, (addresses.0, addresses.1.map(MetricsServer::address)))?;
+        systemd.ready("serving");
         while !interrupt.is_requested() {
             std::thread::sleep(LOOK_EVERY);
             target.look_after();
+            systemd.live();
+            if let Some(file) =
+                self.config.as_ref().filter(|_| hang_up.swap(false, Ordering::Relaxed))
+            {
+                systemd.reloading();
+                let outcome = self.read_again(file, &manager, &target);
+                reporter.configured(file, &outcome);
+                systemd.ready(if outcome.is_ok() {
+                    "serving"
+                } else {
+                    "serving; the configuration was refused"
+                });
+            }
         }
+        systemd.stopping();
         reporter.end(&target)?;
+        drop(metrics);
         drop(rpc);
+        drop(manager);
         drop(target);
         // A request to end is how this command ends.
         Ok(Exit::Done)
     }
 
-    /// Lets JSON-RPC manage the target, after the calls of a configuration.
-    fn manage(&self, path: &Path, target: &Arc<Target>) -> Result<RpcServer> {
+    /// Takes what the file says where the command line says nothing.
+    fn settle(&mut self, file: Settings) {
+        let Settings { folder, rpc, metrics, workers, poll, buffered, log } = file;
+        self.folder = self.folder.take().or(folder);
+        self.rpc = self.rpc.take().or(rpc);
+        self.metrics = self.metrics.take().or(metrics);
+        self.workers = self.workers.or(workers);
+        self.poll |= poll.unwrap_or(false);
+        self.buffered |= buffered.unwrap_or(false);
+        self.log = self.log.or(log);
+    }
+
+    /// Makes the difference between what the file says now and what there is.
+    fn read_again(
+        &self,
+        file: &Path,
+        manager: &Manager,
+        target: &Target,
+    ) -> std::result::Result<ConfigChange, Vec<ConfigFault>> {
+        let unreadable = |what: String| vec![ConfigFault { line: None, what }];
+        let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+        let config = Config::parse(&text)?;
+        let change = manager.apply(&config.calls)?;
+        if let Some(level) = config.settings.log {
+            target.set_level(level);
+        }
+        Ok(change)
+    }
+
+    /// What manages the target, after the calls of a saved configuration.
+    fn manager(&self, folder: PathBuf, target: &Arc<Target>) -> Result<Arc<Manager>> {
         let (io, direct) = (self.io, !self.buffered);
         let open: OpenFile = Box::new(move |path, kind, read_only| {
             let interface = match kind {
@@ -150,7 +254,7 @@ impl TargetCommand {
             Ok(Arc::new(qpair_kernel::open(&file, mode)?) as Arc<dyn BlockDevice>)
         });
         let version = env!("CARGO_PKG_VERSION");
-        let manager = Manager::new(target.clone(), open, self.folder.clone(), version);
+        let manager = Manager::new(target.clone(), open, folder, version);
         if let Some(file) = &self.load {
             let wrong = |what: &dyn std::fmt::Display| {
                 Failure::new(Exit::Failed, format!("{}: {what}", file.display()))
@@ -159,7 +263,7 @@ impl TargetCommand {
             let config = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
             manager.load(&config).map_err(|error| wrong(&error))?;
         }
-        Ok(RpcServer::start(path, manager)?)
+        Ok(manager)
     }
 
     fn open(&self, spec: &DeviceSpec) -> Result<Arc<dyn BlockDevice>> {
@@ -183,6 +287,26 @@ impl TargetCommand {
             }
         }
     }
+}
+
+fn read(file: &Path) -> Result<std::result::Result<Config, Vec<ConfigFault>>> {
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Failure::io(&error, file.display()))?;
+    Ok(Config::parse(&text))
+}
+
+/// `FILE:LINE: WHAT`, a line for each.
+fn lines(file: &Path, faults: &[ConfigFault]) -> String {
+    let file = file.display();
+    let text = |fault: &ConfigFault| match fault.line {
+        Some(line) => format!("{file}:{line}: {}", fault.what),
+        None => format!("{file}: {}", fault.what),
+    };
+    faults.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn refused(file: &Path, faults: &[ConfigFault]) -> Failure {
+    Failure::new(Exit::Failed, lines(file, faults))
 }
 
 #[cfg(test)]

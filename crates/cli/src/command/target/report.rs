@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_target::{Disk, DiskCounters, Event, ExportInfo, Target};
+use qpair_target::{
+    ConfigChange, ConfigFault, Disk, DiskCounters, Event, ExportInfo, MetricsAddress, Target,
+};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -19,7 +21,11 @@ impl Reporter {
         Self { json }
     }
 
-    pub(super) fn begin(&self, target: &Target, rpc: Option<&Path>) -> Result<()> {
+    pub(super) fn begin(
+        &self,
+        target: &Target,
+        (rpc, metrics): (Option<&Path>, Option<&MetricsAddress>),
+    ) -> Result<()> {
         let exports = target.exports();
         if self.json {
             let about = |disk: &Disk| {
@@ -39,7 +45,13 @@ impl Reporter {
                     about
                 })
                 .collect();
-            return say(json!({"event": "serving", "disks": disks, "rpc": rpc}).to_string());
+            return say(json!({
+                "event": "serving",
+                "disks": disks,
+                "rpc": rpc,
+                "metrics": metrics.map(ToString::to_string),
+            })
+            .to_string());
         }
         let mut out = Output::new();
         for ExportInfo { disk, socket, .. } in &exports {
@@ -68,6 +80,9 @@ impl Reporter {
                 path.display()
             ))?;
         }
+        if let Some(address) = metrics {
+            out.line(format!("{address}  metrics for Prometheus"))?;
+        }
         out.line("Ctrl-C ends the target.")?;
         out.finish()
     }
@@ -77,6 +92,7 @@ impl Reporter {
         let (word, name, error) = match event {
             Event::Connected(name) => ("connected", name, None),
             Event::Left(name, error) => ("left", name, error.as_ref()),
+            Event::Called(method, why) => return self.called(method, *why),
         };
         let line = match (self.json, error) {
             (true, None) => json!({"event": word, "disk": name}).to_string(),
@@ -88,6 +104,45 @@ impl Reporter {
             (false, Some(error)) => format!("{name}: the guest was sent away: {error}"),
         };
         // Whoever read this may have gone: guests are served all the same.
+        let _ = say(line);
+    }
+
+    fn called(&self, method: &str, why: Option<&str>) {
+        let line = match (self.json, why) {
+            (true, _) => json!({"event": "called", "method": method, "error": why}).to_string(),
+            (false, None) => format!("{method}: done"),
+            (false, Some(why)) => format!("{method}: refused: {why}"),
+        };
+        // As above.
+        let _ = say(line);
+    }
+
+    /// A configuration was read again.
+    pub(super) fn configured(
+        &self,
+        file: &Path,
+        outcome: &std::result::Result<ConfigChange, Vec<ConfigFault>>,
+    ) {
+        let line = match (self.json, outcome) {
+            (true, Ok(change)) => {
+                json!({"event": "configured", "made": change.made, "undone": change.undone})
+                    .to_string()
+            }
+            (true, Err(faults)) => {
+                let faults: Vec<Value> = faults
+                    .iter()
+                    .map(|fault| json!({"line": fault.line, "what": fault.what}))
+                    .collect();
+                json!({"event": "refused", "file": file, "faults": faults}).to_string()
+            }
+            (false, Ok(change)) => {
+                format!("configuration: {} made, {} undone", change.made, change.undone)
+            }
+            (false, Err(faults)) => {
+                format!("{}\nnothing has changed", super::lines(file, faults))
+            }
+        };
+        // As above.
         let _ = say(line);
     }
 

@@ -1,6 +1,7 @@
 //! `qpair top`.
 
 mod prometheus;
+mod target;
 mod view;
 
 use std::io::{ErrorKind, Read};
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use qpair_target::MetricsAddress;
 use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Result};
@@ -22,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a wish to stop is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Show what a running store does
+/// Show what a running store or target does
 ///
 /// The process that has the store open publishes it at a socket: `qpair load`, `demo` and `bench` beside the store
 /// (STORE.top), other programs if they ask for it (Options::publish). Rates are those of the last interval. Open
@@ -34,10 +36,16 @@ Examples:
   qpair top bench.qpair
   qpair top /run/app/store.top --interval 0.5
   qpair top bench.qpair --once --json | jq .transactions
-  qpair top bench.qpair --once --prometheus > bench.prom")]
+  qpair top bench.qpair --once --prometheus > bench.prom
+  qpair top --target /run/qpair/metrics.sock")]
 pub(crate) struct Top {
     /// The store, or the socket that it is published at
-    store: PathBuf,
+    #[arg(required_unless_present = "target")]
+    store: Option<PathBuf>,
+
+    /// A target instead: where its --metrics are, an address with a port or a path
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "store")]
+    target: Option<MetricsAddress>,
 
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
@@ -58,48 +66,64 @@ pub(crate) struct Top {
 
 impl Top {
     pub(crate) fn run(self) -> Result<Exit> {
-        let interrupt = Interrupt::install()?;
-        let socket = published_at(&self.store);
+        if let Some(address) = &self.target {
+            let mut before = None;
+            return self.watch(|| {
+                let (text, look) = target::ask(address)?;
+                let shown = match (self.prometheus, self.json) {
+                    (true, _) => text,
+                    (false, true) => format!("{}\n", look.json()),
+                    (false, false) => look.text(before.as_ref()),
+                };
+                before = Some(look);
+                Ok(Some(shown))
+            });
+        }
+        let socket = published_at(&self.store.clone().unwrap_or_default());
         let mut before: Option<View> = None;
-        loop {
+        self.watch(|| {
             let line = match (ask(&socket), &before) {
                 (Ok(line), _) if !line.is_empty() => line,
                 // It was there a moment ago: the store was closed.
-                (_, Some(_)) => return Ok(Exit::Done),
+                (_, Some(_)) => return Ok(None),
                 (Err(error), None) => return Err(self.unreachable(&socket, &error)),
                 (Ok(_), None) => {
                     return Err(Failure::new(Exit::Failed, "the store is being closed"));
                 }
             };
-            let mut out = Output::new();
             if self.prometheus {
-                out.write(prometheus::text(&parse(&line, &socket)?).as_bytes())?;
-                out.finish()?;
-                return Ok(Exit::Done);
+                return Ok(Some(prometheus::text(&parse(&line, &socket)?)));
             }
             if self.json {
-                out.write(line.as_bytes())?;
-                out.finish()?;
-                if self.once {
-                    return Ok(Exit::Done);
-                }
                 // What follows is not the first look any more.
                 before.get_or_insert_with(View::default);
-            } else {
-                let view = View::read(&parse(&line, &socket)?);
-                if before.is_some() && Output::is_terminal() {
-                    // To the upper left corner, and clear what is below.
-                    out.write(b"\x1b[H\x1b[J")?;
-                } else if Output::is_terminal() && !self.once {
-                    out.write(b"\x1b[2J\x1b[H")?;
-                }
-                out.write(view.text(before.as_ref()).as_bytes())?;
-                out.finish()?;
-                if self.once {
-                    return Ok(Exit::Done);
-                }
-                before = Some(view);
+                return Ok(Some(line));
             }
+            let view = View::read(&parse(&line, &socket)?);
+            let text = view.text(before.as_ref());
+            before = Some(view);
+            Ok(Some(text))
+        })
+    }
+
+    /// Shows what each look tells, until one has nothing to tell.
+    fn watch(&self, mut look: impl FnMut() -> Result<Option<String>>) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let is_once = self.once || self.prometheus;
+        let mut is_first = true;
+        while let Some(text) = look()? {
+            let mut out = Output::new();
+            if Output::is_terminal() && !self.json && !is_once {
+                // To the upper left corner, and clear what is below, or at first all.
+                let clear: &[u8] = if is_first { b"\x1b[2J\x1b[H" } else { b"\x1b[H\x1b[J" };
+                out.write(clear)?;
+            }
+            out.write(text.as_bytes())?;
+            out.finish()?;
+            if is_once {
+                return Ok(Exit::Done);
+            }
+            is_first = false;
             let next = Instant::now() + self.interval;
             while Instant::now() < next {
                 if interrupt.is_requested() {
@@ -108,10 +132,11 @@ impl Top {
                 std::thread::sleep(LOOK_EVERY.min(self.interval));
             }
         }
+        Ok(Exit::Done)
     }
 
     fn unreachable(&self, socket: &Path, error: &std::io::Error) -> Failure {
-        let name = self.store.display();
+        let name = self.store.as_deref().unwrap_or(socket).display();
         let there = socket.display();
         let (what, hint) = match error.kind() {
             ErrorKind::PermissionDenied => (

@@ -1,0 +1,148 @@
+//! One look at a target, by its metrics.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use qpair_target::MetricsAddress;
+use serde_json::{Map, Value, json};
+
+use super::PATIENCE;
+use crate::failure::{Exit, Failure, Result};
+use crate::text::{count, size};
+
+/// What was told: values by the metric's name and its labels.
+pub(super) struct Look {
+    at: Instant,
+    values: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+/// Asks; the text as it came, and what it tells.
+pub(super) fn ask(address: &MetricsAddress) -> Result<(String, Look)> {
+    let answer = fetch(address).map_err(|error| {
+        Failure::io(&error, address).hint("start the target with --metrics, and name the same here")
+    })?;
+    let body = answer.split_once("\r\n\r\n").filter(|_| answer.starts_with("HTTP/1.1 200"));
+    let Some((_, body)) = body else {
+        return Err(Failure::new(Exit::Failed, format!("{address}: no metrics are told there")));
+    };
+    let mut values: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    for line in body.lines().filter(|line| !line.starts_with('#')) {
+        let Some((key, value)) = line.rsplit_once(' ') else { continue };
+        let (name, labels) = key.split_once('{').unwrap_or((key, ""));
+        let labels = labels.trim_end_matches('}').to_owned();
+        let value = value.parse().unwrap_or_default();
+        values.entry(name.to_owned()).or_default().insert(labels, value);
+    }
+    Ok((body.to_owned(), Look { at: Instant::now(), values }))
+}
+
+fn fetch(address: &MetricsAddress) -> std::io::Result<String> {
+    const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: target\r\n\r\n";
+    let mut text = String::new();
+    match address {
+        MetricsAddress::Path(path) => {
+            let mut stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(REQUEST)?;
+            stream.read_to_string(&mut text)?;
+        }
+        MetricsAddress::Tcp(address) => {
+            let mut stream = TcpStream::connect_timeout(address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(REQUEST)?;
+            stream.read_to_string(&mut text)?;
+        }
+    }
+    Ok(text)
+}
+
+impl Look {
+    fn value(&self, name: &str, labels: &str) -> f64 {
+        let of = self.values.get(name).and_then(|of| of.get(labels));
+        of.copied().unwrap_or_default()
+    }
+
+    /// What a counter went up by in a second since `before`; without, what it is.
+    fn rate(&self, before: Option<&Self>, name: &str, labels: &str) -> f64 {
+        let now = self.value(name, labels);
+        before.map_or(now, |before| {
+            let past_s = (self.at - before.at).as_secs_f64().max(1e-3);
+            (now - before.value(name, labels)).max(0.0) / past_s
+        })
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let of = |labels: &BTreeMap<String, f64>| {
+            labels.iter().map(|(label, value)| (label.clone(), json!(value))).collect::<Map<_, _>>()
+        };
+        self.values
+            .iter()
+            .map(|(name, labels)| (name.clone(), of(labels)))
+            .collect::<Map<_, _>>()
+            .into()
+    }
+
+    pub(super) fn text(&self, before: Option<&Self>) -> String {
+        let per = if before.is_some() { "a second" } else { "since the start" };
+        let mut text = String::new();
+        match before {
+            Some(_) => {
+                let percent = 100.0 * self.rate(before, "process_cpu_seconds_total", "");
+                text += &format!("{percent:.1} % of a processor\n");
+            }
+            None => {
+                let cpu_s = self.value("process_cpu_seconds_total", "");
+                text += &format!("{cpu_s:.1} s of processor time\n");
+            }
+        }
+        for worker in self.values.get("qpair_worker_queues").into_iter().flat_map(BTreeMap::keys) {
+            let busy = self.rate(before, "qpair_worker_busy_seconds_total", worker);
+            let idle = self.rate(before, "qpair_worker_idle_seconds_total", worker);
+            let percent = 100.0 * busy / (busy + idle).max(1e-9);
+            let number = label(worker, "worker").unwrap_or_default();
+            let queues = self.value("qpair_worker_queues", worker);
+            text += &format!("worker {number}: {percent:.1} % awake, {queues} queues\n");
+        }
+        text += &format!(
+            "\n{:<20} {:<6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>8} {:>9} {:>9}   {per}\n",
+            "DISK",
+            "GUEST",
+            "READS",
+            "BYTES",
+            "WRITES",
+            "BYTES",
+            "FLUSHES",
+            "ERRORS",
+            "KICKS",
+            "CALLS"
+        );
+        for disk in self.values.get("qpair_disk_guests").into_iter().flat_map(BTreeMap::keys) {
+            let rate =
+                |name: &str| self.rate(before, &format!("qpair_disk_{name}_total"), disk) as u64;
+            let guest = if self.value("qpair_disk_guests", disk) > 0.0 { "yes" } else { "no" };
+            text += &format!(
+                "{:<20} {guest:<6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>8} {:>9} {:>9}\n",
+                label(disk, "export").unwrap_or_default(),
+                count(rate("reads")),
+                size(rate("read_bytes")),
+                count(rate("writes")),
+                size(rate("written_bytes")),
+                count(rate("flushes")),
+                count(rate("errors")),
+                count(rate("kicks")),
+                count(rate("calls")),
+            );
+        }
+        text
+    }
+}
+
+/// The value of a label.
+fn label(labels: &str, name: &str) -> Option<String> {
+    let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+    let (value, _) = rest.split_once('"')?;
+    Some(value.to_owned())
+}

@@ -1,0 +1,164 @@
+//! `qpair target` as a service: its file, its signals, what it tells.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::{Child, ChildStdout, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::Directory;
+
+struct Target {
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Target {
+    fn start(directory: &Directory, words: &str) -> Self {
+        let mut command = directory.command(&format!("target --json {words}"));
+        command.env("NOTIFY_SOCKET", directory.path("notify")).env("WATCHDOG_USEC", "200000");
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        Self { child, says }
+    }
+
+    /// The next event of a kind.
+    fn event(&mut self, kind: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "no {kind}");
+            let event: Value = serde_json::from_str(&line).unwrap();
+            if event["event"] == kind {
+                return event;
+            }
+        }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the target tells systemd next, but for signs of life.
+fn told(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 256];
+    loop {
+        let count = socket.recv(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+        if text != "WATCHDOG=1" {
+            return text;
+        }
+    }
+}
+
+const DISK: &str = "
+[target]
+folder = \"d\"
+rpc = \"d/rpc\"
+metrics = \"d/metrics\"
+
+[[bdev_malloc_create]]
+name = \"M\"
+num_blocks = 2048
+block_size = 512
+
+[[vhost_create_blk_controller]]
+ctrlr = \"m\"
+dev_name = \"M\"
+";
+
+const MORE: &str = "
+[[bdev_null_create]]
+name = \"N\"
+num_blocks = 1024
+block_size = 512
+";
+
+#[test]
+fn a_service() {
+    use rustix::process::Signal;
+    let directory = Directory::new();
+    let notify = UnixDatagram::bind(directory.path("notify")).unwrap();
+    directory.file("t.toml", DISK);
+    let mut target = Target::start(&directory, "--config t.toml");
+    assert_eq!(target.event("serving")["disks"][0]["name"], "M");
+    assert!(told(&notify).starts_with("READY=1\n"));
+    let saved = || directory.run("rpc --socket d/rpc save_config --toml").done();
+    assert!(saved().contains("[[vhost_create_blk_controller]]\nctrlr = \"m\"\ndev_name = \"M\"\n"));
+
+    directory.file("t.toml", format!("{DISK}{MORE}"));
+    target.signal(Signal::HUP);
+    let change = target.event("configured");
+    assert_eq!((&change["made"], &change["undone"]), (&1.into(), &0.into()));
+    let reloaded = || {
+        assert!(told(&notify).starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert!(told(&notify).starts_with("READY=1\n"));
+    };
+    reloaded();
+    // What it has can be written, read again and is the same.
+    let text = saved();
+    assert!(text.contains("[[bdev_null_create]]"), "{text}");
+    directory.file("t.toml", text);
+    target.signal(Signal::HUP);
+    let change = target.event("configured");
+    assert_eq!((&change["made"], &change["undone"]), (&0.into(), &0.into()));
+    reloaded();
+
+    let before = saved();
+    directory.file(
+        "t.toml",
+        format!("{DISK}\n[[bdev_split_create]]\nbase_bdev = \"X\"\nsplit_count = 2\n[[no]]\n"),
+    );
+    target.signal(Signal::HUP);
+    let faults = target.event("refused")["faults"].clone();
+    assert_eq!(faults[0]["line"], 20, "{faults}");
+    assert_eq!(saved(), before);
+    reloaded();
+
+    let guest = UnixStream::connect(directory.path("d/m")).unwrap();
+    target.event("connected");
+    directory
+        .run("rpc --socket d/rpc vhost_delete_controller ctrlr=m")
+        .failed(1, &["Device or resource busy", "-32602"]);
+    let looked = directory.run("top --target d/metrics --once").done();
+    assert!(looked.contains("worker 0:") && looked.contains("yes"), "{looked}");
+    let json = directory.run("top --target d/metrics --once --json").done();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["qpair_disk_size_bytes"]["export=\"m\",disk=\"M\""], 1_048_576.0);
+    directory.run("rpc --socket d/rpc vhost_delete_controller ctrlr=m force=true").done();
+    drop(guest);
+    // Only what goes wrong is told from here on.
+    directory.run("rpc --socket d/rpc log_set_level level=ERROR").done();
+    directory.run("rpc --socket d/rpc log_set_level level=LOUD").failed(1, &["WARNING"]);
+    target.signal(Signal::TERM);
+    let mut rest = String::new();
+    for line in (&mut target.says).lines() {
+        rest += &line.unwrap();
+    }
+    assert!(!rest.contains("LOUD") && !rest.contains("\"called\""), "{rest}");
+    assert_eq!(target.child.wait().unwrap().code(), Some(0));
+    assert_eq!(told(&notify), "STOPPING=1");
+}
+
+#[test]
+fn a_file_that_is_wrong_from_the_start() {
+    let directory = Directory::new();
+    directory
+        .file("t.toml", "[target]\nworkers = 0\nhouse = 1\n[[bdev_malloc_create]]\nname = 1\n");
+    directory
+        .run("target --config t.toml")
+        .failed(3, &["t.toml:2: workers", "t.toml:3: [target] has no house"]);
+    directory.file("t.toml", "[target]\nfolder = \"d\"\n[[bdev_malloc_create]]\nname = \"M\"\n");
+    directory
+        .run("target --config t.toml")
+        .failed(3, &["t.toml:3: bdev_malloc_create: num_blocks is missing"]);
+    directory.run("target --config none.toml").failed(3, &["none.toml"]);
+}

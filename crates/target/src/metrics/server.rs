@@ -1,0 +1,174 @@
+//! The endpoint: each request is answered with one look, and the connection ends.
+//!
+//! One client at a time, for a second at most: whoever holds a connection open holds up nobody for longer.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use qpair_block::{Error, Result, WakeEvent};
+use qpair_socket::Listener;
+use rustix::event::{PollFd, PollFlags};
+
+use super::text::text;
+use crate::target::Target;
+
+/// How long a client may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Most bytes of a request.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
+/// Where to be asked: `127.0.0.1:9100`, `[::1]:9100` or the path of a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsAddress {
+    /// A socket in the file system.
+    Path(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for MetricsAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text.parse() {
+            Ok(address) => Ok(Self::Tcp(address)),
+            Err(_) if text.contains('/') => Ok(Self::Path(text.into())),
+            Err(_) => Err(format!("{text}: write an address with a port, or a path with a slash")),
+        }
+    }
+}
+
+impl fmt::Display for MetricsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+enum Door {
+    Path(Listener),
+    Tcp(TcpListener),
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Path(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// An HTTP server of one page. Dropped, it closes.
+pub struct MetricsServer {
+    stop: Arc<(AtomicBool, WakeEvent)>,
+    address: MetricsAddress,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Listens.
+    ///
+    /// # Errors
+    /// What binding says.
+    pub fn start(address: &MetricsAddress, target: &Arc<Target>) -> Result<Self> {
+        let failed = |cause| Error::os(cause, format!("{address}: listening"));
+        let (door, address) = match address {
+            MetricsAddress::Path(path) => {
+                let listener = Listener::bind(path)?;
+                let path = listener.path().to_owned();
+                (Door::Path(listener), MetricsAddress::Path(path))
+            }
+            MetricsAddress::Tcp(wanted) => {
+                let listener = TcpListener::bind(wanted).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                (Door::Tcp(listener), MetricsAddress::Tcp(address))
+            }
+        };
+        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
+        let stop = Arc::new((AtomicBool::new(false), wake));
+        let thread = std::thread::Builder::new()
+            .name("qpair-metrics".into())
+            .spawn({
+                let (stop, target) = (stop.clone(), Arc::downgrade(target));
+                move || run(&door, &stop, &target)
+            })
+            .map_err(|cause| Error::thread(cause, "a socket for metrics"))?;
+        Ok(Self { stop, address, thread: Some(thread) })
+    }
+
+    /// Where it listens: with the port that was chosen, if any would do.
+    #[must_use]
+    pub fn address(&self) -> &MetricsAddress {
+        &self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Release);
+        self.stop.1.signal();
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has nothing left to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(door: &Door, stop: &(AtomicBool, WakeEvent), target: &Weak<Target>) {
+    while !stop.0.load(Ordering::Acquire) {
+        let wake = stop.1.as_fd();
+        let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
+        // However it ends, the door is looked at.
+        let _ = rustix::event::poll(&mut fds, None);
+        let Some(target) = target.upgrade() else { return };
+        // Whoever breaks off is gone.
+        let _ = match door {
+            Door::Path(listener) => listener.accept().map_or(Ok(()), |stream| {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                answer(stream, &target)
+            }),
+            Door::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                answer(stream, &target)
+            }),
+        };
+    }
+}
+
+fn answer(mut stream: impl Read + Write, target: &Target) -> io::Result<()> {
+    let (mut request, mut part) = (Vec::new(), [0; 1024]);
+    let until = Instant::now() + PATIENCE;
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let count = stream.read(&mut part)?;
+        if count == 0 || request.len() > REQUEST_BYTES_MAX || Instant::now() > until {
+            return Ok(());
+        }
+        request.extend_from_slice(&part[..count]);
+    }
+    let (status, kind, body) = match request.starts_with(b"GET ") {
+        true => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text(target)),
+        false => ("405 Method Not Allowed", "text/plain", "GET is what there is\n".to_owned()),
+    };
+    let len = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+    )?;
+    stream.flush()
+}

@@ -1,0 +1,77 @@
+//! The counters as the text that Prometheus reads (exposition format 0.0.4).
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::disk::DiskCounters;
+use crate::target::Target;
+
+/// A counter of a disk: its name, what it counts, where it is.
+type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> &AtomicU64);
+
+const OF_DISKS: [OfDisk; 11] = [
+    ("requests", "Requests taken from rings", |it| &it.requests),
+    ("reads", "Reads that succeeded", |it| &it.reads),
+    ("read_bytes", "Bytes read", |it| &it.read_bytes),
+    ("writes", "Writes that succeeded", |it| &it.writes),
+    ("written_bytes", "Bytes written", |it| &it.written_bytes),
+    ("flushes", "Flushes that succeeded", |it| &it.flushes),
+    ("discards", "Discards and write-zeroes that succeeded", |it| &it.discards),
+    ("errors", "Requests that the device answered with an error", |it| &it.errors),
+    ("bounced", "Requests that were copied for alignment", |it| &it.bounced),
+    ("calls", "Signals to guests", |it| &it.calls),
+    ("kicks", "Kicks by guests that a worker woke up for", |it| &it.kicks),
+];
+
+/// One look at a target.
+pub(super) fn text(target: &Target) -> String {
+    let mut out = String::new();
+    let mut metric = |name: &str, help: &str, kind: &str, values: &[(String, f64)]| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in values {
+            let _ = writeln!(out, "{name}{labels} {value}");
+        }
+    };
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu_s = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+    let none = String::new();
+    metric("process_cpu_seconds_total", "Processor time", "counter", &[(none, cpu_s)]);
+    let exports = target.exports();
+    let of = |name: &str, disk: &str| {
+        format!("{{export=\"{}\",disk=\"{}\"}}", escaped(name), escaped(disk))
+    };
+    for (name, help, counter) in OF_DISKS {
+        let value = |counters| counter(counters).load(Ordering::Relaxed) as f64;
+        let values: Vec<(String, f64)> = exports
+            .iter()
+            .map(|it| (of(&it.name, &it.disk.name), value(&it.disk.counters)))
+            .collect();
+        metric(&format!("qpair_disk_{name}_total"), help, "counter", &values);
+    }
+    let gauge = |value: fn(&crate::target::ExportInfo) -> f64| -> Vec<(String, f64)> {
+        exports.iter().map(|it| (of(&it.name, &it.disk.name), value(it))).collect()
+    };
+    let sizes = gauge(|it| it.disk.device.size_bytes() as f64);
+    metric("qpair_disk_size_bytes", "Size of a disk", "gauge", &sizes);
+    let guests = gauge(|it| f64::from(u8::from(it.has_client)));
+    metric("qpair_disk_guests", "Front ends that have a disk", "gauge", &guests);
+    let workers = target.workers();
+    let of_workers = |value: fn(&crate::WorkerInfo) -> f64| -> Vec<(String, f64)> {
+        let label = |number| format!("{{worker=\"{number}\"}}");
+        workers.iter().enumerate().map(|(number, it)| (label(number), value(it))).collect()
+    };
+    let busy = of_workers(|it| it.busy_ns as f64 / 1e9);
+    metric("qpair_worker_busy_seconds_total", "Time that a worker did not sleep", "counter", &busy);
+    let idle = of_workers(|it| it.idle_ns as f64 / 1e9);
+    metric("qpair_worker_idle_seconds_total", "Time that a worker slept", "counter", &idle);
+    let queues = of_workers(|it| f64::from(it.queues));
+    metric("qpair_worker_queues", "Queues that a worker serves", "gauge", &queues);
+    out
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

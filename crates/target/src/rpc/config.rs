@@ -1,0 +1,230 @@
+//! A configuration: calls that make things, and the difference between those of a file and those whose effect is there.
+//!
+//! Invariants:
+//! - nothing has changed when [`Manager::apply`] fails: what it had made is undone, and what it had undone is made again;
+//! - what a client has made is not taken away because a file does not have it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::manager::{Call, Manager};
+use super::methods::METHODS;
+use super::params::Failure;
+
+/// A call of a configuration file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigCall {
+    /// Where it stands.
+    pub line: usize,
+    /// The method.
+    pub method: String,
+    /// Its parameters, an object.
+    pub params: Value,
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFault {
+    /// Where, if it is in the file.
+    pub line: Option<usize>,
+    /// What.
+    pub what: String,
+}
+
+/// What applying a configuration did: calls that were made and undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfigChange {
+    /// Made.
+    pub made: usize,
+    /// Undone, to be made with other parameters or not at all.
+    pub undone: usize,
+}
+
+/// The call that undoes another, if there is one.
+fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
+    let (undo, keys): (String, &[&str]) = match method {
+        "bdev_split_create" => ("bdev_split_delete".into(), &["base_bdev"]),
+        _ if method.starts_with("vhost_create_") && method.ends_with("_controller") => {
+            ("vhost_delete_controller".into(), &["ctrlr"])
+        }
+        _ => (format!("{}_delete", method.strip_suffix("_create")?), &["name"]),
+    };
+    METHODS.iter().find(|known| known.name == undo)?;
+    let named: Map<String, Value> = keys
+        .iter()
+        .map(|key| ((*key).to_owned(), params.get(*key).cloned().unwrap_or_default()))
+        .collect();
+    Some((undo, Value::Object(named)))
+}
+
+/// The names of what a call made.
+fn made_by(call: &Call) -> impl Fn(&str) -> bool {
+    let parts = (call.method == "bdev_split_create")
+        .then(|| format!("{}p", call.params["base_bdev"].as_str().unwrap_or_default()));
+    let what = call.what.clone();
+    move |name| match &parts {
+        None => name == what,
+        Some(parts) => name
+            .strip_prefix(parts.as_str())
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())),
+    }
+}
+
+/// Whether a call names what another has made.
+fn uses(params: &Value, makes: &impl Fn(&str) -> bool) -> bool {
+    match params {
+        Value::String(text) => makes(text),
+        Value::Array(all) => all.iter().any(|one| uses(one, makes)),
+        // Its own name is not used but made.
+        Value::Object(map) => {
+            map.iter().any(|(key, one)| key != "name" && key != "ctrlr" && uses(one, makes))
+        }
+        _ => false,
+    }
+}
+
+impl Manager {
+    /// Makes the target have what these calls make: what is new is made, what they do not have any more is undone, what has changed is
+    /// undone and made anew; all else is left as it is, and so is what clients have made.
+    ///
+    /// # Errors
+    /// All that is wrong with them; nothing has changed then. A disk that is to go while a guest has it is one thing that is.
+    pub fn apply(&self, wanted: &[ConfigCall]) -> Result<ConfigChange, Vec<ConfigFault>> {
+        let _alone = self.alone();
+        let mut faults = Vec::new();
+        for ConfigCall { line, method, params } in wanted {
+            let fault = if !METHODS.iter().any(|known| known.name == method) {
+                format!("no method is called {method}")
+            } else if undoing(method, params).is_none() {
+                format!("{method} makes nothing: it has no place in a configuration")
+            } else {
+                continue;
+            };
+            faults.push(ConfigFault { line: Some(*line), what: fault });
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let (undo, make) = self.difference(wanted)?;
+        let mut change = ConfigChange { made: 0, undone: 0 };
+        // The last first: what is made of others goes before them.
+        let mut undone = Vec::new();
+        for call in undo.iter().rev() {
+            match self.undo(call) {
+                Ok(()) => undone.push(call),
+                Err(failure) => {
+                    let what = format!("{} stays: {}", call.what, failure.message);
+                    faults.push(ConfigFault { line: None, what });
+                    break;
+                }
+            }
+        }
+        let mut made = Vec::new();
+        for entry in make.iter().filter(|_| undone.len() == undo.len()) {
+            match self.make(&entry.method, entry.params.clone(), true) {
+                Ok(_) => made.push(entry),
+                Err(failure) => {
+                    let what = format!("{}: {}", entry.method, failure.message);
+                    faults.push(ConfigFault { line: Some(entry.line), what });
+                }
+            }
+        }
+        if faults.is_empty() {
+            (change.made, change.undone) = (made.len(), undone.len());
+            return Ok(change);
+        }
+        for entry in made.into_iter().rev() {
+            if let Some((method, params)) = undoing(&entry.method, &entry.params)
+                && let Err(failure) = self.make(&method, params, true)
+            {
+                let what = format!("it could not be undone: {}", failure.message);
+                faults.push(ConfigFault { line: Some(entry.line), what });
+            }
+        }
+        for call in undone.into_iter().rev() {
+            if let Err(failure) = self.make(call.method, call.given.clone(), call.of_file) {
+                let what = format!("{} could not be made again: {}", call.what, failure.message);
+                faults.push(ConfigFault { line: None, what });
+            }
+        }
+        Err(faults)
+    }
+
+    /// The calls to undo and those to make.
+    #[allow(clippy::type_complexity, reason = "two lists")]
+    fn difference<'w>(
+        &self,
+        wanted: &'w [ConfigCall],
+    ) -> Result<(Vec<Call>, Vec<&'w ConfigCall>), Vec<ConfigFault>> {
+        let mut calls = self.calls();
+        let mut kept: BTreeSet<usize> = BTreeSet::new();
+        let mut make: Vec<&ConfigCall> = Vec::new();
+        let mut of_wanted: Vec<(usize, &ConfigCall)> = Vec::new();
+        for entry in wanted {
+            let same = |(at, call): &(usize, &Call)| {
+                call.method == entry.method
+                    && (call.given == entry.params || call.params == entry.params)
+                    && !kept.contains(at)
+            };
+            match calls.iter().enumerate().find(same).map(|(at, _)| at) {
+                Some(at) => {
+                    kept.insert(at);
+                    of_wanted.push((at, entry));
+                }
+                None => make.push(entry),
+            }
+        }
+        let mut doomed: BTreeSet<usize> =
+            (0..calls.len()).filter(|at| calls[*at].of_file && !kept.contains(at)).collect();
+        let mut faults = Vec::new();
+        // What is made of what goes comes later than that.
+        for at in 0..calls.len() {
+            let call = &calls[at];
+            let base = doomed.iter().find(|base| uses(&call.params, &made_by(&calls[**base])));
+            let Some(base) = base.filter(|_| !doomed.contains(&at)) else { continue };
+            match of_wanted.iter().find(|(its, _)| *its == at) {
+                Some((_, entry)) => {
+                    make.push(*entry);
+                    doomed.insert(at);
+                }
+                None => {
+                    let what = format!(
+                        "{} is not to be taken away: a client has made {} of it",
+                        calls[*base].what, call.what
+                    );
+                    faults.push(ConfigFault { line: None, what });
+                }
+            }
+        }
+        for export in self.target.exports().iter().filter(|export| export.has_client) {
+            let goes = |at: &usize| {
+                let call = &calls[*at];
+                call.params.get("ctrlr").is_some_and(|ctrlr| *ctrlr == json!(export.name))
+            };
+            if doomed.iter().any(goes) {
+                let what = format!(
+                    "{} is not to be taken away or changed: a guest has it (vhost_delete_controller with force=true takes it)",
+                    export.name
+                );
+                faults.push(ConfigFault { line: None, what });
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        for (at, _) in of_wanted {
+            calls[at].of_file = true;
+        }
+        // In the order of the file.
+        make.sort_by_key(|entry| entry.line);
+        Ok((doomed.into_iter().map(|at| calls[at].clone()).collect(), make))
+    }
+
+    fn undo(&self, call: &Call) -> Result<(), Failure> {
+        let undo = undoing(call.method, &call.params);
+        let (method, params) =
+            undo.ok_or_else(|| Failure::new(-95, "nothing undoes it while the target runs"))?;
+        self.make(&method, params, true).map(|_| ())
+    }
+}

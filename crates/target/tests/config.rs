@@ -1,0 +1,159 @@
+//! What a configuration makes, and how the difference between two is made.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use qpair_block::{Error, ErrorKind};
+use qpair_target::{
+    ConfigCall, ConfigChange, Manager, MetricsAddress, MetricsServer, Target, TargetOptions,
+};
+use serde_json::{Value, json};
+
+struct Rig {
+    manager: Arc<Manager>,
+    target: Arc<Target>,
+    folder: tempfile::TempDir,
+}
+
+fn rig() -> Rig {
+    let folder =
+        tempfile::Builder::new().prefix("tc").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let target = Arc::new(Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap());
+    let open = Box::new(|path: &Path, _: &str, _: bool| {
+        Err(Error::new(ErrorKind::NotFound, format!("{}: no such file", path.display())))
+    });
+    let manager = Manager::new(target.clone(), open, folder.path().to_owned(), "0");
+    Rig { manager, target, folder }
+}
+
+fn calls(all: &[(&str, Value)]) -> Vec<ConfigCall> {
+    let call = |(at, (method, params)): (usize, &(&str, Value))| ConfigCall {
+        line: at + 1,
+        method: (*method).to_owned(),
+        params: params.clone(),
+    };
+    all.iter().enumerate().map(call).collect()
+}
+
+fn malloc(name: &str, blocks: u64) -> (&'static str, Value) {
+    ("bdev_malloc_create", json!({"name": name, "num_blocks": blocks, "block_size": 512}))
+}
+
+fn served(name: &str, bdev: &str) -> (&'static str, Value) {
+    ("vhost_create_blk_controller", json!({"ctrlr": name, "dev_name": bdev}))
+}
+
+#[test]
+fn only_the_difference_is_made() {
+    let Rig { manager, target, folder: _folder } = rig();
+    let split = ("bdev_split_create", json!({"base_bdev": "B", "split_count": 2}));
+    let first =
+        [malloc("A", 2048), malloc("B", 4096), split.clone(), served("a", "A"), served("b", "Bp1")];
+    let change = manager.apply(&calls(&first)).unwrap();
+    assert_eq!(change, ConfigChange { made: 5, undone: 0 });
+    assert_eq!(manager.apply(&calls(&first)).unwrap(), ConfigChange::default());
+    // Saved, it is what was given; loaded elsewhere, it is the same.
+    let saved = manager.save();
+    let other = rig();
+    other.manager.load(&saved).unwrap();
+    assert_eq!(other.manager.save(), saved);
+
+    let kept = target.exports().into_iter().find(|export| export.name == "a").unwrap().disk;
+    // B has another size: what is made of it is made anew, and A is left alone.
+    let second =
+        [malloc("A", 2048), malloc("B", 8192), split, served("a", "A"), served("b", "Bp1")];
+    let change = manager.apply(&calls(&second)).unwrap();
+    assert_eq!(change, ConfigChange { made: 3, undone: 3 });
+    let now = target.exports();
+    assert!(now.iter().any(|export| Arc::ptr_eq(&export.disk, &kept)));
+    let bytes = now.iter().find(|export| export.name == "b").unwrap().disk.device.size_bytes();
+    assert_eq!(bytes, 8192 / 2 * 512);
+    let change = manager.apply(&calls(&second[..1])).unwrap();
+    assert_eq!(change, ConfigChange { made: 0, undone: 4 });
+    assert!(target.exports().is_empty());
+}
+
+#[test]
+fn a_wrong_one_is_named_line_by_line_and_changes_nothing() {
+    let Rig { manager, target, folder: _folder } = rig();
+    let first = [malloc("A", 2048), served("a", "A")];
+    manager.apply(&calls(&first)).unwrap();
+    let before = manager.save();
+    let lines = |wanted: &[(&str, Value)]| -> Vec<usize> {
+        let faults = manager.apply(&calls(wanted)).unwrap_err();
+        faults.iter().filter_map(|fault| fault.line).collect()
+    };
+    assert_eq!(
+        lines(&[malloc("A", 2048), ("no_such", json!({})), ("spdk_get_version", json!({}))]),
+        [2, 3]
+    );
+    // A is to have another size, and is made again as it was.
+    let file = ("bdev_aio_create", json!({"name": "F", "filename": "/nowhere"}));
+    let wrong = [malloc("A", 4096), served("a", "A"), file, malloc("C", 64), served("c", "D")];
+    assert_eq!(lines(&wrong), [3, 5]);
+    assert_eq!(lines(&[("bdev_malloc_create", json!({"name": "E", "blocks": 1}))]), [1]);
+    assert_eq!(manager.save(), before);
+    let exports = target.exports();
+    assert_eq!((exports.len(), exports[0].disk.device.size_bytes()), (1, 2048 * 512));
+}
+
+#[test]
+fn a_guest_keeps_its_disk() {
+    let Rig { manager, target, folder } = rig();
+    let first = [malloc("A", 2048), served("a", "A")];
+    manager.apply(&calls(&first)).unwrap();
+    let guest = UnixStream::connect(folder.path().join("a")).unwrap();
+    while !target.exports()[0].has_client {
+        std::thread::yield_now();
+    }
+    for wanted in [vec![], vec![malloc("A", 64), served("a", "A")]] {
+        let faults = manager.apply(&calls(&wanted)).unwrap_err();
+        assert!(faults[0].what.contains("a guest has it"), "{faults:?}");
+    }
+    assert!(target.exports()[0].has_client);
+    drop(guest);
+    while target.exports()[0].has_client {
+        std::thread::yield_now();
+    }
+    manager.apply(&[]).unwrap();
+}
+
+#[test]
+fn counters_are_told_as_prometheus_reads_them() {
+    let Rig { manager, target, folder } = rig();
+    manager.apply(&calls(&[malloc("A", 2048), served("a", "A")])).unwrap();
+    let path = folder.path().join("metrics");
+    let server = MetricsServer::start(&MetricsAddress::Path(path.clone()), &target).unwrap();
+    let ask = |request: &str| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("\nqpair_disk_size_bytes{export=\"a\",disk=\"A\"} 1048576\n"), "{text}");
+    assert!(text.contains("\n# TYPE qpair_disk_reads_total counter\n"), "{text}");
+    assert!(text.contains("\nqpair_worker_queues{worker=\"0\"} 0\n"), "{text}");
+    let len: usize =
+        text.split_once("Content-Length: ").unwrap().1.split_once('\r').unwrap().0.parse().unwrap();
+    assert_eq!(text.split_once("\r\n\r\n").unwrap().1.len(), len);
+    assert!(ask("POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    drop(server);
+    assert!(!path.exists());
+
+    let any: MetricsAddress = "127.0.0.1:0".parse().unwrap();
+    let server = MetricsServer::start(&any, &target).unwrap();
+    let MetricsAddress::Tcp(address) = server.address() else { panic!("no port") };
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("qpair_disk_guests"), "{text}");
+    assert!("9100".parse::<MetricsAddress>().is_err());
+}
