@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod job;
@@ -22,6 +23,7 @@ mod peak;
 mod report;
 mod run;
 
+pub use files::{FileOp, FilesOptions, FilesReport, OpReport, Profile, Role, run_files};
 pub use job::{
     BlockSizes, Content, CpuPolicy, Direction, Distribution, EndsWith, Extent, FlowShare, Form,
     Job, LatencyGoal, Measured, Order, PERCENTILES, Rate, RateProcess, Steps, Stride, Target,

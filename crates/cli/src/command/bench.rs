@@ -1,4 +1,4 @@
-//! `qpair bench lookup|update|scan|insert|tpcc|ycsb|commit|io|peak`.
+//! `qpair bench lookup|update|scan|insert|tpcc|ycsb|commit|io|files|peak`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use qpair_bench::{Report, RunOptions, Workload, run};
 
 use crate::bar::Bar;
 use crate::command::bench_commit::Commit;
+use crate::command::bench_files::Files;
 use crate::command::bench_io::Io;
 use crate::command::bench_peak::Peak;
 use crate::command::bench_store::{of_warmed, parse_durability};
@@ -42,6 +43,7 @@ enum What {
     Commit(Commit),
     /// Run workloads over files, devices and specifiers: fio's options and job files
     Io(Io),
+    Files(Files),
     Peak(Peak),
 }
 
@@ -209,6 +211,7 @@ impl Bench {
             What::Ycsb(ycsb) => return ycsb.run(),
             What::Commit(commit) => return commit.run(),
             What::Io(io) => return io.run(),
+            What::Files(files) => return files.run(),
             What::Peak(peak) => return peak.run(),
         };
         let interrupt = Interrupt::install()?;

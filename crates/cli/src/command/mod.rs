@@ -4,6 +4,7 @@ mod advise;
 mod backup;
 mod bench;
 mod bench_commit;
+mod bench_files;
 mod bench_io;
 mod bench_peak;
 mod bench_store;

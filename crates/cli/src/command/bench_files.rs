@@ -1,0 +1,166 @@
+//! `qpair bench files`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use qpair_workload::{FilesOptions, FilesReport, Live, Observer, OpReport, Profile, run_files};
+use serde_json::{Map, Value, json};
+
+use crate::command::bench::{parse_seconds, to_json};
+use crate::failure::{Exit, Result};
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::store_args::parse_size;
+use crate::text::{count, size};
+
+/// Use files of a directory as filebench's personalities do
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Profiles: read-files and write-files (open, the whole of a 16 KiB file, close), webserver, fileserver, varmail, oltp, with filebench's \
+numbers of files and threads, sizes and flows. Files are made in DIR/qpair-PROFILE first, which is removed at the end; what is \
+counted begins after that.
+
+Examples:
+  qpair bench files --profile webserver /mnt
+  qpair bench files --profile read-files /mnt --files 5000 --seconds 30 --drop-caches --json
+  qpair bench files --profile varmail /mnt --threads 4 --loops 100")]
+pub(crate) struct Files {
+    /// A directory of the file system to be used
+    dir: PathBuf,
+
+    /// What is done
+    #[arg(long, value_name = "NAME", value_parser = parse_profile)]
+    profile: Profile,
+
+    /// Files at the start [default: the profile's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    files: Option<u32>,
+
+    /// Mean size of a file [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    size: Option<u64>,
+
+    /// Threads of the first role [default: the profile's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    threads: Option<u32>,
+
+    /// Seconds
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_seconds)]
+    seconds: f64,
+
+    /// End once each thread has been through its flow so often
+    #[arg(long, value_name = "N")]
+    loops: Option<u64>,
+
+    /// Make the kernel forget what it has of the files in memory, once they are made; takes root
+    #[arg(long)]
+    drop_caches: bool,
+
+    /// Seed of sizes and choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_profile(name: &str) -> std::result::Result<Profile, String> {
+    Profile::named(name).ok_or_else(|| format!("there are {}", Profile::NAMES.join(", ")))
+}
+
+struct Watch(Interrupt);
+
+impl Observer for Watch {
+    fn tick(&self, _: &Live) {}
+
+    fn stop(&self) -> bool {
+        self.0.is_requested()
+    }
+}
+
+impl Files {
+    pub(crate) fn run(self) -> Result<Exit> {
+        let interrupt = Interrupt::install()?;
+        let mut profile = self.profile;
+        profile.files = self.files.unwrap_or(profile.files);
+        profile.file_bytes = self.size.unwrap_or(profile.file_bytes);
+        if let (Some(threads), Some(role)) = (self.threads, profile.roles.first_mut()) {
+            role.threads = threads;
+        }
+        let name = profile.name;
+        let options = FilesOptions {
+            profile,
+            folder: self.dir,
+            runtime: Duration::from_secs_f64(self.seconds),
+            loops: self.loops,
+            drop_caches: self.drop_caches,
+            seed: self.seed,
+        };
+        let report = run_files(&options, &Watch(interrupt))?;
+        let mut out = Output::new();
+        match self.json {
+            true => out.line(to_json(&told(name, &report))?)?,
+            false => show(&mut out, name, &report)?,
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+fn told(name: &str, report: &FilesReport) -> Value {
+    let about = |did: &OpReport| {
+        json!({
+            "count": did.count,
+            "bytes": did.bytes,
+            "mean_us": did.latency.mean() / 1e3,
+            "p50_us": us(did.latency.value_at_quantile(0.5)),
+            "p99_us": us(did.latency.value_at_quantile(0.99)),
+        })
+    };
+    let operations: Map<String, Value> =
+        report.operations.iter().map(|(name, did)| ((*name).to_owned(), about(did))).collect();
+    let all: u64 = report.operations.values().map(|did| did.count).sum();
+    json!({
+        "profile": name,
+        "files": report.files,
+        "file_bytes": report.bytes,
+        "threads": report.threads,
+        "elapsed_s": report.elapsed.as_secs_f64(),
+        "operations": all,
+        "operations_per_s": all as f64 / report.elapsed.as_secs_f64().max(1e-9),
+        "by_kind": operations,
+    })
+}
+
+fn show(out: &mut Output, name: &str, report: &FilesReport) -> Result<()> {
+    let seconds = report.elapsed.as_secs_f64().max(1e-9);
+    let all: u64 = report.operations.values().map(|did| did.count).sum();
+    out.line(format!(
+        "{name}: {} files, {}, {} threads, {seconds:.1} s: {} operations a second",
+        count(report.files.into()),
+        size(report.bytes),
+        report.threads,
+        count((all as f64 / seconds) as u64)
+    ))?;
+    out.line(format!(
+        "{:<14} {:>10} {:>10} {:>12} {:>12} {:>12}",
+        "", "count", "bytes", "mean us", "p50 us", "p99 us"
+    ))?;
+    for (name, did) in &report.operations {
+        out.line(format!(
+            "{name:<14} {:>10} {:>10} {:>12.1} {:>12.1} {:>12.1}",
+            count(did.count),
+            size(did.bytes),
+            did.latency.mean() / 1e3,
+            us(did.latency.value_at_quantile(0.5)),
+            us(did.latency.value_at_quantile(0.99)),
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Filebench's personalities (workloads/*.f of its 1.5), and two of whole files.
+
+/// What a thread does next. `Open` and `Create` take a file that nobody uses, until `Close`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileOp {
+    /// Opens a file that is there.
+    Open,
+    /// Makes a file that is not there.
+    Create,
+    /// Reads all of it.
+    ReadWhole,
+    /// Writes all of it.
+    WriteWhole,
+    /// Writes to its end: from one byte to [`Profile::append_bytes`].
+    Append,
+    /// `fsync`.
+    Sync,
+    /// Closes it.
+    Close,
+    /// Removes a file that is there.
+    Delete,
+    /// Asks for the attributes of one.
+    Stat,
+    /// Writes as [`FileOp::Append`] does, to the log that all threads share.
+    AppendLog,
+    /// Reads a record somewhere, and tells the writers.
+    ReadRecord,
+    /// Waits for so many records to be read since the last time, and writes so many, each durable.
+    WriteRecords {
+        /// Reads between.
+        after: u32,
+        /// Records.
+        count: u32,
+    },
+    /// Waits for so many, and writes a block of the log, durable.
+    WriteLog {
+        /// Reads between.
+        after: u32,
+        /// Bytes.
+        bytes: u32,
+    },
+}
+
+impl FileOp {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Create => "create",
+            Self::ReadWhole => "read",
+            Self::WriteWhole => "write",
+            Self::Append => "append",
+            Self::Sync => "fsync",
+            Self::Close => "close",
+            Self::Delete => "delete",
+            Self::Stat => "stat",
+            Self::AppendLog => "log-append",
+            Self::ReadRecord => "record-read",
+            Self::WriteRecords { .. } => "record-write",
+            Self::WriteLog { .. } => "log-write",
+        }
+    }
+}
+
+/// Threads that do the same, over and over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// How many.
+    pub threads: u32,
+    /// What, in order.
+    pub flow: Vec<FileOp>,
+}
+
+/// A personality.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// Files that are there at the start; as many again may come to be.
+    pub files: u32,
+    /// Entries of a folder.
+    pub folder_entries: u32,
+    /// Mean size of a file.
+    pub file_bytes: u64,
+    /// Shape of the gamma distribution of sizes; none: all have the same.
+    pub gamma: Option<f64>,
+    /// Bytes that are appended at most.
+    pub append_bytes: u32,
+    /// Bytes of a record.
+    pub record_bytes: u32,
+    /// Who does what. The first role is the one that is counted in loops.
+    pub roles: Vec<Role>,
+}
+
+impl Profile {
+    /// Names that there are.
+    pub const NAMES: [&str; 6] =
+        ["read-files", "write-files", "webserver", "fileserver", "varmail", "oltp"];
+
+    /// The profile of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        use FileOp::{
+            Append, AppendLog, Close, Create, Delete, Open, ReadRecord, ReadWhole, Stat, Sync,
+            WriteLog, WriteRecords, WriteWhole,
+        };
+        let one = |threads, flow: &[FileOp]| vec![Role { threads, flow: flow.to_vec() }];
+        // Open, whole file of 16 KiB, close.
+        let base = Self {
+            name: "read-files",
+            files: 1000,
+            folder_entries: 20,
+            file_bytes: 16 << 10,
+            gamma: None,
+            append_bytes: 16 << 10,
+            record_bytes: 2 << 10,
+            roles: one(16, &[Open, ReadWhole, Close]),
+        };
+        Some(match name {
+            "read-files" => base,
+            "write-files" => {
+                Self { name: "write-files", roles: one(16, &[Open, WriteWhole, Close]), ..base }
+            }
+            "webserver" => {
+                let mut flow = [Open, ReadWhole, Close].repeat(10);
+                flow.push(AppendLog);
+                Self { name: "webserver", gamma: Some(1.5), roles: one(100, &flow), ..base }
+            }
+            "fileserver" => Self {
+                name: "fileserver",
+                files: 10_000,
+                file_bytes: 128 << 10,
+                gamma: Some(1.5),
+                roles: one(
+                    50,
+                    &[
+                        Create, WriteWhole, Close, Open, Append, Close, Open, ReadWhole, Close,
+                        Delete, Stat,
+                    ],
+                ),
+                ..base
+            },
+            "varmail" => Self {
+                name: "varmail",
+                folder_entries: 1_000_000,
+                gamma: Some(1.5),
+                roles: one(
+                    16,
+                    &[
+                        Delete, Create, Append, Sync, Close, Open, ReadWhole, Append, Sync, Close,
+                        Open, ReadWhole, Close,
+                    ],
+                ),
+                ..base
+            },
+            "oltp" => Self {
+                name: "oltp",
+                files: 10,
+                folder_entries: 1024,
+                file_bytes: 10 << 20,
+                roles: vec![
+                    Role { threads: 200, flow: vec![ReadRecord] },
+                    Role { threads: 10, flow: vec![WriteRecords { after: 1000, count: 100 }] },
+                    Role { threads: 1, flow: vec![WriteLog { after: 3200, bytes: 256 << 10 }] },
+                ],
+                ..base
+            },
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! The files: where they are, and which of them are there.
+//!
+//! Invariant: a file is in `there`, in `absent`, or taken by one thread.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use rand::Rng;
+
+pub(super) struct FileSet {
+    root: PathBuf,
+    folder_entries: u32,
+    digits: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    there: Vec<u32>,
+    absent: Vec<u32>,
+}
+
+impl FileSet {
+    /// `files` that are there, once they are made, and as many that are not.
+    pub(super) fn new(root: PathBuf, files: u32, folder_entries: u32) -> Self {
+        let folder_entries = folder_entries.max(2);
+        let mut digits = 1;
+        while u64::from(folder_entries).pow(digits) < u64::from(files) * 2 {
+            digits += 1;
+        }
+        let state = State { there: (0..files).collect(), absent: (files..files * 2).collect() };
+        Self { root, folder_entries, digits, state: Mutex::new(state) }
+    }
+
+    /// Its digits, to the base of a folder's entries, are the names of its folders and its own.
+    pub(super) fn path(&self, file: u32) -> PathBuf {
+        let mut path = self.root.clone();
+        for place in (0..self.digits).rev() {
+            let digit = u64::from(file) / u64::from(self.folder_entries).pow(place)
+                % u64::from(self.folder_entries);
+            path.push(if place == 0 { format!("f{digit}") } else { format!("d{digit}") });
+        }
+        path
+    }
+
+    /// Takes a random file that is there, or one that is not; none if others have all.
+    pub(super) fn take(&self, is_there: bool, random: &mut impl Rng) -> Option<u32> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = if is_there { &mut state.there } else { &mut state.absent };
+        let at = (!files.is_empty()).then(|| random.random_range(0..files.len()))?;
+        Some(files.swap_remove(at))
+    }
+
+    pub(super) fn give_back(&self, file: u32, is_there: bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_there { state.there.push(file) } else { state.absent.push(file) }
+    }
+}
