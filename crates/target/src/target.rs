@@ -307,6 +307,14 @@ impl Target {
         served.iter().map(entry).collect()
     }
 
+    /// Keeps each worker to a processor: the first to the first of these, and so on in turns.
+    ///
+    /// # Errors
+    /// `Invalid` for a processor that this process may not use.
+    pub fn pin(&self, cpus: &[usize]) -> Result<()> {
+        self.workers.pin(cpus)
+    }
+
     /// The workers.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerInfo> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use qpair_block::{Error, ErrorKind, Result};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 use crate::blk::{QueueOptions, Stopped};
 use crate::worker::{QueueId, Worker};
@@ -78,6 +79,35 @@ impl Workers {
         let one = self.all.get(placed.worker)?;
         one.queues.fetch_sub(1, Ordering::Relaxed);
         one.worker.remove(placed.id)
+    }
+
+    /// Keeps each to one processor: the first to the first of them, and so on in turns.
+    ///
+    /// # Errors
+    /// `Invalid` for a processor that is not there, or that this process may not use.
+    pub(crate) fn pin(&self, cpus: &[usize]) -> Result<()> {
+        for (number, (one, cpu)) in self.all.iter().zip(cpus.iter().cycle()).enumerate() {
+            let context = format!("worker {number} on processor {cpu}");
+            let wrong = || {
+                Error::new(ErrorKind::Invalid, context.clone())
+                    .hint("name only processors that this process may use: nproc, taskset -p")
+            };
+            if *cpu >= CpuSet::MAX_CPU {
+                return Err(wrong());
+            }
+            let mut set = CpuSet::new();
+            set.set(*cpu);
+            // It says who it is as soon as it runs.
+            let tid = loop {
+                let tid = one.worker.times().tid.load(Ordering::Acquire);
+                match Pid::from_raw(tid as i32) {
+                    Some(tid) => break tid,
+                    None => std::thread::yield_now(),
+                }
+            };
+            sched_setaffinity(Some(tid), &set).map_err(|errno| wrong().caused_by(errno))?;
+        }
+        Ok(())
     }
 
     /// What the workers do.

@@ -14,6 +14,7 @@ pub(super) struct Settings {
     pub(super) rpc: Option<PathBuf>,
     pub(super) metrics: Option<MetricsAddress>,
     pub(super) workers: Option<u16>,
+    pub(super) cpus: Option<Vec<usize>>,
     pub(super) poll: Option<bool>,
     pub(super) buffered: Option<bool>,
     pub(super) log: Option<Level>,
@@ -103,12 +104,20 @@ impl Reader<'_> {
                         value.get_ref().as_integer().and_then(|it| it.as_str().parse().ok());
                     put(&mut settings.workers, count.filter(|count| (1..=256).contains(count)))
                 }
+                "cpus" => {
+                    let all = value.get_ref().as_array().into_iter().flat_map(|all| all.iter());
+                    let number = |one: &Spanned<DeValue<'_>>| {
+                        one.get_ref().as_integer()?.as_str().parse().ok()
+                    };
+                    let cpus = all.map(number).collect::<Option<Vec<usize>>>();
+                    put(&mut settings.cpus, cpus.filter(|cpus| !cpus.is_empty()))
+                }
                 "poll" => put(&mut settings.poll, flag),
                 "buffered" => put(&mut settings.buffered, flag),
                 "log" => put(&mut settings.log, text.and_then(Level::named)),
                 _ => {
                     let what = format!(
-                        "[target] has no {name}: folder, rpc, metrics, workers, poll, buffered and log are what it has"
+                        "[target] has no {name}: folder, rpc, metrics, workers, cpus, poll, buffered and log are what it has"
                     );
                     self.fault(value.span().start, what);
                     continue;
@@ -194,6 +203,7 @@ mod tests {
 [target]
 folder = "/run/q"   # where sockets are
 workers = 2
+cpus = [1, 0]
 log = "info"
 
 [[vhost_create_blk_controller]]
@@ -211,8 +221,9 @@ block_size = 512
         let config = Config::parse(TEXT).unwrap();
         assert_eq!(config.settings.folder, Some("/run/q".into()));
         assert_eq!((config.settings.workers, config.settings.log), (Some(2), Some(Level::Info)));
+        assert_eq!(config.settings.cpus, Some(vec![1, 0]));
         let found: Vec<_> = config.calls.iter().map(|it| (it.line, it.method.as_str())).collect();
-        assert_eq!(found, [(7, "vhost_create_blk_controller"), (11, "bdev_malloc_create")]);
+        assert_eq!(found, [(8, "vhost_create_blk_controller"), (12, "bdev_malloc_create")]);
         let params = json!({"name": "M", "num_blocks": 2048, "block_size": 512});
         assert_eq!(config.calls[1].params, params);
         let calls = config.calls.iter().map(|it| (it.method.as_str(), &it.params));
@@ -240,7 +251,7 @@ block_size = 512
             faults.iter().map(|fault| fault.line.unwrap()).collect()
         };
         assert_eq!(
-            lines("[target]\nworkers = 0\npoll = 1\nlog = \"loud\"\nsize = 3\n"),
+            lines("[target]\nworkers = 0\ncpus = 1\nlog = \"loud\"\nsize = 3\n"),
             [2, 3, 4, 5]
         );
         assert_eq!(lines("a = 1\n\n[[m]]\nwhen = 2020-01-01\n"), [1, 4]);

@@ -47,7 +47,7 @@ guests go and removes the sockets; a guest goes on when the target is there agai
 --rpc lets SPDK's client (pip install spdk) make devices, layers of devices and disks while the target runs; `qpair rpc` does \
 the same with less. `spdk-rpc -s PATH save_config` prints all that there is, and --load makes it again.
 
---config reads TOML: [target] has folder, rpc, metrics, workers, poll, buffered and log, as here; each other table is a call that makes \
+--config reads TOML: [target] has folder, rpc, metrics, workers, cpus, poll, buffered and log, as here; each other table is a call that makes \
 something, such as [[bdev_malloc_create]] with name, num_blocks and block_size. `qpair rpc save_config --toml` writes it. SIGHUP reads the \
 file again, and makes the difference; a file with anything wrong changes nothing.
 
@@ -112,6 +112,10 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Option<u16>,
 
+    /// Keep the workers to these processors, one each in turns: 2,3
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpus: Vec<usize>,
+
     /// Look at the rings all the time: the least latency, for a whole core each
     #[arg(long)]
     poll: bool,
@@ -165,6 +169,7 @@ impl TargetCommand {
             let reporter = reporter.clone();
             Arc::new(move |event| reporter.event(&event))
         })?);
+        target.pin(&self.cpus)?;
         target.set_level(self.log.unwrap_or(Level::Notice));
         let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
         std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
@@ -214,11 +219,14 @@ impl TargetCommand {
 
     /// Takes what the file says where the command line says nothing.
     fn settle(&mut self, file: Settings) {
-        let Settings { folder, rpc, metrics, workers, poll, buffered, log } = file;
+        let Settings { folder, rpc, metrics, workers, cpus, poll, buffered, log } = file;
         self.folder = self.folder.take().or(folder);
         self.rpc = self.rpc.take().or(rpc);
         self.metrics = self.metrics.take().or(metrics);
         self.workers = self.workers.or(workers);
+        if self.cpus.is_empty() {
+            self.cpus = cpus.unwrap_or_default();
+        }
         self.poll |= poll.unwrap_or(false);
         self.buffered |= buffered.unwrap_or(false);
         self.log = self.log.or(log);
