@@ -75,14 +75,12 @@ impl Look {
     }
 
     pub(super) fn json(&self) -> Value {
-        let of = |labels: &BTreeMap<String, f64>| {
-            labels.iter().map(|(label, value)| (label.clone(), json!(value))).collect::<Map<_, _>>()
+        let of = |labels: &BTreeMap<String, f64>| -> Value {
+            let pairs = labels.iter().map(|(label, value)| (label.clone(), json!(value)));
+            Value::Object(pairs.collect::<Map<_, _>>())
         };
-        self.values
-            .iter()
-            .map(|(name, labels)| (name.clone(), of(labels)))
-            .collect::<Map<_, _>>()
-            .into()
+        let all = self.values.iter().map(|(name, labels)| (name.clone(), of(labels)));
+        Value::Object(all.collect::<Map<_, _>>())
     }
 
     pub(super) fn text(&self, before: Option<&Self>) -> String {
