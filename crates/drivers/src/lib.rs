@@ -8,7 +8,7 @@
 //! vhost-user:[timeout_ms=N,reconnect_ms=N:]PATH     a disk that another process serves by vhost-user-blk
 //! ```
 //!
-//! [`Loan`]: a drive that is taken from the kernel for a while, and given back whatever happens.
+//! [`Loan`]: a drive, which [`Named`] finds, that is taken from the kernel for a while, and given back whatever happens.
 //!
 //! Here the drivers meet the ways to a device. The block layer below and what uses devices above know neither.
 
@@ -25,7 +25,7 @@ mod vhost_user;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use loan::{Loan, reasons, recover, uses};
+pub use loan::{Loan, Named, reasons, recover, uses};
 pub use nvme::{controller, function};
 pub use patience::{set_notices, set_patience};
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
-use qpair_drivers::{Loan, nvme_device};
+use qpair_drivers::{Loan, Named, nvme_device};
 use qpair_kernel::{Interface, Mode};
 use qpair_pci::sysfs::VFIO_PCI;
 
@@ -15,7 +15,6 @@ use crate::fio;
 use crate::hwperf::{About, Hwperf};
 use crate::load::Load;
 use crate::module::{self, HWPERF, Private};
-use crate::named::{Named, find};
 use crate::paths::{Ask, Drive, Reach, stack, until_counted};
 use crate::report::{Parts, Report, Turn, Way};
 use crate::turn::Length;
@@ -25,7 +24,7 @@ use crate::turns::{KernelDrive, Limits, Options, Watcher, choose, rounds};
 const TRACED_MAX: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher) -> Result<Report> {
-    let named = find(&drive.name)?;
+    let named = Named::find(&drive.name)?;
     let loan = Loan::begin(named.address)?;
     let folder = Private::make(named.address)?;
     let mut lent = Lent { loan, named, folder, user: None, size_bytes: 0 };
@@ -118,7 +117,7 @@ impl Lent {
     /// The drive, with this program's driver.
     fn user(&mut self) -> Result<&mut Drive> {
         if self.user.is_none() {
-            let name = format!("{}/ns{}", self.named.address, self.named.nsid);
+            let name = self.named.own_name();
             self.loan.to(VFIO_PCI)?;
             let device = nvme_device("nvme", &name)?;
             let spec = DeviceSpec::parse(&format!("nvme:{name}"))?;

@@ -15,7 +15,6 @@ mod hwperf;
 mod lent;
 mod load;
 mod module;
-mod named;
 mod page;
 mod paths;
 mod report;

@@ -6,7 +6,7 @@ use qpair_block::Result;
 use qpair_workload::{BlockSizes, Form, Job, Measured, Order, Target, TargetOrder, Verbs};
 
 use crate::config::{Assignment, Config, Pace};
-use crate::lab::{Lab, SOFT_DRIVE, mode, soft_drive, spec_for};
+use crate::lab::{Lab, SOFT_DRIVE, mode, soft_drive};
 use crate::measure::SAMPLE_S;
 
 /// How long a point runs, seconds.
@@ -42,7 +42,7 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
         .map(|drive| {
             let spec = match soft_drive(&config.interface, drive) {
                 Some(soft) => soft,
-                None => spec_for(&lab.devices[drive].spec()?, &config.interface),
+                None => lab.devices[drive].spec_under(&config.interface)?,
             };
             Ok(Target { spec, create_bytes: None, sparse: false })
         })
@@ -167,6 +167,17 @@ mod tests {
         let names: Vec<String> = job.targets.iter().map(|one| one.spec.to_string()).collect();
         assert!(names.len() == 3 && names[0] != names[1], "{names:?}");
         assert!(names.iter().all(|name| name.contains("profile=optane")), "{names:?}");
+    }
+
+    #[test]
+    fn a_drive_on_loan_has_a_name_under_each_driver() {
+        let mut lab = lab(2, 1);
+        lab.devices[0].own_driver_spec = Some("nvme:0000:01:00.0/ns1".to_owned());
+        let of = |interface: &str| {
+            let jobs = jobs(&Config::new(interface, 1), &lab, LENGTH, 1).unwrap();
+            jobs[0].targets[0].spec.to_string()
+        };
+        assert_eq!((&*of("nvme"), &*of("io_uring")), ("nvme:0000:01:00.0/ns1", "ram:size=1MiB"));
     }
 
     #[test]

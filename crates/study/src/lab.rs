@@ -1,5 +1,6 @@
 //! What an experiment has to work with: cores, devices, and the interfaces that open on them.
 
+use std::ops::Not;
 use std::path::PathBuf;
 
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
@@ -99,6 +100,9 @@ pub struct Device {
     pub disks: Vec<String>,
     /// What lies below it; a list, since a specifier may name several.
     pub below: Vec<qpair_machine::Device>,
+    /// Its specifier for this program's own driver, to which it goes for the points of that driver: [`crate::Lent`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_driver_spec: Option<String>,
 }
 
 impl Device {
@@ -136,6 +140,7 @@ impl Device {
                 .map(|disk| disk.name.clone())
                 .collect(),
             below,
+            own_driver_spec: None,
         })
     }
 
@@ -145,6 +150,19 @@ impl Device {
         let Ok(DeviceSpec::File(path)) = self.spec() else { return None };
         let note = qpair_machine::unwritten_note(&path)?;
         Some(format!("{note}; --prefill fills it first"))
+    }
+
+    /// Its size, where it is a disk.
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        self.below.first()?.disks.first()?.size_bytes
+    }
+
+    /// What an interface opens it by.
+    pub(crate) fn spec_under(&self, interface: &str) -> Result<DeviceSpec> {
+        match &self.own_driver_spec {
+            Some(spec) if interface == USER_SPACE => DeviceSpec::parse(spec),
+            _ => Ok(spec_for(&self.spec()?, interface)),
+        }
     }
 
     /// Whether its disk is a hypervisor's, or none at all: zram and loop devices.
@@ -194,15 +212,17 @@ impl Device {
         };
         let mut all: Vec<InterfaceReport> =
             try_interfaces(device).modes.into_iter().map(report).collect();
+        let lent = self.own_driver_spec.is_some();
         all.push(InterfaceReport {
             name: USER_SPACE.to_owned(),
             about: "NVMe driven from user space, as SPDK does".to_owned(),
-            ran_as: None,
-            unavailable: Some("the kernel drives this device".to_owned()),
-            way_out: Some(
-                "for an NVMe drive: qpair nvme bind ADDRESS, then --device nvme:ADDRESS; the experiment user-space has the driver on a soft drive"
-                    .to_owned(),
-            ),
+            ran_as: self.own_driver_spec.clone(),
+            unavailable: lent.not().then(|| "the kernel drives this device".to_owned()),
+            way_out: lent.not().then(|| {
+                "for an NVMe drive: --rebind, or qpair nvme bind ADDRESS and --device nvme:ADDRESS; the experiment user-space has the driver \
+                 on a soft drive"
+                    .to_owned()
+            }),
         });
         all
     }
@@ -225,9 +245,11 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
         }
     }
     // Known of some devices only: not behind the kernel there.
-    let count = |name: &str| {
-        devices.iter().filter(|device| device.below.is_empty() != is_kernel_s(name)).count()
+    let under = |device: &Device, name: &str| match is_kernel_s(name) {
+        true => !device.below.is_empty(),
+        false => device.below.is_empty() || device.own_driver_spec.is_some(),
     };
+    let count = |name: &str| devices.iter().filter(|device| under(device, name)).count();
     for interface in &mut all {
         if interface.unavailable.is_none() && count(&interface.name) < devices.len() {
             interface.unavailable = Some("not on all of the devices".to_owned());
@@ -258,6 +280,11 @@ impl Lab {
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus.len() as u32
+    }
+
+    /// Whether its drives go from one driver to another.
+    pub(crate) fn rebinds(&self) -> bool {
+        self.devices.iter().any(|device| device.own_driver_spec.is_some())
     }
 
     /// Names of the interfaces that can be used.

@@ -1,6 +1,7 @@
 //! The papers' experiments on this machine.
 //!
 //! - [`EXPERIMENTS`]: each repeats one figure; it plans [`Config`]s, which are run once however many experiments show them.
+//! - [`Lent`]: NVMe drives that go to this program's driver and back while a study runs.
 //! - [`run`]: runs them interleaved and repeated; gives a [`StudyReport`], which is stored as JSON.
 //! - [`Verdict`]: what each of the papers' findings is worth here, from the runs alone, by a test with a threshold.
 //! - [`advise`]: from a study, the interface to use, and what would change the answer.
@@ -19,6 +20,7 @@ mod finding;
 mod html;
 mod jobs;
 mod lab;
+mod lent;
 mod measure;
 mod own_file;
 mod report;
@@ -37,6 +39,7 @@ pub use lab::{
     Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,
     USER_SPACE, cpus, interfaces,
 };
+pub use lent::Lent;
 pub use measure::{Measure, Metric};
 pub use own_file::OwnFile;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};

@@ -8,6 +8,7 @@
 //! - A point that fails does not end the study; its error is in the report.
 //! - Nothing is written to a device that does not say it may be.
 
+use std::borrow::Borrow;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{Error, ErrorKind, Result};
@@ -18,6 +19,7 @@ use crate::experiment::Experiment;
 use crate::finding::Comparison;
 use crate::jobs::{Length, jobs};
 use crate::lab::{BARE_CALL, Device, Effort, Lab};
+use crate::lent::Driver;
 use crate::measure::{Measure, digits};
 use crate::report::{ExperimentReport, Point, Settings, StudyReport, Twins};
 
@@ -126,6 +128,19 @@ impl Settings {
 /// # Errors
 /// `Unsupported` if no interface can be used on the devices, with what is in the way; `Io` if the watcher stopped it.
 pub fn run(lab: &Lab, options: &Options, watcher: &dyn Watcher) -> Result<StudyReport> {
+    run_on(lab, options, watcher, &mut |_, _| Ok(()))
+}
+
+/// Makes the devices ready for a point.
+pub(crate) type Prepare<'a> = &'a mut dyn FnMut(&Config, &mut Lab) -> Result<()>;
+
+/// Runs a study whose devices must be made ready for each point.
+pub(crate) fn run_on(
+    lab: &Lab,
+    options: &Options,
+    watcher: &dyn Watcher,
+    prepare: Prepare<'_>,
+) -> Result<StudyReport> {
     if lab.usable().next().is_none() {
         let reasons: Vec<String> = lab
             .interfaces
@@ -142,7 +157,11 @@ pub fn run(lab: &Lab, options: &Options, watcher: &dyn Watcher) -> Result<StudyR
     let unwritten: Vec<String> = lab.devices.iter().filter_map(Device::unwritten).collect();
     unwritten.iter().for_each(|text| watcher.note(text));
     let busy = busy(lab.cores());
-    let measured = |config: &Config, round: u32| measure(lab, &settings, config, round, watcher);
+    let mut lab_now = lab.clone();
+    let measured = |config: &Config, round: u32| match prepare(config, &mut lab_now) {
+        Ok(()) => measure(&lab_now, &settings, config, round, watcher),
+        Err(error) => Some(Err(error.to_string())),
+    };
     let mut report = run_with(lab, options, settings.clone(), watcher, measured)?;
     report.machine = qpair_machine::Machine::read();
     report.notes.extend(unwritten);
@@ -174,13 +193,17 @@ pub(crate) fn run_with(
         clock,
         order: fastrand::Rng::with_seed(settings.seed),
         settings,
+        driver: Driver::Kernel,
+        rebinds: lab.rebinds(),
         done: 0,
         total: 0,
     };
     let all = || blocks.iter().flatten().flatten();
     session.total = all().map(|config| u64::from(runs(config, &session.settings))).sum();
     for round in 0..session.settings.repeat {
-        for config in shuffled(&blocks, &mut session.order) {
+        let mut all = shuffled(&blocks, &mut session.order);
+        session.by_driver(&mut all);
+        for config in all {
             if round < runs(config, &session.settings) {
                 session.run(config, round)?;
             }
@@ -202,6 +225,9 @@ struct Session<'a, F> {
     clock: Instant,
     order: fastrand::Rng,
     settings: Settings,
+    /// Who has the drives, if they go from one driver to another.
+    driver: Driver,
+    rebinds: bool,
     done: u64,
     total: u64,
 }
@@ -218,10 +244,20 @@ where
         let outcome =
             outcome.ok_or_else(|| Error::new(ErrorKind::Io, "the study was interrupted"))?;
         self.done += 1;
+        self.driver = Driver::of(config).unwrap_or(self.driver);
         let outcome = outcome.map(|found| Measure { at_s, ..found });
         let ios_per_s = outcome.as_ref().ok().map(|found| found.ios_per_s);
         keep(&mut self.report, config, outcome, self.watcher);
         Ok(ios_per_s)
+    }
+
+    /// Puts first what the driver runs that has the drives now: they change it once. From one round to the next the order turns round, so a
+    /// drive that drifts favours neither.
+    fn by_driver(&self, configs: &mut [impl Borrow<Config>]) {
+        if self.rebinds {
+            let waits = |one: &Config| Driver::of(one).is_some_and(|of| of != self.driver);
+            configs.sort_by_key(|config| waits(config.borrow()));
+        }
     }
 
     /// Runs what findings compare, each comparison a round of its own, until all are clear, the rounds are spent or the time is.
@@ -254,6 +290,7 @@ where
                     return Ok(());
                 }
                 self.order.shuffle(&mut comparison.configs);
+                self.by_driver(&mut comparison.configs);
                 for config in &comparison.configs {
                     self.run(config, round)?;
                 }
@@ -430,6 +467,35 @@ mod tests {
     use super::*;
     use crate::experiment::EXPERIMENTS;
     use crate::synthetic;
+
+    #[test]
+    fn a_drive_changes_its_driver_once_a_round_and_once_a_comparison() {
+        let mut lab = synthetic::lab(2, 1, &["libaio", "io_uring", "nvme"]);
+        lab.devices[0].own_driver_spec = Some("nvme:0000:01:00.0/ns1".to_owned());
+        let experiments = ["s1-fig2", "user-space"].map(|name| crate::find(name).unwrap()).into();
+        let options = Options { experiments, ..planned_options() };
+        let settings = options.settings(lab.effort);
+        let mut seen = Vec::new();
+        let report = run_with(&lab, &options, settings, &Silent, |config, round| {
+            seen.push((round, Driver::of(config)));
+            Some(Ok(synthetic::speed(config, round, 100e3)))
+        })
+        .unwrap();
+        let rounds = seen.iter().map(|one| one.0).max().unwrap();
+        let mut both = 0;
+        for round in 0..=rounds {
+            let mut drivers: Vec<Driver> =
+                seen.iter().filter(|one| one.0 == round).filter_map(|one| one.1).collect();
+            drivers.dedup();
+            assert!(drivers.len() <= 2, "{round}: {drivers:?}");
+            both += usize::from(drivers.len() == 2);
+        }
+        assert!(both > 4, "{both}");
+        // And both drivers' points are pairs.
+        let (own, kernel) =
+            (Config::new("nvme", 1).depth(128), Config::new("io_uring", 1).depth(128));
+        assert!(report.ratio(crate::Metric::IosPerS, &own, &kernel).unwrap().bounds.is_some());
+    }
 
     struct Silent;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use qpair_study::{
-    EXPERIMENTS, Effort, Experiment, Lab, Need, Options, Outcome, Question, Row, StudyReport,
+    EXPERIMENTS, Effort, Experiment, Lab, Lent, Need, Options, Outcome, Question, Row, StudyReport,
     advise, catalogue, cpus, interfaces, run, to_html,
 };
 use serde::Serialize;
@@ -24,12 +24,14 @@ use crate::text::{count, utc};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that \
-are given are only read, unless --allow-writes is given too.
+are given are only read, unless --allow-writes is given too. With --rebind nothing on them may be in use: their block devices come and \
+go. They go back to their driver at the end, after Ctrl-C too; after kill -9 by qpair floor --recover.
 
 Examples:
   qpair study
   qpair study --dir /mnt/fast --full --out fast.html
   qpair study --device /dev/nvme0n1 --device /dev/nvme1n1
+  sudo qpair study --device /dev/nvme0n1 --rebind
   qpair study --budget 10m
   qpair study --list
   qpair study --experiment s1-fig2 --experiment s3-fig3 --repeat 10 --seconds-per-point 1
@@ -45,6 +47,10 @@ pub(crate) struct Study {
     /// Write to the devices that are given: what is on them is DESTROYED
     #[arg(long, requires = "devices")]
     allow_writes: bool,
+
+    /// Give the drives to this program's driver for its points, and back to the kernel's for the others: both in one study
+    #[arg(long, requires = "devices", conflicts_with_all = ["list", "render"])]
+    rebind: bool,
 
     /// This experiment only; may be given several times
     #[arg(long = "experiment", value_name = "NAME", value_parser = parse_experiment)]
@@ -202,12 +208,17 @@ impl Study {
                 eprintln!("qpair: writing to {spec}: what is on it is destroyed");
             }
         }
-        let outcome =
-            self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(|(lab, own)| {
-                let report = run(&lab, &self.options(), &watch);
+        let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
+            |(mut lab, own)| {
+                let report = match self.rebind {
+                    true => Lent::begin(&mut lab)
+                        .and_then(|lent| lent.run(&lab, &self.options(), &watch)),
+                    false => run(&lab, &self.options(), &watch),
+                };
                 drop(own);
                 Ok(report?)
-            });
+            },
+        );
         watch.end();
         if interrupt.is_requested() {
             eprintln!(

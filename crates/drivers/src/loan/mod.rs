@@ -6,6 +6,7 @@
 //! - A drive leaves the kernel's driver only when nothing on it is in use. That is looked at each time.
 
 mod in_use;
+mod named;
 mod note;
 
 use std::fs;
@@ -17,6 +18,7 @@ use qpair_pci::sysfs::{self, Function, PciAddress, Root, VFIO_PCI};
 use rustix::io::Errno;
 
 pub use in_use::{reasons, uses};
+pub use named::Named;
 use note::{FOLDER, Note, Owed};
 
 /// How long the kernel may take to make block devices of a drive.
@@ -65,6 +67,12 @@ impl Loan {
                 Err(error)
             }
         }
+    }
+
+    /// Its serial number, as the kernel's driver read it.
+    #[must_use]
+    pub fn serial(&self) -> Option<&str> {
+        self.serial.as_deref()
     }
 
     /// Gives it to a driver: the kernel's driver of that name, or vfio-pci, and so to this program. One that has it already keeps it.

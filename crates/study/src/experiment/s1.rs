@@ -65,6 +65,11 @@ fn queue_depth(lab: &Lab) -> Plan {
         });
         plan = plan.group(&cores_words(cores), series);
     }
+    if lab.cores() > 2 {
+        let series =
+            by_interface(lab, &[16, 128], |name, depth| Some(Config::new(name, 3).depth(depth)));
+        plan = plan.group(&cores_words(3), series);
+    }
     plan.remarks.push(
         "Threads are confined by affinity, the kernel's submission thread with them. The drive's interrupts go where the \
          machine sends them."

@@ -403,6 +403,12 @@ fn configs<'a>(view: &View<'a>, experiment: &str, interface: &str) -> Vec<&'a Co
     all
 }
 
+/// Whether an interface is the kernel's, with whatever switches.
+fn is_kernel_s(interface: &str) -> bool {
+    let name = interface.split(':').next().unwrap_or_default();
+    INTERFACES.iter().any(|candidate| candidate.name == name)
+}
+
 /// Those of all interfaces.
 fn all_configs<'a>(view: &View<'a>, experiment: &str) -> Vec<&'a Config> {
     view.report.experiment(experiment).map(|ran| ran.plan.configs().collect()).unwrap_or_default()

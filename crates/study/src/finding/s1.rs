@@ -1,6 +1,6 @@
 //! What S1 found.
 
-use super::{Evidence, Finding, Judged, View};
+use super::{Evidence, Finding, Judged, View, all_configs};
 use crate::config::{Assignment, Config};
 use crate::lab::{LIBAIO_CALLS, USER_SPACE};
 use crate::measure::Metric;
@@ -32,6 +32,103 @@ pub(super) const USER_SPACE_FIRST: Finding = Finding {
             view.chosen_ratio(what, IosPerS, &own, fastest, AtLeast(1.1))
         };
         (1..=view.report.cores.min(2)).map(part).collect()
+    },
+};
+
+pub(super) const ONLY_SPDK_SATURATES: Finding = Finding {
+    name: "s1-only-spdk-saturates",
+    source: "S1 section 3.1",
+    experiment: "s1-fig2",
+    claim: "Only SPDK takes one drive to its limit with one core; with every other interface the core is the limit.",
+    test: "one core, each at its best depth: SPDK at least 0.95 times the most of any other interface, depth and number of threads; every \
+           interface of the kernel at most 0.95 times the most of all",
+    judge: |view| {
+        view.need(USER_SPACE)?;
+        let own = best(view, USER_SPACE, 1, 1)?;
+        let all = one_drive(view);
+        let most_but = |name: &str, what: &Config| {
+            let others = all.iter().copied().filter(|one| one.interface != name && *one != what);
+            view.fastest(others).ok_or_else(|| view.skipped("s1-fig2"))
+        };
+        let part = |one: &Config, most: &Config, wanted| {
+            let what = format!("IOPS, {} on one core over {most}", one.interface);
+            view.chosen_ratio(what, IosPerS, one, most, wanted)
+        };
+        let mut evidence = vec![part(&own, most_but(USER_SPACE, &own)?, AtLeast(0.95))?];
+        for name in view.kernel_interfaces() {
+            let one = best(view, name, 1, 1)?;
+            evidence.push(part(&one, most_but(name, &one)?, AtMost(0.95))?);
+        }
+        Ok(evidence)
+    },
+};
+
+pub(super) const K_LATENCY_TWO: Finding = Finding {
+    name: "s1-k-latency-two",
+    source: "S1 Figure 2d",
+    experiment: "s1-fig2",
+    claim: "On two cores and up to 200 KIOPS the median latency of iou+k is within 10 % of SPDK's.",
+    test: "two cores, the greatest depth at which iou+k has at most 0.65 of SPDK's peak: at most 1.1 times its median latency there",
+    judge: |view| {
+        let cores = view.two_cores()?;
+        let (k, own) = below_peak(view, "io_uring+k", cores, 0.65)?;
+        let what = format!("median latency, iou+k over SPDK, depth {}", k.depth);
+        Ok(vec![view.chosen_ratio(what, P50Us, &k, &own, AtMost(1.1))?])
+    },
+};
+
+pub(super) const P_EQUALS_SPDK: Finding = Finding {
+    name: "s1-p-equals-spdk",
+    source: "S1 Figure 2",
+    experiment: "s1-fig2",
+    claim: "iou+p is as good as SPDK up to about 150 KIOPS; beyond, its system calls bind it.",
+    test: "one core: at the greatest depth at which iou+p has at most half of SPDK's peak at most 1.1 times its median latency, at 128 at \
+           most 0.9 times its IOPS",
+    judge: |view| {
+        let (p, own) = below_peak(view, "io_uring+p", 1, 0.5)?;
+        let what = format!("median latency, iou+p over SPDK, depth {}", p.depth);
+        let deep = (at("io_uring+p", 1), at(USER_SPACE, 1));
+        Ok(vec![
+            view.chosen_ratio(what, P50Us, &p, &own, AtMost(1.1))?,
+            view.ratio("IOPS at depth 128", IosPerS, &deep.0, &deep.1, AtMost(0.9))?,
+        ])
+    },
+};
+
+pub(super) const THREE_CORES: Finding = Finding {
+    name: "s1-three-cores",
+    source: "S1 section 3.1",
+    experiment: "s1-fig2",
+    claim: "A third core for one drive changes nothing.",
+    test: "queue depth 128: each interface 0.95 to 1.05 times the IOPS of two cores",
+    judge: |view| {
+        if view.report.cores < 3 {
+            return Err(format!("there are {} cores", view.report.cores));
+        }
+        let names = ["libaio", "io_uring", "io_uring+p", "io_uring+k", USER_SPACE];
+        each(view, &names, |name| {
+            let what = format!("IOPS of {name}, three cores over two");
+            view.ratio(what, IosPerS, &at(name, 3), &at(name, 2), Between(0.95, 1.05))
+        })
+    },
+};
+
+pub(super) const U_WORST: Finding = Finding {
+    name: "s1-u-worst",
+    source: "S1 lesson 2",
+    experiment: "s1-fig2",
+    claim: "Given the cores, plain io_uring is never better than its polled modes.",
+    test: "two cores, queue depth 128: at most the IOPS of iou+p, and of iou+k",
+    judge: |view| {
+        let cores = view.two_cores()?;
+        ["io_uring+p", "io_uring+k"]
+            .into_iter()
+            .map(|name| {
+                view.need(name)?;
+                let what = format!("io_uring over {name}");
+                view.speed(&what, &at("io_uring", cores), &at(name, cores), AtMost(1.0))
+            })
+            .collect()
     },
 };
 
@@ -405,6 +502,40 @@ fn at(interface: &str, cores: u32) -> Config {
 /// A thread for each of several drives.
 fn array(interface: &str, cores: u32, drives: u32) -> Config {
     at(interface, cores).threads(drives).drives(drives, Assignment::Own)
+}
+
+/// Every configuration that reads 4 KiB of the first drive at full speed.
+fn one_drive<'a>(view: &View<'a>) -> Vec<&'a Config> {
+    let plain = |one: &&Config| {
+        **one == Config::new(&*one.interface, one.cores).threads(one.threads).depth(one.depth)
+    };
+    let mut all: Vec<&Config> = ["s1-fig2", "s4-sync", "s4-outstanding"]
+        .into_iter()
+        .flat_map(|experiment| all_configs(view, experiment))
+        .filter(plain)
+        .collect();
+    all.retain(|one| one.interface == USER_SPACE || super::is_kernel_s(&one.interface));
+    all
+}
+
+/// An interface at the greatest depth at which it has no more than a share of the user-space driver's peak, and that driver there.
+fn below_peak(
+    view: &View<'_>,
+    name: &str,
+    cores: u32,
+    share: f64,
+) -> Result<(Config, Config), String> {
+    view.need(USER_SPACE)?;
+    view.need(name)?;
+    let speed = |config: &Config| view.report.first_speed(config);
+    let peak = speed(&best(view, USER_SPACE, cores, 1)?).unwrap_or_default();
+    let of = |name: &str, depth| Config::new(name, cores).depth(depth);
+    let fits = |depth: &u32| speed(&of(name, *depth)).is_some_and(|here| here <= share * peak);
+    let depth = (1..=DEEP)
+        .rev()
+        .find(fits)
+        .ok_or_else(|| format!("{name} has more than {share} of SPDK's peak at every depth"))?;
+    Ok((of(name, depth), of(USER_SPACE, depth)))
 }
 
 /// Where system calls are counted: on two cores, if there are two.

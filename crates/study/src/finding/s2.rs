@@ -2,11 +2,11 @@
 
 use super::{Finding, all_configs};
 use crate::config::Config;
-use crate::lab::BARE_CALL;
+use crate::lab::{BARE_CALL, USER_SPACE};
 use crate::measure::Metric;
 use crate::statistics::Threshold::{AtLeast, AtMost, Between};
 
-use Metric::{BytesPerS, CpuShare, CpuUsPerIo};
+use Metric::{BytesPerS, CpuShare, CpuUsPerIo, IosPerS};
 
 pub(super) const JOBS_OVER_CORES: Finding = Finding {
     name: "s2-jobs-over-cores",
@@ -51,5 +51,22 @@ pub(super) const COST_STACK: Finding = Finding {
             view.value("processor time over latency", CpuShare, &read, AtLeast(0.1))?,
             view.told("us of processor time", CpuUsPerIo, &read)?,
         ])
+    },
+};
+
+pub(super) const GAP_DEPTH: Finding = Finding {
+    name: "s2-gap-depth",
+    source: "S2 Figure 9",
+    experiment: "s1-fig2",
+    claim: "The user-space driver's lead over the kernel shrinks to nothing from queue depth 1 to 64.",
+    test: "one core: at depth 1 at least 1.1 times the IOPS of libaio, at 64 at most 1.05 times",
+    judge: |view| {
+        view.need(USER_SPACE)?;
+        let part = |depth, wanted| {
+            let of = |name: &str| Config::new(name, 1).depth(depth);
+            let what = format!("IOPS at depth {depth}, user space over libaio");
+            view.ratio(what, IosPerS, &of(USER_SPACE), &of("libaio"), wanted)
+        };
+        Ok(vec![part(1, AtLeast(1.1))?, part(64, AtMost(1.05))?])
     },
 };

@@ -3,10 +3,11 @@
 use super::{Evidence, Finding, View, all_configs, configs};
 use crate::config::{Assignment, Config};
 use crate::experiment::s3::TPCC_READ_PERCENT;
+use crate::lab::USER_SPACE;
 use crate::measure::Metric;
 use crate::statistics::Threshold;
 
-use Metric::{BytesPerS, IosPerS, KernelShare, P50Us};
+use Metric::{BytesPerS, CpuUsPerIo, IosPerS, KernelShare, P50Us};
 use Threshold::{AtLeast, AtMost, Between};
 
 pub(super) const DRIVES_ADD_UP: Finding = Finding {
@@ -256,6 +257,22 @@ pub(super) const OVERSUBSCRIBED: Finding = Finding {
     judge: |view| {
         let config = Config::new("posix", view.report.cores.min(2)).depth(128);
         Ok(vec![view.value("the kernel's share", KernelShare, &config, AtLeast(0.5))?])
+    },
+};
+
+pub(super) const BYPASS: Finding = Finding {
+    name: "s3-bypass",
+    source: "S3 question 2",
+    experiment: "s1-fig2",
+    claim: "Bypassing the kernel is not needed for throughput, but costs the least processor time.",
+    test: "one core, queue depth 128: at most half the processor time per I/O of iou+p",
+    judge: |view| {
+        view.need(USER_SPACE)?;
+        view.need("io_uring+p")?;
+        let of = |name: &str| Config::new(name, 1).depth(128);
+        let what = "processor time per I/O, user space over iou+p";
+        let (own, polled) = (of(USER_SPACE), of("io_uring+p"));
+        Ok(vec![view.ratio(what, CpuUsPerIo, &own, &polled, AtMost(0.5))?])
     },
 };
 

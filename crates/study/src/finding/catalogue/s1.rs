@@ -6,37 +6,17 @@ use super::Row::{self, Tested};
 use super::untested;
 
 pub(super) const ROWS: &[Row] = &[
-    untested(
-        "s1-only-spdk-saturates",
-        "S1 section 3.1",
-        "Only SPDK takes one drive to its limit with one core; with every other interface the core is the limit.",
-        &[SameDrive],
-    ),
+    Tested(s1::ONLY_SPDK_SATURATES),
     Tested(s1::USER_SPACE_FIRST),
     Tested(s1::KERNEL_THREAD_COLLAPSES),
     Tested(s1::K_LATENCY_FLAT),
     Tested(s1::K_CPU_SHARE),
     Tested(s1::KERNEL_THREAD_TWO_CORES),
     Tested(s1::K_TWICE_CPU),
-    untested(
-        "s1-k-latency-two",
-        "S1 Figure 2d",
-        "On two cores and up to 200 KIOPS the median latency of iou+k is within 10 % of SPDK's.",
-        &[SameDrive],
-    ),
+    Tested(s1::K_LATENCY_TWO),
     Tested(s1::SECOND_CORE),
-    untested(
-        "s1-three-cores",
-        "S1 section 3.1",
-        "A third core for one drive changes nothing.",
-        &[Cores],
-    ),
-    untested(
-        "s1-p-equals-spdk",
-        "S1 Figure 2",
-        "iou+p is as good as SPDK up to about 150 KIOPS; beyond, its system calls bind it.",
-        &[SameDrive, PollQueues],
-    ),
+    Tested(s1::THREE_CORES),
+    Tested(s1::P_EQUALS_SPDK),
     Tested(s1::POLLING_LATENCY),
     Tested(s1::SHALLOW_ALIKE),
     Tested(s1::IO_URING_OVER_LIBAIO),
@@ -84,11 +64,6 @@ pub(super) const ROWS: &[Row] = &[
         "io_uring and iou+p are alike and grow steadily with the drives, a third under SPDK; libaio is 10 % under them.",
         &[SameDrive, PollQueues, Drives, Cores],
     ),
-    untested(
-        "s1-u-worst",
-        "S1 lesson 2",
-        "Given the cores, plain io_uring is never better than its polled modes.",
-        &[PollQueues],
-    ),
+    Tested(s1::U_WORST),
     Tested(s1::CHOICE),
 ];

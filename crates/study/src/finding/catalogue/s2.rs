@@ -1,7 +1,7 @@
 //! Rows of S2.
 
 use super::super::s2;
-use super::Need::{FileSystems, HostAdapter, Module, SameDrive, VirtualMachines};
+use super::Need::{FileSystems, HostAdapter, Module, VirtualMachines};
 use super::Row::{self, Tested};
 use super::untested;
 
@@ -30,12 +30,7 @@ pub(super) const ROWS: &[Row] = &[
         "With sequential I/O of 128 KiB the software stack costs no throughput.",
         &[Module],
     ),
-    untested(
-        "s2-gap-depth",
-        "S2 Figure 9",
-        "The user-space driver's lead over the kernel shrinks to nothing from queue depth 1 to 64.",
-        &[SameDrive],
-    ),
+    Tested(s2::GAP_DEPTH),
     Tested(s2::JOBS_OVER_CORES),
     Tested(s2::COST_SWITCH),
     Tested(s2::COST_STACK),

@@ -40,12 +40,7 @@ pub(super) const ROWS: &[Row] = &[
         "SPDK needs 3 threads for all of the array, iou+p 16.",
         &[SameDrive, PollQueues, Drives, Cores],
     ),
-    untested(
-        "s3-bypass",
-        "S3 question 2",
-        "Bypassing the kernel is not needed for throughput, but costs the least processor time.",
-        &[SameDrive, PollQueues],
-    ),
+    Tested(s3::BYPASS),
     untested(
         "s3-cycles",
         "S3 section 2.5",

@@ -4,23 +4,38 @@ use std::fs;
 use std::path::Path;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_drivers::Loan;
 use qpair_pci::sysfs::{Function, PciAddress, Root};
+
+use super::Loan;
 
 /// A namespace of a controller that the kernel's driver has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
-    pub(crate) address: PciAddress,
-    pub(crate) nsid: u32,
+pub struct Named {
+    /// Of the controller.
+    pub address: PciAddress,
+    /// Of the namespace.
+    pub nsid: u32,
     /// Model and serial number.
-    pub(crate) about: String,
+    pub about: String,
 }
 
-/// Looks for a drive.
-///
-/// # Errors
-/// `NotFound`: there is no such thing. `Invalid`: it is no NVMe drive, or a part of one, or one with several namespaces.
-pub(crate) fn find(name: &str) -> Result<Named> {
+impl Named {
+    /// Looks for a drive.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such thing. `Invalid`: it is no NVMe drive, or a part of one, or one with several namespaces.
+    pub fn find(name: &str) -> Result<Self> {
+        find(name)
+    }
+
+    /// How this program's driver names it: after `nvme:`.
+    #[must_use]
+    pub fn own_name(&self) -> String {
+        format!("{}/ns{}", self.address, self.nsid)
+    }
+}
+
+fn find(name: &str) -> Result<Named> {
     let root = Root::system();
     if let Some(address) = PciAddress::parse(name) {
         let function = Function::read(&root, address)?;

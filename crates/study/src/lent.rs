@@ -1,0 +1,155 @@
+//! Drives of the kernel that are lent to this program's own driver for a part of a study.
+//!
+//! Always holds:
+//! - While a point runs, the drives are with the driver of its interface. At the end they are with their own, however the study ended.
+//! - It is one drive that both drivers have: its serial number and its size are the same.
+
+use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
+use qpair_drivers::{Loan, Named, nvme_device};
+
+use crate::config::Config;
+use crate::lab::{BARE_CALL, Lab, SOFT_DRIVE, USER_SPACE, interfaces};
+use crate::report::StudyReport;
+use crate::run::{Options, Watcher, run_on};
+
+/// The kernel's driver of NVMe drives, and the one that lends a drive to this program.
+const VFIO: &str = "vfio-pci";
+
+/// Who drives the devices while a point runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Kernel,
+    Own,
+}
+
+impl Driver {
+    /// Whom a point needs; `None`: it uses none of the devices.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        match config.interface.as_str() {
+            BARE_CALL => None,
+            soft if soft.starts_with(SOFT_DRIVE) => None,
+            USER_SPACE => Some(Self::Own),
+            _ => Some(Self::Kernel),
+        }
+    }
+}
+
+/// The drives of a study, all of which are on loan.
+#[derive(Debug)]
+pub struct Lent {
+    drives: Vec<(Named, Loan)>,
+    now: Driver,
+    /// Times that they went to another driver.
+    changes: u32,
+}
+
+impl Lent {
+    /// Takes the devices of a lab, which must be NVMe drives that the kernel has, and shows to the lab that both drivers can be used.
+    ///
+    /// # Errors
+    /// `Invalid`: a device is no such drive. `Gone`: the two drivers do not see the same drive. As [`Loan::begin`] and [`Loan::to`] else.
+    pub fn begin(lab: &mut Lab) -> Result<Self> {
+        let mut lent = Self { drives: Vec::new(), now: Driver::Kernel, changes: 0 };
+        for device in &lab.devices {
+            let named = Named::find(&device.spec)?;
+            if lent.drives.iter().any(|(known, _)| known.address == named.address) {
+                let context = format!("{}: it is named twice", named.address);
+                return Err(Error::new(ErrorKind::Invalid, context));
+            }
+            let loan = Loan::begin(named.address)?;
+            lent.drives.push((named, loan));
+        }
+        lent.change_to(Driver::Own, lab)?;
+        for ((named, loan), device) in lent.drives.iter().zip(&lab.devices) {
+            check_same(named, loan, device.size_bytes())?;
+        }
+        lent.change_to(Driver::Kernel, lab)?;
+        for (device, (named, _)) in lab.devices.iter_mut().zip(&lent.drives) {
+            device.own_driver_spec = Some(format!("{USER_SPACE}:{}", named.own_name()));
+        }
+        lab.interfaces = interfaces(&lab.devices);
+        Ok(lent)
+    }
+
+    /// Runs a study, in which the drives go from one driver to the other and back, and gives them back.
+    ///
+    /// # Errors
+    /// As [`crate::run`]; what is in the way of giving back.
+    pub fn run(
+        mut self,
+        lab: &Lab,
+        options: &Options,
+        watcher: &dyn Watcher,
+    ) -> Result<StudyReport> {
+        let outcome = run_on(lab, options, watcher, &mut |config, lab| self.prepare(config, lab));
+        let changes = self.changes;
+        match (outcome, self.end()) {
+            (Ok(mut report), Ok(())) => {
+                report.notes.push(format!(
+                    "One drive under two drivers: it went from one to the other {changes} times, and is back. Its serial number and size were \
+                     the same under both."
+                ));
+                Ok(report)
+            }
+            (Err(first), Err(error)) => {
+                let context = format!("{first}; and then a drive could not be given back");
+                Err(Error::new(error.kind(), context).caused_by(error))
+            }
+            (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),
+        }
+    }
+
+    /// Gives all drives back.
+    fn end(self) -> Result<()> {
+        let ends = self.drives.into_iter().map(|(_, loan)| loan.end());
+        // Each is tried, and the first failure is told.
+        ends.fold(Ok(()), Result::and)
+    }
+
+    /// Lets the driver of a point have the drives.
+    fn prepare(&mut self, config: &Config, lab: &mut Lab) -> Result<()> {
+        match Driver::of(config) {
+            Some(driver) if driver != self.now => self.change_to(driver, lab),
+            _ => Ok(()),
+        }
+    }
+
+    fn change_to(&mut self, driver: Driver, lab: &mut Lab) -> Result<()> {
+        self.changes += 1;
+        for ((named, loan), device) in self.drives.iter_mut().zip(&mut lab.devices) {
+            match driver {
+                Driver::Own => loan.to(VFIO)?,
+                Driver::Kernel => {
+                    loan.home()?;
+                    // It may have another name than before.
+                    let path = loan.block_device(named.nsid)?;
+                    device.spec = DeviceSpec::File(path).to_string();
+                    if device.may_write {
+                        loan.check_free()?;
+                    }
+                }
+            }
+        }
+        self.now = driver;
+        Ok(())
+    }
+}
+
+/// Fails if this program's driver sees another drive than the kernel's did.
+fn check_same(named: &Named, loan: &Loan, kernel_s_size_bytes: Option<u64>) -> Result<()> {
+    let device = nvme_device(USER_SPACE, &named.own_name())?;
+    let serial = device.controller().info().identify.serial.trim().to_owned();
+    let size_bytes = device.size_bytes();
+    if loan.serial().is_none_or(|known| known.trim() == serial)
+        && kernel_s_size_bytes.is_none_or(|known| known == size_bytes)
+    {
+        return Ok(());
+    }
+    let context = format!(
+        "{}: this program's driver sees the serial number {serial} and {size_bytes} bytes, the kernel's {} and {}",
+        named.address,
+        loan.serial().unwrap_or("none"),
+        kernel_s_size_bytes.unwrap_or(0)
+    );
+    Err(Error::new(ErrorKind::Gone, context))
+}
