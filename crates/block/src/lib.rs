@@ -5,6 +5,7 @@
 //! - [`Request`] and [`Completion`]: a request goes down once and comes up once, its [`Buffer`] with it.
 //! - Devices made of software live here: [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and
 //!   [`StripeDevice`].
+//! - [`Carving`]: named slices of a device, by a map on the device itself.
 //! - [`DeviceSpec`]: how people name devices.
 //!
 //! Nothing here knows of an engine above or a kernel below.
@@ -12,7 +13,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod carve;
 mod completion_event;
+mod content;
 mod delay;
 mod device;
 mod error;
@@ -26,6 +29,7 @@ mod poller;
 mod ram;
 mod ready;
 mod request;
+mod serial;
 #[doc(hidden)]
 pub mod sim;
 mod size;
@@ -38,7 +42,11 @@ mod stripe;
 mod stripe_channel;
 mod wake;
 
+pub use carve::{
+    CARVED_FROM_BYTES, CarveMap, CarveSlot, Carving, SLICES_MAX, Slice, examine_carving,
+};
 pub use completion_event::CompletionEvent;
+pub use content::find_content;
 pub use delay::{DelayDevice, DelayOptions};
 pub use device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
@@ -52,9 +60,10 @@ pub use pair::{PAIR_SECOND_BYTES, open_pair};
 pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
 pub use ram::{RamDevice, RamOptions};
 pub use request::{Completion, Op, Request};
+pub use serial::SerialChannel;
 pub use size::{format_bytes, parse_bytes};
 pub use sleep::{WaitClock, sleep};
 pub use slice::SliceDevice;
-pub use spec::{DRIVERS, DeviceSpec, Opener};
+pub use spec::{DRIVERS, DeviceSpec, Opener, open_slice};
 pub use stripe::{Member, StripeDevice};
 pub use wake::WakeEvent;

@@ -51,6 +51,12 @@ impl SliceDevice {
         };
         Ok(Self { info, inner, start_bytes, size_bytes })
     }
+
+    /// The same, under another name.
+    pub(crate) fn called(mut self, name: String) -> Self {
+        self.info.name = name;
+        self
+    }
 }
 
 impl BlockDevice for SliceDevice {

@@ -7,6 +7,7 @@
 //! null:size=1TiB
 //! delay:read_us=100,write_us=50,flush_us=0:DEVICE
 //! fault:seed=1,read_error_rate=0.01:DEVICE         also write_error_rate=, flush_error_rate=, corrupt_read_rate=
+//! carve:name=root:DEVICE                           a slice of a device that `qpair carve` has made
 //! stripe:unit=64KiB:DEVICE+DEVICE+...
 //! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
 //! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
@@ -23,6 +24,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::carve::{Carving, is_slice_name};
 use crate::delay::{DelayDevice, DelayOptions};
 use crate::device::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,6 +32,7 @@ use crate::fault::{FaultDevice, FaultOptions};
 use crate::null::{NullDevice, NullOptions};
 use crate::ram::{RamDevice, RamOptions};
 use crate::size::format_bytes;
+use crate::slice::SliceDevice;
 use crate::spec_text::{
     Options, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
 };
@@ -59,6 +62,13 @@ pub enum DeviceSpec {
         /// Its rates and seed.
         options: FaultOptions,
         /// The device below.
+        inner: Box<DeviceSpec>,
+    },
+    /// A slice of a device, by the device's own map of them.
+    Carved {
+        /// The slice's name.
+        name: String,
+        /// The device that has it.
         inner: Box<DeviceSpec>,
     },
     /// A [`StripeDevice`].
@@ -118,7 +128,9 @@ impl DeviceSpec {
         match self {
             Self::File(path) => vec![path],
             Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => Vec::new(),
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.paths(),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } | Self::Carved { inner, .. } => {
+                inner.paths()
+            }
             Self::Stripe { members, .. } => members.iter().flat_map(Self::paths).collect(),
         }
     }
@@ -138,6 +150,7 @@ impl DeviceSpec {
             Self::Fault { options, inner } => {
                 Arc::new(FaultDevice::new(inner.open(opener)?, *options)?)
             }
+            Self::Carved { name, inner } => Arc::new(open_slice(&inner.open(opener)?, name)?),
             Self::Stripe { unit_bytes, members } => {
                 let open = |spec: &Self| Ok(Member { device: spec.open(opener)?, start_bytes: 0 });
                 let members = members.iter().map(open).collect::<Result<_>>()?;
@@ -156,7 +169,7 @@ impl DeviceSpec {
         let path = |text: &str| {
             if text.is_empty() {
                 return Err(Error::new(ErrorKind::Invalid, "an empty device name").hint(
-                    "name a path, or ram:, null:, delay:, fault:, stripe:, nvme:, softnvme:, scsi:",
+                    "name a path, or ram:, null:, delay:, fault:, carve:, stripe:, nvme:, softnvme:, scsi:",
                 ));
             }
             plain(text, quoted).map(|text| Self::File(text.into()))
@@ -204,6 +217,20 @@ impl DeviceSpec {
                 options.finish()?;
                 Ok(Self::Fault { options: fault, inner: inner(rest)? })
             }
+            "carve" => {
+                let (head, rest) = split_options(rest);
+                let mut options = Options::parse("carve", head)?;
+                let mut name = String::new();
+                options.value("name", "the name of a slice", &mut name)?;
+                options.finish()?;
+                if !is_slice_name(&name) {
+                    let context = format!("no slice is named in \"{text}\"");
+                    return Err(Error::new(ErrorKind::Invalid, context).hint(
+                        "write carve:name=NAME:DEVICE; qpair carve list DEVICE has the names",
+                    ));
+                }
+                Ok(Self::Carved { name, inner: inner(rest)? })
+            }
             "stripe" => {
                 let mut unit_bytes = STRIPE_UNIT_BYTES;
                 let (head, rest) = split_options(rest);
@@ -222,7 +249,7 @@ impl DeviceSpec {
                 }
                 let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are file:, ram:, null:, delay:, fault:, stripe:, nvme:, softnvme:, scsi: and vhost-user:; a file of that name is file:{text}"
+                    "known are file:, ram:, null:, delay:, fault:, carve:, stripe:, nvme:, softnvme:, scsi: and vhost-user:; a file of that name is file:{text}"
                 )))
             }
         }
@@ -271,6 +298,10 @@ impl DeviceSpec {
                 write!(f, ":")?;
                 inner.write(f, quoted)
             }
+            Self::Carved { name, inner } => {
+                write!(f, "carve:name={name}:")?;
+                inner.write(f, quoted)
+            }
             Self::Stripe { unit_bytes, members } => {
                 write!(f, "stripe:unit={}:", format_bytes(*unit_bytes))?;
                 for (number, member) in members.iter().enumerate() {
@@ -304,6 +335,18 @@ fn plain(text: &str, quoted: bool) -> Result<String> {
         return Err(Error::new(ErrorKind::Invalid, "a device name with a NUL byte"));
     }
     Ok(text)
+}
+
+/// A slice of a device, by its name.
+///
+/// # Errors
+/// `NotFound` for a device without a map, or a map without that slice; what [`Carving::open`] says.
+pub fn open_slice(device: &Arc<dyn BlockDevice>, name: &str) -> Result<SliceDevice> {
+    let carving = Carving::open(device)?.ok_or_else(|| {
+        let context = format!("{} has no map of slices", device.info().name);
+        Error::new(ErrorKind::NotFound, context).hint("qpair carve create makes one")
+    })?;
+    carving.slice(name)
 }
 
 /// A specifier outside brackets.

@@ -107,9 +107,9 @@ impl Members {
 fn has_lasting_drive(spec: &DeviceSpec) -> bool {
     match spec {
         DeviceSpec::Driven { driver, name } => !qpair_drivers::is_volatile(driver, name),
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
-            has_lasting_drive(inner)
-        }
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Carved { inner, .. } => has_lasting_drive(inner),
         DeviceSpec::Stripe { members, .. } => members.iter().any(has_lasting_drive),
         DeviceSpec::File(_) | DeviceSpec::Ram(_) | DeviceSpec::Null(_) => false,
     }
@@ -120,7 +120,9 @@ fn unit_bytes_max(spec: &DeviceSpec) -> u64 {
         DeviceSpec::Stripe { unit_bytes, members } => {
             members.iter().map(unit_bytes_max).max().unwrap_or(0).max(*unit_bytes)
         }
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => unit_bytes_max(inner),
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Carved { inner, .. } => unit_bytes_max(inner),
         _ => 0,
     }
 }

@@ -71,6 +71,8 @@ fn refuses_the_rest_and_says_what_is_known() {
         ("delay:read_us=-1:a", "whole microseconds"),
         ("fault:read_error_rate=2:a", "from 0 to 1"),
         ("fault:read_error_rate=NaN:a", "from 0 to 1"),
+        ("carve:a", "no slice is named"),
+        ("carve:name=a]b:a", "no slice is named"),
         ("stripe:unit=64KiB:", "missing"),
         ("stripe:a++b", "missing"),
         ("stripe:a+", "missing"),
@@ -88,7 +90,7 @@ fn refuses_the_rest_and_says_what_is_known() {
 
 fn random(rng: &mut fastrand::Rng, depth: u32) -> DeviceSpec {
     let inner = |rng: &mut fastrand::Rng| Box::new(random(rng, depth + 1));
-    match rng.u32(0..if depth < 4 { 6 } else { 3 }) {
+    match rng.u32(0..if depth < 4 { 7 } else { 3 }) {
         0 => {
             let alphabet: Vec<char> = "ab/.:,=+[]\\()é -_".chars().collect();
             let len = rng.usize(1..12);
@@ -116,6 +118,7 @@ fn random(rng: &mut fastrand::Rng, depth: u32) -> DeviceSpec {
             },
             inner: inner(rng),
         },
+        5 => DeviceSpec::Carved { name: format!("s{}", rng.u8(..)), inner: inner(rng) },
         _ => DeviceSpec::Stripe {
             unit_bytes: rng.u64(..),
             members: (0..rng.u32(1..4)).map(|_| *inner(rng)).collect(),

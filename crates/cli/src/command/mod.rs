@@ -10,6 +10,7 @@ mod bench_peak;
 mod bench_store;
 mod bench_tpcc;
 mod bench_ycsb;
+mod carve;
 mod check;
 mod completions;
 mod delete;
@@ -68,6 +69,7 @@ pub(crate) enum Command {
     Advise(advise::Advise),
     #[command(name = "softdrive")]
     SoftDrive(softdrive::SoftDrive),
+    Carve(carve::Carve),
     Target(target::TargetCommand),
     Rpc(rpc::Rpc),
     Man(man::Man),
@@ -99,6 +101,7 @@ impl Command {
             Self::Floor(command) => command.run(),
             Self::Advise(command) => command.run(),
             Self::SoftDrive(command) => command.run(),
+            Self::Carve(command) => command.run(),
             Self::Target(command) => command.run(),
             Self::Rpc(command) => command.run(),
             Self::Man(command) => command.run(crate::Arguments::command()),

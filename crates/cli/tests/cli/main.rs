@@ -10,6 +10,7 @@
 mod bad_stores;
 mod bench_io;
 mod bench_transactions;
+mod carve;
 mod doctor;
 mod floor;
 mod harness;

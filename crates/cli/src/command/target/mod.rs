@@ -4,13 +4,15 @@ pub(super) mod config;
 mod report;
 mod systemd;
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use qpair::block::{BlockDevice, DeviceSpec, ErrorKind};
+use qpair::block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_target::{
@@ -173,8 +175,9 @@ impl TargetCommand {
         target.set_level(self.log.unwrap_or(Level::Notice));
         let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
         std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
+        let mut carved = HashMap::new();
         for (name, spec) in &self.disk {
-            let disk = Disk::new(name, self.open(spec)?);
+            let disk = Disk::new(name, self.open_disk(spec, &mut carved)?);
             let path = folder.join(format!("{name}.sock"));
             let options = BlkOptions { queues: self.queues, read_only: self.read_only };
             target.serve_blk(name, &disk, &path, options)?;
@@ -272,6 +275,23 @@ impl TargetCommand {
             manager.load(&config).map_err(|error| wrong(&error))?;
         }
         Ok(manager)
+    }
+
+    /// Opens the device of a disk. Disks that are slices of one device share it.
+    fn open_disk(
+        &self,
+        spec: &DeviceSpec,
+        carved: &mut HashMap<String, (Arc<dyn BlockDevice>, HashSet<String>)>,
+    ) -> Result<Arc<dyn BlockDevice>> {
+        let DeviceSpec::Carved { name, inner } = spec else { return self.open(spec) };
+        let (device, given) = match carved.entry(inner.to_string()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert((self.open(inner)?, HashSet::new())),
+        };
+        if !given.insert(name.clone()) {
+            return Err(Failure::usage(format!("{spec} is to be two disks")));
+        }
+        Ok(Arc::new(open_slice(device, name)?))
     }
 
     fn open(&self, spec: &DeviceSpec) -> Result<Arc<dyn BlockDevice>> {

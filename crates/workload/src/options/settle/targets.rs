@@ -29,12 +29,13 @@ impl Place {
 const FILES_MAX: u32 = 4096;
 
 /// Kinds of devices that are named by a specifier.
-const SCHEMES: [&str; 10] = [
+const SCHEMES: [&str; 11] = [
     "file:",
     "ram:",
     "null:",
     "delay:",
     "fault:",
+    "carve:",
     "stripe:",
     "nvme:",
     "softnvme:",

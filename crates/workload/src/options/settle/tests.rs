@@ -194,6 +194,10 @@ fn clones_have_files_seeds_and_offsets_of_their_own() {
         names(&plan("name=a filename=stripe:unit=64KiB:/dev/x+/dev/y direct=1").jobs[0]),
         ["stripe:unit=64KiB:/dev/x+/dev/y"]
     );
+    assert_eq!(
+        names(&plan("name=a filename=carve:name=s:/dev/x direct=1").jobs[0]),
+        ["carve:name=s:/dev/x"]
+    );
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! `qpair carve delete`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Target;
+use crate::failure::{Exit, Result};
+use crate::output::say;
+
+/// Delete a slice: its space is free for others, its bytes stay until they are written over
+#[derive(Args, Debug)]
+pub(super) struct Delete {
+    #[command(flatten)]
+    target: Target,
+
+    /// Which
+    name: String,
+}
+
+impl Delete {
+    pub(super) fn run(self) -> Result<Exit> {
+        let mut carving = self.target.carving(false)?;
+        carving.delete(&self.name)?;
+        if self.target.json {
+            say(json!({"deleted": self.name}).to_string())?;
+        }
+        Ok(Exit::Done)
+    }
+}
