@@ -5,8 +5,8 @@ use std::sync::Arc;
 use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, DelayDevice, DelayOptions, FaultDevice,
-    FaultOptions, IoError, Member, NullDevice, NullOptions, Op, RamDevice, RamOptions, Request,
-    SliceDevice, StripeDevice,
+    FaultOptions, IoError, LimitDevice, Limits, Member, NullDevice, NullOptions, Op, RamDevice,
+    RamOptions, Request, SliceDevice, StripeDevice,
 };
 use qpair_conformance::{Options, Report, run};
 
@@ -229,6 +229,24 @@ fn the_suite_sees_faults() {
         d.control().set_error_rate(Op::Read, 1.0);
     });
     assert!(wrong_answer.contains(&"invalid_requests"));
+}
+
+#[test]
+fn limit_device() {
+    for (delayed, limited) in [(false, false), (true, false), (false, true), (true, true)] {
+        let make = || {
+            let inner = ram(RamOptions::default());
+            let device = LimitDevice::new(if delayed { delay(inner) } else { inner });
+            if limited {
+                let bytes_per_s = 2 << 30;
+                device.set(Limits { ios_per_s: 50_000, bytes_per_s, ..Limits::default() });
+            }
+            Arc::new(device) as Arc<dyn BlockDevice>
+        };
+        let skips = ["read_only_refuses_writes", "completion_fd"];
+        let skips = if delayed || limited { &skips[..1] } else { &skips[..] };
+        pass(make, Options { rounds: 80, ..Options::default() }, skips);
+    }
 }
 
 fn slice(of: &Arc<dyn BlockDevice>, start_bytes: u64, size_bytes: u64) -> Arc<dyn BlockDevice> {

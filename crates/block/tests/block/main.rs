@@ -6,5 +6,6 @@
 mod carve;
 mod conformance;
 mod fault;
+mod limit;
 mod sim;
 mod spec;

@@ -1,0 +1,445 @@
+//! The limit device: another device, no faster than it is told to be.
+//!
+//! Each limit is a bucket that fills with time. It is kept as the moment up to which its time is spent: a request that has its turn moves that
+//! moment by what it costs, and none has its turn while the moment lies ahead. So a large request is let through at once and paid for
+//! afterwards, the rate holds in the long run, and who was idle has saved up [`BURST_NS`] at most.
+//!
+//! A channel takes time from the buckets that all share in pieces of [`PIECE_NS`], and spends it without asking the clock or touching what others
+//! write. Reads and writes wait in a queue each, so that a limit of one holds up no other; flushes, discards and write-zeroes never wait.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::device::{
+    BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+};
+use crate::error::Result;
+use crate::poller::{PollSet, Timer};
+use crate::request::{Completion, Op, Request};
+use crate::sleep::WaitClock;
+
+/// Time that a bucket saves up.
+const BURST_NS: u64 = 5_000_000;
+/// Time that a channel takes from a bucket at once.
+const PIECE_NS: u64 = 100_000;
+/// Costs are counted in nanoseconds shifted by this, so that those of fast limits are exact.
+const COST_SHIFT: u32 = 20;
+
+/// What a [`LimitDevice`] allows; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Reads and writes a second.
+    pub ios_per_s: u64,
+    /// Bytes read and written a second.
+    pub bytes_per_s: u64,
+    /// Bytes read a second.
+    pub read_bytes_per_s: u64,
+    /// Bytes written a second.
+    pub written_bytes_per_s: u64,
+}
+
+/// Nanoseconds since some moment that never changes.
+pub type LimitClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Which limits a verb is under, by their place in [`Shared::buckets`].
+const OF_READS: [usize; 3] = [0, 1, 2];
+const OF_WRITES: [usize; 3] = [0, 1, 3];
+
+struct Shared {
+    clock: LimitClock,
+    limits: Mutex<Limits>,
+    /// How often the limits were set.
+    settings: AtomicU64,
+    /// For each limit, the moment up to which its time is spent.
+    buckets: [AtomicU64; 4],
+}
+
+impl Shared {
+    /// Takes time from a bucket: `piece_ns`; or says when there will be some.
+    fn take(&self, bucket: usize, piece_ns: u64, now_ns: u64) -> std::result::Result<(), u64> {
+        let spent = &self.buckets[bucket];
+        let take = |spent_ns: u64| {
+            let saved_ns = spent_ns.max(now_ns.saturating_sub(BURST_NS));
+            (spent_ns <= now_ns).then(|| saved_ns.saturating_add(piece_ns))
+        };
+        // The bucket is all there is to see: nothing else is published with it.
+        spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map(drop)
+    }
+}
+
+/// A device with limits that can be set at any time; each holds for all of its channels together.
+pub struct LimitDevice {
+    info: DeviceInfo,
+    inner: Arc<dyn BlockDevice>,
+    shared: Arc<Shared>,
+}
+
+impl LimitDevice {
+    /// Over `inner`, with no limit yet.
+    #[must_use]
+    pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
+        let start = Instant::now();
+        let clock = move || start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
+        Self::with_clock(inner, Arc::new(clock))
+    }
+
+    /// As [`LimitDevice::new`], by another clock. Sleeps go by the system's all the same.
+    #[must_use]
+    pub fn with_clock(inner: Arc<dyn BlockDevice>, clock: LimitClock) -> Self {
+        let shared = Shared {
+            clock,
+            limits: Mutex::default(),
+            settings: AtomicU64::new(0),
+            buckets: Default::default(),
+        };
+        Self { info: inner.info().clone(), inner, shared: Arc::new(shared) }
+    }
+
+    /// Sets the limits. Channels keep to them from their next request on.
+    pub fn set(&self, limits: Limits) {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        // Pairs with the load in `LimitChannel::learn`, which takes the lock then.
+        self.shared.settings.fetch_add(1, Ordering::Release);
+    }
+
+    /// The limits that are set.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LimitDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} on {:?}", self.limits(), self.inner)
+    }
+}
+
+impl BlockDevice for LimitDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        self.inner.grow(size_bytes)
+    }
+
+    fn removed(&self) -> Option<String> {
+        self.inner.removed()
+    }
+
+    fn reset(&self) -> Result<()> {
+        self.inner.reset()
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        let lane = || VecDeque::with_capacity(options.depth as usize);
+        Ok(Box::new(LimitChannel {
+            inner: self.inner.open_channel(options)?,
+            shared: self.shared.clone(),
+            depth: options.depth,
+            settings: 0,
+            is_limited: false,
+            costs: [0; 4],
+            left: [0; 4],
+            lanes: [lane(), lane()],
+            turn: 0,
+            due_ns: u64::MAX,
+            due_at: Instant::now(),
+            has_wake: options.wake.is_some(),
+            timer: None,
+            set: None,
+            system_calls: 0,
+        }))
+    }
+}
+
+struct LimitChannel {
+    inner: Box<dyn IoChannel>,
+    shared: Arc<Shared>,
+    depth: u32,
+    /// The setting that `costs` are of.
+    settings: u64,
+    /// Any of `costs` is not 0.
+    is_limited: bool,
+    /// What an I/O costs of the first limit, and a byte of the others, in shifted nanoseconds; 0: no limit.
+    costs: [u64; 4],
+    /// Time taken from each bucket and not spent, in shifted nanoseconds; below 0 it is owed.
+    left: [i64; 4],
+    /// Reads that wait, and writes, with their place among all.
+    lanes: [VecDeque<(u64, Request)>; 2],
+    turn: u64,
+    /// When the first that waits has its turn, at the earliest: by the clock, and by the system's.
+    due_ns: u64,
+    due_at: Instant,
+    has_wake: bool,
+    /// Only once somebody sleeps on the descriptor.
+    timer: Option<Timer>,
+    /// The timer and the descriptor of the channel below, if it has one.
+    set: Option<PollSet>,
+    system_calls: u64,
+}
+
+impl LimitChannel {
+    /// Keeps up with what was set.
+    #[inline]
+    fn learn(&mut self) {
+        let settings = self.shared.settings.load(Ordering::Acquire);
+        if settings != self.settings {
+            self.relearn(settings);
+        }
+    }
+
+    #[cold]
+    fn relearn(&mut self, settings: u64) {
+        let Limits { ios_per_s, bytes_per_s, read_bytes_per_s, written_bytes_per_s } =
+            *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let cost = |per_s: u64| match per_s {
+            0 => 0,
+            _ => (1_000_000_000u64 << COST_SHIFT).div_ceil(per_s).max(1),
+        };
+        self.costs = [ios_per_s, bytes_per_s, read_bytes_per_s, written_bytes_per_s].map(cost);
+        self.left = [0; 4];
+        self.is_limited = self.costs != [0; 4];
+        self.settings = settings;
+        // What waits is looked at again.
+        (self.due_ns, self.due_at) = (0, Instant::now());
+    }
+
+    /// Whether a request has its turn: then it is paid for.
+    #[inline]
+    fn pay(&mut self, op: Op, len_bytes: u32) -> bool {
+        for limit in limits_of(op) {
+            if self.costs[limit] != 0 && self.left[limit] <= 0 && !self.refill(limit) {
+                return false;
+            }
+        }
+        for limit in limits_of(op) {
+            self.left[limit] =
+                self.left[limit].saturating_sub_unsigned(self.cost(limit, len_bytes));
+        }
+        true
+    }
+
+    /// Gives back what was paid for a request that the channel below has no room for.
+    #[cold]
+    fn refund(&mut self, op: Op, len_bytes: u32) {
+        for limit in limits_of(op) {
+            self.left[limit] =
+                self.left[limit].saturating_add_unsigned(self.cost(limit, len_bytes));
+        }
+    }
+
+    #[inline]
+    fn cost(&self, limit: usize, len_bytes: u32) -> u64 {
+        let count = if limit == 0 { 1 } else { u64::from(len_bytes) };
+        self.costs[limit].saturating_mul(count)
+    }
+
+    /// Hands a request that has its turn to the channel below.
+    #[inline]
+    fn pass_on(&mut self, request: Request) -> std::result::Result<(), Request> {
+        let (op, len_bytes) = (request.op, request.len_bytes);
+        self.inner.submit(request).inspect_err(|_| self.refund(op, len_bytes))
+    }
+
+    /// Takes a piece of time from a bucket, and what is owed to it.
+    fn refill(&mut self, limit: usize) -> bool {
+        let owed_ns = self.left[limit].unsigned_abs() >> COST_SHIFT;
+        let now_ns = (self.shared.clock)();
+        match self.shared.take(limit, owed_ns.saturating_add(PIECE_NS), now_ns) {
+            Ok(()) => {
+                let taken = owed_ns.saturating_add(PIECE_NS) << COST_SHIFT;
+                self.left[limit] = self.left[limit].saturating_add_unsigned(taken);
+                true
+            }
+            Err(due_ns) => {
+                if due_ns < self.due_ns {
+                    let after = Duration::from_nanos(due_ns.saturating_sub(now_ns));
+                    self.due_ns = due_ns;
+                    self.due_at = Instant::now().checked_add(after).unwrap_or(self.due_at);
+                }
+                false
+            }
+        }
+    }
+
+    /// No limit is set, and none waits.
+    #[inline]
+    fn is_free(&self) -> bool {
+        !self.is_limited && self.lanes.iter().all(VecDeque::is_empty)
+    }
+
+    fn held(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.len() as u32).sum()
+    }
+
+    /// Passes on those that wait and have their turn, in the order in which they came.
+    fn release(&mut self) {
+        if self.held() == 0 {
+            return;
+        }
+        let before = (self.due_ns, self.due_at);
+        self.due_ns = u64::MAX;
+        let (mut released, mut may) = (false, [true; 2]);
+        loop {
+            let front = |lane: usize| self.lanes[lane].front().filter(|_| may[lane]);
+            let lane = match (front(0), front(1)) {
+                (Some((read, _)), Some((write, _))) => usize::from(write < read),
+                (Some(_), None) => 0,
+                (None, Some(_)) => 1,
+                (None, None) => break,
+            };
+            let Some((turn, request)) = self.lanes[lane].pop_front() else { break };
+            if !self.pay(request.op, request.len_bytes) {
+                self.lanes[lane].push_front((turn, request));
+                may[lane] = false;
+                continue;
+            }
+            if let Err(request) = self.pass_on(request) {
+                self.lanes[lane].push_front((turn, request));
+                break;
+            }
+            released = true;
+        }
+        if self.due_ns == before.0 {
+            // The same instant as before, so that the timer is not set again.
+            self.due_at = before.1;
+        }
+        if released {
+            self.inner.kick();
+        }
+    }
+
+    fn arm(&mut self) {
+        let due = (self.held() > 0).then_some(self.due_at);
+        let Some(timer) = &mut self.timer else { return };
+        // Without a descriptor of its own, the device below has completions as soon as it has requests.
+        let is_ready = self.set.is_none() && self.inner.in_flight() > 0;
+        if timer.set(if is_ready { Some(timer.past()) } else { due }) {
+            self.system_calls += 1;
+        }
+    }
+}
+
+fn limits_of(op: Op) -> [usize; 3] {
+    if op == Op::Read { OF_READS } else { OF_WRITES }
+}
+
+impl IoChannel for LimitChannel {
+    #[inline]
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        self.learn();
+        if self.is_free() {
+            return self.inner.submit(request);
+        }
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        let lane = match request.op {
+            Op::Read => 0,
+            Op::Write => 1,
+            Op::Flush | Op::Discard | Op::WriteZeroes => return self.inner.submit(request),
+        };
+        if self.lanes[lane].is_empty() && self.pay(request.op, request.len_bytes) {
+            return self.pass_on(request);
+        }
+        self.turn += 1;
+        self.lanes[lane].push_back((self.turn, request));
+        Ok(())
+    }
+
+    #[inline]
+    fn kick(&mut self) {
+        self.release();
+        self.inner.kick();
+        self.arm();
+    }
+
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.learn();
+        self.release();
+        let count = self.inner.poll(completions);
+        self.arm();
+        count
+    }
+
+    #[inline]
+    fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.learn();
+        if self.is_free() { self.inner.look(completions) } else { self.poll(completions) }
+    }
+
+    fn comes_unasked(&self) -> bool {
+        self.held() == 0 && self.inner.comes_unasked()
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        self.learn();
+        if self.is_free() {
+            return self.inner.wait(completions, options);
+        }
+        let in_flight = self.in_flight();
+        let clock = WaitClock::start(options, in_flight);
+        let mut taken = 0;
+        loop {
+            taken += self.poll(completions);
+            let now = Instant::now();
+            let nothing_to_come = in_flight == 0 && options.timeout.is_none() && !self.has_wake;
+            if clock.is_over(taken, now) || nothing_to_come {
+                return taken;
+            }
+            // The channel below does the sleeping: it knows the wake event, and its own completions.
+            let due = (self.held() > 0).then_some(self.due_at);
+            let until = [due, clock.end(taken)].into_iter().flatten().min();
+            let count = self.inner.wait(completions, clock.rest(taken, until, now));
+            taken += count;
+            // Nothing came and it is not time: somebody wants the worker.
+            let early = until.is_none_or(|until| Instant::now() < until);
+            if count == 0 && self.has_wake && early {
+                return taken;
+            }
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.inner.in_flight() + self.held()
+    }
+
+    fn statistics(&self) -> ChannelStatistics {
+        let mut statistics = self.inner.statistics();
+        statistics.system_calls += self.system_calls;
+        statistics
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        self.learn();
+        if self.timer.is_none() {
+            let below = self.inner.completion_fd()?;
+            // Until a limit is set nothing needs waiting for that does not below.
+            if below.is_none() && !self.is_limited {
+                return Ok(None);
+            }
+            let timer = Timer::new()?;
+            if let Some(below) = below {
+                let set = PollSet::new()?;
+                set.add(below)?;
+                set.add(timer.as_fd())?;
+                self.set = Some(set);
+            }
+            self.timer = Some(timer);
+            self.arm();
+        }
+        let set = self.set.as_ref().map(AsFd::as_fd);
+        Ok(set.or_else(|| self.timer.as_ref().map(AsFd::as_fd)))
+    }
+}
