@@ -29,6 +29,8 @@ struct Verb {
     failing: AtomicBool,
     /// Requests until the one that fails; 0: none will.
     countdown: AtomicU64,
+    /// Requests that fail from now on; 0: none.
+    next: AtomicU64,
     seen: AtomicU64,
     ranges: Mutex<Vec<Range<u64>>>,
     has_ranges: AtomicBool,
@@ -128,6 +130,11 @@ impl FaultControl {
         self.verb(op).countdown.store(nth, SeqCst);
     }
 
+    /// Lets the next `count` requests of a verb fail; 0 takes it back.
+    pub fn fail_next(&self, op: Op, count: u64) {
+        self.verb(op).next.store(count, SeqCst);
+    }
+
     /// Lets every request of a verb that touches a range of bytes on the device fail: a bad spot.
     pub fn fail_range(&self, op: Op, range: Range<u64>) {
         let verb = self.verb(op);
@@ -169,6 +176,7 @@ impl FaultControl {
         for op in [Op::Read, Op::Write, Op::Flush] {
             self.set_error_rate(op, 0.0);
             self.fail_nth(op, 0);
+            self.fail_next(op, 0);
             let verb = self.verb(op);
             verb.has_ranges.store(false, SeqCst);
             verb.ranges.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -209,7 +217,8 @@ impl FaultControl {
         // Both count every request, whichever strikes.
         let is_nth = count_down(&verb.countdown);
         let torn = request.op == Op::Write && count_down(&state.tear_countdown);
-        let fails = verb.failing.load(SeqCst)
+        let fails = count_down_any(&verb.next)
+            || verb.failing.load(SeqCst)
             || is_nth
             || happens(&verb.error_rate, rng)
             || (verb.has_ranges.load(SeqCst) && touches(&verb.ranges, request));
@@ -244,6 +253,12 @@ impl fmt::Debug for FaultControl {
 fn count_down(countdown: &AtomicU64) -> bool {
     let before = countdown.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
     before == Ok(1)
+}
+
+/// Counts one request; whether it is one of those that are counted.
+fn count_down_any(countdown: &AtomicU64) -> bool {
+    countdown.load(SeqCst) > 0
+        && countdown.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 /// Draws only where there is a chance, so that one verb's rate does not shift another's luck.

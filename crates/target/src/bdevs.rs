@@ -6,18 +6,37 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use qpair_block::{BlockDevice, Error, ErrorKind, Result};
+use qpair_block::{BlockDevice, Error, ErrorKind, FaultControl, LimitDevice, Result};
 
 use crate::disk::Disk;
 
 /// Opens files and block devices for a registry: the path, `aio` or `uring`, and whether it is only read.
 pub type OpenFile = Box<dyn Fn(&Path, &str, bool) -> Result<Arc<dyn BlockDevice>> + Send + Sync>;
 
+/// Attaches an NVMe controller by its address: its namespaces, by their numbers.
+pub type AttachController =
+    Box<dyn Fn(&str) -> Result<Vec<(u32, Arc<dyn BlockDevice>)>> + Send + Sync>;
+
+/// A controller that is attached, and the devices that are its namespaces.
+#[derive(Clone, Debug)]
+pub struct AttachedController {
+    /// In SPDK's words: `PCIe`, `VFIOUSER`.
+    pub trtype: String,
+    /// Where it is.
+    pub traddr: String,
+    /// Its namespaces.
+    pub bdevs: Vec<String>,
+}
+
 /// A device with a name.
 #[derive(Clone, Debug)]
 pub struct Bdev {
     /// The device, and what guests do with it.
     pub disk: Arc<Disk>,
+    /// How fast it may be: the topmost layer of the disk's device.
+    pub limit: Arc<LimitDevice>,
+    /// Has it fail, if it is a device for that.
+    pub faults: Option<FaultControl>,
     /// What kind it is, in SPDK's words: `Malloc disk`.
     pub product: &'static str,
     /// Its UUID.
@@ -32,6 +51,8 @@ pub struct Bdev {
 #[derive(Debug, Default)]
 pub struct Bdevs {
     all: BTreeMap<String, Bdev>,
+    /// NVMe controllers by name.
+    pub(crate) controllers: BTreeMap<String, AttachedController>,
 }
 
 impl Bdevs {
@@ -92,11 +113,20 @@ impl Bdevs {
         for base in bases {
             self.claim(base, true);
         }
-        let disk = Disk::new(name, device);
+        let limit = Arc::new(LimitDevice::new(device));
+        let disk = Disk::new(name, limit.clone());
         let uuid = uuid.unwrap_or_else(|| uuid_of(name));
-        let bdev = Bdev { disk, product, uuid, bases: bases.to_vec(), claims: 0 };
+        let bases = bases.to_vec();
+        let bdev = Bdev { disk, limit, faults: None, product, uuid, bases, claims: 0 };
         self.all.insert(name.to_owned(), bdev);
         Ok(())
+    }
+
+    /// Says what has a device fail.
+    pub(crate) fn set_faults(&mut self, name: &str, faults: FaultControl) {
+        if let Some(bdev) = self.all.get_mut(name) {
+            bdev.faults = Some(faults);
+        }
     }
 
     /// Claims a device, or lets it go.

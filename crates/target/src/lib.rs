@@ -21,7 +21,7 @@ mod target;
 mod worker;
 mod workers;
 
-pub use bdevs::{Bdev, Bdevs, OpenFile};
+pub use bdevs::{AttachController, AttachedController, Bdev, Bdevs, OpenFile};
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
 pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Manager, RpcServer};

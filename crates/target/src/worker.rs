@@ -145,6 +145,8 @@ struct Served {
     queue: Queue,
     /// When it had something last.
     busy_at: Instant,
+    /// A descriptor tells of its completions. Without one it stays busy while requests are under way.
+    is_told: bool,
 }
 
 /// The thread's own.
@@ -199,7 +201,8 @@ impl Turner {
                 continue;
             }
             let now = *now.get_or_insert_with(Instant::now);
-            if self.poll || now.saturating_duration_since(served.busy_at) < HOT {
+            let is_watched = !served.is_told && served.queue.is_busy();
+            if self.poll || is_watched || now.saturating_duration_since(served.busy_at) < HOT {
                 continue;
             }
             if served.queue.listen() {
@@ -301,11 +304,13 @@ impl Turner {
             epoll::add(&self.set, kick, EventData::new_u64(id.0 << 1 | 1), flags)
                 .map_err(failed)?;
         }
-        if let Some(completion) = queue.completion_fd()? {
+        let completion = queue.completion_fd()?;
+        let is_told = completion.is_some();
+        if let Some(completion) = completion {
             epoll::add(&self.set, completion, EventData::new_u64(id.0 << 1), EventFlags::IN)
                 .map_err(failed)?;
         }
-        self.busy.push(Served { id, queue, busy_at: Instant::now() });
+        self.busy.push(Served { id, queue, busy_at: Instant::now(), is_told });
         Ok(())
     }
 

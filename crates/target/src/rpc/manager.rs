@@ -3,14 +3,14 @@
 //! Invariant: `calls` are those whose effect is still there, in an order in which they can be made again.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
-use crate::bdevs::{Bdevs, OpenFile};
+use crate::bdevs::{AttachController, Bdevs, OpenFile};
 use crate::target::{Event, Target};
 
 /// A call that can be made again, and what its effect is called.
@@ -34,6 +34,7 @@ pub struct Manager {
     /// Calls are made one after the other.
     alone: Mutex<()>,
     pub(super) open: OpenFile,
+    pub(super) attach: OnceLock<AttachController>,
     /// Where the sockets of what is served are.
     pub(super) folder: PathBuf,
     pub(super) version: String,
@@ -56,10 +57,16 @@ impl Manager {
             calls: Mutex::default(),
             alone: Mutex::default(),
             open,
+            attach: OnceLock::new(),
             folder,
             version: version.to_owned(),
             started: Instant::now(),
         })
+    }
+
+    /// Has it attach NVMe controllers. Once: a second function is not asked.
+    pub fn attach_with(&self, attach: AttachController) {
+        let _ = self.attach.set(attach);
     }
 
     pub(super) fn bdevs(&self) -> MutexGuard<'_, Bdevs> {

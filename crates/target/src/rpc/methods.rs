@@ -10,8 +10,14 @@ use qpair_block::{
 };
 use serde_json::{Map, Value, json};
 
+use super::carved::{bdev_scsi_create, bdev_scsi_delete, bdev_scsi_get_devices};
+use super::faults::{bdev_error_create, bdev_error_delete, bdev_error_inject_error};
+use super::limits::bdev_set_qos_limit;
 use super::log::{log_get_level, log_set_level};
 use super::manager::{Call, Manager};
+use super::nvme::{
+    bdev_nvme_attach_controller, bdev_nvme_detach_controller, bdev_nvme_get_controllers,
+};
 use super::params::{Failure, Params, Result};
 use crate::bdevs::Bdev;
 use crate::target::BlkOptions;
@@ -34,15 +40,25 @@ methods! {
     bdev_aio_delete,
     bdev_delay_create,
     bdev_delay_delete,
+    bdev_error_create,
+    bdev_error_delete,
+    bdev_error_inject_error,
     bdev_get_bdevs,
     bdev_get_iostat,
     bdev_malloc_create,
     bdev_malloc_delete,
     bdev_null_create,
     bdev_null_delete,
+    bdev_nvme_attach_controller,
+    bdev_nvme_detach_controller,
+    bdev_nvme_get_controllers,
     bdev_raid_create,
     bdev_raid_delete,
     bdev_raid_get_bdevs,
+    bdev_scsi_create,
+    bdev_scsi_delete,
+    bdev_scsi_get_devices,
+    bdev_set_qos_limit,
     bdev_split_create,
     bdev_split_delete,
     bdev_uring_create,
@@ -81,7 +97,7 @@ fn as_params(error: qpair_block::Error) -> Failure {
 }
 
 /// The parameters that were given, to make a call again.
-fn kept(pairs: &[(&str, Value)]) -> Value {
+pub(super) fn kept(pairs: &[(&str, Value)]) -> Value {
     let given = pairs.iter().filter(|(_, value)| !value.is_null());
     Value::Object(
         given.map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<Map<_, _>>(),
@@ -89,16 +105,22 @@ fn kept(pairs: &[(&str, Value)]) -> Value {
 }
 
 impl Manager {
-    fn made(&self, subsystem: &'static str, what: &str, method: &'static str, params: Value) {
+    pub(super) fn made(
+        &self,
+        subsystem: &'static str,
+        what: &str,
+        method: &'static str,
+        params: Value,
+    ) {
         let (what, given) = (what.to_owned(), Value::Null);
         self.calls().push(Call { subsystem, what, method, params, given, of_file: false });
     }
 
-    fn unmade(&self, subsystem: &'static str, what: &str) {
+    pub(super) fn unmade(&self, subsystem: &'static str, what: &str) {
         self.calls().retain(|call| call.subsystem != subsystem || call.what != what);
     }
 
-    fn delete(&self, mut params: Params, products: &[&str]) -> Result<Value> {
+    pub(super) fn delete(&self, mut params: Params, products: &[&str]) -> Result<Value> {
         let name = params.name("name")?;
         params.finish()?;
         self.bdevs().delete(&name, products)?;
@@ -233,9 +255,7 @@ fn about(name: &str, bdev: &Bdev) -> Value {
         "block_size": block,
         "num_blocks": device.size_bytes() / block,
         "uuid": bdev.uuid,
-        "assigned_rate_limits": {
-            "rw_ios_per_sec": 0, "rw_mbytes_per_sec": 0, "r_mbytes_per_sec": 0, "w_mbytes_per_sec": 0
-        },
+        "assigned_rate_limits": super::limits::in_json(bdev.limit.limits()),
         "claimed": bdev.claims > 0,
         "zoned": false,
         "supported_io_types": {
@@ -503,6 +523,7 @@ fn bdev_split_delete(manager: &Manager, mut params: Params) -> Result<Value> {
     }
     for name in &parts {
         bdevs.delete(name, &[SPLIT])?;
+        manager.unmade("bdev", name);
     }
     manager.unmade("bdev", &format!("split of {base}"));
     Ok(json!(true))

@@ -1,9 +1,13 @@
 //! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its client drives it.
 
+mod carved;
 mod config;
+mod faults;
+mod limits;
 mod log;
 mod manager;
 mod methods;
+mod nvme;
 mod params;
 mod server;
 

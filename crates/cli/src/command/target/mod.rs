@@ -15,6 +15,7 @@ use clap::Args;
 use qpair::block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
+use qpair_nvme::NvmeAddress;
 use qpair_target::{
     BlkOptions, ConfigChange, ConfigFault, Disk, Level, Manager, MetricsAddress, MetricsServer,
     OpenFile, RpcServer, Target, TargetOptions,
@@ -266,6 +267,12 @@ impl TargetCommand {
         });
         let version = env!("CARGO_PKG_VERSION");
         let manager = Manager::new(target.clone(), open, folder, version);
+        manager.attach_with(Box::new(|address| {
+            let controller = qpair_drivers::controller(&NvmeAddress::parse(address)?)?;
+            let usable = controller.namespaces().iter().filter(|it| it.unusable.is_none());
+            let open = |nsid: u32| Ok((nsid, Arc::new(controller.open_namespace(nsid)?) as _));
+            usable.map(|namespace| open(namespace.nsid)).collect()
+        }));
         if let Some(file) = &self.load {
             let wrong = |what: &dyn std::fmt::Display| {
                 Failure::new(Exit::Failed, format!("{}: {what}", file.display()))

@@ -1,0 +1,255 @@
+//! JSON-RPC over its socket: custom disks, limits, faults, controllers.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, Error, ErrorKind, RamDevice, RamOptions, SerialChannel};
+use qpair_target::{Manager, RpcServer, Target, TargetOptions};
+use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
+use serde_json::{Value, json};
+
+/// A target, and a device called "base" that outlives it.
+struct Rig {
+    socket: UnixStream,
+    // Dropped before the manager's folder.
+    _server: RpcServer,
+    folder: tempfile::TempDir,
+}
+
+fn ram() -> Arc<dyn BlockDevice> {
+    let options = RamOptions { size_bytes: 32 << 20, growable: false, ..RamOptions::default() };
+    Arc::new(RamDevice::new(options).unwrap())
+}
+
+impl Rig {
+    /// Files are `device`, whatever they are called.
+    fn start(device: &Arc<dyn BlockDevice>) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap();
+        let file = device.clone();
+        let open = Box::new(move |_: &Path, _: &str, _| Ok(file.clone()));
+        let manager = Manager::new(Arc::new(target), open, folder.path().to_owned(), "1.2.3");
+        manager.attach_with(Box::new(|address| match address {
+            "0000:01:00.0" => Ok(vec![(1, ram()), (3, ram())]),
+            _ => Err(Error::new(ErrorKind::NotFound, address)),
+        }));
+        let server = RpcServer::start(&folder.path().join("rpc.sock"), manager).unwrap();
+        let socket = UnixStream::connect(server.path()).unwrap();
+        let mut rig = Self { socket, _server: server, folder };
+        rig.ok("bdev_aio_create", json!({"name": "base", "filename": "x"}));
+        rig
+    }
+
+    fn call(&mut self, method: &str, params: &Value) -> Value {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        self.socket.write_all(request.to_string().as_bytes()).unwrap();
+        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+        while !bytes.ends_with(b"\n") {
+            let count = self.socket.read(&mut part).unwrap();
+            assert!(count > 0, "{method}: the target hung up");
+            bytes.extend_from_slice(&part[..count]);
+        }
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[track_caller]
+    fn ok(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.call(method, &params);
+        assert!(answer.get("error").is_none(), "{method} {params}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The front end of `v.sock`, once the one before has gone.
+    fn guest(&self) -> VhostUserBlk {
+        let path = self.folder.path().join("v.sock");
+        let mut tries = 0;
+        loop {
+            match VhostUserBlk::open(&path, VhostUserOptions::default()) {
+                Ok(guest) => return guest,
+                Err(error) => assert!(tries < 1000, "{error}"),
+            }
+            tries += 1;
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// A call that fails with this code, and changes nothing.
+    #[track_caller]
+    fn refused(&mut self, code: i64, method: &str, params: Value) {
+        let state = |rig: &mut Self| {
+            ["bdev_get_bdevs", "bdev_scsi_get_devices", "bdev_nvme_get_controllers"]
+                .map(|method| rig.ok(method, Value::Null))
+        };
+        let before = state(self);
+        let answer = self.call(method, &params);
+        assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
+        assert_eq!(before, state(self), "{method} {params}");
+    }
+}
+
+#[test]
+fn custom_disks_lie_on_their_device() {
+    let device = ram();
+    let mut rig = Rig::start(&device);
+    let create = "bdev_scsi_create";
+    let (offset, blocks) = (10 << 11, 8 << 11);
+    let exact = json!({"name": "a", "device": "base", "blocks": blocks, "offset": offset});
+    assert_eq!(rig.ok(create, exact.clone()), "a");
+    assert_eq!(rig.ok(create, json!({"name": "b", "device": "base", "blocks": 8})), "b");
+    for (code, params) in [
+        (-17, exact.clone()),
+        (-22, json!({"name": "c", "device": "base", "blocks": 8, "offset": offset + 1})),
+        (-22, json!({"name": "c", "device": "base", "blocks": 8, "offset": 0})),
+        (-28, json!({"name": "c", "device": "base", "size_gb": 1})),
+        (-28, json!({"name": "c", "device": "base", "blocks": 8, "offset": 1 << 40})),
+        (-22, json!({"name": "c", "device": "a", "blocks": 8})),
+        (-19, json!({"name": "c", "device": "none", "blocks": 8})),
+        (-32602, json!({"name": "c", "device": "base"})),
+        (-32602, json!({"name": "c", "device": "base", "blocks": 8, "size_gb": 1})),
+        (-22, json!({"name": "c/d", "device": "base", "blocks": 8})),
+    ] {
+        rig.refused(code, create, params);
+    }
+    rig.refused(-16, "bdev_aio_delete", json!({"name": "base"}));
+    rig.refused(-16, "bdev_split_create", json!({"base_bdev": "base", "split_count": 2}));
+    let devices = rig.ok("bdev_scsi_get_devices", json!({"name": "base"}));
+    let disks = &devices[0]["disks"];
+    assert_eq!(disks.as_array().unwrap().len(), 2, "{devices}");
+    let about =
+        |disk: &Value| [&disk["name"], &disk["offset"], &disk["num_blocks"]].map(Value::clone);
+    assert_eq!(about(&disks[1]), [json!("a"), json!(offset), json!(blocks)]);
+    let uuid = rig.ok("bdev_get_bdevs", json!({"name": "a"}))[0]["uuid"].clone();
+    let config = rig.ok("framework_get_config", json!({"name": "bdev"}));
+    drop(rig);
+
+    // Another target finds them on the device, by the calls that were saved or without knowing their sizes.
+    let mut rig = Rig::start(&device);
+    let saved =
+        config.as_array().unwrap().iter().find(|call| call["params"]["name"] == "a").unwrap();
+    rig.ok(create, saved["params"].clone());
+    assert_eq!(rig.ok("bdev_get_bdevs", json!({"name": "a"}))[0]["uuid"], uuid);
+    rig.refused(-17, create, json!({"name": "b", "device": "base", "blocks": 16}));
+    rig.ok(create, json!({"name": "b", "device": "base"}));
+    rig.ok("bdev_scsi_delete", json!({"name": "a"}));
+    rig.refused(-19, "bdev_scsi_delete", json!({"name": "a"}));
+    rig.refused(-19, "bdev_scsi_delete", json!({"name": "base"}));
+    drop(rig);
+    let mut rig = Rig::start(&device);
+    rig.refused(-32602, create, json!({"name": "a", "device": "base"}));
+}
+
+#[test]
+fn carving_takes_a_word_where_something_is() {
+    let device = ram();
+    SerialChannel::open(device.as_ref()).unwrap().write(4096, &[1; 512]).unwrap();
+    let mut rig = Rig::start(&device);
+    rig.refused(-17, "bdev_scsi_create", json!({"name": "a", "device": "base", "blocks": 8}));
+    let by_force = json!({"name": "a", "device": "base", "blocks": 8, "force": true});
+    rig.ok("bdev_scsi_create", by_force);
+}
+
+#[test]
+fn limits_are_set_and_saved() {
+    let mut rig = Rig::start(&ram());
+    let set = "bdev_set_qos_limit";
+    rig.refused(-22, set, json!({"name": "base"}));
+    rig.refused(-19, set, json!({"name": "none", "rw_ios_per_sec": 1}));
+    rig.refused(-32602, set, json!({"name": "base", "rw_ios_per_sec": u64::MAX}));
+    rig.refused(-32602, set, json!({"name": "base", "w_mbytes_per_sec": u64::MAX}));
+    assert_eq!(rig.ok(set, json!({"name": "base", "rw_ios_per_sec": 1500})), true);
+    rig.ok(set, json!({"name": "base", "r_mbytes_per_sec": 7}));
+    let expected = json!({
+        "rw_ios_per_sec": 2000, "rw_mbytes_per_sec": 0, "r_mbytes_per_sec": 7, "w_mbytes_per_sec": 0
+    });
+    let limits = |rig: &mut Rig| {
+        rig.ok("bdev_get_bdevs", json!({"name": "base"}))[0]["assigned_rate_limits"].clone()
+    };
+    assert_eq!(limits(&mut rig), expected);
+    let saved = |rig: &mut Rig| {
+        let config = rig.ok("framework_get_config", json!({"name": "bdev"}));
+        let calls = config.as_array().unwrap().iter().filter(|call| call["method"] == set);
+        calls.map(|call| call["params"].clone()).collect::<Vec<_>>()
+    };
+    let calls = saved(&mut rig);
+    assert_eq!(calls.len(), 1);
+    rig.ok(set, json!({"name": "base", "rw_ios_per_sec": 0, "r_mbytes_per_sec": 0}));
+    assert_eq!(saved(&mut rig), Vec::<Value>::new());
+    rig.ok(set, calls[0].clone());
+    assert_eq!(limits(&mut rig), expected);
+    rig.ok("bdev_aio_delete", json!({"name": "base"}));
+    assert_eq!(rig.ok("framework_get_config", json!({"name": "bdev"})), json!([]));
+}
+
+/// A worker that sleeps is told when requests that it has have their turn, also if the limit came after the guest.
+#[test]
+fn requests_that_wait_for_a_limit_come_back() {
+    let mut rig = Rig::start(&ram());
+    rig.ok("vhost_create_blk_controller", json!({"ctrlr": "v.sock", "dev_name": "base"}));
+    let guest = rig.guest();
+    let mut channel = SerialChannel::open(&guest).unwrap();
+    let mut bytes = vec![0; 256 << 10];
+    channel.read(0, &mut bytes).unwrap();
+    rig.ok("bdev_set_qos_limit", json!({"name": "base", "r_mbytes_per_sec": 2}));
+    for _ in 0..3 {
+        channel.read(0, &mut bytes).unwrap();
+    }
+    drop((channel, guest));
+    let guest = rig.guest();
+    let mut channel = SerialChannel::open(&guest).unwrap();
+    for _ in 0..3 {
+        channel.read(0, &mut bytes).unwrap();
+    }
+}
+
+#[test]
+fn faults_are_injected_and_cleared() {
+    let mut rig = Rig::start(&ram());
+    assert_eq!(rig.ok("bdev_error_create", json!({"base_name": "base"})), true);
+    rig.ok("vhost_create_blk_controller", json!({"ctrlr": "v.sock", "dev_name": "EE_base"}));
+    let guest = rig.guest();
+    let mut channel = SerialChannel::open(&guest).unwrap();
+    let inject = "bdev_error_inject_error";
+    let fault = |io_type: &str, num: u64| json!({"name": "EE_base", "io_type": io_type, "error_type": "failure", "num": num});
+    let mut bytes = [0; 512];
+    rig.ok(inject, fault("read", 2));
+    let reads: Vec<bool> = (0..3).map(|_| channel.read(0, &mut bytes).is_ok()).collect();
+    assert_eq!(reads, [false, false, true]);
+    rig.ok(inject, fault("all", 100));
+    assert!(channel.write(0, &bytes).is_err() && channel.flush().is_err());
+    rig.ok(inject, fault("clear", 0));
+    channel.write(0, &bytes).unwrap();
+    channel.read(0, &mut bytes).unwrap();
+    rig.refused(-19, inject, json!({"name": "base", "io_type": "read", "error_type": "failure"}));
+    rig.refused(-95, inject, json!({"name": "EE_base", "io_type": "read", "error_type": "nomem"}));
+    rig.refused(
+        -32602,
+        inject,
+        json!({"name": "EE_base", "io_type": "odd", "error_type": "failure"}),
+    );
+    drop((channel, guest));
+    rig.refused(-16, "bdev_error_delete", json!({"name": "EE_base"}));
+}
+
+#[test]
+fn controllers_come_with_their_namespaces() {
+    let mut rig = Rig::start(&ram());
+    let attach = "bdev_nvme_attach_controller";
+    let nvme = |name: &str, traddr: &str| json!({"name": name, "trtype": "PCIe", "traddr": traddr});
+    assert_eq!(rig.ok(attach, nvme("N", "0000:01:00.0")), json!(["Nn1", "Nn3"]));
+    rig.refused(-114, attach, nvme("N", "0000:01:00.0"));
+    rig.refused(-19, attach, nvme("M", "0000:02:00.0"));
+    rig.refused(-95, attach, json!({"name": "M", "trtype": "TCP", "traddr": "::1"}));
+    let all = rig.ok("bdev_nvme_get_controllers", Value::Null);
+    assert_eq!(all[0]["ctrlrs"][0]["trid"]["traddr"], "0000:01:00.0", "{all}");
+    rig.refused(-22, "bdev_nvme_get_controllers", json!({"name": "M"}));
+    rig.ok("bdev_scsi_create", json!({"name": "s", "device": "Nn3", "blocks": 8}));
+    rig.refused(-16, "bdev_nvme_detach_controller", json!({"name": "N"}));
+    rig.ok("bdev_scsi_delete", json!({"name": "s"}));
+    rig.ok("bdev_nvme_detach_controller", json!({"name": "N"}));
+    rig.refused(-19, "bdev_nvme_detach_controller", json!({"name": "N"}));
+    assert_eq!(rig.ok("bdev_get_bdevs", Value::Null).as_array().unwrap().len(), 1);
+}
