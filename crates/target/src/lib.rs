@@ -24,6 +24,6 @@ mod workers;
 pub use bdevs::{AttachController, AttachedController, Bdev, Bdevs, OpenFile};
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
-pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Manager, RpcServer};
+pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Manager, RpcServer, reference};
 pub use target::{BlkOptions, Event, ExportInfo, Level, Listen, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

@@ -105,7 +105,7 @@ fn custom_disks_lie_on_their_device() {
         (-22, json!({"name": "c", "device": "base", "blocks": 8, "offset": offset + 1})),
         (-22, json!({"name": "c", "device": "base", "blocks": 8, "offset": 0})),
         (-28, json!({"name": "c", "device": "base", "size_gb": 1})),
-        (-28, json!({"name": "c", "device": "base", "blocks": 8, "offset": 1 << 40})),
+        (-28, json!({"name": "c", "device": "base", "blocks": 8, "offset": 1u64 << 40})),
         (-22, json!({"name": "c", "device": "a", "blocks": 8})),
         (-19, json!({"name": "c", "device": "none", "blocks": 8})),
         (-32602, json!({"name": "c", "device": "base"})),
@@ -252,4 +252,20 @@ fn controllers_come_with_their_namespaces() {
     rig.ok("bdev_nvme_detach_controller", json!({"name": "N"}));
     rig.refused(-19, "bdev_nvme_detach_controller", json!({"name": "N"}));
     assert_eq!(rig.ok("bdev_get_bdevs", Value::Null).as_array().unwrap().len(), 1);
+}
+
+/// The page in the documentation is the one that the table makes. `QPAIR_WRITE_REFERENCE=1 cargo test -p qpair-target --test rpc` writes it.
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/rpc.md");
+    let page = qpair_target::reference();
+    if std::env::var_os("QPAIR_WRITE_REFERENCE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/reference/rpc.md is out of date: QPAIR_WRITE_REFERENCE=1 writes it"
+    );
 }

@@ -88,14 +88,13 @@ pub(super) fn bdev_scsi_delete(manager: &Manager, mut params: Params) -> Result<
     let name = params.name("name")?;
     params.finish()?;
     let mut bdevs = manager.bdevs();
-    let bdev = bdevs.unclaimed(&name)?;
-    let [base] = &bdev.bases[..] else {
-        return Err(Failure::new(-19, format!("{name} is no slice, but a {}", bdev.product)));
-    };
-    if bdev.product != CARVED {
-        return Err(Failure::new(-19, format!("{name} is no slice, but a {}", bdev.product)));
-    }
-    let device = bdevs.get(base)?.disk.device.clone();
+    let bdev = bdevs.get(&name)?;
+    let base =
+        bdev.bases.first().filter(|_| bdev.product == CARVED).cloned().ok_or_else(|| {
+            Failure::new(-19, format!("{name} is no slice, but a {}", bdev.product))
+        })?;
+    bdevs.unclaimed(&name)?;
+    let device = bdevs.get(&base)?.disk.device.clone();
     if let Some(mut carving) = Carving::open(&device)? {
         carving.delete(&name)?;
     }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
+use super::schema;
 use crate::bdevs::{AttachController, Bdevs, OpenFile};
 use crate::target::{Event, Target};
 
@@ -105,6 +106,7 @@ impl Manager {
         let found = METHODS.iter().find(|known| known.name == method);
         let Method { run, .. } =
             found.ok_or_else(|| Failure::new(Failure::METHOD, "Method not found"))?;
+        schema::check(method, &params)?;
         let result = run(self, Params::new(Some(params.clone()))?)?;
         // What has made something is the last of the calls now.
         if let Some(call) = self.calls().last_mut().filter(|call| call.given.is_null()) {

@@ -69,6 +69,7 @@ methods! {
     log_get_level,
     log_set_level,
     rpc_get_methods,
+    rpc_get_schema,
     spdk_get_version,
     thread_get_stats,
     vhost_create_blk_controller,
@@ -174,6 +175,11 @@ fn rpc_get_methods(_: &Manager, mut params: Params) -> Result<Value> {
     params.flag("include_aliases")?;
     params.finish()?;
     Ok(json!(Manager::methods()))
+}
+
+fn rpc_get_schema(_: &Manager, params: Params) -> Result<Value> {
+    params.finish()?;
+    Ok(super::schema::in_json())
 }
 
 fn framework_get_subsystems(_: &Manager, params: Params) -> Result<Value> {

@@ -9,8 +9,10 @@ mod manager;
 mod methods;
 mod nvme;
 mod params;
+mod schema;
 mod server;
 
 pub use config::{ConfigCall, ConfigChange, ConfigFault};
 pub use manager::Manager;
+pub use schema::reference;
 pub use server::RpcServer;

@@ -1,0 +1,532 @@
+//! What each method takes, and the pages that say so.
+//!
+//! Invariant: a call is checked against this table before its method runs, so a parameter that is not in it reaches no method.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::params::{Failure, Result};
+
+/// What a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Number,
+    Flag,
+    Texts,
+    /// Clients send it for what is not here: it may be named as long as it asks for nothing.
+    Nothing,
+}
+
+use Kind::{Flag, Nothing, Number, Text, Texts};
+
+/// A parameter.
+#[derive(Debug)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) is_needed: bool,
+    about: &'static str,
+}
+
+const fn need(name: &'static str, kind: Kind, about: &'static str) -> Param {
+    Param { name, kind, is_needed: true, about }
+}
+
+const fn may(name: &'static str, kind: Kind, about: &'static str) -> Param {
+    Param { name, kind, is_needed: false, about }
+}
+
+const fn no(name: &'static str) -> Param {
+    Param { name, kind: Nothing, is_needed: false, about: "" }
+}
+
+/// A method.
+#[derive(Debug)]
+pub(super) struct Schema {
+    pub(super) method: &'static str,
+    about: &'static str,
+    pub(super) params: &'static [Param],
+    result: &'static str,
+}
+
+const fn of(
+    method: &'static str,
+    about: &'static str,
+    params: &'static [Param],
+    result: &'static str,
+) -> Schema {
+    Schema { method, about, params, result }
+}
+
+const NAME: Param = need("name", Text, "The device.");
+const NEW_NAME: Param = need("name", Text, "What it is called.");
+const UUID: Param = may("uuid", Text, "Its UUID; one made of its name if left out.");
+const BLOCKS: Param = need("num_blocks", Number, "How many blocks it has.");
+const BLOCK_SIZE: Param = need("block_size", Number, "Bytes of a block.");
+const FILENAME: Param = need("filename", Text, "The file or block device.");
+const FILE_BLOCK_SIZE: Param = may(
+    "block_size",
+    Number,
+    "Bytes of a block, which must be what the file has; 0: whatever that is.",
+);
+const READ_ONLY: Param = may("readonly", Flag, "It is only read.");
+
+const TRUE: &str = "true";
+const ITS_NAME: &str = "its name";
+
+/// All of them, by name.
+pub(super) const SCHEMAS: &[Schema] = &[
+    of(
+        "bdev_aio_create",
+        "Opens a file or block device over libaio.",
+        &[NEW_NAME, FILENAME, FILE_BLOCK_SIZE, READ_ONLY, UUID, no("fallocate"), no("nowait")],
+        ITS_NAME,
+    ),
+    of("bdev_aio_delete", "Closes a device of `bdev_aio_create`.", &[NAME], TRUE),
+    of(
+        "bdev_delay_create",
+        "Makes a device later by the same time at each request.",
+        &[
+            NEW_NAME,
+            need("base_bdev_name", Text, "The device below."),
+            need("avg_read_latency", Number, "Added to reads, microseconds."),
+            need("p99_read_latency", Number, "The same."),
+            need("avg_write_latency", Number, "Added to writes, microseconds."),
+            need("p99_write_latency", Number, "The same."),
+            UUID,
+        ],
+        ITS_NAME,
+    ),
+    of("bdev_delay_delete", "Takes such a layer away.", &[NAME], TRUE),
+    of(
+        "bdev_error_create",
+        "Makes a device that fails when told to: `EE_` and the name of the one below.",
+        &[need("base_name", Text, "The device below."), UUID],
+        TRUE,
+    ),
+    of("bdev_error_delete", "Takes such a layer away.", &[NAME], TRUE),
+    of(
+        "bdev_error_inject_error",
+        "Has the next requests of a device of `bdev_error_create` fail.",
+        &[
+            NAME,
+            need(
+                "io_type",
+                Text,
+                "`read`, `write` (discards and write-zeroes with it), `flush` or `all`; `clear`: none any more.",
+            ),
+            need("error_type", Text, "`failure`."),
+            may("num", Number, "How many; 1 if left out."),
+            no("queue_depth"),
+            no("corrupt_offset"),
+            no("corrupt_value"),
+            no("nvme_sct"),
+            no("nvme_sc"),
+        ],
+        TRUE,
+    ),
+    of(
+        "bdev_get_bdevs",
+        "Tells of all devices.",
+        &[
+            may("name", Text, "Of this one alone."),
+            may("timeout", Number, "Nothing is waited for."),
+        ],
+        "a list of devices",
+    ),
+    of(
+        "bdev_get_iostat",
+        "Tells what guests did with devices.",
+        &[
+            may("names", Texts, "Of these alone."),
+            may("name", Text, "Of this one alone."),
+            may("reset_mode", Text, "`none`: counters are not reset."),
+            no("per_channel"),
+        ],
+        "the time in ticks of a nanosecond, and counters for each device",
+    ),
+    of(
+        "bdev_malloc_create",
+        "Makes a disk in memory.",
+        &[
+            BLOCKS,
+            BLOCK_SIZE,
+            may("name", Text, "What it is called; `Malloc` and a number if left out."),
+            UUID,
+            no("optimal_io_boundary"),
+            no("md_size"),
+            no("md_interleave"),
+            no("dif_type"),
+            no("dif_is_head_of_md"),
+            no("dif_pi_format"),
+            no("physical_block_size"),
+            no("numa_id"),
+        ],
+        ITS_NAME,
+    ),
+    of("bdev_malloc_delete", "Deletes a disk in memory, and all that is on it.", &[NAME], TRUE),
+    of(
+        "bdev_null_create",
+        "Makes a device that keeps nothing.",
+        &[
+            NEW_NAME,
+            BLOCKS,
+            BLOCK_SIZE,
+            UUID,
+            no("physical_block_size"),
+            no("md_size"),
+            no("dif_type"),
+            no("dif_is_head_of_md"),
+            no("dif_pi_format"),
+            no("preferred_write_alignment"),
+            no("preferred_write_granularity"),
+            no("optimal_write_size"),
+            no("preferred_unmap_alignment"),
+            no("preferred_unmap_granularity"),
+        ],
+        ITS_NAME,
+    ),
+    of("bdev_null_delete", "Deletes such a device.", &[NAME], TRUE),
+    of(
+        "bdev_nvme_attach_controller",
+        "Drives an NVMe controller in this process. Its namespaces are devices: the name, `n`, and their number.",
+        &[
+            need("name", Text, "What the controller is called."),
+            need("trtype", Text, "`PCIe`, for a function that vfio-pci has, or `VFIOUSER`."),
+            need("traddr", Text, "The function's address, or the socket or its folder."),
+            no("prchk_reftag"),
+            no("prchk_guard"),
+            no("hdgst"),
+            no("ddgst"),
+            no("allow_unrecognized_csi"),
+            no("disable_sq_flow_control"),
+            no("multipath"),
+            no("num_io_queues"),
+            no("max_bdevs"),
+        ],
+        "the names of its devices",
+    ),
+    of(
+        "bdev_nvme_detach_controller",
+        "Lets a controller go.",
+        &[
+            need("name", Text, "The controller."),
+            may("trtype", Text, "It has one path."),
+            may("traddr", Text, "The same."),
+            may("adrfam", Text, "The same."),
+            may("trsvcid", Text, "The same."),
+            may("subnqn", Text, "The same."),
+        ],
+        TRUE,
+    ),
+    of(
+        "bdev_nvme_get_controllers",
+        "Tells of NVMe controllers.",
+        &[may("name", Text, "Of this one alone.")],
+        "a list of controllers",
+    ),
+    of(
+        "bdev_raid_create",
+        "Stripes devices.",
+        &[
+            NEW_NAME,
+            need("raid_level", Text, "`raid0` or `0`."),
+            need("base_bdevs", Texts, "The devices, in order."),
+            may("strip_size_kb", Number, "Bytes of a strip, KiB; 64 if left out."),
+            UUID,
+            no("superblock"),
+        ],
+        TRUE,
+    ),
+    of("bdev_raid_delete", "Takes a stripe apart.", &[NAME, no("clear_sb")], TRUE),
+    of(
+        "bdev_raid_get_bdevs",
+        "Tells of stripes.",
+        &[need("category", Text, "`all`, `online`, `configuring` or `offline`.")],
+        "a list of stripes",
+    ),
+    of(
+        "bdev_scsi_create",
+        "Carves a disk from any device, by the map on it; one that the map has already is opened as it is. qpair's own.",
+        &[
+            need("name", Text, "What the disk is called, on the device too."),
+            need("device", Text, "The device that it is carved from."),
+            may("size_gb", Number, "How large it is, in units of 2^30 bytes."),
+            may("blocks", Number, "How large it is, in blocks of the device."),
+            may(
+                "offset",
+                Number,
+                "Where it begins, in blocks of the device; where there is room if left out.",
+            ),
+            may("force", Flag, "Carve the device though something else is on it, which is lost."),
+        ],
+        ITS_NAME,
+    ),
+    of("bdev_scsi_delete", "Deletes a carved disk, on its device too. qpair's own.", &[NAME], TRUE),
+    of(
+        "bdev_scsi_get_devices",
+        "Tells of devices that can be carved: their disks, and what is free. Offsets and sizes are in blocks. qpair's own.",
+        &[may("name", Text, "Of this one alone.")],
+        "a list of devices",
+    ),
+    of(
+        "bdev_set_qos_limit",
+        "Limits a device, at once and for all who use it. What is left out stays; 0 is no limit.",
+        &[
+            NAME,
+            may("rw_ios_per_sec", Number, "Reads and writes a second, rounded up to thousands."),
+            may("rw_mbytes_per_sec", Number, "MiB read and written a second."),
+            may("r_mbytes_per_sec", Number, "MiB read a second."),
+            may("w_mbytes_per_sec", Number, "MiB written a second."),
+        ],
+        TRUE,
+    ),
+    of(
+        "bdev_split_create",
+        "Splits a device into equal parts: its name, `p`, and a number.",
+        &[
+            need("base_bdev", Text, "The device."),
+            need("split_count", Number, "How many parts; fewer if there is no room."),
+            may("split_size_mb", Number, "MiB of each; as much as there is if left out."),
+        ],
+        "the names of the parts",
+    ),
+    of(
+        "bdev_split_delete",
+        "Takes the parts away; the data stay.",
+        &[need("base_bdev", Text, "The device.")],
+        TRUE,
+    ),
+    of(
+        "bdev_uring_create",
+        "Opens a file or block device over io_uring.",
+        &[NEW_NAME, FILENAME, FILE_BLOCK_SIZE, READ_ONLY, UUID, no("fallocate"), no("nowait")],
+        ITS_NAME,
+    ),
+    of("bdev_uring_delete", "Closes a device of `bdev_uring_create`.", &[NAME], TRUE),
+    of(
+        "framework_get_config",
+        "Gives the calls by which a subsystem is made again.",
+        &[need("name", Text, "The subsystem."), may("with_batches", Flag, "There are none.")],
+        "a list of calls",
+    ),
+    of(
+        "framework_get_reactors",
+        "Tells of workers: how long each was busy, and idle.",
+        &[],
+        "workers, and the ticks that they are counted in",
+    ),
+    of(
+        "framework_get_subsystems",
+        "Names the subsystems that have a configuration.",
+        &[],
+        "a list of subsystems",
+    ),
+    of("log_get_level", "Tells how much the target tells.", &[], "the level"),
+    of(
+        "log_set_level",
+        "Sets how much the target tells.",
+        &[need("level", Text, "`ERROR`, `WARNING`, `NOTICE`, `INFO` or `DEBUG`.")],
+        TRUE,
+    ),
+    of(
+        "rpc_get_methods",
+        "Names all methods.",
+        &[
+            may("current", Flag, "All can be called at any time."),
+            may("include_aliases", Flag, "None has another name."),
+        ],
+        "a list of names",
+    ),
+    of(
+        "rpc_get_schema",
+        "Gives the JSON Schema of the parameters of all methods. qpair's own.",
+        &[],
+        "schemas by the names of methods",
+    ),
+    of("spdk_get_version", "Tells the version.", &[], "the version, as text and in parts"),
+    of(
+        "thread_get_stats",
+        "Tells of workers: their queues, and how long each was busy, and idle.",
+        &[],
+        "workers, and the ticks that they are counted in",
+    ),
+    of(
+        "vhost_create_blk_controller",
+        "Gives a device to a guest, by vhost-user-blk.",
+        &[
+            need("ctrlr", Text, "The name of the socket, in the target's folder."),
+            need("dev_name", Text, "The device."),
+            may("readonly", Flag, "The guest cannot write."),
+            no("packed_ring"),
+            no("cpumask"),
+            no("transport"),
+        ],
+        TRUE,
+    ),
+    of(
+        "vhost_delete_controller",
+        "Ends that.",
+        &[
+            need("ctrlr", Text, "The name of the socket."),
+            may("force", Flag, "Also if a guest has it. qpair's own."),
+        ],
+        TRUE,
+    ),
+    of(
+        "vhost_get_controllers",
+        "Tells of all that guests are given.",
+        &[may("name", Text, "Of this one alone.")],
+        "a list of controllers",
+    ),
+];
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Text => "string",
+            Number => "number",
+            Flag => "boolean",
+            Texts => "list of strings",
+            Nothing => "nothing",
+        }
+    }
+
+    fn in_json(self) -> Value {
+        match self {
+            Text => json!({"type": "string"}),
+            Number => json!({"type": "integer", "minimum": 0}),
+            Flag => json!({"type": "boolean"}),
+            Texts => json!({"type": "array", "items": {"type": "string"}}),
+            Nothing => json!({"enum": [false, 0, null]}),
+        }
+    }
+}
+
+/// Refuses a parameter that the method does not have.
+pub(super) fn check(method: &str, params: &Value) -> Result<()> {
+    let schema = SCHEMAS.iter().find(|schema| schema.method == method);
+    let (Some(schema), Some(params)) = (schema, params.as_object()) else { return Ok(()) };
+    let unknown = params.iter().find(|(name, value)| {
+        !value.is_null() && schema.params.iter().all(|param| param.name != name.as_str())
+    });
+    match unknown {
+        Some((name, _)) => Err(Failure::params(format!("no parameter is called {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// JSON Schema of the parameters of each method, by name.
+pub(super) fn in_json() -> Value {
+    let one = |schema: &Schema| {
+        let properties = schema.params.iter().map(|param| {
+            let mut value = param.kind.in_json();
+            if !param.about.is_empty() {
+                value["description"] = json!(param.about);
+            }
+            (param.name.to_owned(), value)
+        });
+        let needed = schema.params.iter().filter(|param| param.is_needed);
+        let params = json!({
+            "type": "object",
+            "properties": properties.collect::<Map<_, _>>(),
+            "required": needed.map(|param| param.name).collect::<Vec<_>>(),
+            "additionalProperties": false,
+        });
+        let value = json!({"description": schema.about, "params": params, "result": schema.result});
+        (schema.method.to_owned(), value)
+    };
+    Value::Object(SCHEMAS.iter().map(one).collect())
+}
+
+/// The reference page, in Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = "# Methods of the target\n\n\
+        What `qpair target --rpc PATH` answers: JSON-RPC 2.0 with the names, parameters and errors of SPDK's. Call them with `qpair rpc METHOD name=value`, or with SPDK's \
+        client. This page is made from the table that calls are checked against (`crates/target/src/rpc/schema.rs`); `rpc_get_schema` gives the same as JSON Schema.\n\n\
+        Parameters in **bold** are needed. An answer is an error for a parameter that is not listed, and for one of the last line of a method if it asks for \
+        anything but `false` or 0.\n"
+        .to_owned();
+    for Schema { method, about, params, result } in SCHEMAS {
+        // Writing to a string cannot fail.
+        let _ = write!(page, "\n## {method}\n\n{about} Answers with {result}.\n");
+        let (nothing, params): (Vec<_>, Vec<_>) =
+            params.iter().partition(|param| param.kind == Nothing);
+        if !params.is_empty() {
+            page.push_str("\n| parameter | is a | |\n|---|---|---|\n");
+        }
+        for Param { name, kind, is_needed, about } in params {
+            let mark = if *is_needed { "**" } else { "" };
+            let _ = writeln!(page, "| {mark}`{name}`{mark} | {} | {about} |", kind.word());
+        }
+        let names: Vec<String> = nothing.iter().map(|param| format!("`{}`", param.name)).collect();
+        if !names.is_empty() {
+            let _ = writeln!(page, "\nNot supported: {}.", names.join(", "));
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::rpc::Manager;
+    use crate::target::{Target, TargetOptions};
+
+    /// Every parameter of the table is read by its method, as what the table says: another type is refused by its name. The other way round
+    /// needs no test, as a parameter that is not in the table reaches no method.
+    #[test]
+    fn methods_read_what_the_table_has() {
+        let names: Vec<_> = SCHEMAS.iter().map(|schema| schema.method).collect();
+        assert_eq!(names, Manager::methods());
+        let folder = tempfile::tempdir().unwrap();
+        let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap();
+        let open = Box::new(|_: &std::path::Path, _: &str, _| {
+            Err(qpair_block::Error::new(qpair_block::ErrorKind::NotFound, "no files"))
+        });
+        let manager = Manager::new(Arc::new(target), open, folder.path().to_owned(), "0");
+        for Schema { method, params, .. } in SCHEMAS {
+            for wrong in *params {
+                let sample = |param: &Param| match param.kind {
+                    _ if param.name == wrong.name => json!({"odd": 1}),
+                    Text => json!("x"),
+                    Number => json!(1),
+                    Flag | Nothing => json!(false),
+                    Texts => json!(["x"]),
+                };
+                let given =
+                    params.iter().filter(|param| param.is_needed || param.name == wrong.name);
+                let given: Map<_, _> =
+                    given.map(|param| (param.name.to_owned(), sample(param))).collect();
+                let failure = manager.call(method, Some(Value::Object(given))).unwrap_err();
+                let expected = format!("{} is no", wrong.name);
+                assert!(failure.message.starts_with(&expected), "{method}: {failure:?}");
+            }
+            let needed = params.iter().filter(|param| param.is_needed);
+            for missing in needed {
+                let given =
+                    params.iter().filter(|param| param.is_needed && param.name != missing.name);
+                let given: Map<_, _> = given
+                    .map(|param| {
+                        let value = match param.kind {
+                            Number => json!(1),
+                            Texts => json!(["x"]),
+                            _ => json!("x"),
+                        };
+                        (param.name.to_owned(), value)
+                    })
+                    .collect();
+                let failure = manager.call(method, Some(Value::Object(given))).unwrap_err();
+                let expected = format!("{} is missing", missing.name);
+                assert_eq!(failure.message, expected, "{method}");
+            }
+            let failure = manager.call(method, Some(json!({"odd": 1}))).unwrap_err();
+            assert_eq!(failure.message, "no parameter is called odd", "{method}");
+        }
+    }
+}
