@@ -134,6 +134,8 @@ fn custom_disks_lie_on_their_device() {
     assert_eq!(rig.ok("bdev_get_bdevs", json!({"name": "a"}))[0]["uuid"], uuid);
     rig.refused(-17, create, json!({"name": "b", "device": "base", "blocks": 16}));
     rig.ok(create, json!({"name": "b", "device": "base"}));
+    rig.ok("bdev_scsi_delete", json!({"name": "b", "keep": true}));
+    rig.ok(create, json!({"name": "b", "device": "base"}));
     rig.ok("bdev_scsi_delete", json!({"name": "a"}));
     rig.refused(-19, "bdev_scsi_delete", json!({"name": "a"}));
     rig.refused(-19, "bdev_scsi_delete", json!({"name": "base"}));

@@ -85,7 +85,7 @@ pub(super) fn bdev_scsi_create(manager: &Manager, mut params: Params) -> Result<
 }
 
 pub(super) fn bdev_scsi_delete(manager: &Manager, mut params: Params) -> Result<Value> {
-    let name = params.name("name")?;
+    let (name, keep) = (params.name("name")?, params.flag("keep")?);
     params.finish()?;
     let mut bdevs = manager.bdevs();
     let bdev = bdevs.get(&name)?;
@@ -95,7 +95,7 @@ pub(super) fn bdev_scsi_delete(manager: &Manager, mut params: Params) -> Result<
         })?;
     bdevs.unclaimed(&name)?;
     let device = bdevs.get(&base)?.disk.device.clone();
-    if let Some(mut carving) = Carving::open(&device)? {
+    if !keep && let Some(mut carving) = Carving::open(&device)? {
         carving.delete(&name)?;
     }
     bdevs.delete(&name, &[CARVED])?;

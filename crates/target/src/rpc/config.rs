@@ -44,6 +44,15 @@ pub struct ConfigChange {
 /// The call that undoes another, if there is one.
 fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     let (undo, keys): (String, &[&str]) = match method {
+        // What a file does not have any more stays on its device.
+        "bdev_scsi_create" => {
+            let params = serde_json::json!({"name": params.get("name")?, "keep": true});
+            return Some(("bdev_scsi_delete".into(), params));
+        }
+        "bdev_error_create" => {
+            let name = format!("EE_{}", params.get("base_name")?.as_str()?);
+            return Some(("bdev_error_delete".into(), serde_json::json!({"name": name})));
+        }
         "bdev_split_create" => ("bdev_split_delete".into(), &["base_bdev"]),
         _ if method.starts_with("vhost_create_") && method.ends_with("_controller") => {
             ("vhost_delete_controller".into(), &["ctrlr"])

@@ -264,7 +264,12 @@ pub(super) const SCHEMAS: &[Schema] = &[
         ],
         ITS_NAME,
     ),
-    of("bdev_scsi_delete", "Deletes a carved disk, on its device too. qpair's own.", &[NAME], TRUE),
+    of(
+        "bdev_scsi_delete",
+        "Deletes a carved disk, on its device too. qpair's own.",
+        &[NAME, may("keep", Flag, "Close it, and leave it on its device.")],
+        TRUE,
+    ),
     of(
         "bdev_scsi_get_devices",
         "Tells of devices that can be carved: their disks, and what is free. Offsets and sizes are in blocks. qpair's own.",
