@@ -114,7 +114,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         let _ = table.get(format!("key {i:03}").as_bytes());
     }
     for reverse in [false, true] {
-        if let Ok(range) = table.range::<[u8], _>(..) {
+        if let Ok(range) = table.range(..) {
             let range = if reverse { range.reverse() } else { range };
             let _ = range.take(2000).take_while(Result::is_ok).count();
         }

@@ -74,7 +74,7 @@ fn main() -> Result<()> {
             println!(
                 "1,000 rows read by key, one after the other: {us:.0} us each, {same} as before"
             );
-            let (read, now) = rate_of(&done, || count(snapshot.range::<[u8], _>(&table, ..)?));
+            let (read, now) = rate_of(&done, || count(snapshot.range(&table, ..)?));
             match read {
                 Err(error) => println!("the snapshot is lost while it is read: {error}"),
                 Ok((count, s)) => println!(
@@ -82,7 +82,7 @@ fn main() -> Result<()> {
                     count as f64 / s
                 ),
             }
-            let (read, now) = rate_of(&done, || count(table.range::<[u8], _>(..)?));
+            let (read, now) = rate_of(&done, || count(table.range(..)?));
             let (count, s) = read?;
             println!(
                 "as they are now: {count} rows read in {s:.1} s, {:.0} a second, beside {now:.0} updates/s",

@@ -71,8 +71,8 @@ pub(crate) async fn scans(
     let mut began = window.span.now_ns();
     loop {
         let first = random.u64(0..records);
-        let mut range = table
-            .range::<[u8], _>((Bound::Included(&dataset::key(first)[..]), Bound::Unbounded))?;
+        let mut range =
+            table.range((Bound::Included(&dataset::key(first)[..]), Bound::Unbounded))?;
         let mut expected = first;
         while expected < first + SCAN_RECORDS {
             let Some((key, value)) = range.next().await? else { break };

@@ -228,7 +228,7 @@ pub(crate) fn fill(
     progress: &dyn Progress,
 ) -> Result<Option<f64>> {
     let table = store.table(TABLE)?;
-    if let Some(last) = table.range::<[u8], _>(..)?.reverse().next() {
+    if let Some(last) = table.range(..)?.reverse().next() {
         let (key, _) = last?;
         let there = key.try_into().map(u64::from_be_bytes).map_or(0, |last| last + 1);
         if there != options.records {

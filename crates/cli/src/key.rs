@@ -36,24 +36,3 @@ impl KeyArgs {
         key.map(|key| self.decode(key)).transpose()
     }
 }
-
-/// The smallest key above all that begin with `prefix`; none if there is no such.
-pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_end() {
-        assert_eq!(end_of_prefix(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(end_of_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(end_of_prefix(b"\xff"), None);
-        assert_eq!(end_of_prefix(b""), None);
-    }
-}

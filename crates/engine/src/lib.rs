@@ -42,11 +42,11 @@ pub use metrics::{Histogram, Metrics, Observer, Sample, SampleValue, to_promethe
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{
-    BackupReport, BulkLoader, CheckReport, KeyRange, LABEL_OFFSETS, LogDeviceReport, LogDump,
-    LogEntry, LogFileEnd, LogOperation, LogPlace, Range, RecoveryProgress, RepairReport,
-    RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics,
-    Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, dump_log, examine_log,
-    find_content, find_foreign, is_label, repair, yield_now,
+    BackupReport, BulkLoader, CheckReport, KeyBounds, KeyRange, LABEL_OFFSETS, LogDeviceReport,
+    LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Prefix, Range, RecoveryProgress,
+    RepairReport, RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport,
+    StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, dump_log,
+    examine_log, find_content, find_foreign, is_label, repair, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

@@ -15,7 +15,7 @@
 //! users.put(b"ada", b"1815")?;
 //! users.put(b"alan", b"1912")?;
 //! assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
-//! for record in users.range::<[u8], _>(..)?.reverse() {
+//! for record in users.range(..)?.reverse() {
 //!     let (key, value) = record?;
 //!     println!("{} {}", key.escape_ascii(), value.escape_ascii());
 //! }
@@ -74,13 +74,14 @@ pub use qpair_block as block;
 pub use qpair_block::{format_bytes, parse_bytes};
 pub use qpair_engine::{
     BackupReport, BulkLoader, CheckReport, Commit, Durability, Error, ErrorKind, Histogram,
-    Isolation, JoinHandle, KEY_LEN_MAX, KeyRange, LogDeviceReport, LogDump, LogEntry, LogFileEnd,
-    LogOperation, LogPlace, Metrics, Observer, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Range, Recovered,
-    RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable, Result, Sample,
-    SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table,
-    TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
-    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
-    TransactionState, VALUE_LEN_MAX, WeakStore, key_len_max, to_prometheus, yield_now,
+    Isolation, JoinHandle, KEY_LEN_MAX, KeyBounds, KeyRange, LogDeviceReport, LogDump, LogEntry,
+    LogFileEnd, LogOperation, LogPlace, Metrics, Observer, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Prefix,
+    Range, Recovered, RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable,
+    Result, Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport,
+    StoreStatistics, Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable,
+    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
+    TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, key_len_max, to_prometheus,
+    yield_now,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 #[cfg(feature = "metrics")]

@@ -129,7 +129,7 @@ fn a_store_that_two_make() {
         let other = std::thread::spawn(make(b"a"));
         let made = make(b"b")().unwrap() + other.join().unwrap().unwrap();
         let store = small(Options::new(&path)).open().unwrap();
-        assert_eq!(store.table("t").unwrap().range::<[u8], _>(..).unwrap().count(), made);
+        assert_eq!(store.table("t").unwrap().range(..).unwrap().count(), made);
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use qpair::ErrorKind;
+use qpair::{ErrorKind, KeyBounds, Prefix};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::key::{KeyArgs, end_of_prefix};
+use crate::key::KeyArgs;
 use crate::output::Output;
 use crate::store_args::{Effort, StoreArgs, TableArgs};
 use crate::text::{counted, escape};
@@ -85,25 +85,36 @@ impl Delete {
 
     fn range(&self) -> Result<Exit> {
         let (from, to) = match self.keys.decode_option(self.prefix.as_ref())? {
-            Some(prefix) => (Some(prefix.clone()), end_of_prefix(&prefix)),
-            None => (
-                self.keys.decode_option(self.from.as_ref())?,
-                self.keys.decode_option(self.to.as_ref())?,
-            ),
+            Some(prefix) => {
+                let prefix = Prefix(prefix);
+                let (from, to) = prefix.key_bounds();
+                (from.map(<[u8]>::to_vec), to)
+            }
+            None => {
+                let from = self.keys.decode_option(self.from.as_ref())?;
+                let to = self.keys.decode_option(self.to.as_ref())?;
+                (
+                    from.map_or(Bound::Unbounded, Bound::Included),
+                    to.map_or(Bound::Unbounded, Bound::Excluded),
+                )
+            }
         };
-        if to.is_none() && from.as_ref().is_none_or(Vec::is_empty) && !self.force {
+        let has_first = match &from {
+            Bound::Included(key) => key.is_empty(),
+            Bound::Excluded(_) => false,
+            Bound::Unbounded => true,
+        };
+        if to == Bound::Unbounded && has_first && !self.force {
             let table = escape(self.table.table.as_bytes());
             let message = format!("this range has every key: table {table} would be empty");
             return Err(Failure::usage(message).hint("if that is meant: --force"));
         }
-        let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-        let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let interrupt = Interrupt::install()?;
         let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
         let table = self.table.existing(&store)?;
         let counted_up = Arc::new(AtomicU64::new(0));
         let count = counted_up.clone();
-        let outcome = table.delete_range_with::<[u8], _>((from, to), move |removed| {
+        let outcome = table.delete_range_with((from, to), move |removed| {
             count.store(removed, Ordering::Relaxed);
             interrupt.flow()
         });

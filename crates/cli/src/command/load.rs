@@ -188,7 +188,7 @@ impl Load {
     /// Loads; what was loaded, and whether by building the table at once.
     fn load(&self, store: &Store, gather: Gather, progress: &Progress) -> Result<(Loaded, bool)> {
         let table = store.table(&self.table.table)?;
-        let empty = table.range::<[u8], _>(..)?.next().transpose()?.is_none();
+        let empty = table.range(..)?.next().transpose()?.is_none();
         if self.sorted && empty {
             return Ok((load_sorted(&table, gather, progress), true));
         }

@@ -6,7 +6,9 @@ use std::ops::Bound;
 use clap::Args;
 
 use crate::failure::{Exit, Result};
-use crate::key::{KeyArgs, end_of_prefix};
+use qpair::{KeyBounds, Prefix};
+
+use crate::key::KeyArgs;
 use crate::load::Format;
 use crate::output::Output;
 use crate::record_line::write_record;
@@ -87,7 +89,7 @@ impl Scan {
         let (from, to) = self.bounds()?;
         let (store, _) = self.store.open_to_read(Effort::Large)?;
         let table = self.table.existing(&store)?;
-        let mut range = table.range::<[u8], _>((as_slice(&from), as_slice(&to)))?;
+        let mut range = table.range((as_slice(&from), as_slice(&to)))?;
         if self.reverse {
             range = range.reverse();
         }
@@ -127,8 +129,9 @@ impl Scan {
 
     fn bounds(&self) -> Result<(KeyBound, KeyBound)> {
         if let Some(prefix) = self.keys.decode_option(self.prefix.as_ref())? {
-            let end = end_of_prefix(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
-            return Ok((Bound::Included(prefix), end));
+            let prefix = Prefix(prefix);
+            let (from, to) = prefix.key_bounds();
+            return Ok((from.map(<[u8]>::to_vec), to));
         }
         let from = self.keys.decode_option(self.from.as_ref())?;
         let to = self.keys.decode_option(self.to.as_ref())?;

@@ -59,7 +59,7 @@ impl TaskTable {
     /// # Errors
     /// `Invalid` if the table is not empty; `ReadOnly`; `NoMemory`.
     pub async fn bulk_loader(&self) -> Result<BulkLoader> {
-        let mut range = self.range::<[u8], _>(..)?;
+        let mut range = self.range(..)?;
         if range.next().await?.is_some() {
             return Err(not_empty());
         }

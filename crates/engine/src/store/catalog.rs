@@ -99,7 +99,7 @@ impl Store {
     pub fn table_names(&self) -> Result<Vec<String>> {
         let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
         catalog
-            .range::<[u8], _>(..)?
+            .range(..)?
             .map(|entry| Ok(String::from_utf8_lossy(&entry?.0).into_owned()))
             .collect()
     }

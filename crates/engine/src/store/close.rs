@@ -225,7 +225,7 @@ mod tests {
         for outcome in [
             table.put(b"k", b"w").map(|_| ()),
             table.delete(b"k").map(|_| ()),
-            table.delete_range::<[u8], _>(..).map(|_| ()),
+            table.delete_range(..).map(|_| ()),
             transaction.commit().map(|_| ()),
             store.table("u").map(|_| ()),
             store.checkpoint(),

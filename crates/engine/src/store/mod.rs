@@ -7,6 +7,7 @@ mod catalog;
 mod check;
 mod close;
 mod dump;
+mod key_bounds;
 mod labels;
 mod load;
 mod log_device;
@@ -27,6 +28,8 @@ pub use bulk::BulkLoader;
 pub use check::{CheckReport, TableCheck};
 pub(crate) use close::read_page;
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
+pub(crate) use key_bounds::bounds;
+pub use key_bounds::{KeyBounds, Prefix};
 pub(crate) use log_device::LogDevice;
 pub use log_device::LogPlace;
 pub(crate) use merging::{Merging, Sparse, merge_later};
@@ -39,7 +42,7 @@ pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};
 pub(crate) use table::{
-    bounds, check_sizes, make_promised_room, make_room, make_room_at, merge_sparse, needs_overflow,
+    check_sizes, make_promised_room, make_room, make_room_at, merge_sparse, needs_overflow,
 };
 
 pub use warm::WarmReport;
@@ -147,8 +150,7 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        let worker = self.inner.next_worker.fetch_add(1, Ordering::Relaxed) % self.workers();
-        self.spawn_on(worker, make)
+        self.inner.spawn(make)
     }
 
     /// Starts a task on the worker with this number, from 0 to [`Store::workers`] exclusive.
@@ -164,12 +166,7 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        if let Err(error) = self.inner.shared.check_process() {
-            let (promise, handle) = promise();
-            promise.fill(Err(error));
-            return handle;
-        }
-        spawn_program(&self.inner.shared, worker, make)
+        self.inner.spawn_on(worker, make)
     }
 
     /// Workers of the store.
@@ -246,6 +243,32 @@ impl StoreInner {
         T: Send + 'static,
     {
         self.block_on_worker(self.next_worker(), make)
+    }
+
+    /// Starts a program's task on one of the workers, in turn.
+    pub(crate) fn spawn<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> JoinHandle<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        self.spawn_on(self.next_worker(), make)
+    }
+
+    fn spawn_on<F, T>(
+        &self,
+        worker: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> JoinHandle<T>
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        if let Err(error) = self.shared.check_process() {
+            let (promise, handle) = promise();
+            promise.fill(Err(error));
+            return handle;
+        }
+        spawn_program(&self.shared, worker, make)
     }
 
     /// A worker, in turn.

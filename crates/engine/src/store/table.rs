@@ -1,9 +1,10 @@
 //! Tables: records by key. Blocking calls for any thread, and the same calls for tasks.
 
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::StoreInner;
+use super::key_bounds::{KeyBounds, bounds};
 use super::range::{Range, TaskRange};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::{self, Descriptor};
@@ -55,18 +56,27 @@ impl Table {
     /// not become durable, since the log could not be written ([`Durability`](crate::Durability)). `Invalid` on a worker, whether the page is
     /// in memory or not.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.inner.shared.check_table(self.tree)?;
-        let mut value = Vec::new();
-        let seen = run_inline(&self.inner.shared, &mut Get::new(self.tree, key, &mut value));
-        self.inner.shared.check_table(self.tree)?;
-        if let Some(Seen { found, stamp, .. }) = seen
-            && found != Found::Overflow
-        {
+        if let Some((value, stamp)) = self.get_inline(key)? {
             self.inner.block_to_give(self.inner.shared.log.reads_wait, stamp)?;
-            return Ok((found == Found::Value).then_some(value));
+            return Ok(value);
         }
         let (table, key) = (self.task(), key.to_vec());
         self.inner.block_on(move || async move { table.get(&key).await })
+    }
+
+    /// What is in memory: the value, and the commit that it is of, or one after it. `None` if that has to be waited for.
+    fn get_inline(&self, key: &[u8]) -> Result<Option<(Option<Vec<u8>>, u64)>> {
+        let shared = &self.inner.shared;
+        shared.check_table(self.tree)?;
+        let mut value = Vec::new();
+        let seen = run_inline(shared, &mut Get::new(self.tree, key, &mut value));
+        shared.check_table(self.tree)?;
+        Ok(match seen {
+            Some(Seen { found, stamp, .. }) if found != Found::Overflow => {
+                Some(((found == Found::Value).then_some(value), stamp))
+            }
+            _ => None,
+        })
     }
 
     /// Inserts or replaces a record; whether one was replaced. Waits for a transaction that has the record locked: never do this within
@@ -104,11 +114,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::delete`]; `Invalid` if the range ends before it begins. After an error some may be gone.
-    pub fn delete_range<K, R>(&self, range: R) -> Result<u64>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn delete_range(&self, range: impl KeyBounds) -> Result<u64> {
         self.delete_range_with(range, |_| ControlFlow::Continue(()))
     }
 
@@ -116,15 +122,11 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::delete_range`]; `Interrupted` if `progress` broke it off.
-    pub fn delete_range_with<K, R>(
+    pub fn delete_range_with(
         &self,
-        range: R,
+        range: impl KeyBounds,
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<u64>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    ) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         let mut removal = tx::RangeRemoval::new(self, from, to);
         // One worker's: it waits for its own older values to be written, and for no other's.
@@ -153,34 +155,74 @@ impl Table {
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
-    pub fn range<K, R>(&self, range: R) -> Result<Range>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn range(&self, range: impl KeyBounds) -> Result<Range> {
         let (from, to) = bounds(&range)?;
         Ok(Range::new(self.clone(), from, to))
     }
-}
 
-/// Where a range of keys begins and ends.
-pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// Owned bounds of a range of keys.
-pub(crate) fn bounds<K, R>(range: &R) -> Result<Bounds>
-where
-    K: AsRef<[u8]> + ?Sized,
-    R: RangeBounds<K>,
-{
-    let own = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-    let (from, to) = (own(range.start_bound()), own(range.end_bound()));
-    if let (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) =
-        (&from, &to)
-        && a > b
-    {
-        return Err(Error::new(ErrorKind::Invalid, "a range that ends before it begins"));
+    /// All records, in order.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        Range::new(self.clone(), Bound::Unbounded, Bound::Unbounded)
     }
-    Ok((from, to))
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().at_most(1).next().transpose()
+    }
+
+    /// The record with the greatest key.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().reverse().at_most(1).next().transpose()
+    }
+
+    /// Whether a key has a record.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// [`Table::get`] for any asynchronous runtime: the future waits, and its thread does not. What is in memory is there at once.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn get_async(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let shared = &self.inner.shared;
+        if let Some((value, stamp)) = self.get_inline(key)?
+            && shared.may_give(shared.log.reads_wait, stamp)
+        {
+            return Ok(value);
+        }
+        let (table, key) = (self.task(), key.to_vec());
+        self.inner.spawn(move || async move { table.get(&key).await }).await?
+    }
+
+    /// [`Table::put`] for any asynchronous runtime. The record is put also if the future is dropped meanwhile.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub async fn put_async(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_sizes(&self.inner.shared, key, value)?;
+        let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
+        self.inner.spawn(move || async move { table.put(&key, &value).await }).await?
+    }
+
+    /// [`Table::delete`] for any asynchronous runtime. The record is removed also if the future is dropped meanwhile.
+    ///
+    /// # Errors
+    /// As [`Table::delete`].
+    pub async fn delete_async(&self, key: &[u8]) -> Result<bool> {
+        let (table, key) = (self.task(), key.to_vec());
+        self.inner.spawn(move || async move { table.delete(&key).await }).await?
+    }
 }
 
 pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
@@ -323,11 +365,7 @@ impl TaskTable {
     ///
     /// # Errors
     /// As [`Table::delete_range`]; `Invalid` if awaited outside of the store's workers.
-    pub async fn delete_range<K, R>(&self, range: R) -> Result<u64>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub async fn delete_range(&self, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         let mut removal = tx::RangeRemoval::new(&self.table, from, to);
         while removal.part().await? {}
@@ -338,11 +376,7 @@ impl TaskTable {
     ///
     /// # Errors
     /// As [`Table::range`].
-    pub fn range<K, R>(&self, range: R) -> Result<TaskRange>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn range(&self, range: impl KeyBounds) -> Result<TaskRange> {
         let (from, to) = bounds(&range)?;
         Ok(TaskRange::new(self.table.clone(), from, to))
     }

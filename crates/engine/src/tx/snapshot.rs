@@ -1,13 +1,12 @@
 //! Snapshots: reading the store as it was at one point, beside all that changes it.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::range::{RangeCursor, Source, TaskTransactionRange, TransactionRange, View};
 use super::reading::{older_now, read_at};
 use super::slot_here;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{StoreInner, Table, bounds};
+use crate::store::{KeyBounds, StoreInner, Table, bounds};
 use crate::task::run_inline;
 use crate::tree::{Found, Get};
 
@@ -132,11 +131,7 @@ impl TaskSnapshot {
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
-    pub fn range<K, R>(&self, table: &Table, range: R) -> Result<TaskTransactionRange<'_>>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn range(&self, table: &Table, range: impl KeyBounds) -> Result<TaskTransactionRange<'_>> {
         self.core.check_table(table)?;
         let (from, to) = bounds(&range)?;
         let cursor = RangeCursor::new(table, from, to);
@@ -192,11 +187,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
-    pub fn range<K, R>(&self, table: &Table, range: R) -> Result<TransactionRange<'_>>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn range(&self, table: &Table, range: impl KeyBounds) -> Result<TransactionRange<'_>> {
         self.core.check_table(table)?;
         let (from, to) = bounds(&range)?;
         let cursor = Some(RangeCursor::new(table, from, to));

@@ -1,6 +1,5 @@
 //! Transactions of tasks.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::ahead::Ahead;
@@ -11,7 +10,7 @@ use super::options::{Commit, TransactionOptions};
 use super::range::{RangeCursor, TaskTransactionRange, View};
 use super::snapshot::{SnapshotCore, TaskSnapshot};
 use crate::error::Result;
-use crate::store::{StoreInner, Table, bounds};
+use crate::store::{KeyBounds, StoreInner, Table, bounds};
 use crate::task::{check_here, current};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
@@ -219,11 +218,7 @@ impl TaskTransaction {
     /// # Errors
     /// As [`TaskTransaction::delete`]; `TooLarge` if they are more than its options allow. Then, and if it is dropped before its end,
     /// what it did up to there is part of the transaction; a savepoint takes it back.
-    pub async fn delete_range<K, R>(&mut self, table: &Table, range: R) -> Result<u64>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub async fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         self.core.delete_range(table, from, to, u64::MAX).await
     }
@@ -232,11 +227,11 @@ impl TaskTransaction {
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
-    pub fn range<K, R>(&mut self, table: &Table, range: R) -> Result<TaskTransactionRange<'_>>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn range(
+        &mut self,
+        table: &Table,
+        range: impl KeyBounds,
+    ) -> Result<TaskTransactionRange<'_>> {
         let (from, to) = bounds(&range)?;
         self.core.check(table)?;
         let cursor = RangeCursor::new(table, from, to);

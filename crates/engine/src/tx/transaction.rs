@@ -1,7 +1,6 @@
 //! Transactions of threads that are no workers.
 
 use std::future::Future;
-use std::ops::RangeBounds;
 
 use super::TransactionInfo;
 use super::commit::{Work, nothing_to_do};
@@ -12,7 +11,7 @@ use super::range::{RangeCursor, Source, TransactionRange};
 use super::snapshot::{Snapshot, SnapshotCore};
 use super::task::TaskStore;
 use crate::error::{Error, Result};
-use crate::store::{Store, Table, bounds};
+use crate::store::{KeyBounds, Store, Table, bounds};
 use crate::task::refuse_on_worker;
 
 /// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](super::TaskTransaction).
@@ -195,11 +194,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`TaskTransaction::delete_range`](super::TaskTransaction::delete_range); `Invalid` on a worker.
-    pub fn delete_range<K, R>(&mut self, table: &Table, range: R) -> Result<u64>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         let table = table.clone();
         self.on_worker(move |mut core| async move {
@@ -212,11 +207,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `Invalid` if the range ends before it begins.
-    pub fn range<K, R>(&mut self, table: &Table, range: R) -> Result<TransactionRange<'_>>
-    where
-        K: AsRef<[u8]> + ?Sized,
-        R: RangeBounds<K>,
-    {
+    pub fn range(&mut self, table: &Table, range: impl KeyBounds) -> Result<TransactionRange<'_>> {
         let (from, to) = bounds(&range)?;
         self.core()?.check(table)?;
         let cursor = Some(RangeCursor::new(table, from, to));

@@ -29,11 +29,9 @@ fn number(value: &[u8]) -> u64 {
 fn audit(store: &Store) -> (u64, usize, u64) {
     let accounts = store.existing_table("accounts").unwrap().unwrap();
     let values: Vec<u64> =
-        accounts.range::<[u8], _>(..).unwrap().map(|entry| number(&entry.unwrap().1)).collect();
+        accounts.range(..).unwrap().map(|entry| number(&entry.unwrap().1)).collect();
     let journal = store.existing_table("journal").unwrap().unwrap();
-    let entries =
-        journal.range::<[u8], _>(..).unwrap().inspect(|entry| assert!(entry.is_ok())).count()
-            as u64;
+    let entries = journal.range(..).unwrap().inspect(|entry| assert!(entry.is_ok())).count() as u64;
     (values.iter().sum(), values.len(), entries)
 }
 
@@ -244,7 +242,7 @@ fn a_backup_beside_a_close() {
             Ok(report) => {
                 let copy = Store::open(vec![target], &reading(PAGE, 256)).unwrap();
                 let table = copy.existing_table("t").unwrap();
-                let count = table.map_or(0, |of| of.range::<[u8], _>(..).unwrap().count());
+                let count = table.map_or(0, |of| of.range(..).unwrap().count());
                 assert_eq!(count, 100, "turn {turn}: {report:?}");
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),

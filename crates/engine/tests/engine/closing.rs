@@ -34,7 +34,7 @@ fn all_who_close_a_store_find_it_closed() {
                     let reading = common::reading(PAGE, 256);
                     let store = Store::open(vec![copy], &reading).unwrap();
                     let table = store.table("t").unwrap();
-                    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 500);
+                    assert_eq!(table.range(..).unwrap().count(), 500);
                 })
             })
             .collect();

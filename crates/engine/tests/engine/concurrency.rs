@@ -39,7 +39,7 @@ async fn churn(table: TaskTable, stop: Arc<AtomicBool>, seed: u64) -> u64 {
 
 /// One scan: in order, nothing twice, every stable key with its value.
 async fn scan(table: TaskTable, reverse: bool) -> u64 {
-    let range = table.range::<[u8], _>(..).unwrap();
+    let range = table.range(..).unwrap();
     let mut range = if reverse { range.reverse() } else { range };
     let (mut seen, mut last) = (0u32, None::<Vec<u8>>);
     let mut records = 0;
@@ -89,7 +89,7 @@ fn scans_beside_changes() {
         // The blocking iterator too.
         for _ in 0..5 {
             let stable_keys = table
-                .range::<[u8], _>(..)
+                .range(..)
                 .unwrap()
                 .map(Result::unwrap)
                 .filter(|(key, _)| !key.contains(&b'/'));

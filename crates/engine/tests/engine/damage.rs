@@ -247,8 +247,7 @@ fn the_log_of_a_crashed_store() {
                 }
                 Ok(store) => {
                     let table = store.table("t").unwrap();
-                    let found: Model =
-                        table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+                    let found: Model = table.range(..).unwrap().map(Result::unwrap).collect();
                     assert!(found == model || found == before_last, "{what}: {}", found.len());
                     if found == model {
                         whole += 1
@@ -545,7 +544,7 @@ fn a_crash_between_the_labels() {
             let store = Store::open(members.clone(), &existing(PAGE, FRAMES)).unwrap();
             let table = store.table("t").unwrap();
             table.put(&[round], b"v").unwrap();
-            assert_eq!(table.range::<[u8], _>(..).unwrap().count(), usize::from(round) / 2 + 1);
+            assert_eq!(table.range(..).unwrap().count(), usize::from(round) / 2 + 1);
             drop(table);
             store.close().unwrap();
             common::assert_sound(&members, PAGE);

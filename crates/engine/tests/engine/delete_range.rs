@@ -22,17 +22,17 @@ fn a_range_larger_than_a_transaction() {
     assert_eq!(table.delete_range(&from[..]..&to[..]).unwrap(), 2800);
     assert_eq!(table.delete_range(&from[..]..&to[..]).unwrap(), 0);
     let left: Vec<u32> = table
-        .range::<[u8], _>(..)
+        .range(..)
         .unwrap()
         .map(|entry| u32::from_be_bytes(entry.unwrap().0[..].try_into().unwrap()))
         .collect();
     assert_eq!(left, (0..100).chain(2900..3000).collect::<Vec<_>>());
-    assert_eq!(snapshot.range::<[u8], _>(&table, ..).unwrap().count(), 3000);
+    assert_eq!(snapshot.range(&table, ..).unwrap().count(), 3000);
     drop(snapshot);
     let invalid = table.delete_range(&to[..]..&from[..]).unwrap_err();
     assert_eq!(invalid.kind(), ErrorKind::Invalid);
     let task = table.task();
-    let rest = store.spawn(move || async move { task.delete_range::<[u8], _>(..).await });
+    let rest = store.spawn(move || async move { task.delete_range(..).await });
     assert_eq!(rest.join().unwrap().unwrap(), 200);
     drop(table);
     store.close().unwrap();
@@ -56,7 +56,7 @@ fn a_range_on_a_full_device() {
         let put = |i: &u32| table.put(&key(*i), &[1; 100]).is_ok();
         let filled = (0..).take_while(put).count() as u64;
         assert!(filled > 2000, "{filled}");
-        assert_eq!(table.delete_range::<[u8], _>(..).unwrap(), filled);
+        assert_eq!(table.delete_range(..).unwrap(), filled);
         drop(table);
         store.close().unwrap();
         assert_eq!(assert_sound(&[device], PAGE).tables[1].records, 0);

@@ -3,7 +3,6 @@
 
 use crate::common;
 use std::future::{Future, poll_fn};
-use std::ops::Bound;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +125,7 @@ fn the_end_of_a_load_is_dropped() {
             .join()
             .unwrap();
         dropped += u32::from(!came);
-        let count = loaded.range::<[u8], _>(..).unwrap().count();
+        let count = loaded.range(..).unwrap().count();
         assert!(count == 0 || count == 200, "{count} records");
         assert_eq!(table.get(b"after").unwrap().as_deref(), Some(&b"3"[..]));
         drop((table, loaded));
@@ -181,7 +180,7 @@ fn a_load_is_dropped() {
             .join()
             .unwrap();
         dropped += u32::from(!came);
-        assert_eq!(loaded.range::<[u8], _>(..).unwrap().count(), 0);
+        assert_eq!(loaded.range(..).unwrap().count(), 0);
         store.checkpoint().unwrap();
         assert_eq!(used_pages(&store), before, "{polls} polls");
         loaded.put(b"after", b"3").unwrap();
@@ -205,7 +204,7 @@ fn a_range_goes_on_where_it_was() {
         let read = store.spawn(move || async move {
             let mut dropped = 0;
             let mut keys = Vec::new();
-            let all = (Bound::Unbounded, Bound::Unbounded);
+            let all = ..;
             // Each next is polled once and dropped, some times; what a large value has read is lost with it.
             let mut tries = 0;
             macro_rules! read {
@@ -235,17 +234,17 @@ fn a_range_goes_on_where_it_was() {
             match of {
                 "transaction" => {
                     let mut transaction = tasks.begin();
-                    let mut range = transaction.range::<[u8], _>(&table, all).unwrap();
+                    let mut range = transaction.range(&table, all).unwrap();
                     read!(range);
                 }
                 "snapshot" => {
                     let snapshot = tasks.snapshot().unwrap();
-                    let mut range = snapshot.range::<[u8], _>(&table, all).unwrap();
+                    let mut range = snapshot.range(&table, all).unwrap();
                     read!(range);
                 }
                 _ => {
                     let table = table.task();
-                    let mut range = table.range::<[u8], _>(all).unwrap();
+                    let mut range = table.range(all).unwrap();
                     read!(range);
                 }
             }

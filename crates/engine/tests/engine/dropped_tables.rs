@@ -77,7 +77,7 @@ impl Handle {
                 self.judge(before, self.table.put(&key(index), &expected));
             }
             3 => {
-                let range = self.table.range::<[u8], _>(..).unwrap();
+                let range = self.table.range(..).unwrap();
                 let all = match random.bool() {
                     true => range.collect::<Result<Vec<_>>>(),
                     false => range.reverse().collect(),
@@ -203,7 +203,7 @@ fn two_thousand_tables_in_a_hundred_frames() {
     users.into_iter().for_each(|user| user.join().unwrap());
     assert!(used.load(Ordering::Relaxed) > 1000);
     assert_eq!(store.table_names().unwrap(), ["kept"]);
-    let records: Vec<_> = kept.range::<[u8], _>(..).unwrap().collect::<Result<_>>().unwrap();
+    let records: Vec<_> = kept.range(..).unwrap().collect::<Result<_>>().unwrap();
     assert_eq!(records.len(), KEPT as usize);
     handles.lock().unwrap().clear();
     drop(kept);
@@ -253,13 +253,12 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
             late.delete(&gone, b"there").map(drop),
             late.lock(&gone, b"there"),
             late.get_for_update(&gone, b"there").map(drop),
-            late.delete_range::<[u8], _>(&gone, ..).map(drop),
-            late.range::<[u8], _>(&gone, ..)
-                .and_then(|mut all| all.try_for_each(|of| of.map(drop))),
+            late.delete_range(&gone, ..).map(drop),
+            late.range(&gone, ..).and_then(|mut all| all.try_for_each(|of| of.map(drop))),
             gone.put(b"k", &[1; 3000]).map(drop),
             gone.delete(b"there").map(drop),
-            gone.delete_range::<[u8], _>(..).map(drop),
-            gone.range::<[u8], _>(..).and_then(|mut all| all.try_for_each(|of| of.map(drop))),
+            gone.delete_range(..).map(drop),
+            gone.range(..).and_then(|mut all| all.try_for_each(|of| of.map(drop))),
             gone.bulk_load([Ok((b"a".to_vec(), b"b".to_vec()))]).map(drop),
         ];
         for (at, outcome) in refused.into_iter().enumerate() {
@@ -269,7 +268,7 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
         assert_eq!(kept.get(b"writer").unwrap(), None);
         assert_eq!(kept.get(b"late").unwrap().unwrap(), b"kept");
         for (number, other) in others.iter().enumerate() {
-            let all: Vec<_> = other.range::<[u8], _>(..).unwrap().collect::<Result<_>>().unwrap();
+            let all: Vec<_> = other.range(..).unwrap().collect::<Result<_>>().unwrap();
             assert_eq!(all.len(), 60);
             assert!(all.iter().all(|(_, found)| found[..8] == (number as u64).to_be_bytes()));
         }
@@ -334,7 +333,7 @@ fn a_range_over_large_values_of_a_table_that_goes() {
         }
         store.checkpoint().unwrap();
         let below = (Bound::Unbounded, Bound::Excluded(&to[..]));
-        let mut range = table.range::<[u8], _>(below).unwrap();
+        let mut range = table.range(below).unwrap();
         range.next().unwrap().unwrap();
         let put_others = |from: u32, count: u32| {
             let mut keys = (from..from + count).map(common::key);

@@ -37,9 +37,9 @@ async fn read(
     let options = TransactionOptions { durability, ..TransactionOptions::default() };
     Ok(match way {
         0 => table.get(b"key").await?,
-        1 => table.range::<[u8], _>(..)?.next().await?.map(|record| record.1),
+        1 => table.range(..)?.next().await?.map(|record| record.1),
         2 => tx.snapshot()?.get(&of, b"key").await?,
-        3 => tx.snapshot()?.range::<[u8], _>(&of, ..)?.next().await?.map(|record| record.1),
+        3 => tx.snapshot()?.range(&of, ..)?.next().await?.map(|record| record.1),
         4 => {
             let mut transaction = tx.begin_with(&options);
             let value = transaction.get(&of, b"key").await?;
@@ -48,7 +48,7 @@ async fn read(
         }
         5 => {
             let mut transaction = tx.begin_with(&options);
-            let record = transaction.range::<[u8], _>(&of, ..)?.next().await?;
+            let record = transaction.range(&of, ..)?.next().await?;
             transaction.commit().await?;
             record.map(|record| record.1)
         }
@@ -135,7 +135,7 @@ fn what_never_becomes_durable_is_an_error_to_read() {
     control.fail_nth(Op::Write, 1);
     assert_eq!(table.put(b"key", NEW).unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(table.get(b"key").unwrap_err().kind(), ErrorKind::ReadOnly);
-    assert!(table.range::<[u8], _>(..).unwrap().next().unwrap().is_err());
+    assert!(table.range(..).unwrap().next().unwrap().is_err());
     assert!(store.snapshot().unwrap().get(&table, b"key").is_err());
     assert!(store.transact(|tx| tx.get(&table, b"key")).is_err());
     assert_eq!(other.get(b"key").unwrap().unwrap(), b"old");

@@ -144,8 +144,7 @@ fn after_crashes_no_page_is_lost() {
         }
         store = Store::open(vec![device.clone()], &small).unwrap();
         let table = store.table("t").unwrap();
-        let found: BTreeMap<_, _> =
-            table.range::<[u8], _>(..).unwrap().map(|entry| entry.unwrap()).collect();
+        let found: BTreeMap<_, _> = table.range(..).unwrap().map(|entry| entry.unwrap()).collect();
         assert!(found == model, "life {life}");
     }
     // Its values go one by one, and not all before the store is closed.

@@ -111,7 +111,7 @@ fn a_bad_spot() {
     control.fail_range(Op::Read, spot..spot + PAGE as u64);
     let lost: Vec<_> = (0..3000).filter(|i| table.get(&key(*i)).is_err()).collect();
     assert!(!lost.is_empty() && lost.len() < 100, "{lost:?}");
-    let mut scan = table.range::<[u8], _>(..).unwrap();
+    let mut scan = table.range(..).unwrap();
     let before = scan.by_ref().take_while(Result::is_ok).count();
     assert_eq!(before, lost[0] as usize);
     let after = table.range(key(lost[lost.len() - 1] + 1).as_slice()..).unwrap();
@@ -405,8 +405,7 @@ impl Life {
                 None => expected.remove(key),
             };
         }
-        let mut found: BTreeMap<_, _> =
-            table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        let mut found: BTreeMap<_, _> = table.range(..).unwrap().map(Result::unwrap).collect();
         for (key, value) in &self.doubtful {
             if found.get(key) == value.as_ref() {
                 match expected.get(key) {
@@ -606,7 +605,7 @@ fn no_space_from_any_moment_on() {
                 model.remove(&key);
             }
         }
-        let all: BTreeMap<_, _> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        let all: BTreeMap<_, _> = table.range(..).unwrap().map(Result::unwrap).collect();
         assert!(all == model, "{what}");
         assert!(!store.is_read_only());
         let copy = common::copy_of(device.as_ref(), device.size_bytes());
@@ -620,7 +619,7 @@ fn no_space_from_any_moment_on() {
         let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES))
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let table = store.table("t").unwrap();
-        let all: BTreeMap<_, _> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        let all: BTreeMap<_, _> = table.range(..).unwrap().map(Result::unwrap).collect();
         assert!(all == model, "{what}, opened again");
         let first = model.keys().next().unwrap();
         assert!(table.delete(first).unwrap(), "{what}");

@@ -40,7 +40,7 @@ fn assert_sees(snapshot: &Snapshot, table: &Table, model: &Model) {
         let key = key(i);
         assert_eq!(snapshot.get(table, &key).unwrap().as_ref(), model.get(&key), "{i}");
     }
-    let all = snapshot.range::<[u8], _>(table, ..).unwrap();
+    let all = snapshot.range(table, ..).unwrap();
     assert!(all.map(Result::unwrap).eq(model.clone()), "a range");
     let (from, to) = (key(100), key(400));
     let range = || snapshot.range(table, from.as_slice()..to.as_slice()).unwrap();
@@ -86,7 +86,7 @@ fn snapshots_see_what_they_saw_while_all_is_changed_many_times() {
     assert_sound(std::slice::from_ref(&device), PAGE);
     let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
     let table = store.table("t").unwrap();
-    assert!(table.range::<[u8], _>(..).unwrap().map(Result::unwrap).eq(model));
+    assert!(table.range(..).unwrap().map(Result::unwrap).eq(model));
 }
 
 /// A range over all that was deleted, in one leaf's place.
@@ -104,7 +104,7 @@ fn a_range_of_what_was_deleted() {
     for i in 0..20_000 {
         table.delete(&key(i)).unwrap();
     }
-    let range = || snapshot.range::<[u8], _>(&table, ..).unwrap();
+    let range = || snapshot.range(&table, ..).unwrap();
     assert!(range().map(Result::unwrap).eq(model.clone()));
     assert!(range().reverse().map(Result::unwrap).eq(model.into_iter().rev()));
 }
@@ -229,7 +229,7 @@ fn a_full_device_gives_older_values_up_first() {
     assert_eq!(store.metrics().unwrap().history_bytes, 0);
     let error = snapshot.unwrap().get(&table, &key(5)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SnapshotLost);
-    assert_eq!(table.range::<[u8], _>(..).unwrap().count() as u32, records);
+    assert_eq!(table.range(..).unwrap().count() as u32, records);
     drop(table);
     store.close().unwrap();
     let without = fill(false).3;
@@ -252,7 +252,7 @@ fn errors_of_the_device() {
     assert!(store.metrics().unwrap().history_bytes > 0);
     control.fail_reads(true);
     assert_eq!(snapshot.get(&table, &key(3)).unwrap_err().kind(), ErrorKind::Io);
-    let error = snapshot.range::<[u8], _>(&table, ..).unwrap().next().unwrap().unwrap_err();
+    let error = snapshot.range(&table, ..).unwrap().next().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     control.heal();
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
@@ -286,8 +286,8 @@ fn who_outruns_the_device_waits() {
         let table = store.table("t").unwrap();
         table.bulk_load((0..20_000).map(|i| Ok((key(i), vec![1; 200])))).unwrap();
         let snapshot = store.snapshot().unwrap();
-        assert_eq!(table.delete_range::<[u8], _>(..).unwrap(), 20_000);
-        let seen = snapshot.range::<[u8], _>(&table, ..).unwrap();
+        assert_eq!(table.delete_range(..).unwrap(), 20_000);
+        let seen = snapshot.range(&table, ..).unwrap();
         assert_eq!(seen.map(Result::unwrap).count(), 20_000);
         drop((snapshot, table));
         store.close().unwrap();

@@ -78,7 +78,7 @@ async fn run_task(
                 ops.push(Op::Read(*list, decode(&value)));
             }
             Plan::ReadAll(reverse) => {
-                let range = tx.range::<[u8], _>(table, ..)?;
+                let range = tx.range(table, ..)?;
                 let mut range = if *reverse { range.reverse() } else { range };
                 let mut seen = Vec::new();
                 while let Some(record) = range.next().await? {
@@ -115,7 +115,7 @@ fn run_thread(
                 ops.push(Op::Read(*list, decode(&value)));
             }
             Plan::ReadAll(reverse) => {
-                let range = tx.range::<[u8], _>(table, ..)?;
+                let range = tx.range(table, ..)?;
                 let range = if *reverse { range.reverse() } else { range };
                 read_all(range.collect::<Result<_, _>>()?, ops);
             }

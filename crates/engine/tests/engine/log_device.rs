@@ -217,7 +217,7 @@ fn a_closed_store_that_is_older_than_its_log_device() {
     drop(store);
     let store = open(&left, &with_log(existing, &left_log)).unwrap();
     assert_filled(&store, 1);
-    assert_eq!(store.table("t").unwrap().range::<[u8], _>(..).unwrap().count(), 1);
+    assert_eq!(store.table("t").unwrap().range(..).unwrap().count(), 1);
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn large_commits_on_a_full_log_device_go_one_after_the_other() {
         drop(store);
         let store = open(&left, &with_log(existing(4096, 1024), &left_log)).unwrap();
         let table = store.existing_table("t").unwrap().unwrap();
-        assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 4 * 6 * 100);
+        assert_eq!(table.range(..).unwrap().count(), 4 * 6 * 100);
         drop(table);
         store.close().unwrap();
         common::assert_sound(&[left], 4096);

@@ -35,7 +35,7 @@ fn put_until_refused(table: &Table, keys: std::ops::Range<u32>) -> u32 {
 /// All records up to one are there, and of those behind it at most one: whose put was refused.
 fn assert_kept(store: &Store, acknowledged: u32) {
     let table = store.existing_table("t").unwrap().unwrap();
-    let found: Vec<_> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+    let found: Vec<_> = table.range(..).unwrap().map(Result::unwrap).collect();
     assert!((acknowledged..=acknowledged + 1).contains(&(found.len() as u32)), "{acknowledged}");
     for (i, (found_key, found_value)) in (0..).zip(found) {
         assert_eq!((found_key, found_value), (key(i), value(i)));

@@ -34,6 +34,7 @@ mod sorted_load;
 mod stalls;
 mod stepped;
 mod stripes;
+mod tables;
 mod transactions;
 mod transactions_concurrent;
 mod transactions_model;

@@ -86,7 +86,7 @@ fn a_store_for_reading() {
         assert_eq!(error.kind(), ErrorKind::ReadOnly);
     }
     assert!(store.existing_table("another").unwrap().is_none());
-    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 100);
+    assert_eq!(table.range(..).unwrap().count(), 100);
     drop(table);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
@@ -182,10 +182,8 @@ fn calls_in_the_wrong_place() {
     assert_eq!(other.spawn(small).join().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(table.get(b"large").unwrap(), None);
     assert_eq!(table.get(b"small").unwrap(), None);
-    let empty = table.range::<[u8], _>((
-        std::ops::Bound::Included(&b"b"[..]),
-        std::ops::Bound::Excluded(&b"a"[..]),
-    ));
+    let empty =
+        table.range((std::ops::Bound::Included(&b"b"[..]), std::ops::Bound::Excluded(&b"a"[..])));
     assert_eq!(empty.err().unwrap().kind(), ErrorKind::Invalid);
 }
 
@@ -371,7 +369,7 @@ fn tasks_that_are_dropped_in_flight() {
             let found = table.get(format!("large {i}").as_bytes()).unwrap();
             assert_eq!(found, Some(vec![i; 9000]));
         }
-        assert!(table.range::<[u8], _>(..).unwrap().map(Result::unwrap).count() > 3000);
+        assert!(table.range(..).unwrap().map(Result::unwrap).count() > 3000);
     }
     drop(table);
     store.close().unwrap();
@@ -393,7 +391,7 @@ fn a_closed_store_says_so() {
     let mut committed = store.begin();
     committed.put(&table, &key(2), b"new").unwrap();
     let committed = committed.commit().unwrap();
-    let mut range = table.range::<[u8], _>(..).unwrap();
+    let mut range = table.range(..).unwrap();
     assert!(range.next().unwrap().is_ok());
     let ran = Arc::new(AtomicBool::new(false));
     store.close().unwrap();
@@ -413,7 +411,7 @@ fn a_closed_store_says_so() {
         snapshot.get(&table, &key(1)).map(drop),
         tx.get(&table, &key(1)).map(drop),
         tx.get(&table, &key(2)).map(drop),
-        table.range::<[u8], _>(..).and_then(|mut all| all.try_for_each(|of| of.map(drop))),
+        table.range(..).and_then(|mut all| all.try_for_each(|of| of.map(drop))),
         other.table("t").map(drop),
         other.existing_table("none").map(drop),
         other.table_names().map(drop),
@@ -531,8 +529,8 @@ fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
         let kinds = store.spawn(move || async move {
             let (store, table) = inside;
             let (snapshot, mut own) = (store.snapshot().unwrap(), store.begin());
-            let range = table.range::<[u8], _>(..).unwrap().next().unwrap().map(|_| ());
-            let of_snapshot = snapshot.range::<[u8], _>(&table, ..).unwrap().next().unwrap();
+            let range = table.range(..).unwrap().next().unwrap().map(|_| ());
+            let of_snapshot = snapshot.range(&table, ..).unwrap().next().unwrap();
             [
                 table.get(b"k").map(|_| ()),
                 table.put(b"k", b"w").map(|_| ()),
@@ -561,12 +559,12 @@ fn a_panic_in_what_is_told_of_a_removal() {
         table.put(&key(i), b"v").unwrap();
     }
     let removal = std::panic::AssertUnwindSafe(|| {
-        table.delete_range_with::<[u8], _>(.., |removed| panic!("at {removed}"))
+        table.delete_range_with(.., |removed| panic!("at {removed}"))
     });
     let panic = std::panic::catch_unwind(removal).unwrap_err();
     assert_eq!(panic.downcast_ref::<String>().unwrap(), "at 1000");
-    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 2000);
-    assert_eq!(table.delete_range::<[u8], _>(..).unwrap(), 2000);
+    assert_eq!(table.range(..).unwrap().count(), 2000);
+    assert_eq!(table.delete_range(..).unwrap(), 2000);
     drop(table);
     store.close().unwrap();
 }

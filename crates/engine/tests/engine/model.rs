@@ -7,10 +7,10 @@ use crate::common::{options, ram};
 use qpair_engine::{Store, StoreOptions, Table, TaskTable};
 
 fn compare(table: &Table, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
-    let all: Vec<_> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+    let all: Vec<_> = table.range(..).unwrap().map(Result::unwrap).collect();
     assert_eq!(all.len(), model.len());
     assert!(all.iter().zip(model).all(|((k, v), (mk, mv))| k == mk && v == mv));
-    let back: Vec<_> = table.range::<[u8], _>(..).unwrap().reverse().map(Result::unwrap).collect();
+    let back: Vec<_> = table.range(..).unwrap().reverse().map(Result::unwrap).collect();
     assert!(back.iter().zip(model.iter().rev()).all(|((k, v), (mk, mv))| k == mk && v == mv));
     assert_eq!(back.len(), model.len());
 }
@@ -72,12 +72,8 @@ fn run(seed: u64, page_size: usize, frames: u64, operations: usize) {
                 {
                     continue;
                 }
-                let ours: Vec<_> = table
-                    .range::<Vec<u8>, _>(bounds.clone())
-                    .unwrap()
-                    .take(50)
-                    .map(Result::unwrap)
-                    .collect();
+                let ours: Vec<_> =
+                    table.range(bounds.clone()).unwrap().take(50).map(Result::unwrap).collect();
                 let theirs: Vec<_> =
                     model.range(bounds).take(50).map(|(k, v)| (k.clone(), v.clone())).collect();
                 assert_eq!(ours, theirs);

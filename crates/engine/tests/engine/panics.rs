@@ -123,7 +123,7 @@ fn a_panic_of_the_program_ends_what_panicked() {
     assert_eq!(handle.join().unwrap_err().kind(), ErrorKind::Closed);
     // Progress is told on the caller's thread.
     let told = catch_unwind(AssertUnwindSafe(|| {
-        table.delete_range_with::<Vec<u8>, _>(key(5).., |_| -> ControlFlow<()> {
+        table.delete_range_with(key(5).., |_| -> ControlFlow<()> {
             panic!("of the program");
         })
     }));

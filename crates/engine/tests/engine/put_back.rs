@@ -108,7 +108,7 @@ fn told_wrong(device: &Device, model: &Model) -> Option<String> {
     }
     let mut expected = model.iter();
     let scanned: Result<(), Option<String>> =
-        table.range::<[u8], _>(..).unwrap().try_for_each(|entry| match entry {
+        table.range(..).unwrap().try_for_each(|entry| match entry {
             Ok((key, value)) if expected.next() == Some((&key, &value)) => Ok(()),
             Ok((key, _)) => Err(Some(format!("the scan has {}", key.escape_ascii()))),
             Err(error) if error.kind() != ErrorKind::Corrupt => Err(Some(error.to_string())),
@@ -316,7 +316,7 @@ fn a_store_without_versions_goes_on() {
         let options = StoreOptions { checkpoint_bytes: 1 << 30, ..existing(PAGE, FRAMES) };
         let store = Store::open(vec![device.clone()], &options).unwrap();
         let table = store.existing_table("t").unwrap().unwrap();
-        let found: Model = table.range::<[u8], _>(..).unwrap().map(|e| e.unwrap()).collect();
+        let found: Model = table.range(..).unwrap().map(|e| e.unwrap()).collect();
         assert!(found == model);
         drop(table);
         store.close().unwrap();

@@ -16,7 +16,7 @@ fn small(format: bool) -> StoreOptions {
 
 fn content(store: &Store, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let Some(table) = store.existing_table(table).unwrap() else { return BTreeMap::new() };
-    table.range::<[u8], _>(..).unwrap().map(|entry| entry.unwrap()).collect()
+    table.range(..).unwrap().map(|entry| entry.unwrap()).collect()
 }
 
 #[test]

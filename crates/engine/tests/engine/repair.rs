@@ -80,7 +80,7 @@ fn salvage(device: &Device) -> (RepairReport, BTreeMap<String, Model>) {
     let store = Store::open(vec![target], &existing(PAGE, 256)).unwrap();
     let tables = store.table_names().unwrap().into_iter().map(|name| {
         let table = store.existing_table(&name).unwrap().unwrap();
-        let model: Model = table.range::<[u8], _>(..).unwrap().map(|e| e.unwrap()).collect();
+        let model: Model = table.range(..).unwrap().map(|e| e.unwrap()).collect();
         let told = report.tables.iter().find(|table| table.name == name).unwrap();
         assert_eq!(told.records, model.len() as u64, "{name}");
         (name, model)
@@ -391,7 +391,7 @@ fn what_is_of_use_as_a_whole_is_no_store_before() {
     }
     let store = Store::open(vec![device], &existing(PAGE, 256)).unwrap();
     let table = store.existing_table("first").unwrap().unwrap();
-    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), model.len());
+    assert_eq!(table.range(..).unwrap().count(), model.len());
     drop(table);
     store.close().unwrap();
     // Nothing was ever put into it.

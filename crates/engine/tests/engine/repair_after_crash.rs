@@ -75,7 +75,7 @@ fn put_all(table: &Table, mut keys: std::ops::Range<u32>, value: &[u8]) {
 }
 
 fn records(table: &Table) -> Model {
-    table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect()
+    table.range(..).unwrap().map(Result::unwrap).collect()
 }
 
 fn all(store: &Store) -> BTreeMap<String, Model> {

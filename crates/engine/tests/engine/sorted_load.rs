@@ -30,12 +30,12 @@ fn older_snapshots_keep_what_they_have_seen() {
             assert_eq!(tx.get(&table, key).unwrap().as_deref(), Some(&b"before"[..]));
         }
         for reverse in [false, true] {
-            let range = snapshot.range::<[u8], _>(&table, ..).unwrap();
+            let range = snapshot.range(&table, ..).unwrap();
             let range = if reverse { range.reverse() } else { range };
             let found = range.map(Result::unwrap).filter(|(_, value)| value == b"before");
             assert_eq!(found.count(), 2, "{records} records, reverse {reverse}");
         }
-        let loaded = table.range::<[u8], _>(..).unwrap().map(Result::unwrap);
+        let loaded = table.range(..).unwrap().map(Result::unwrap);
         assert_eq!(loaded.filter(|(_, value)| value == b"loaded").count(), records as usize);
         tx.rollback();
         drop((snapshot, table));
@@ -61,7 +61,7 @@ fn a_table_that_was_changed_meanwhile_is_refused() {
         loader.finish().await
     });
     assert_eq!(outcome.join().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(table.range::<[u8], _>(..).unwrap().count(), 0);
+    assert_eq!(table.range(..).unwrap().count(), 0);
     drop(table);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
@@ -77,8 +77,8 @@ fn records_come_from_the_callers_thread() {
     let (from, to) = (store.table("from").unwrap(), store.table("to").unwrap());
     let records = 10_000;
     from.bulk_load((0..records).map(|n| Ok((key(n), b"value".to_vec())))).unwrap();
-    assert_eq!(to.bulk_load(from.range::<[u8], _>(..).unwrap()).unwrap(), u64::from(records));
-    assert_eq!(to.range::<[u8], _>(..).unwrap().count(), records as usize);
+    assert_eq!(to.bulk_load(from.range(..).unwrap()).unwrap(), u64::from(records));
+    assert_eq!(to.range(..).unwrap().count(), records as usize);
 
     // On the only worker it would keep the other thread's puts from being made.
     let waiting = store.table("waiting").unwrap();
@@ -102,7 +102,7 @@ fn records_come_from_the_callers_thread() {
         }))
     }));
     assert!(panics.is_err());
-    assert_eq!(broken.range::<[u8], _>(..).unwrap().count(), 0);
+    assert_eq!(broken.range(..).unwrap().count(), 0);
     let kind = |outcome: Result<u64, Error>| outcome.unwrap_err().kind();
     assert_eq!(kind(from.bulk_load(std::iter::empty())), ErrorKind::Invalid);
     let falls = (0..records).rev().map(|n| Ok((key(n), b"value".to_vec())));

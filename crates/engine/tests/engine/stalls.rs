@@ -62,7 +62,7 @@ fn a_read_under_way_does_not_keep_the_gate_of_a_checkpoint_closed() {
         let members: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(device)];
         let store = Store::open(members, &stepped(existing(512, 128), seed, &clock)).unwrap();
         let cold = store.table("cold").unwrap();
-        assert_eq!(cold.range::<[u8], _>(..).unwrap().map(Result::unwrap).count(), 3000);
+        assert_eq!(cold.range(..).unwrap().map(Result::unwrap).count(), 3000);
     }
 }
 
@@ -85,7 +85,7 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
         let (over, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (task, stop, times, now) = (hot.task(), over.clone(), ends.clone(), clock.clone());
         let sum = store.spawn(move || async move {
-            let (mut range, mut sum) = (transaction.range::<[u8], _>(&of, ..)?, 0u64);
+            let (mut range, mut sum) = (transaction.range(&of, ..)?, 0u64);
             while let Some((_, value)) = range.next().await? {
                 sum += u64::from(value[0]);
             }
@@ -111,7 +111,7 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
         assert!(longest < commit_ns / 3, "seed {seed}: a put took {longest} of {commit_ns} ns");
         // What one reads and another writes meanwhile is a conflict as ever.
         let mut transaction = store.begin_with(&options);
-        assert_eq!(transaction.range::<[u8], _>(&cold, ..).unwrap().count(), 3000);
+        assert_eq!(transaction.range(&cold, ..).unwrap().count(), 3000);
         transaction.put(&hot, b"sum", b"").unwrap();
         cold.put(&key(3001), &[1; 40]).unwrap();
         assert_eq!(transaction.commit().unwrap_err().kind(), ErrorKind::Conflict);

@@ -46,7 +46,7 @@ fn works_closes_and_opens_again() {
     store.close().unwrap();
     let store = Store::open(vec![device], &stepped(existing(512, 96), 2)).unwrap();
     let table = store.table("t").unwrap();
-    let found: Vec<_> = table.range::<[u8], _>(..).unwrap().map(|entry| entry.unwrap().0).collect();
+    let found: Vec<_> = table.range(..).unwrap().map(|entry| entry.unwrap().0).collect();
     assert_eq!(found, model.keys().map(|key| key.to_be_bytes().to_vec()).collect::<Vec<_>>());
     assert!(store.statistics().unwrap().evictions > 0);
 }

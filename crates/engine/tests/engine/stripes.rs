@@ -31,7 +31,7 @@ fn run(members: usize, unit_bytes: u64, page_size: usize, seed: u64) {
                 assert_eq!(table.put(&key, &value).unwrap(), replaced, "{what}");
             }
         }
-        let all: BTreeMap<_, _> = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+        let all: BTreeMap<_, _> = table.range(..).unwrap().map(Result::unwrap).collect();
         assert!(all == model, "{what}, round {round}");
         drop(table);
         store.close().unwrap();
@@ -88,7 +88,7 @@ fn values_around_the_edges_of_pages() {
             assert!(table.get(&key).unwrap().unwrap() == pattern(other, 99), "{page_size} {other}");
             assert!(table.put(&key, &pattern(*len, i)).unwrap());
         }
-        let scanned = table.range::<[u8], _>(..).unwrap();
+        let scanned = table.range(..).unwrap();
         for (i, (entry, len)) in scanned.zip(&lens).enumerate() {
             assert!(entry.unwrap().1 == pattern(*len, i), "{page_size} {len}");
         }

@@ -31,7 +31,7 @@ fn what_a_transaction_writes_is_seen_at_its_commit() {
     assert_eq!(b.get(b"y").unwrap(), Some(vec![7; 2000]));
     assert_eq!(before.get(&a, b"x").unwrap().as_deref(), Some(&b"0"[..]));
     assert_eq!(before.get(&b, b"y").unwrap(), None);
-    assert_eq!(before.range::<[u8], _>(&b, ..).unwrap().count(), 0);
+    assert_eq!(before.range(&b, ..).unwrap().count(), 0);
     let mut tx = store.begin();
     assert!(tx.delete(&b, b"y").unwrap());
     assert!(!tx.delete(&b, b"q").unwrap());
@@ -85,11 +85,10 @@ fn a_range_is_deleted_in_parts() {
     let (from, to) = (100u32.to_be_bytes(), 3400u32.to_be_bytes());
     assert_eq!(table.delete_range(&from[..]..&to[..]).unwrap(), 3300);
     assert_eq!(table.delete_range(&from[..]..&to[..]).unwrap(), 0);
-    let left: Vec<_> =
-        table.range::<[u8], _>(..).unwrap().map(|record| record.unwrap().0).collect();
+    let left: Vec<_> = table.range(..).unwrap().map(|record| record.unwrap().0).collect();
     let expected = (0..100).chain(3400..3500u32).map(|index| index.to_be_bytes().to_vec());
     assert!(left.into_iter().eq(expected));
-    assert_eq!(before.range::<[u8], _>(&table, ..).unwrap().count(), 3500);
+    assert_eq!(before.range(&table, ..).unwrap().count(), 3500);
     drop((before, table));
     store.close().unwrap();
     assert_sound(&[device], PAGE);
@@ -124,7 +123,7 @@ fn write_skew_is_for_snapshots_only() {
         let options = TransactionOptions { isolation, ..TransactionOptions::default() };
         let (mut first, mut second) = (store.begin_with(&options), store.begin_with(&options));
         for tx in [&mut first, &mut second] {
-            assert_eq!(tx.range::<[u8], _>(&table, ..).unwrap().count(), 0);
+            assert_eq!(tx.range(&table, ..).unwrap().count(), 0);
         }
         first.put(&table, b"x", b"1").unwrap();
         second.put(&table, b"y", b"1").unwrap();
@@ -178,7 +177,7 @@ fn a_table_dropped_under_a_transaction() {
     writer.put(&other, b"x", b"new").unwrap();
     assert!(reader.get(&gone, &[2]).unwrap().is_some());
     reader.put(&other, b"y", b"new").unwrap();
-    let mut range = gone.range::<[u8], _>(..).unwrap();
+    let mut range = gone.range(..).unwrap();
     assert!(range.next().unwrap().is_ok());
     store.drop_table("gone").unwrap();
     // Nothing half empty is read, and nothing goes where nobody finds it.
@@ -188,11 +187,11 @@ fn a_table_dropped_under_a_transaction() {
     assert_eq!(kind(writer.get(&gone, &[1])), ErrorKind::NotFound);
     let end = range.find_map(Result::err).map(|error| error.kind());
     assert_eq!(end, Some(ErrorKind::NotFound));
-    let refused = snapshot.range::<[u8], _>(&gone, ..).err().map(|error| error.kind());
+    let refused = snapshot.range(&gone, ..).err().map(|error| error.kind());
     assert_eq!(refused, Some(ErrorKind::NotFound));
     assert_eq!(writer.commit().unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(reader.commit().unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(other.range::<[u8], _>(..).unwrap().count(), 0);
+    assert_eq!(other.range(..).unwrap().count(), 0);
     drop((snapshot, gone, other));
     store.close().unwrap();
     assert_sound(&[device], PAGE);

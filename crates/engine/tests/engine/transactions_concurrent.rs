@@ -87,7 +87,7 @@ fn money_is_neither_made_nor_lost() {
                         let snapshot = store_task.snapshot().unwrap();
                         let mut sums = Vec::new();
                         for pass in 0..3 {
-                            let range = snapshot.range::<[u8], _>(&table, ..).unwrap();
+                            let range = snapshot.range(&table, ..).unwrap();
                             let mut range = if pass == 1 { range.reverse() } else { range };
                             let mut seen = Vec::new();
                             while let Some(record) = range.next().await.unwrap() {
@@ -125,7 +125,7 @@ fn money_is_neither_made_nor_lost() {
             });
             moved.unwrap();
             let snapshot = store.snapshot().unwrap();
-            let records = snapshot.range::<[u8], _>(&table, ..).unwrap().map(Result::unwrap);
+            let records = snapshot.range(&table, ..).unwrap().map(Result::unwrap);
             assert_eq!(records.map(|(_, value)| number(&value)).sum::<u64>(), ACCOUNTS * EACH);
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
@@ -270,7 +270,7 @@ fn a_transaction_that_outgrows_its_bound_is_refused() {
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     // What was written up to there can be committed.
     tx.commit().unwrap();
-    assert_eq!(table.range::<[u8], _>(..).unwrap().count() as u32, written);
+    assert_eq!(table.range(..).unwrap().count() as u32, written);
 }
 
 /// A task that goes away in the midst of a commit, at every place where it could: the commit is made as a whole or not
@@ -371,7 +371,7 @@ fn a_transaction_that_begins_with_a_range_sees_one_point_only() {
                 for _ in 0..150_000 {
                     let mut tx = task.begin_with(&chosen);
                     let first = {
-                        let mut range = tx.range::<[u8], _>(&table, ..).unwrap();
+                        let mut range = tx.range(&table, ..).unwrap();
                         range.next().await.unwrap().unwrap().1
                     };
                     let again = tx.get(&table, b"count").await.unwrap().unwrap();
@@ -382,7 +382,7 @@ fn a_transaction_that_begins_with_a_range_sees_one_point_only() {
         .collect();
     for _ in 0..150_000 {
         let mut tx = store.begin_with(&chosen);
-        let first = tx.range::<[u8], _>(&table, ..).unwrap().next().unwrap().unwrap().1;
+        let first = tx.range(&table, ..).unwrap().next().unwrap().unwrap().1;
         let again = tx.get(&table, b"count").unwrap().unwrap();
         assert_eq!(number(&first), number(&again));
     }

@@ -119,7 +119,7 @@ fn check_snapshot(random: &mut fastrand::Rng, table: &Table, (snapshot, map): &(
     assert_eq!(snapshot.get(table, &key).unwrap(), map.get(&key).cloned());
     let bounds = random_bounds(random);
     let mut expected = inside(map, &bounds);
-    let mut range = snapshot.range::<Vec<u8>, _>(table, bounds).unwrap();
+    let mut range = snapshot.range(table, bounds).unwrap();
     if random.bool() {
         expected.reverse();
         range = range.reverse();
@@ -186,7 +186,7 @@ fn history(seed: u64) {
     for snapshot in &snapshots {
         check_snapshot(&mut random, &table, snapshot);
     }
-    let all: Map = table.range::<[u8], _>(..).unwrap().map(Result::unwrap).collect();
+    let all: Map = table.range(..).unwrap().map(Result::unwrap).collect();
     assert_eq!(brief(all), brief(model.now));
     // Some are still open: a close does not wait for them.
     store.clone().close().unwrap();
@@ -225,7 +225,7 @@ fn transaction(
         3 => {
             let bounds = random_bounds(random);
             let mut expected = inside(&open.view(table, model), &bounds);
-            let mut range = open.tx().range::<Vec<u8>, _>(table, bounds).unwrap();
+            let mut range = open.tx().range(table, bounds).unwrap();
             if random.bool() {
                 expected.reverse();
                 range = range.reverse();
@@ -296,7 +296,7 @@ fn transaction(
                 return false;
             }
             let conflict = doomed.iter().any(|(key, _)| newer(open, key));
-            let outcome = open.tx().delete_range::<Vec<u8>, _>(table, bounds);
+            let outcome = open.tx().delete_range(table, bounds);
             if conflict {
                 assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Conflict);
                 return true;

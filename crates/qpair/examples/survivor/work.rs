@@ -255,9 +255,7 @@ pub(crate) fn judge(
     acknowledged: &Acknowledged,
 ) -> std::result::Result<State, String> {
     let tables = Tables::open(store).map_err(|error| error.to_string())?;
-    let all = |table: &Table| -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        table.range::<[u8], _>(..)?.collect()
-    };
+    let all = |table: &Table| -> Result<Vec<(Vec<u8>, Vec<u8>)>> { table.range(..)?.collect() };
     let all = |table| all(table).map_err(|error| error.to_string());
     let mut latest = BTreeMap::new();
     for (key, value) in all(&tables.latest)? {

@@ -67,7 +67,7 @@ pub(crate) fn work(store: &Store, id: u64, writer: &Writer, limit: u64) {
 pub(crate) fn judge(store: &Store, writers: &[Writer]) -> qpair::Result<Result<Vec<u64>, String>> {
     let table = store.table("t")?;
     let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-    for record in table.range::<[u8], _>(..)? {
+    for record in table.range(..)? {
         let (key, value) = record?;
         found.insert(key, value);
     }

@@ -185,7 +185,7 @@ impl Run {
         for slot in 0..SLOTS {
             let known = self.notes(|notes| {
                 let Some(table) = store.existing_table(&name_of(slot))? else { return Ok(None) };
-                let first = table.range::<[u8], _>(..)?.next().transpose()?;
+                let first = table.range(..)?.next().transpose()?;
                 let first = first.and_then(|(key, _)| Key::parse_any(&key));
                 let number = notes.catalog.identify(slot, &table, first);
                 let value = number.and_then(|number| notes.catalog.value(number));
@@ -252,7 +252,7 @@ impl Readable {
         reverse: bool,
         here: &BTreeMap<Key, Value>,
     ) -> Result<(), String> {
-        let range = match table.range::<[u8], _>(..) {
+        let range = match table.range(..) {
             Ok(range) if reverse => range.reverse(),
             Ok(range) => range,
             Err(error) => return self.fail(error, []),

@@ -97,14 +97,14 @@ impl Run {
             let count = |range: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>| {
                 range.take(RECORDS_MAX).take_while(Result::is_ok).count()
             };
-            if let Ok(range) = table.range::<[u8], _>(all) {
+            if let Ok(range) = table.range(all) {
                 no_end(match reverse {
                     true => count(&mut range.reverse()),
                     false => count(&mut { range }),
                 })?;
             }
             let Ok(snapshot) = store.snapshot() else { continue };
-            if let Ok(range) = snapshot.range::<[u8], _>(table, all) {
+            if let Ok(range) = snapshot.range(table, all) {
                 no_end(match reverse {
                     true => count(&mut range.reverse()),
                     false => count(&mut { range }),

@@ -91,7 +91,7 @@ impl From<Error> for Unread {
 /// The records of a table.
 pub(super) fn read_table(table: &Table) -> Result<Vec<(Key, Value)>, Unread> {
     let mut records = Vec::new();
-    for entry in table.range::<[u8], _>(..)? {
+    for entry in table.range(..)? {
         let (key, value) = entry?;
         match (Key::parse_any(&key), Value::parse(&value)) {
             (Some(key), Some(value)) => records.push((key, value)),

@@ -247,7 +247,7 @@ impl StoreInner {
         if doomed.is_empty() {
             return Ok(());
         }
-        for entry in catalog.range::<[u8], _>(..)? {
+        for entry in catalog.range(..)? {
             let id = decode(&entry?.1)?;
             doomed.retain(|other| *other != id);
         }
