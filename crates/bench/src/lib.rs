@@ -34,7 +34,7 @@ pub mod ycsb;
 pub use ceiling::{Ceiling, CeilingOptions, ceiling};
 pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
 pub use progress::{Progress, Silent};
-pub use report::{LatencyReport, Report};
+pub use report::{LatencyReport, PartReport, Report};
 pub use run::{RunOptions, run};
 pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession};
 pub use warm::{Warmed, warm};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use qpair::{Error, ErrorKind, JoinHandle, Result, Store, TaskTable};
+use qpair::{Error, ErrorKind, JoinHandle, Result, Store, TaskTable, WorkerCycles};
 
 use crate::clock::Stretch;
 use crate::loops;
@@ -24,6 +24,9 @@ pub(crate) struct Measured {
     pub(crate) histogram: Histogram<u64>,
     pub(crate) by_second: Vec<u64>,
     pub(crate) device: qpair_block::ChannelStatistics,
+    pub(crate) cycles: WorkerCycles,
+    /// Mean latency of the reads that were timed, microseconds.
+    pub(crate) device_read_us: f64,
 }
 
 /// What the tasks of one worker count together.
@@ -78,7 +81,8 @@ pub(crate) fn measure(
         }
     };
     sleep_until(span.from_ns);
-    let before = store.statistics()?.device;
+    let reads_before = store.metrics()?.device_read_us;
+    let before = store.statistics()?;
     let stretch = Stretch::begin();
     if inserting {
         progress.begin("inserting in random order", options.records);
@@ -96,7 +100,7 @@ pub(crate) fn measure(
         }
     }
     let (mut wall, mut cpu) = stretch.end();
-    let mut after = store.statistics()?.device;
+    let mut after = store.statistics()?;
     span.stop.store(true, Ordering::Relaxed);
     let mut total = Tally { histogram: new_histogram()?, by_second: Vec::new(), ops: 0 };
     for worker in workers {
@@ -115,17 +119,21 @@ pub(crate) fn measure(
     if inserting {
         // The last inserts count too.
         (wall, cpu) = stretch.end();
-        after = store.statistics()?.device;
+        after = store.statistics()?;
     }
     progress.end();
     if progress.stop() {
         return Err(interrupted());
     }
+    let reads = store.metrics()?.device_read_us;
+    let timed = reads.count() - reads_before.count();
     let device = qpair_block::ChannelStatistics {
-        reads: after.reads - before.reads,
-        writes: after.writes - before.writes,
-        system_calls: after.system_calls - before.system_calls,
-        ..after
+        reads: after.device.reads - before.device.reads,
+        writes: after.device.writes - before.device.writes,
+        read_bytes: after.device.read_bytes - before.device.read_bytes,
+        written_bytes: after.device.written_bytes - before.device.written_bytes,
+        system_calls: after.device.system_calls - before.device.system_calls,
+        ..after.device
     };
     Ok(Measured {
         wall_s: wall.as_secs_f64(),
@@ -134,6 +142,8 @@ pub(crate) fn measure(
         histogram: total.histogram,
         by_second: total.by_second,
         device,
+        cycles: after.cycles.since(&before.cycles),
+        device_read_us: (reads.sum_us() - reads_before.sum_us()) as f64 / timed.max(1) as f64,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a run found.
 
 use hdrhistogram::Histogram;
+use qpair::WorkerCycles;
 use serde::Serialize;
 
 use crate::warm::Warmed;
@@ -31,6 +32,26 @@ impl LatencyReport {
             p999: us(histogram.value_at_quantile(0.999)),
             max: us(histogram.max()),
         }
+    }
+}
+
+/// A part of the workers' loop, and the time that it took.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartReport {
+    /// Its name.
+    pub part: &'static str,
+    /// Of the time of all workers, waiting included.
+    pub share: f64,
+    /// Microseconds of an operation.
+    pub us_per_op: f64,
+}
+
+impl PartReport {
+    /// Of workers that did so many operations in that time; nothing where it was not counted.
+    pub(crate) fn of(cycles: &WorkerCycles, wall_s: f64, ops: u64) -> Vec<Self> {
+        let us_per_op = wall_s * 1e6 * cycles.workers as f64 / ops.max(1) as f64;
+        let of = |(part, share)| Self { part, share, us_per_op: share * us_per_op };
+        cycles.shares().map(of).collect()
     }
 }
 
@@ -74,10 +95,17 @@ pub struct Report {
     pub device_writes_per_s: f64,
     /// Reads of the device per operation.
     pub reads_per_op: f64,
+    /// Bytes that the device moved per operation.
+    pub device_bytes_per_op: f64,
+    /// Mean latency of the reads of pages that were timed, microseconds; 0: none was.
+    pub device_read_us: f64,
     /// System calls of the channels per operation.
     pub system_calls_per_op: f64,
     /// Processor time per operation, user and system, all threads, microseconds.
     pub cpu_us_per_op: f64,
+    /// Where the workers' time went, if it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cycles: Vec<PartReport>,
     /// Latencies.
     pub latency_us: LatencyReport,
     /// Operations of each second of the run.

@@ -13,7 +13,7 @@ use crate::dataset::{self, VALUE_BYTES};
 use crate::kv::Durability;
 use crate::measure::{Measured, measure};
 use crate::progress::Progress;
-use crate::report::{LatencyReport, Report, kernel_release};
+use crate::report::{LatencyReport, PartReport, Report, kernel_release};
 use crate::store_kv::check_tables;
 use crate::warm::warm;
 use crate::workload::Workload;
@@ -62,6 +62,10 @@ pub struct RunOptions {
     pub batch: u32,
     /// How long it waits for so many, microseconds.
     pub linger_us: u32,
+    /// Count where the workers' time goes.
+    pub cycles: bool,
+    /// Find the parents of pages that leave by what their frames say, and not from the root.
+    pub parent_hints: bool,
     /// The device of its own that the store's log is on, if it is to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<PathBuf>,
@@ -98,6 +102,8 @@ impl Default for RunOptions {
             reads: 0,
             batch: 32,
             linger_us: 1000,
+            cycles: false,
+            parent_hints: true,
             log_device: None,
             durability: Durability::default(),
         }
@@ -117,6 +123,8 @@ impl RunOptions {
             .reads(self.reads)
             .batch(self.batch, self.linger_us)
             .durability(self.durability.into())
+            .cycles(self.cycles)
+            .parent_hints(self.parent_hints)
             .publish_beside(true);
         if let Some(log_device) = &self.log_device {
             options = options.log_device(log_device);
@@ -177,7 +185,8 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         true => Some(ceiling_of(options, progress)?),
         false => None,
     };
-    let Measured { wall_s, cpu_s, ops, histogram, by_second, device } = measured;
+    let Measured { wall_s, cpu_s, ops, histogram, by_second, device, cycles, device_read_us } =
+        measured;
     Ok(Report {
         workload: workload.to_string(),
         io: info.interface,
@@ -196,8 +205,11 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         reads_in_flight_max,
         device_writes_per_s: device.writes as f64 / wall_s,
         reads_per_op: device.reads as f64 / ops.max(1) as f64,
+        device_bytes_per_op: (device.read_bytes + device.written_bytes) as f64 / ops.max(1) as f64,
+        device_read_us,
         system_calls_per_op: device.system_calls as f64 / ops.max(1) as f64,
         cpu_us_per_op: cpu_s * 1e6 / ops.max(1) as f64,
+        cycles: PartReport::of(&cycles, wall_s, ops),
         latency_us: LatencyReport::of(&histogram),
         ops_by_second: by_second,
         ceiling_reads_per_s,

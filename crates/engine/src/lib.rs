@@ -38,7 +38,7 @@ mod tx;
 #[doc(hidden)]
 pub use canary::Canary;
 pub use error::{Error, ErrorKind, Result};
-pub use metrics::{Histogram, Metrics, Observer, Sample, SampleValue, to_prometheus};
+pub use metrics::{Histogram, Metrics, Observer, Sample, SampleValue, WorkerCycles, to_prometheus};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{

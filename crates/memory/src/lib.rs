@@ -67,6 +67,7 @@ mod racy;
 mod scatter;
 mod shared;
 mod sync;
+mod ticks;
 
 pub use arena::{Arena, ArenaOptions, Backing, BlockIndex};
 pub use buffer::Buffer;
@@ -79,3 +80,4 @@ pub use mapping::Mapping;
 pub use racy::{RacyBytes, RacyBytesMut, prefetch_bytes};
 pub use scatter::{Piece, Pieces, Segment};
 pub use shared::SharedBytes;
+pub use ticks::ticks;

@@ -209,6 +209,20 @@ impl Options {
         self
     }
 
+    /// Count where the workers' time goes: [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
+    #[doc(hidden)]
+    pub fn cycles(mut self, cycles: bool) -> Self {
+        self.store.cycles = cycles;
+        self
+    }
+
+    /// Find the parents of pages that leave by what their frames say; yes if not said. For measuring what that saves.
+    #[doc(hidden)]
+    pub fn parent_hints(mut self, parent_hints: bool) -> Self {
+        self.store.parent_hints = parent_hints;
+        self
+    }
+
     /// Told how far recovery is, if there is one.
     pub fn progress(mut self, progress: RecoveryProgress) -> Self {
         self.store.progress = progress;

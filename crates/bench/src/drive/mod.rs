@@ -230,10 +230,16 @@ fn since(before: &KvStatistics, after: &KvStatistics) -> KvStatistics {
     KvStatistics {
         device_reads: less(after.device_reads, before.device_reads),
         device_writes: less(after.device_writes, before.device_writes),
+        device_bytes: less(after.device_bytes, before.device_bytes),
+        device_reads_timed: after
+            .device_reads_timed
+            .zip(before.device_reads_timed)
+            .map(|(after, before)| (after.0 - before.0, after.1 - before.1)),
         log_flushes: less(after.log_flushes, before.log_flushes),
         log_commits: less(after.log_commits, before.log_commits),
         log_bytes: less(after.log_bytes, before.log_bytes),
         store_bytes: after.store_bytes,
+        cycles: after.cycles.since(&before.cycles),
     }
 }
 

@@ -17,6 +17,8 @@ use std::future::Future;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
+use qpair::WorkerCycles;
+
 pub use clients::{Clients, block_on, start_threads};
 pub use error::{KvError, KvResult};
 pub use loader::TransactionLoader;
@@ -128,6 +130,10 @@ impl KeyRange<'_> {
 pub struct KvStatistics {
     /// Requests that read the device.
     pub device_reads: Option<u64>,
+    /// Bytes that these and those moved.
+    pub device_bytes: Option<u64>,
+    /// Reads that were timed, and how long they took together, microseconds.
+    pub device_reads_timed: Option<(u64, u64)>,
     /// Requests that wrote it, of pages and of the log.
     pub device_writes: Option<u64>,
     /// Flushes of the log, or writes that are durable by themselves.
@@ -138,6 +144,8 @@ pub struct KvStatistics {
     pub log_bytes: Option<u64>,
     /// Bytes the store takes on the device now.
     pub store_bytes: Option<u64>,
+    /// Where its workers' time went.
+    pub cycles: WorkerCycles,
 }
 
 impl KvStatistics {

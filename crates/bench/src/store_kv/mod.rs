@@ -147,15 +147,19 @@ impl Kv for StoreKv {
 
     fn statistics(&self) -> KvResult<KvStatistics> {
         let (statistics, report) = (self.store.statistics()?, self.store.report());
+        let reads = self.store.metrics()?.device_read_us;
         Ok(KvStatistics {
             device_reads: Some(statistics.device.reads),
             device_writes: Some(statistics.device.writes),
+            device_bytes: Some(statistics.device.read_bytes + statistics.device.written_bytes),
+            device_reads_timed: Some((reads.count(), reads.sum_us())),
             // Each write of the log is made durable by itself.
             log_flushes: self.log.then_some(statistics.log_writes),
             log_commits: self.log.then(|| {
                 self.commits.iter().map(|commits| commits.0.load(Ordering::Relaxed)).sum()
             }),
             log_bytes: self.log.then_some(statistics.log_bytes),
+            cycles: statistics.cycles,
             store_bytes: Some((report.pages - report.free_pages) * report.page_size as u64),
         })
     }

@@ -26,6 +26,10 @@ pub struct StoreKvOptions {
     pub buffered: bool,
     /// Write a log. Without one a crash leaves the store as it was at its last checkpoint.
     pub log: bool,
+    /// Count where the workers' time goes.
+    pub cycles: bool,
+    /// Find the parents of pages that leave by what their frames say, and not from the root.
+    pub parent_hints: bool,
     /// The device of its own that the log is on, if it is to be.
     pub log_device: Option<PathBuf>,
     /// What transactions that write see of each other.
@@ -43,6 +47,8 @@ impl Default for StoreKvOptions {
             page_size: 4096,
             buffered: false,
             log: true,
+            cycles: false,
+            parent_hints: true,
             log_device: None,
             isolation: Isolation::default(),
         }
@@ -59,6 +65,8 @@ impl StoreKvOptions {
             .page_size(self.page_size)
             .buffered(self.buffered)
             .log(self.log)
+            .cycles(self.cycles)
+            .parent_hints(self.parent_hints)
             .publish_beside(true);
         if let Some(log_device) = &self.log_device {
             options = options.log_device(log_device);

@@ -14,6 +14,40 @@ fn store(tables: &[&str], memory_bytes: u64) -> StoreKv {
 }
 
 #[test]
+fn parents_are_found_from_the_root_too_and_the_time_is_told() {
+    for parent_hints in [true, false] {
+        let options = StoreKvOptions {
+            store: "ram:size=64MiB".into(),
+            memory_bytes: 1 << 20,
+            workers: 2,
+            cycles: true,
+            parent_hints,
+            ..StoreKvOptions::default()
+        };
+        let kv = StoreKv::open(&options, &TPCC_TABLES).unwrap();
+        let options = TpccOptions {
+            scale: Scale { warehouses: 2, items: 1000, customers: 100 },
+            terminals: 16,
+            seconds: 0.3,
+            warm_up_seconds: 0.0,
+            check: true,
+            ..TpccOptions::default()
+        };
+        let report = run_tpcc(&kv, &options, &Silent).unwrap();
+        assert!(report.check.as_ref().is_some_and(CheckReport::holds), "{report:#?}");
+        // Whoever finds no parent evicts nothing.
+        assert!(kv.store().statistics().unwrap().evictions > 100, "{parent_hints}");
+        let shares: f64 = report.cycles.iter().map(|part| part.share).sum();
+        assert!((shares - 1.0).abs() < 1e-9, "{report:#?}");
+        for name in ["tasks", "eviction", "submission", "completion"] {
+            let part = report.cycles.iter().find(|part| part.part == name).unwrap();
+            assert!(part.share > 0.0 && part.us_per_op > 0.0, "{report:#?}");
+        }
+        kv.close().unwrap();
+    }
+}
+
+#[test]
 fn tpcc_keeps_all_conditions_while_pages_leave_memory() {
     // The smallest memory there is, for a store of some megabytes.
     let kv = store(&TPCC_TABLES, 1 << 20);
@@ -28,6 +62,7 @@ fn tpcc_keeps_all_conditions_while_pages_leave_memory() {
     for _ in 0..2 {
         let report = run_tpcc(&kv, &options, &Silent).unwrap();
         assert!(report.check.as_ref().is_some_and(CheckReport::holds), "{report:#?}");
+        assert!(report.cycles.is_empty(), "nobody asked");
     }
     assert!(kv.store().statistics().unwrap().evictions > 0);
     kv.close().unwrap();

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::CheckReport;
+use crate::report::PartReport;
 
 /// Latencies of a type of transaction, with all attempts, microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -88,12 +89,19 @@ pub struct TpccReport {
     pub device_reads_per_tx: Option<f64>,
     /// Requests that wrote it, per transaction.
     pub device_writes_per_tx: Option<f64>,
+    /// Bytes that the device moved, per transaction.
+    pub device_bytes_per_tx: Option<f64>,
+    /// Mean latency of the reads of pages that were timed, microseconds.
+    pub device_read_us: Option<f64>,
     /// Requests that read the device, per second.
     pub device_reads_per_s: Option<f64>,
     /// Requests that wrote it, per second.
     pub device_writes_per_s: Option<f64>,
     /// Processor time per transaction, user and system, all threads, microseconds.
     pub cpu_us_per_tx: f64,
+    /// Where the workers' time went, if it was asked for; an operation is a transaction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cycles: Vec<PartReport>,
     /// Bytes the store takes.
     pub store_bytes: Option<u64>,
     /// Seconds that loading took, where this run loaded.

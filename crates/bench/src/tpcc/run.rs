@@ -7,7 +7,7 @@ use qpair::{Error, ErrorKind, Result};
 use crate::drive::{Driven, Plan, check_plan, drive, run_errand};
 use crate::kv::{Begin, Direction, Durability, KeyRange, Kv, KvSession, TableId};
 use crate::progress::Progress;
-use crate::report::kernel_release;
+use crate::report::{PartReport, kernel_release};
 
 use super::inputs::Type;
 use super::load::{self, LoadFigures};
@@ -232,9 +232,12 @@ fn report<K: Kv>(
         log_bytes_per_tx: None,
         device_reads_per_tx: None,
         device_writes_per_tx: None,
+        device_bytes_per_tx: None,
+        device_read_us: None,
         device_reads_per_s: None,
         device_writes_per_s: None,
         cpu_us_per_tx: 0.0,
+        cycles: Vec::new(),
         store_bytes: kv.statistics()?.store_bytes,
         load_seconds: load.map(|load| load.seconds),
         load_records_per_s: load.map(|load| load.records as f64 / load.seconds),
@@ -260,9 +263,13 @@ fn report<K: Kv>(
     report.log_bytes_per_tx = driven.store.log_bytes.map(per_tx);
     report.device_reads_per_tx = driven.store.device_reads.map(per_tx);
     report.device_writes_per_tx = driven.store.device_writes.map(per_tx);
+    report.device_bytes_per_tx = driven.store.device_bytes.map(per_tx);
+    report.device_read_us =
+        driven.store.device_reads_timed.map(|(reads, us)| us as f64 / reads.max(1) as f64);
     report.device_reads_per_s = driven.store.device_reads.map(per_s);
     report.device_writes_per_s = driven.store.device_writes.map(per_s);
     report.cpu_us_per_tx = driven.cpu_s * 1e6 / transactions.max(1) as f64;
+    report.cycles = PartReport::of(&driven.store.cycles, driven.wall_s, transactions);
     report.tx_by_second = driven.by_second;
     Ok(report)
 }

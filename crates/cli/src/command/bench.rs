@@ -12,7 +12,7 @@ use crate::command::bench_commit::Commit;
 use crate::command::bench_files::Files;
 use crate::command::bench_io::Io;
 use crate::command::bench_peak::Peak;
-use crate::command::bench_store::{of_warmed, parse_durability};
+use crate::command::bench_store::{MeasuringArgs, of_warmed, parse_durability, parts};
 use crate::command::bench_tpcc::Tpcc;
 use crate::command::bench_ycsb::Ycsb;
 use crate::failure::{Exit, Failure, Result};
@@ -137,6 +137,9 @@ struct RunArgs {
     buffered: bool,
 
     #[command(flatten)]
+    measuring: MeasuringArgs,
+
+    #[command(flatten)]
     log: LogDeviceArgs,
 
     /// Print one JSON object
@@ -235,6 +238,8 @@ impl Bench {
             reads: args.reads.unwrap_or(0),
             batch: args.batch,
             linger_us: args.linger_us,
+            cycles: args.measuring.cycles,
+            parent_hints: !args.measuring.no_parent_hints,
             log_device: args.log.device().map(Path::to_owned),
             durability: args.durability,
         };
@@ -250,6 +255,9 @@ impl Bench {
         } else {
             for (name, value) in lines(&report) {
                 out.line(format!("{name:<14} {value}"))?;
+            }
+            for line in parts(&report.cycles, "operation") {
+                out.line(line)?;
             }
         }
         out.finish()?;

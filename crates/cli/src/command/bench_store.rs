@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use qpair::{Isolation, Mode};
 use qpair_bench::kv::Durability;
-use qpair_bench::{StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
+use qpair_bench::{PartReport, StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
 use serde::Serialize;
 
 use crate::bar::Bar;
@@ -14,6 +14,33 @@ use crate::store_args::{LogDeviceArgs, parse_mode, parse_size};
 use crate::text::{count, counted, size};
 
 use super::bench::{WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds};
+
+/// What is measured besides, and switches that are for measuring only.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct MeasuringArgs {
+    /// Say where the workers' time goes, part by part of their loop, by the processor's clock
+    #[arg(long)]
+    pub(super) cycles: bool,
+
+    /// Look for the parent of each page that leaves memory from the root on: what remembering it saves
+    #[arg(long)]
+    pub(super) no_parent_hints: bool,
+}
+
+/// The parts of the workers' loop, as a table.
+pub(super) fn parts(parts: &[PartReport], of: &str) -> Vec<String> {
+    let mut lines: Vec<String> = parts
+        .iter()
+        .map(|part| {
+            let share = 100.0 * part.share;
+            format!("  {:<12} {share:>5.1} %  {:>8.3} us per {of}", part.part, part.us_per_op)
+        })
+        .collect();
+    if !lines.is_empty() {
+        lines.insert(0, "time of the workers".to_owned());
+    }
+    lines
+}
 
 /// Arguments of the workloads of transactions.
 #[derive(Args, Debug)]
@@ -67,6 +94,9 @@ pub(crate) struct RunArgs {
     pub(super) buffered: bool,
 
     #[command(flatten)]
+    measuring: MeasuringArgs,
+
+    #[command(flatten)]
     log: LogDeviceArgs,
 
     /// What data and inputs follow from
@@ -95,6 +125,8 @@ impl RunArgs {
             page_size: usize::try_from(self.page_size).unwrap_or(usize::MAX),
             buffered: self.buffered,
             log: !self.no_log,
+            cycles: self.measuring.cycles,
+            parent_hints: !self.measuring.no_parent_hints,
             log_device: self.log.device().map(Path::to_owned),
             isolation: if self.serializable {
                 Isolation::Serializable

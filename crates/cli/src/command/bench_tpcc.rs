@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::text::{count, counted};
 
 use super::bench::{TASKS_MAX, arrivals, parse_count, parse_rate, to_json};
-use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
+use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
 
 /// Bytes a warehouse takes in a store, about, with what a run adds.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
@@ -141,6 +141,7 @@ fn text(report: &TpccReport, ran_on: &StoreKvReport) -> Vec<String> {
             .add("CPU", format!("{:.2} us per transaction, user and system", report.cpu_us_per_tx));
         lines.add_seconds(&report.tx_by_second, "transactions");
         let mut text = lines.into_text();
+        text.extend(parts(&report.cycles, "transaction"));
         text.push(String::new());
         text.extend(types(report));
         text

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Metrics;
+use super::cycles::{PARTS, Part, WorkerCycles};
 use super::histogram::Recording;
 
 /// A worker's own counters; on cache lines of their own.
@@ -20,6 +21,7 @@ pub(crate) struct Cell {
     reads: Recording,
     reads_max: AtomicU64,
     log_writes: Recording,
+    ticks: [AtomicU64; PARTS],
 }
 
 impl Cell {
@@ -55,6 +57,13 @@ impl Cell {
         }
     }
 
+    /// Counts time; only the worker whose cell this is does.
+    #[inline(always)]
+    pub(crate) fn count_ticks(&self, part: Part, ticks: u64) {
+        let counter = &self.ticks[part as usize];
+        counter.store(counter.load(Ordering::Relaxed) + ticks, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_rollback(&self) {
         self.rollbacks.fetch_add(1, Ordering::Relaxed);
     }
@@ -86,6 +95,17 @@ impl Counters {
     /// A worker's counters; the last ones are everybody else's.
     pub(crate) fn of(&self, slot: usize) -> &Cell {
         &self.cells[slot.min(self.cells.len() - 1)]
+    }
+
+    /// Time of all workers, part by part.
+    pub(crate) fn cycles(&self) -> WorkerCycles {
+        let mut all = WorkerCycles { workers: self.cells.len() - 1, ..WorkerCycles::default() };
+        for cell in &self.cells {
+            for (sum, ticks) in all.ticks.iter_mut().zip(&cell.ticks) {
+                *sum += ticks.load(Ordering::Relaxed);
+            }
+        }
+        all
     }
 
     pub(super) fn add_to(&self, metrics: &mut Metrics) {

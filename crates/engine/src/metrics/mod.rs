@@ -4,12 +4,15 @@
 //! what a task has begun since it was given the worker. What can be had from elsewhere is taken from there, when somebody asks.
 
 mod counters;
+mod cycles;
 mod histogram;
 mod observer;
 mod prometheus;
 mod samples;
 
 pub(crate) use counters::Counters;
+pub(crate) use cycles::Part;
+pub use cycles::WorkerCycles;
 pub use histogram::Histogram;
 pub use observer::Observer;
 pub(crate) use observer::device_statistics;

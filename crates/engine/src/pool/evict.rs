@@ -6,11 +6,9 @@ use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 
 use super::{Pool, state};
-use crate::checkpoint::Checkpoints;
 use crate::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
 use crate::place::page_of;
-use crate::shared::Shared;
-use crate::space::Space;
+use crate::shared::{Root, Shared};
 use crate::swip::Swip;
 
 /// Frames the hands move over at once.
@@ -100,7 +98,8 @@ impl Pool {
         // Only now does the state stand still.
         let now = self.frames.state(frame);
         if now == state::BROKEN {
-            return if self.unlink(page) { Taken::Freed } else { Taken::Kept };
+            // Whatever is in it says nothing of where it belongs.
+            return if self.unlink(None, page) { Taken::Freed } else { Taken::Kept };
         }
         let node = Node::new(page.bytes());
         let epoch = shared.checkpoints.epoch();
@@ -113,22 +112,17 @@ impl Pool {
             return Taken::Kept;
         }
         if !self.frames.is_dirty(frame) {
-            return if self.unlink(page) { Taken::Freed } else { Taken::Kept };
+            return if self.unlink(Some(shared), page) { Taken::Freed } else { Taken::Kept };
         }
         let Some(write_tag) = write_tag else { return Taken::Kept };
-        self.move_out(&shared.space, &shared.checkpoints, page, write_tag)
+        self.move_out(shared, page, write_tag)
     }
 
     /// Begins to write a dirty page to a new place. Its parent's copy on the device is out of date from then on.
-    fn move_out(
-        &self,
-        space: &Space,
-        checkpoints: &Checkpoints,
-        mut page: ExclusiveFrame<'_>,
-        tag: u64,
-    ) -> Taken {
+    fn move_out(&self, shared: &Shared, mut page: ExclusiveFrame<'_>, tag: u64) -> Taken {
+        let (space, checkpoints) = (&shared.space, &shared.checkpoints);
         let frame = page.index();
-        let Some((parent, _)) = self.find_parent(frame) else { return Taken::Kept };
+        let Some((parent, _)) = self.find_parent(Some(shared), &page) else { return Taken::Kept };
         // Read once both are latched: what is done here is of one epoch.
         let epoch = checkpoints.epoch();
         if !self.is_unsaved(frame, Node::new(page.bytes()), epoch) {
@@ -148,8 +142,16 @@ impl Pool {
     }
 
     /// Latches the parent of a page in memory, and finds the reference in it; nothing if that is not to be had now.
-    fn find_parent(&self, frame: FrameIndex) -> Option<(ExclusiveFrame<'_>, usize)> {
-        let (parent, position) = self.frames.parent_hint(frame)?;
+    fn find_parent(
+        &self,
+        shared: Option<&Shared>,
+        page: &ExclusiveFrame<'_>,
+    ) -> Option<(ExclusiveFrame<'_>, usize)> {
+        let frame = page.index();
+        let (parent, position) = match shared.filter(|_| !self.parent_hints) {
+            Some(shared) => self.parent_from_root(shared, Node::new(page.bytes()))?,
+            None => self.frames.parent_hint(frame)?,
+        };
         let parent = match self.frames.try_exclusive(parent) {
             Ok(parent) => parent,
             Err(Blocked::Contended | Blocked::InFlight) => return None,
@@ -167,6 +169,32 @@ impl Pool {
             (0..=node.count()).find(|position| node.child(*position) == swip)
         }?;
         Some((parent, position))
+    }
+
+    /// The parent of a page, by a way down from the root to the page's lower fence.
+    fn parent_from_root(&self, shared: &Shared, page: Node<'_>) -> Option<(FrameIndex, usize)> {
+        let mut key = Vec::new();
+        page.lower_fence(&mut key);
+        let Some(Root::Open(mut at)) = shared.roots().get(&page.tree_id()).copied() else {
+            return None;
+        };
+        loop {
+            let above = self.frames.optimistic(at).ok()?;
+            let node = Node::new(above.bytes());
+            if node.level() <= page.level() {
+                return None;
+            }
+            let (level, position) = (node.level(), node.child_position(&key));
+            let child = Swip::decode(node.child(position));
+            if !above.validate() {
+                return None;
+            }
+            match child {
+                _ if level == page.level() + 1 => return Some((at, position)),
+                Swip::Hot(child) if self.frames.contains(child) => at = child,
+                _ => return None,
+            }
+        }
     }
 
     /// Seals a page and makes the request that writes it. Readers go on; writers wait for the completion.
@@ -201,13 +229,13 @@ impl Pool {
         if self.frames.state(frame) != state::BROKEN {
             return Some(false);
         }
-        self.unlink(page).then_some(true)
+        self.unlink(None, page).then_some(true)
     }
 
     /// Turns the parent's reference cold, and the frame free; `false` if the parent is not to be had now.
-    fn unlink(&self, page: ExclusiveFrame<'_>) -> bool {
+    fn unlink(&self, shared: Option<&Shared>, page: ExclusiveFrame<'_>) -> bool {
         let frame = page.index();
-        let Some((mut parent, position)) = self.find_parent(frame) else { return false };
+        let Some((mut parent, position)) = self.find_parent(shared, &page) else { return false };
         NodeMut::new(parent.bytes_mut())
             .set_child(position, Swip::Cold(self.frames.page_id(frame)).encode());
         drop(parent);

@@ -56,6 +56,8 @@ pub(crate) struct Pool {
     /// Those who wait for the I/O of a page that somebody else began, each list by frame.
     waiters: Box<[Waiters]>,
     pub(crate) evictions: AtomicU64,
+    /// Whether parents are found by what frames say; see [`StoreOptions::parent_hints`](crate::StoreOptions).
+    parent_hints: bool,
 }
 
 impl Pool {
@@ -72,8 +74,13 @@ impl Pool {
             local_max,
             waiters: (0..WAITER_PARTITIONS).map(|_| Waiters::default()).collect(),
             evictions: AtomicU64::new(0),
+            parent_hints: true,
             frames,
         }
+    }
+
+    pub(crate) fn with_parent_hints(self, parent_hints: bool) -> Self {
+        Self { parent_hints, ..self }
     }
 
     /// Free frames that no worker has at hand.

@@ -89,6 +89,12 @@ pub struct StoreOptions {
     /// Open the store as its last checkpoint has it, for reading only; commits behind it are left out. For tools that look
     /// at a store that cannot be recovered, or should not be.
     pub at_checkpoint: bool,
+    /// Count where the workers' time goes, part by part of their loop: [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
+    #[doc(hidden)]
+    pub cycles: bool,
+    /// Find the parent of a page that leaves by what its frame says, and not by a way down from the root. For measuring what that saves.
+    #[doc(hidden)]
+    pub parent_hints: bool,
     /// How the workers run; only simulation has them otherwise than as threads.
     #[doc(hidden)]
     pub runtime: Runtime,
@@ -128,6 +134,8 @@ impl Default for StoreOptions {
             run_pages_max: u64::MAX,
             progress: RecoveryProgress::default(),
             at_checkpoint: false,
+            cycles: false,
+            parent_hints: true,
             runtime: Runtime::Threads,
             canary: None,
             canary_passes: 0,
@@ -445,7 +453,7 @@ fn start(
             .map_err(|error| Error::new(ErrorKind::Limit, format!("making an eventfd: {error}")))?;
         remotes.push(Arc::new(Remote::new(Arc::new(wake))));
     }
-    let pool = Pool::new(frames, workers);
+    let pool = Pool::new(frames, workers).with_parent_hints(options.parent_hints);
     let mut space = Space::new(device.clone(), page_size, frame_count);
     space.run_pages_max = options.run_pages_max;
     let store_id = label.store_id;
@@ -524,6 +532,7 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
         },
         batch: options.batch.min(depth),
         linger: Duration::from_micros(u64::from(options.linger_us)),
+        cycles: options.cycles,
     };
     match &options.runtime {
         Runtime::Threads => {

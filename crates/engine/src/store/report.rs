@@ -6,7 +6,7 @@ use qpair_block::ChannelStatistics;
 
 use super::{LogDevice, Store};
 use crate::error::{Error, Result};
-use crate::metrics::device_statistics;
+use crate::metrics::{WorkerCycles, device_statistics};
 use crate::shared::Recovered;
 
 /// Counters since the store was opened, over all workers.
@@ -22,6 +22,8 @@ pub struct StoreStatistics {
     pub log_bytes: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
+    /// Where the workers' time went, if it was asked for.
+    pub cycles: WorkerCycles,
 }
 
 /// What a store is.
@@ -85,6 +87,7 @@ impl Store {
             log_writes: shared.log_writes.load(Ordering::Relaxed),
             log_bytes: shared.log_bytes_total.load(Ordering::Relaxed),
             checkpoints: shared.checkpoints.completed.load(Ordering::Relaxed),
+            cycles: shared.counters.cycles(),
         })
     }
 

@@ -17,9 +17,11 @@ use super::tasks::{TaskRef, Tasks};
 use super::waiters::Waiters;
 use crate::canary::Canary;
 use crate::error::Error;
+use crate::metrics::Part;
 use crate::panics::guarded_future;
 use crate::shared::Shared;
 
+mod cycles;
 mod frames;
 mod limiter;
 mod log;
@@ -31,6 +33,7 @@ pub(crate) use frames::latch_free;
 pub(crate) use log::log_arena;
 pub(crate) use paging::{Loading, verify};
 
+use cycles::Cycles;
 use own::OwnRequests;
 use reads::Reads;
 
@@ -65,6 +68,8 @@ pub(crate) struct WorkerOptions {
     pub(crate) batch: u32,
     /// How long it waits for that many before one is enough.
     pub(crate) linger: Duration,
+    /// Count where the time goes.
+    pub(crate) cycles: bool,
 }
 
 /// What a tag says a completion is.
@@ -136,6 +141,7 @@ pub(crate) struct Worker {
     within: RefCell<Vec<Waker>>,
     /// Tasks that wait for what tasks of other workers give: rows, commits.
     waits_for_others: Cell<u32>,
+    cycles: Cycles,
     /// Panics of the loop.
     panics: Cell<u32>,
     /// All tasks were woken since the engine panicked.
@@ -235,6 +241,7 @@ impl Worker {
             running_waker: Cell::new(std::ptr::null()),
             within: RefCell::default(),
             waits_for_others: Cell::new(0),
+            cycles: Cycles::new(options.cycles),
             panics: Cell::new(0),
             told_of_panic: Cell::new(false),
             tasks: RefCell::default(),
@@ -392,12 +399,17 @@ impl Worker {
         if self.remote.is_pending() {
             pace.stop |= self.take_inbox();
         }
+        self.enter(Part::Tasks);
         self.run_ready(pace);
+        self.enter(Part::Log);
         self.wake_durable();
         self.pump_log();
+        self.enter(Part::Rest);
         self.shared.space.grow_ahead();
+        self.enter(Part::Evict);
         self.make_frames_free();
         self.drop_broken();
+        self.enter(Part::Rest);
         // It looks at what all workers have: not each of them in each turn, unless there is nothing else to do.
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
@@ -435,16 +447,20 @@ impl Worker {
     }
 
     fn kick(&self, pace: &mut Pace) {
+        let outer = self.enter(Part::Submit);
         self.channel.borrow_mut().kick();
         self.staged.set(0);
         pace.unkicked_turns = 0;
+        self.enter(outer);
     }
 
     fn poll(&self, pace: &mut Pace) {
         pace.turns_since_poll = 0;
         let mut channel = self.channel.borrow_mut();
         if channel.in_flight() > 0 {
+            let outer = self.enter(Part::Poll);
             channel.poll(&mut pace.completions);
+            self.enter(outer);
         }
     }
 
@@ -471,6 +487,7 @@ impl Worker {
 
     #[inline(always)]
     fn take_completions(&self, completions: &mut Vec<Completion>) {
+        let outer = self.enter(Part::Complete);
         self.prefetch(completions);
         // Should one panic, the others are still there.
         completions.reverse();
@@ -478,6 +495,7 @@ impl Worker {
             self.complete(completion);
         }
         self.take_ended_reads();
+        self.enter(outer);
     }
 
     /// One turn without ever sleeping. `look`: hand over requests and look for completions even if there is more to run.
@@ -627,7 +645,9 @@ impl Worker {
         let linger = if want > 1 { self.options.linger } else { Duration::ZERO };
         // Frames may come free on other workers, without a message: look again soon.
         let timeout = (starving || (stop && in_flight == 0)).then_some(Duration::from_millis(1));
+        let outer = self.enter(Part::Wait);
         self.channel.borrow_mut().wait(completions, WaitOptions { want, linger, timeout });
+        self.enter(outer);
         self.staged.set(0);
         wake.awake();
     }
@@ -638,12 +658,15 @@ impl Worker {
         if self.waits_for_others.get() == 0 || self.shared.remotes.len() == 1 {
             return false;
         }
+        let outer = self.enter(Part::Wait);
         self.channel.borrow_mut().kick();
         self.staged.set(0);
-        (0..SPINS_BEFORE_SLEEP).any(|_| {
+        let hears = (0..SPINS_BEFORE_SLEEP).any(|_| {
             std::hint::spin_loop();
             self.remote.is_pending()
-        })
+        });
+        self.enter(outer);
+        hears
     }
 
     /// Notes that the running task waits for something that tasks of other workers give, until the guard is dropped.
@@ -656,6 +679,7 @@ impl Worker {
 
     /// Hands a request to the channel, or keeps it until there is room.
     pub(crate) fn submit(&self, request: Request) {
+        let outer = self.enter(Part::Submit);
         let mut backlog = self.backlog.borrow_mut();
         if backlog.is_empty() {
             match self.channel.borrow_mut().submit(request) {
@@ -665,6 +689,7 @@ impl Worker {
         } else {
             backlog.push_back(request);
         }
+        self.enter(outer);
     }
 
     fn drain_backlog(&self) {

@@ -1,0 +1,73 @@
+//! Where the time of workers goes, for measuring.
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Runs tasks: transactions and operations on trees.
+    Tasks,
+    /// Makes frames free.
+    Evict,
+    /// Writes the log, and wakes those whose commits are durable.
+    Log,
+    /// Hands requests to the device.
+    Submit,
+    /// Looks for completions.
+    Poll,
+    /// Deals with completions: checks pages that came, and wakes who waits for them.
+    Complete,
+    /// Sleeps until a completion or a message comes, and hands over before what was gathered; waits, awake, for other workers.
+    Wait,
+    /// Anything else: messages, growing, older values.
+    Rest,
+}
+
+/// How many parts there are.
+pub(crate) const PARTS: usize = 8;
+
+/// Time of all workers since the store was opened, part by part of their loop, in ticks of the processor's clock. All zero where
+/// [`StoreOptions::cycles`](crate::StoreOptions) is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerCycles {
+    /// How many workers there are.
+    pub workers: usize,
+    pub(crate) ticks: [u64; PARTS],
+}
+
+impl WorkerCycles {
+    const NAMES: [&str; PARTS] =
+        ["tasks", "eviction", "log", "submission", "polling", "completion", "waiting", "rest"];
+
+    /// What passed since an earlier look.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut passed = *self;
+        for (ticks, before) in passed.ticks.iter_mut().zip(before.ticks) {
+            *ticks = ticks.wrapping_sub(before);
+        }
+        passed
+    }
+
+    /// Parts by name, and the share of the time that each had; nothing where nothing was counted.
+    pub fn shares(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all: u64 = self.ticks.iter().sum();
+        let parts = Self::NAMES.into_iter().zip(self.ticks);
+        parts.filter(move |_| all > 0).map(move |(name, ticks)| (name, ticks as f64 / all as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_all() {
+        assert_eq!(WorkerCycles::default().shares().count(), 0);
+        let before = WorkerCycles { workers: 1, ticks: [1; PARTS] };
+        let mut after = before;
+        after.ticks[Part::Tasks as usize] += 30;
+        after.ticks[Part::Rest as usize] += 10;
+        let shares: Vec<(&str, f64)> = after.since(&before).shares().collect();
+        assert_eq!(shares.len(), PARTS);
+        assert_eq!((shares[0], shares[7]), (("tasks", 0.75), ("rest", 0.25)));
+    }
+}

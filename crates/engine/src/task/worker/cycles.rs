@@ -1,0 +1,30 @@
+//! Whose the worker's time is, for measuring; off unless asked for, and then a branch is all there is.
+
+use std::cell::Cell;
+
+use qpair_memory::ticks;
+
+use super::Worker;
+use crate::metrics::Part;
+
+/// What the worker does now, and since when. `None`: nobody asks.
+#[derive(Debug)]
+pub(super) struct Cycles(Option<Cell<(u64, Part)>>);
+
+impl Cycles {
+    pub(super) fn new(on: bool) -> Self {
+        Self(on.then(|| Cell::new((ticks(), Part::Rest))))
+    }
+}
+
+impl Worker {
+    /// Says what the worker does from now on; what it did before. Each tick is charged to one part.
+    #[inline(always)]
+    pub(super) fn enter(&self, part: Part) -> Part {
+        let Some(now) = &self.cycles.0 else { return part };
+        let ticks = ticks();
+        let (since, before) = now.replace((ticks, part));
+        self.shared.counters.of(self.number).count_ticks(before, ticks.wrapping_sub(since));
+        before
+    }
+}
