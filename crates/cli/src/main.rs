@@ -26,6 +26,7 @@ mod paint;
 mod record_line;
 mod store_args;
 mod study_lab;
+mod study_stores;
 mod text;
 
 use std::process::ExitCode;

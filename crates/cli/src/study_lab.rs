@@ -1,6 +1,6 @@
 //! What a study works with: the devices that are given or a file of its own, and a bar that shows how it goes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
@@ -8,7 +8,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use qpair::block::DeviceSpec;
 use qpair::holds_store;
-use qpair_study::{Device, Effort, Lab, OwnFile, Watcher, cpus, interfaces};
+use qpair_study::{Device, Effort, Lab, Mix, OwnFile, Watcher, cpus, interfaces};
 use qpair_workload::{Live, Observer, prefill};
 
 use crate::command::parse_spec;
@@ -37,6 +37,11 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// The folder of what the study makes for itself.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.dir
+    }
+
     /// The devices that were given.
     pub(crate) fn given(&self, may_write: bool) -> Result<Vec<Device>> {
         let of = |spec: &DeviceSpec| Ok(Device::of(&spec.to_string(), may_write, false)?);
@@ -62,7 +67,8 @@ impl DeviceArgs {
             own = Some(file);
         }
         let interfaces = interfaces(&devices);
-        Ok((Lab { cpus: cpus()?, devices, interfaces, effort }, own))
+        let stores = own.is_some();
+        Ok((Lab { cpus: cpus()?, devices, interfaces, effort, stores, mix: Mix::default() }, own))
     }
 }
 

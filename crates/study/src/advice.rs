@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Config, Mix};
 use crate::lab::{INTERFACES, InterfaceReport};
 use crate::measure::Metric;
 use crate::report::StudyReport;
@@ -24,6 +24,8 @@ pub struct Question {
     pub latency_us_max: Option<f64>,
     /// The drive has a file system on it: interfaces that need the whole drive are out.
     pub filesystem: bool,
+    /// What the requests are.
+    pub mix: Mix,
 }
 
 /// An interface with what was measured of it.
@@ -132,11 +134,11 @@ impl Advisor<'_> {
             .study
             .points
             .iter()
-            .filter(|point| point.config == Config::new(name, cores).depth(point.config.depth))
+            .filter(|point| point.config == self.config(name, cores, point.config.depth))
             .filter(|point| !point.runs.is_empty())
             .map(|point| point.config.depth)
             .filter(|depth| {
-                let planned = |other: &str| Config::new(other, cores).depth(*depth);
+                let planned = |other: &str| self.config(other, cores, *depth);
                 self.names().all(|other| self.study.point(&planned(other)).is_some())
             })
             .collect();
@@ -144,8 +146,13 @@ impl Advisor<'_> {
         depths
     }
 
+    /// One thread with the requests that the question is about.
+    fn config(&self, name: &str, cores: u32, depth: u32) -> Config {
+        self.question.mix.of(Config::new(name, cores).depth(depth))
+    }
+
     fn at(&self, name: &str, cores: u32, depth: u32) -> Option<Choice> {
-        let point = self.study.point(&Config::new(name, cores).depth(depth))?;
+        let point = self.study.point(&self.config(name, cores, depth))?;
         let mid = |metric| Some(point.interval(metric)?.mid);
         Some(Choice {
             interface: name.to_owned(),
@@ -188,9 +195,7 @@ impl Advisor<'_> {
 
     /// Whether one costs less processor time than the other beyond doubt, and by more than a little.
     fn saves(&self, choice: &Choice, other: &Choice) -> bool {
-        let of = |choice: &Choice| {
-            Config::new(choice.interface.as_str(), choice.cores).depth(choice.depth)
-        };
+        let of = |choice: &Choice| self.config(&choice.interface, choice.cores, choice.depth);
         self.study
             .ratio(Metric::CpuUsPerIo, &of(other), &of(choice))
             .is_some_and(|lead| lead.mid >= LEAD && lead.bounds.is_none_or(|(low, _)| low > 1.0))
@@ -198,9 +203,7 @@ impl Advisor<'_> {
 
     /// Whether one is faster than the other beyond doubt, and by more than a little.
     fn leads(&self, first: &Choice, other: &Choice) -> bool {
-        let of = |choice: &Choice| {
-            Config::new(choice.interface.as_str(), choice.cores).depth(choice.depth)
-        };
+        let of = |choice: &Choice| self.config(&choice.interface, choice.cores, choice.depth);
         self.study
             .ratio(Metric::IosPerS, &of(first), &of(other))
             .is_some_and(|lead| lead.mid >= LEAD && lead.bounds.is_none_or(|(low, _)| low > 1.0))
@@ -223,10 +226,17 @@ impl Advisor<'_> {
                          depth {}",
                         least.p99_us, least.interface, least.depth
                     ),
-                    None => nothing_measured(),
+                    None => self.nothing_measured(),
                 }
             }
-            None => nothing_measured(),
+            None => self.nothing_measured(),
+        }
+    }
+
+    fn nothing_measured(&self) -> String {
+        match self.question.mix == Mix::default() {
+            true => "the study has no runs of one thread by queue depth at these cores: it needs experiment s1-fig2".to_owned(),
+            false => "the study has no runs of such requests: without --study they are measured".to_owned(),
         }
     }
 
@@ -358,11 +368,6 @@ fn missing(known: &InterfaceReport, reason: &str) -> String {
         .map_or(known.about.as_str(), |candidate| candidate.about);
     let way_out = known.way_out.as_ref().map(|way| format!("; {way}")).unwrap_or_default();
     format!("{} ({about}) was not there to be measured: {reason}{way_out}", known.name)
-}
-
-fn nothing_measured() -> String {
-    "the study has no runs of one thread by queue depth at these cores: it needs experiment s1-fig2"
-        .to_owned()
 }
 
 /// A number with its thousands apart.
@@ -518,6 +523,22 @@ mod tests {
         });
         let changes = advise(&study, &Question::default()).changes;
         assert!(changes.iter().any(|text| text.contains("no poll queues; nvme.poll_queues=2")));
+    }
+
+    #[test]
+    fn another_mix_is_another_question() {
+        let mix = Mix { read_percent: 30, block_bytes: 16384 };
+        let question = Question { mix, ..Question::default() };
+        // Reads say io_uring+k; of such requests the study knows nothing.
+        let reads = study(2, 1, &ALL, s1);
+        let advice = advise(&reads, &question);
+        assert!(advice.choice.is_none() && advice.reasons[0].contains("such requests"));
+        let of_mix = crate::synthetic::study_of_mix(mix, &ALL, |config, round| {
+            assert_eq!((config.read_percent, config.block_bytes), (30, 16384));
+            let fast = config.interface == "libaio";
+            Some(speed(config, round, if fast { 200e3 } else { 100e3 }))
+        });
+        assert_eq!(advise(&of_mix, &question).choice.unwrap().interface, "libaio");
     }
 
     #[test]

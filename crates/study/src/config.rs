@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::StoreUse;
+
 /// Which of several devices a thread uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,6 +18,29 @@ pub enum Assignment {
     Own,
     /// Each thread all of them.
     All,
+}
+
+/// What requests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// Reads of 100; the rest are writes.
+    pub read_percent: u8,
+    /// Bytes of each.
+    pub block_bytes: u32,
+}
+
+impl Default for Mix {
+    /// What the papers ask: reads of 4 KiB.
+    fn default() -> Self {
+        Self { read_percent: 100, block_bytes: 4096 }
+    }
+}
+
+impl Mix {
+    /// A point with these requests.
+    pub(crate) fn of(self, config: Config) -> Config {
+        config.read_percent(self.read_percent).block_bytes(self.block_bytes)
+    }
 }
 
 /// How requests are handed out.
@@ -64,6 +89,15 @@ pub struct Config {
     /// Through the page cache, which is empty at the start.
     #[serde(default)]
     pub cached: bool,
+    /// One address after the other.
+    #[serde(default)]
+    pub sequential: bool,
+    /// Equal pieces of a request, handed to the kernel as a vector; 0: plain.
+    #[serde(default)]
+    pub pieces: u16,
+    /// A store is asked, not the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreUse>,
 }
 
 /// What studies did before they said so.
@@ -87,6 +121,9 @@ impl Config {
             pace: Pace::Full,
             batch: 1,
             cached: false,
+            sequential: false,
+            pieces: 0,
+            store: None,
         }
     }
 
@@ -147,6 +184,20 @@ impl Config {
         self
     }
 
+    /// One address after the other.
+    #[must_use]
+    pub fn sequential(mut self) -> Self {
+        self.sequential = true;
+        self
+    }
+
+    /// As vectors of so many pieces.
+    #[must_use]
+    pub fn pieces(mut self, pieces: u16) -> Self {
+        self.pieces = pieces;
+        self
+    }
+
     /// Whether it writes.
     #[must_use]
     pub fn writes(&self) -> bool {
@@ -157,6 +208,15 @@ impl Config {
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
+        if let Some(store) = &self.store {
+            let (workers, tasks) = (self.threads, self.depth);
+            let plural = plural(workers);
+            return write!(
+                f,
+                "{}: {store}, {workers} worker{plural} of {tasks} tasks",
+                self.interface
+            );
+        }
         write!(
             f,
             "{}: {} thread{} on {} core{}, queue depth {}, ",
@@ -173,6 +233,12 @@ impl fmt::Display for Config {
             percent => write!(f, "{percent} % reads")?,
         }
         write!(f, " of {}", qpair_block::format_bytes(self.block_bytes.into()))?;
+        if self.sequential {
+            f.write_str(", sequential")?;
+        }
+        if self.pieces > 0 {
+            write!(f, ", in vectors of {}", self.pieces)?;
+        }
         if self.drives != 1 {
             let which = match self.assignment {
                 Assignment::Own => "each thread one of",

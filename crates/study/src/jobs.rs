@@ -58,8 +58,12 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
         0 => Verbs::Write,
         read_percent => Verbs::Mixed { read_percent },
     };
-    job.block_sizes =
-        [const { BlockSizes::Fixed(0) }; 3].map(|_| BlockSizes::Fixed(config.block_bytes));
+    if config.sequential {
+        job.order = Order::Sequential;
+    }
+    job.vector_len = config.pieces;
+    let piece_bytes = config.block_bytes / u32::from(config.pieces.max(1));
+    job.block_sizes = [const { BlockSizes::Fixed(0) }; 3].map(|_| BlockSizes::Fixed(piece_bytes));
     // A map of what was visited would cost memory and time, and short runs visit little.
     job.random_map = false;
     job.time_based = true;
@@ -116,6 +120,8 @@ mod tests {
                 .collect(),
             interfaces: Vec::new(),
             effort: Effort::Usual,
+            stores: false,
+            mix: crate::config::Mix::default(),
         }
     }
 
@@ -178,6 +184,18 @@ mod tests {
             jobs[0].targets[0].spec.to_string()
         };
         assert_eq!((&*of("nvme"), &*of("io_uring")), ("nvme:0000:01:00.0/ns1", "ram:size=1MiB"));
+    }
+
+    #[test]
+    fn vectors_have_the_bytes_of_a_request() {
+        let config = Config::new("io_uring", 1).block_bytes(65536).pieces(4).sequential();
+        let job = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
+        assert_eq!((job.vector_len, job.order), (4, Order::Sequential));
+        assert!(matches!(job.block_sizes[0], BlockSizes::Fixed(16384)));
+        // A soft drive has the size that it is asked for.
+        let config = Config::new("softnvme:size=32MiB,profile=tlc", 1);
+        let job = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
+        assert_eq!(job.targets[0].spec.to_string(), "softnvme:size=32MiB,profile=tlc");
     }
 
     #[test]

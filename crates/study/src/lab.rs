@@ -8,6 +8,8 @@ use qpair_kernel::Mode;
 use qpair_machine::{Outcome as Tried, try_interfaces};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Mix;
+
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -273,6 +275,10 @@ pub struct Lab {
     pub interfaces: Vec<InterfaceReport>,
     /// How much is run.
     pub effort: Effort,
+    /// Whether there is somebody who runs stores.
+    pub stores: bool,
+    /// The requests of Figure 2 of S1.
+    pub mix: Mix,
 }
 
 impl Lab {
@@ -357,6 +363,9 @@ pub(crate) const POSIX_THREADS_MAX: u32 = 128;
 #[must_use]
 pub(crate) fn soft_drive(interface: &str, drive: usize) -> Option<DeviceSpec> {
     let options = interface.strip_prefix(SOFT_DRIVE)?.replacen(':', ",", 1);
+    if let Some(sized) = options.strip_prefix(",").filter(|it| it.starts_with("size=")) {
+        return Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name: sized.to_owned() });
+    }
     // Equal specifiers would be one drive.
     let mib = if drive == 0 { SOFT_DRIVE_MIB } else { SOFT_DRIVES_MIB + drive };
     let name = format!("size={mib}MiB{options}");

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::lab::{BARE_CALL, Lab, SOFT_DRIVE, USER_SPACE, interfaces};
 use crate::report::StudyReport;
 use crate::run::{Options, Watcher, run_on};
+use crate::store::StoreRunner;
 
 /// The kernel's driver of NVMe drives, and the one that lends a drive to this program.
 const VFIO: &str = "vfio-pci";
@@ -27,6 +28,7 @@ impl Driver {
     pub(crate) fn of(config: &Config) -> Option<Self> {
         match config.interface.as_str() {
             BARE_CALL => None,
+            _ if config.store.is_some() => None,
             soft if soft.starts_with(SOFT_DRIVE) => None,
             USER_SPACE => Some(Self::Own),
             _ => Some(Self::Kernel),
@@ -80,8 +82,10 @@ impl Lent {
         lab: &Lab,
         options: &Options,
         watcher: &dyn Watcher,
+        stores: Option<&mut dyn StoreRunner>,
     ) -> Result<StudyReport> {
-        let outcome = run_on(lab, options, watcher, &mut |config, lab| self.prepare(config, lab));
+        let prepare = &mut |config: &Config, lab: &mut Lab| self.prepare(config, lab);
+        let outcome = run_on(lab, options, watcher, stores, prepare);
         let changes = self.changes;
         match (outcome, self.end()) {
             (Ok(mut report), Ok(())) => {

@@ -3,6 +3,8 @@
 use qpair_workload::{Direction, Latencies, RunReport};
 use serde::{Deserialize, Serialize};
 
+use crate::store::StoreFigures;
+
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
@@ -45,6 +47,9 @@ pub struct Measure {
     /// Seconds of a piece of [`Measure::over_time`].
     #[serde(default)]
     pub sample_s: f64,
+    /// Of a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreFigures>,
 }
 
 impl Measure {
@@ -97,6 +102,7 @@ impl Measure {
                 .map(|count| digits(count as f64 / bytes.max(1) as f64)),
             over_time: if over_time { series(report) } else { Vec::new() },
             sample_s: if over_time { SAMPLE_S } else { 0.0 },
+            store: None,
         }
     }
 
@@ -121,6 +127,23 @@ impl Measure {
                 self.cpu_us_per_io * 1e3 / bytes_per_io.max(1e-9)
             }
             Metric::InstructionsPerByte => return self.instructions_per_byte,
+            Metric::CpuUsPerDeviceIo => {
+                let ios = self.store.map_or(1.0, |of| of.reads_per_op + of.writes_per_op);
+                self.cpu_us_per_io / ios.max(1e-9)
+            }
+            Metric::DeviceBytesPerOp => return self.store.map(|of| of.device_bytes_per_op),
+            Metric::ReadsPerOp => return self.store.map(|of| of.reads_per_op),
+            Metric::WritesPerOp => return self.store.map(|of| of.writes_per_op),
+            Metric::WriteShare => {
+                let share = |of: StoreFigures| {
+                    of.writes_per_op / (of.reads_per_op + of.writes_per_op).max(1e-9)
+                };
+                return self.store.map(share);
+            }
+            Metric::LatencyOverRead => {
+                return self.store.map(|of| of.mean_us / of.device_read_us.max(1e-9));
+            }
+            Metric::EvictionShare => return self.store.map(|of| of.eviction_share),
         })
     }
 }
@@ -187,6 +210,20 @@ pub enum Metric {
     CpuNsPerByte,
     /// Instructions of a byte.
     InstructionsPerByte,
+    /// Processor time of a request to the device; of a store, of all it does.
+    CpuUsPerDeviceIo,
+    /// Bytes that the device moves for an operation of a store.
+    DeviceBytesPerOp,
+    /// Reads of the device for an operation.
+    ReadsPerOp,
+    /// Writes of it for an operation.
+    WritesPerOp,
+    /// Writes among the requests to the device.
+    WriteShare,
+    /// An operation's mean latency in terms of a read's.
+    LatencyOverRead,
+    /// Eviction's share of the time in which a store's workers did not wait.
+    EvictionShare,
 }
 
 impl Metric {
@@ -217,6 +254,13 @@ impl Metric {
             Self::SwitchesPerIo => ("context switches per I/O", 1.0),
             Self::CpuNsPerByte => ("CPU ns per byte", 1.0),
             Self::InstructionsPerByte => ("instructions per byte", 1.0),
+            Self::CpuUsPerDeviceIo => ("CPU us per request to the device", 1.0),
+            Self::DeviceBytesPerOp => ("KiB of the device per operation", 1024.0),
+            Self::ReadsPerOp => ("reads of the device per operation", 1.0),
+            Self::WritesPerOp => ("writes of the device per operation", 1.0),
+            Self::WriteShare => ("writes' share of the requests", 1.0),
+            Self::LatencyOverRead => ("mean latency, in reads of the device", 1.0),
+            Self::EvictionShare => ("eviction's share of the workers' time", 1.0),
         }
     }
 }

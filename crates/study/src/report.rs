@@ -114,6 +114,14 @@ pub struct ExperimentReport {
     pub plan: Plan,
 }
 
+impl ExperimentReport {
+    /// Whether its axis is a load, so that what more of it costs is a plot of its own.
+    pub(crate) fn latency_against_throughput(&self) -> bool {
+        let shows = |metric| self.plan.shown.iter().any(|shown| shown.metric == metric);
+        self.plan.x_label == "queue depth" && shows(Metric::IosPerS) && shows(Metric::P50Us)
+    }
+}
+
 /// A point: a configuration and its runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {

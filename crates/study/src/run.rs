@@ -22,6 +22,7 @@ use crate::lab::{BARE_CALL, Device, Effort, Lab};
 use crate::lent::Driver;
 use crate::measure::{Measure, digits};
 use crate::report::{ExperimentReport, Point, Settings, StudyReport, Twins};
+use crate::store::StoreRunner;
 
 /// What to run, and how often.
 #[derive(Clone, Debug)]
@@ -123,12 +124,17 @@ impl Settings {
     }
 }
 
-/// Runs a study.
+/// Runs a study; `stores` runs its points that are of a store.
 ///
 /// # Errors
 /// `Unsupported` if no interface can be used on the devices, with what is in the way; `Io` if the watcher stopped it.
-pub fn run(lab: &Lab, options: &Options, watcher: &dyn Watcher) -> Result<StudyReport> {
-    run_on(lab, options, watcher, &mut |_, _| Ok(()))
+pub fn run(
+    lab: &Lab,
+    options: &Options,
+    watcher: &dyn Watcher,
+    stores: Option<&mut dyn StoreRunner>,
+) -> Result<StudyReport> {
+    run_on(lab, options, watcher, stores, &mut |_, _| Ok(()))
 }
 
 /// Makes the devices ready for a point.
@@ -139,6 +145,7 @@ pub(crate) fn run_on(
     lab: &Lab,
     options: &Options,
     watcher: &dyn Watcher,
+    mut stores: Option<&mut dyn StoreRunner>,
     prepare: Prepare<'_>,
 ) -> Result<StudyReport> {
     if lab.usable().next().is_none() {
@@ -158,9 +165,21 @@ pub(crate) fn run_on(
     unwritten.iter().for_each(|text| watcher.note(text));
     let busy = busy(lab.cores());
     let mut lab_now = lab.clone();
-    let measured = |config: &Config, round: u32| match prepare(config, &mut lab_now) {
-        Ok(()) => measure(&lab_now, &settings, config, round, watcher),
-        Err(error) => Some(Err(error.to_string())),
+    let measured = |config: &Config, round: u32| match (config.store, &mut stores) {
+        (Some(_), None) => Some(Err("nobody runs stores".to_owned())),
+        (Some(_), Some(stores)) => {
+            let (ramp_s, run_s) = (settings.ramp_s, settings.seconds_per_point);
+            let outcome = stores.run(config, ramp_s, run_s);
+            if watcher.stop() {
+                return None;
+            }
+            let of_round = |found| Measure { round, ..found };
+            Some(outcome.map(of_round).map_err(|error| error.to_string()))
+        }
+        (None, _) => match prepare(config, &mut lab_now) {
+            Ok(()) => measure(&lab_now, &settings, config, round, watcher),
+            Err(error) => Some(Err(error.to_string())),
+        },
     };
     let mut report = run_with(lab, options, settings.clone(), watcher, measured)?;
     report.machine = qpair_machine::Machine::read();
@@ -674,6 +693,8 @@ mod tests {
             devices: vec![crate::lab::Device::of("ram:size=16MiB", true, false).unwrap()],
             interfaces: Vec::new(),
             effort: Effort::Quick,
+            stores: false,
+            mix: crate::config::Mix::default(),
         };
         let lab = Lab { interfaces: crate::lab::interfaces(&lab.devices), ..lab };
         let options = Options {
@@ -683,7 +704,7 @@ mod tests {
             seconds_per_point: Some(0.01),
             seed: 1,
         };
-        let report = run(&lab, &options, &Silent).unwrap();
+        let report = run(&lab, &options, &Silent, None).unwrap();
         for point in &report.points {
             // On a machine that is busy a thread may not get its turn in time.
             let failed = point.errors.iter().find(|error| *error != TOO_SHORT);
@@ -704,7 +725,7 @@ mod tests {
             seconds_per_point: None,
             seed: 1,
         };
-        let error = run(&lab, &options, &Silent).unwrap_err();
+        let error = run(&lab, &options, &Silent, None).unwrap_err();
         assert!(error.to_string().contains("libaio: forbidden"), "{error}");
     }
 }

@@ -1,11 +1,12 @@
 //! Studies with made-up results, for tests.
 
-use crate::config::Config;
+use crate::config::{Config, Mix};
 use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
 use crate::measure::{Measure, digits};
 use crate::report::StudyReport;
 use crate::run::{Options, Watcher, run_with};
+use crate::store::StoreFigures;
 
 /// So many cores and devices, and these interfaces.
 pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
@@ -25,6 +26,8 @@ pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
             })
             .collect(),
         effort: Effort::Usual,
+        stores: true,
+        mix: Mix::default(),
     }
 }
 
@@ -66,6 +69,26 @@ pub(crate) fn study_of(
     .unwrap()
 }
 
+/// Figure 2 of S1 with other requests, on two cores.
+pub(crate) fn study_of_mix(
+    mix: Mix,
+    interfaces: &[&str],
+    measure: impl Fn(&Config, u32) -> Option<Measure>,
+) -> StudyReport {
+    let options = Options {
+        experiments: vec![crate::find("s1-fig2").unwrap()],
+        repeat: Some(5),
+        budget_s: None,
+        seconds_per_point: Some(0.1),
+        seed: 1,
+    };
+    let lab = Lab { mix, ..lab(2, 1, interfaces) };
+    run_with(&lab, &options, options.settings(lab.effort), &Silent, |config, round| {
+        Some(measure(config, round).ok_or_else(|| "failed".to_owned()))
+    })
+    .unwrap()
+}
+
 /// Makes a measure so many times as slow.
 pub(crate) fn slower(measure: &mut Measure, factor: f64) {
     measure.ios_per_s /= factor;
@@ -89,6 +112,14 @@ pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
         cpu_us_per_io: 5.0,
         system_calls_per_io: 1.0,
         switches_per_io: 1.0,
+        store: config.store.map(|_| StoreFigures {
+            mean_us: 110.0,
+            reads_per_op: 3.0,
+            writes_per_op: 2.0,
+            device_bytes_per_op: 4096.0,
+            device_read_us: 100.0,
+            eviction_share: 0.14,
+        }),
         ..Measure::default()
     }
 }

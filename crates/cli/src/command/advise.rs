@@ -3,15 +3,21 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use qpair_study::{Advice, Choice, Effort, Options, Question, StudyReport, advise, find, run};
+use qpair_study::{
+    Advice, Choice, Effort, Lab, Mix, Options, Question, StudyReport, advise, find, run,
+};
 
 use super::bench::to_json;
 use super::study::read_study;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
+use crate::store_args::parse_size;
 use crate::study_lab::{DeviceArgs, Watch};
 use crate::text::count;
+
+/// Largest request, bytes.
+const BLOCK_MAX: u32 = 16 << 20;
 
 /// Name the interface to use on this machine, with what was measured and what would change the answer
 ///
@@ -24,7 +30,8 @@ The interface is written as --interface of the other commands takes it.
 Examples:
   qpair advise --study study.json
   qpair advise --study study.json --cores 1 --qd 32
-  qpair advise --device /dev/nvme0n1 --latency-us 200")]
+  qpair advise --device /dev/nvme0n1 --latency-us 200
+  qpair advise --reads 70 --block 16KiB")]
 pub(crate) struct Advise {
     /// The numbers of an earlier qpair study: nothing is measured
     #[arg(long, value_name = "FILE", conflicts_with = "devices")]
@@ -49,6 +56,18 @@ pub(crate) struct Advise {
     #[arg(long)]
     filesystem: bool,
 
+    /// Reads of 100 requests that there will be; the rest are writes
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
+    reads: u8,
+
+    /// Size of a request
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size)]
+    block: u64,
+
+    /// Write to the devices that are given, to measure writes: what is on them is DESTROYED
+    #[arg(long, requires = "devices")]
+    allow_writes: bool,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -56,6 +75,7 @@ pub(crate) struct Advise {
 
 impl Advise {
     pub(crate) fn run(self) -> Result<Exit> {
+        self.check()?;
         let study = match &self.study {
             Some(path) => read_study(path)?,
             None => match self.measure()? {
@@ -73,6 +93,7 @@ impl Advise {
             depth: self.qd,
             latency_us_max: self.latency_us.map(|us| us as f64),
             filesystem: self.filesystem,
+            mix: self.mix()?,
         };
         let advice = advise(&study, &question);
         let mut out = Output::new();
@@ -85,6 +106,34 @@ impl Advise {
         }
         out.finish()?;
         Ok(if advice.choice.is_some() { Exit::Done } else { Exit::Negative })
+    }
+
+    /// What cannot be measured is refused before anything is.
+    fn check(&self) -> Result<()> {
+        let there = qpair_study::cpus()?.len();
+        if let Some(cores) =
+            self.cores.filter(|cores| self.study.is_none() && *cores as usize > there)
+        {
+            let what = format!("--cores {cores}: {there} may be used here");
+            return Err(Failure::usage(what).hint("run it where there are so many"));
+        }
+        let writes = self.reads < 100 && self.study.is_none();
+        if writes && !self.allow_writes && !self.devices.devices.is_empty() {
+            let what = "--reads: measuring writes destroys what is on the devices that are given";
+            return Err(Failure::usage(what)
+                .hint("--allow-writes, or leave --device out: a file of its own is measured"));
+        }
+        self.mix().map(|_| ())
+    }
+
+    fn mix(&self) -> Result<Mix> {
+        let block_bytes = u32::try_from(self.block)
+            .ok()
+            .filter(|bytes| (512..=BLOCK_MAX).contains(bytes) && bytes.is_multiple_of(512));
+        let block_bytes = block_bytes.ok_or_else(|| {
+            Failure::usage(format!("--block {}: a multiple of 512, up to 16 MiB", self.block))
+        })?;
+        Ok(Mix { read_percent: self.reads, block_bytes })
     }
 
     /// `None`: it was interrupted.
@@ -100,11 +149,13 @@ impl Advise {
             seconds_per_point: None,
             seed: 1,
         };
-        let outcome = self.devices.lab(Effort::Usual, false, &watch).and_then(|(lab, own)| {
-            let report = run(&lab, &options, &watch);
-            drop(own);
-            Ok(report?)
-        });
+        let outcome =
+            self.devices.lab(Effort::Usual, self.allow_writes, &watch).and_then(|(lab, own)| {
+                let lab = Lab { mix: self.mix()?, ..lab };
+                let report = run(&lab, &options, &watch, None);
+                drop(own);
+                Ok(report?)
+            });
         watch.end();
         if interrupt.is_requested() {
             eprintln!("qpair: interrupted; what was made for measuring is removed");

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use qpair_study::{
-    EXPERIMENTS, Effort, Experiment, Lab, Lent, Need, Options, Outcome, Question, Row, StudyReport,
-    advise, catalogue, cpus, interfaces, run, to_html,
+    Diff, EXPERIMENTS, Effort, Experiment, Lab, Lent, Mix, Need, Options, Outcome, Question, Row,
+    StudyReport, advise, catalogue, cpus, diff, interfaces, run, to_html,
 };
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::study_lab::{DeviceArgs, Watch};
+use crate::study_stores::Stores;
 use crate::text::{count, utc};
 
 /// Repeat the papers' experiments here: which interface is best on this machine, with reasons and pictures
@@ -22,7 +23,9 @@ use crate::text::{count, utc};
 /// Measures every interface that works here on a file of its own, or on the devices that are given, and writes a report: what
 /// each of the papers' findings is worth on this machine, plots, and all numbers. Takes about five minutes.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 The report is one HTML file that needs nothing else; the numbers are beside it, with the ending .json. Devices that \
 are given are only read, unless --allow-writes is given too. With --rebind nothing on them may be in use: their block devices come and \
 go. They go back to their driver at the end, after Ctrl-C too; after kill -9 by qpair floor --recover.
@@ -35,8 +38,13 @@ Examples:
   qpair study --budget 10m
   qpair study --list
   qpair study --experiment s1-fig2 --experiment s3-fig3 --repeat 10 --seconds-per-point 1
-  qpair study --render study.json --out again.html")]
+  qpair study --render study.json --out again.html
+  qpair study diff before.json after.json"
+)]
 pub(crate) struct Study {
+    #[command(subcommand)]
+    what: Option<What>,
+
     /// Where the report goes; the numbers go beside it
     #[arg(long, value_name = "FILE", default_value = "study.html")]
     out: PathBuf,
@@ -93,6 +101,67 @@ pub(crate) struct Study {
     json: bool,
 }
 
+#[derive(Subcommand, Debug)]
+enum What {
+    Diff(StudyDiff),
+}
+
+/// Say what differs between two studies: points beyond both intervals, and verdicts
+#[derive(Args, Debug)]
+struct StudyDiff {
+    /// The numbers of the first
+    #[arg(value_name = "A")]
+    before: PathBuf,
+
+    /// Those of the second
+    #[arg(value_name = "B")]
+    after: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl StudyDiff {
+    fn run(&self) -> Result<Exit> {
+        let found = diff(&read_study(&self.before)?, &read_study(&self.after)?);
+        let mut out = Output::new();
+        if self.json {
+            out.line(to_json(&found)?)?;
+        } else {
+            for line in diff_lines(&found) {
+                out.line(line)?;
+            }
+        }
+        out.finish()?;
+        Ok(Exit::Done)
+    }
+}
+
+fn diff_lines(found: &Diff) -> Vec<String> {
+    let mut lines: Vec<String> = found.notes.iter().map(|note| format!("note: {note}")).collect();
+    for one in &found.points {
+        lines.push(format!(
+            "{:>6.2} times  {}: {} IOPS, then {}",
+            one.times,
+            one.point,
+            count(one.before as u64),
+            count(one.after as u64)
+        ));
+    }
+    for one in &found.verdicts {
+        lines.push(format!("{}: {}, then {}", one.finding, one.before.words(), one.after.words()));
+    }
+    lines.push(format!(
+        "{} points differ beyond both intervals, {} do not, {} are in one study only; {} findings have another outcome",
+        found.points.len(),
+        found.alike,
+        found.alone,
+        found.verdicts.len()
+    ));
+    lines
+}
+
 /// Seconds, or minutes with an m.
 fn parse_time(text: &str) -> std::result::Result<f64, String> {
     match text.strip_suffix('m') {
@@ -125,6 +194,9 @@ pub(super) fn check_out_file(out: &Path) -> Result<()> {
 
 impl Study {
     pub(crate) fn run(self) -> Result<Exit> {
+        if let Some(What::Diff(diff)) = &self.what {
+            return diff.run();
+        }
         if self.list {
             return self.list();
         }
@@ -210,10 +282,12 @@ impl Study {
         }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
+                let mut stores = Stores::new(self.devices.folder(), lab.effort, interrupt.clone());
                 let report = match self.rebind {
-                    true => Lent::begin(&mut lab)
-                        .and_then(|lent| lent.run(&lab, &self.options(), &watch)),
-                    false => run(&lab, &self.options(), &watch),
+                    true => Lent::begin(&mut lab).and_then(|lent| {
+                        lent.run(&lab, &self.options(), &watch, Some(&mut stores))
+                    }),
+                    false => run(&lab, &self.options(), &watch, Some(&mut stores)),
                 };
                 drop(own);
                 Ok(report?)
@@ -249,7 +323,15 @@ impl Study {
                 })
                 .collect();
         }
-        let lab = Lab { cpus: cpus()?, devices, interfaces, effort: self.effort() };
+        let stores = self.devices.devices.is_empty();
+        let lab = Lab {
+            cpus: cpus()?,
+            devices,
+            interfaces,
+            effort: self.effort(),
+            stores,
+            mix: Mix::default(),
+        };
         let settings = self.options().settings(lab.effort);
         let experiments: Vec<Listed> = self
             .options()

@@ -25,6 +25,13 @@ fn a_study_writes_a_report_and_its_numbers() {
     let printed = directory.run("study --render study.json --out more.html --json").done();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&printed).unwrap(), numbers);
 
+    let same = directory.run("study diff study.json study.json").done();
+    assert!(same.starts_with("0 points differ"), "{same}");
+    let same = directory.run("study diff study.json study.json --json").done();
+    let same: serde_json::Value = serde_json::from_str(&same).unwrap();
+    assert!(same["alike"].as_u64().unwrap() > 5 && same["alone"] == 0, "{same}");
+    directory.run("study diff study.json no.json").failed(3, &["no.json"]);
+
     let advice = directory.run("advise --study study.json --cores 1 --qd 16").done();
     assert!(advice.starts_with("use ram") && advice.contains("queue depth 16"), "{advice}");
     directory.run("advise --study study.json --cores 4096").failed(2, &["4096", "the study had"]);
@@ -69,6 +76,9 @@ fn wrong_use_is_told_before_anything_is_measured() {
     run("study --device no-such-file").failed(3, &["no-such-file"]);
     run("study --size 1EiB").failed(3, &["free", "--size"]);
     run("study --render d.html --out x.html").failed(2, &["d.html", "not a stored study"]);
+    run("advise --cores 4096").failed(2, &["4096", "may be used here"]);
+    run("advise --device d.html --reads 50").failed(2, &["destroys", "--allow-writes"]);
+    run("advise --block 100").failed(2, &["multiple of 512"]);
     run("advise --study d.html").failed(2, &["d.html", "not a stored study"]);
     assert_eq!(std::fs::read(directory.path("d.html")).unwrap(), vec![7; 1 << 20]);
     assert!(!directory.path("x.html").exists());
@@ -91,6 +101,40 @@ fn devices_are_only_read_unless_writing_is_allowed() {
     assert!(run.err.contains("destroyed"), "{}", run.err);
     run.done();
     assert!(std::fs::read(directory.path("d")).unwrap() != content, "nothing was written");
+}
+
+#[test]
+fn a_store_is_part_of_a_study() {
+    let directory = Directory::new();
+    std::fs::create_dir(directory.path("own")).unwrap();
+    let words = "study --dir own --size 64MiB --quick --repeat 1 --seconds-per-point 0.05 --experiment s3-fig13 --experiment s3-fig17";
+    let run = directory.run(words);
+    if run.code != Some(0) {
+        assert!(run.err.contains("O_DIRECT") || run.err.contains("direct"), "{}", run.err);
+        println!("skipped: {}", run.err);
+        return;
+    }
+    let numbers = std::fs::read_to_string(directory.path("study.json")).unwrap();
+    let numbers: serde_json::Value = serde_json::from_str(&numbers).unwrap();
+    let points = numbers["points"].as_array().unwrap();
+    let of = |page: u64, work: &str| {
+        let is_it = |point: &&serde_json::Value| {
+            let store = &point["store"];
+            store["page_bytes"] == page && store["work"] == work && store["rate_percent"].is_null()
+        };
+        points.iter().find(is_it).unwrap()["runs"][0]["store"].clone()
+    };
+    let bytes = |page, work| of(page, work)["device_bytes_per_op"].as_f64().unwrap();
+    // Counts: a lookup that misses reads a page.
+    let ratio = bytes(16384, "lookup") / bytes(4096, "lookup");
+    assert!((2.0..=5.0).contains(&ratio), "{ratio}");
+    assert!(of(4096, "tpcc")["writes_per_op"].as_f64().unwrap() > 0.0);
+    let rates = points.iter().filter(|point| !point["store"]["rate_percent"].is_null());
+    assert_eq!(rates.clone().count(), 2, "{numbers}");
+    for point in rates.chain(points) {
+        assert!(point["errors"].is_null(), "{point}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path("own")).unwrap().count(), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! An experiment only plans. What several of them need is run once; see [`Config`].
 
+pub(crate) mod engine;
 mod s1;
 pub(crate) mod s2;
 pub(crate) mod s3;
@@ -46,7 +47,7 @@ impl Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const EXPERIMENTS: [Experiment; 23] = [
+pub const EXPERIMENTS: [Experiment; 30] = [
     s1::QUEUE_DEPTH,
     s1::SYSTEM_CALLS,
     s1::CORES_PER_DRIVE,
@@ -61,11 +62,18 @@ pub const EXPERIMENTS: [Experiment; 23] = [
     s3::ALL_TO_ALL,
     s3::BATCHES,
     s3::PAGE_CACHE,
+    engine::INTERFACES,
+    engine::LADDER,
+    engine::GROWTH,
+    engine::CYCLES,
+    engine::ARRIVALS,
     s4::SYNC,
     s4::THREADS_AND_OUTSTANDING,
     s4::INTERVAL,
     s4::COST_PER_BYTE,
     s4::PROLONGED_WRITES,
+    s4::VARIANTS,
+    s4::SPARE,
     s5::ONE_CORE,
     s5::LATENCY,
     user_space::SOFT,

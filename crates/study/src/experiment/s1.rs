@@ -61,13 +61,14 @@ fn queue_depth(lab: &Lab) -> Plan {
             continue;
         }
         let series = by_interface(lab, depths(lab), |name, depth| {
-            Some(Config::new(name, cores).depth(depth))
+            Some(lab.mix.of(Config::new(name, cores).depth(depth)))
         });
         plan = plan.group(&cores_words(cores), series);
     }
     if lab.cores() > 2 {
-        let series =
-            by_interface(lab, &[16, 128], |name, depth| Some(Config::new(name, 3).depth(depth)));
+        let series = by_interface(lab, &[16, 128], |name, depth| {
+            Some(lab.mix.of(Config::new(name, 3).depth(depth)))
+        });
         plan = plan.group(&cores_words(3), series);
     }
     plan.remarks.push(

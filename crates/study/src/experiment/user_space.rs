@@ -35,7 +35,8 @@ fn scale_up(lab: &Lab) -> Plan {
     let plan = Plan::new("drives", Scale::Linear, &shown);
     let xs: &[u32] = match lab.effort {
         Effort::Full => &[1, 2, 4, 8, 16, 24],
-        _ => &[1, 2, 4, 8],
+        Effort::Usual => &[1, 2, 4, 8, 16, 24],
+        Effort::Quick => &[1, 2, 4, 8],
     };
     let series = series(SCALE_UP_DRIVE, xs.iter().copied(), |drives| {
         let config = Config::new(SCALE_UP_DRIVE, 1).depth(SCALE_UP_DEPTH * drives);

@@ -9,6 +9,7 @@
 mod catalogue;
 #[cfg(test)]
 mod defects;
+mod engine;
 mod s1;
 mod s2;
 mod s3;

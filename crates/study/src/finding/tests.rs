@@ -5,6 +5,7 @@ use crate::config::{Assignment, Pace};
 use crate::experiment;
 use crate::lab::{BARE_CALL, LIBAIO_CALLS, SYNC, UNREGISTERED, USER_SPACE};
 use crate::measure::Measure;
+use crate::store::{StoreFigures, StoreUse};
 use crate::synthetic::{slower, speed, study, study_of};
 
 type Change = fn(&Config, &mut Measure);
@@ -38,6 +39,13 @@ fn is(config: &Config, interface: &str) -> bool {
 fn needs(config: &Config, measure: &mut Measure, full: u32) {
     let total = config.threads * config.depth;
     slower(measure, f64::from(full) / f64::from(total.min(full)));
+}
+
+/// Changes what a store's point found.
+fn of_store(c: &Config, m: &mut Measure, change: fn(&StoreUse, &mut StoreFigures)) {
+    if let (Some(store), Some(figures)) = (&c.store, &mut m.store) {
+        change(store, figures);
+    }
 }
 
 #[rustfmt::skip]
@@ -162,6 +170,45 @@ const CASES: &[(&str, Change, Change)] = &[
     ("s3-oversubscribed",
         |_, m| m.kernel_share = 0.8,
         |_, m| m.kernel_share = 0.1),
+    ("s3-amplification",
+        |c, m| of_store(c, m, |s, f| f.device_bytes_per_op = f64::from(s.page_bytes)),
+        |_, _| {}),
+    ("s3-cycles",
+        |c, m| if c.store.is_some() { m.cpu_us_per_io = 50.0 },
+        |c, m| if c.store.is_some() { m.cpu_us_per_io = 25.0 }),
+    ("s3-sqpoll",
+        |c, m| if is(c, "io_uring+k") { slower(m, 1.2); m.cpu_us_per_io *= 1.2 },
+        |c, m| if is(c, "io_uring") { slower(m, 1.2) }),
+    ("s3-uring-libaio",
+        |c, m| if is(c, "io_uring") { m.cpu_us_per_io *= 1.02 } else if is(c, "io_uring+p") { m.cpu_us_per_io /= 1.06 },
+        |c, m| if is(c, "io_uring") { m.cpu_us_per_io *= 1.3 }),
+    ("s3-one-core",
+        |c, m| slower(m, 2.0 / f64::from(c.threads)),
+        |c, m| slower(m, 3.0 / f64::from(c.threads * c.threads))),
+    ("s3-rung-page",
+        |c, m| if c.block_bytes > 4096 { slower(m, 2.0) },
+        |_, _| {}),
+    ("s3-parents",
+        |c, m| if c.store.is_some_and(|s| s.parents_from_root) { m.cpu_us_per_io *= 1.2 },
+        |_, _| {}),
+    ("s3-io-per-tx",
+        |_, _| {},
+        |c, m| of_store(c, m, |_, f| f.writes_per_op = 20.0)),
+    ("s3-growth-10",
+        |c, m| if c.store.is_some_and(|s| s.data_percent >= 1000) { slower(m, 2.0) },
+        |c, m| if c.store.is_some_and(|s| s.data_percent >= 1000) { slower(m, 5.0) }),
+    ("s3-growth-40",
+        |c, m| if c.store.is_some_and(|s| s.data_percent >= 4000) { slower(m, 2.0) },
+        |c, m| if c.store.is_some_and(|s| s.data_percent >= 4000) { slower(m, 5.0) }),
+    ("s3-cpu-shares",
+        |_, _| {},
+        |c, m| of_store(c, m, |_, f| f.eviction_share = 0.5)),
+    ("s3-latency-lookup",
+        |_, _| {},
+        |c, m| of_store(c, m, |_, f| f.mean_us = 200.0)),
+    ("s3-latency-tx",
+        |c, m| of_store(c, m, |_, f| f.mean_us = 900.0),
+        |_, _| {}),
     ("s4-async",
         |c, m| if is(c, SYNC) { slower(m, 3.0) },
         |_, _| {}),
@@ -189,6 +236,9 @@ const CASES: &[(&str, Change, Change)] = &[
     ("s4-cliff",
         |_, m| { m.over_time = [vec![1e9; 40], vec![3e8; 40]].concat(); m.sample_s = 1.0 },
         |_, m| { m.over_time = vec![1e9; 80]; m.sample_s = 1.0 }),
+    ("s4-spare",
+        |c, m| if c.interface.ends_with("0.07") { slower(m, 2.0) },
+        |_, _| {}),
     ("s5-user-space-latency",
         |c, m| if is(c, USER_SPACE) { m.p50_us = 40.0 },
         |_, _| {}),

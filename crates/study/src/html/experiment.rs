@@ -142,7 +142,47 @@ fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> 
             out += &figure(group, shown.metric, &x, &plan.x_label, &y, &lines)?;
         }
     }
+    if experiment.latency_against_throughput() {
+        out += &latency_against_throughput(report, experiment)?;
+    }
     out += "</div>\n";
+    Ok(out)
+}
+
+/// What more load costs: the median latency by the throughput that was had with it, along the axis of the experiment.
+fn latency_against_throughput(
+    report: &StudyReport,
+    experiment: &ExperimentReport,
+) -> Result<String> {
+    let (x_label, x_scale) = Metric::IosPerS.unit();
+    let mut out = String::new();
+    for group in &experiment.plan.groups {
+        let of = |series: &Series| -> Vec<Dot> {
+            let dot = |(_, config): &(f64, crate::Config)| {
+                let x = interval(report, config, Metric::IosPerS)?.mid / x_scale;
+                let mid = interval(report, config, Metric::P50Us)?.mid;
+                Some(Dot { x, mid, bounds: None })
+            };
+            series.points.iter().filter_map(dot).collect()
+        };
+        let lines: Vec<Line> = group
+            .series
+            .iter()
+            .enumerate()
+            .map(|(place, series)| Line {
+                look: Look::of(&series.label, place),
+                points: of(series),
+                marked: true,
+            })
+            .collect();
+        let ends = || lines.iter().flat_map(|line| &line.points);
+        if ends().next().is_none() {
+            continue;
+        }
+        let x = Axis::of_found(Scale::Linear, ends().map(|dot| dot.x));
+        let y = Axis::of_found(Scale::Log, ends().map(|dot| dot.mid));
+        out += &figure(group, Metric::P50Us, &x, x_label, &y, &lines)?;
+    }
     Ok(out)
 }
 
@@ -159,7 +199,8 @@ fn figure(
         "" => capitalized(unit),
         title => format!("{}, {title}", capitalized(unit)),
     };
-    let svg = plot(&format!("{caption}, by {x_label}"), x, x_label, y, lines)?;
+    let caption = format!("{caption}, by {x_label}");
+    let svg = plot(&caption, x, x_label, y, lines)?;
     Ok(format!("<figure><figcaption>{}</figcaption>{svg}</figure>\n", escape(&caption)))
 }
 

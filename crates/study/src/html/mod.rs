@@ -113,7 +113,10 @@ mod tests {
             let plots: usize = report
                 .experiments
                 .iter()
-                .map(|experiment| experiment.plan.groups.len() * experiment.plan.shown.len())
+                .map(|experiment| {
+                    let more = usize::from(experiment.latency_against_throughput());
+                    experiment.plan.groups.len() * (experiment.plan.shown.len() + more)
+                })
                 .sum();
             assert_eq!(html.matches("<figure>").count(), plots);
             assert_eq!(html.matches("<svg role=\"img\"").count(), plots);

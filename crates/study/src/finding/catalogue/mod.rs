@@ -64,6 +64,8 @@ pub enum Need {
     Fio,
     /// What the vendor promises.
     DataSheet,
+    /// What the paper found.
+    Outcome,
     /// Nothing but work.
     Experiment,
 }
@@ -90,6 +92,9 @@ impl Need {
             Self::FilledDrive => "a flash drive that may be written over several times",
             Self::Fio => "the program fio",
             Self::DataSheet => "the drive's data sheet",
+            Self::Outcome => {
+                "a result in the paper to compare with (s4-variants shows what was varied)"
+            }
             Self::Experiment => "an experiment that is not written yet",
         }
     }

@@ -1,6 +1,6 @@
 //! Rows of S3.
 
-use super::super::s3;
+use super::super::{engine, s3};
 use super::Need::{
     Cores, DataSheet, Drives, Engine, Experiment, FilledDrive, Fio, Peers, PollQueues, Reboot,
     SameDrive,
@@ -24,12 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         &[FilledDrive],
     ),
     Tested(s3::FOUR_KIB),
-    untested(
-        "s3-amplification",
-        "S3 section 2.2",
-        "A store with pages of 4 KiB reads a quarter of the bytes for a record that one with 16 KiB reads.",
-        &[Engine],
-    ),
+    Tested(engine::AMPLIFICATION),
     Tested(s3::SYNC),
     Tested(s3::THOUSAND_OUTSTANDING),
     Tested(s3::POLLING_REACHES_MORE),
@@ -41,12 +36,7 @@ pub(super) const ROWS: &[Row] = &[
         &[SameDrive, PollQueues, Drives, Cores],
     ),
     Tested(s3::BYPASS),
-    untested(
-        "s3-cycles",
-        "S3 section 2.5",
-        "At the array's full rate there are 13,000 cycles for an I/O, and the kernel takes half of them.",
-        &[Engine],
-    ),
+    Tested(engine::CYCLES),
     untested("s3-fio", "S3 section 2.5", "fio reaches less than a leaner load generator.", &[Fio]),
     untested(
         "s3-one-io-thread",
@@ -54,12 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         "A single thread for all I/O gets 630 thousand reads a second, 820 thousand with iou+p: far under the array's.",
         &[Drives, PollQueues],
     ),
-    untested(
-        "s3-sqpoll",
-        "S3 sections 3.4 and 4.5",
-        "In a storage engine the kernel thread of iou+k lowers throughput and efficiency: it takes cores from the workers.",
-        &[Engine],
-    ),
+    Tested(engine::SQPOLL),
     Tested(s3::ALL_TO_ALL),
     untested(
         "s3-task-switch",
@@ -91,12 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         "Pages of 4 instead of 32 KiB help WiredTiger a little, not by the factor of eight that its I/O shrinks.",
         &[Peers],
     ),
-    untested(
-        "s3-rung-page",
-        "S3 Figure 13",
-        "Pages of 4 instead of 16 KiB double the engine's TPC-C throughput.",
-        &[Engine],
-    ),
+    Tested(engine::RUNG_PAGE),
     untested(
         "s3-rung-cpu",
         "S3 Figure 13",
@@ -127,36 +107,16 @@ pub(super) const ROWS: &[Row] = &[
         "With iou+p the engine has the same TPC-C throughput as with SPDK, and 8 % fewer lookups.",
         &[Engine, SameDrive, PollQueues],
     ),
-    untested(
-        "s3-io-per-tx",
-        "S3 section 4.7",
-        "With ten times more data than memory, a TPC-C transaction takes 3.5 reads and 2.8 writes.",
-        &[Engine],
-    ),
-    untested(
-        "s3-growth-10",
-        "S3 Figure 14",
-        "With ten times more data than memory, TPC-C keeps a third to half of its throughput in memory.",
-        &[Engine],
-    ),
-    untested(
-        "s3-growth-40",
-        "S3 Figure 14",
-        "As data grow to forty times the memory, throughput falls gently.",
-        &[Engine],
-    ),
+    Tested(engine::IO_PER_TX),
+    Tested(engine::GROWTH_10),
+    Tested(engine::GROWTH_40),
     untested(
         "s3-few-cores",
         "S3 Figure 15",
         "On few cores SPDK gives the engine 60 to 80 % more lookups than the kernel's interfaces; less with more cores.",
         &[Engine, SameDrive, Drives, Cores],
     ),
-    untested(
-        "s3-uring-libaio",
-        "S3 section 4.5",
-        "In the engine io_uring is 2 % slower than libaio, and iou+p 5 to 8 % faster.",
-        &[Engine, PollQueues],
-    ),
+    Tested(engine::URING_LIBAIO),
     Tested(s3::BATCHING),
     untested(
         "s3-mitigations",
@@ -164,36 +124,16 @@ pub(super) const ROWS: &[Row] = &[
         "Without mitigations of processor bugs everything is 4 % faster, and the order of the interfaces is the same.",
         &[Reboot],
     ),
-    untested(
-        "s3-cpu-shares",
-        "S3 Figure 16",
-        "With data larger than memory eviction takes 14 % of the processor time, and submitting 16 to 19 %, with SPDK 2 %.",
-        &[Engine, SameDrive],
-    ),
+    Tested(engine::CPU_SHARES),
     untested(
         "s3-poll-cost",
         "S3 section 4.5",
         "Looking for completions that are not there costs SPDK about 80 ns.",
         &[Experiment],
     ),
-    untested(
-        "s3-latency-lookup",
-        "S3 Figure 17",
-        "When lookups arrive at random times, the latency of one is that of its I/O.",
-        &[Engine],
-    ),
-    untested(
-        "s3-latency-tx",
-        "S3 Figure 17",
-        "A TPC-C transaction takes many times an I/O, since its reads follow each other and writes delay them.",
-        &[Engine],
-    ),
-    untested(
-        "s3-parents",
-        "S3 section 3.5",
-        "Finding a page's parent from the root takes over 10 % of the processor time; remembering it saves that.",
-        &[Engine],
-    ),
+    Tested(engine::LATENCY_LOOKUP),
+    Tested(engine::LATENCY_TX),
+    Tested(engine::PARENTS),
     untested(
         "s3-partitions",
         "S3 section 3.5",
@@ -201,12 +141,7 @@ pub(super) const ROWS: &[Row] = &[
         &[Engine, Cores],
     ),
     Tested(s3::OVERSUBSCRIBED),
-    untested(
-        "s3-one-core",
-        "S3 section 3.4",
-        "Workers that all do the same do as well on one core as on many, core by core.",
-        &[Engine],
-    ),
+    Tested(engine::ONE_CORE),
     Tested(s3::BARE),
     untested(
         "s3-iommu",

@@ -1,7 +1,7 @@
 //! Rows of S4.
 
 use super::super::s4;
-use super::Need::{Experiment, FilledDrive};
+use super::Need::Outcome;
 use super::Row::{self, Tested};
 use super::untested;
 
@@ -19,12 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         "s4-variants",
         "S4 sections 3 and 4",
         "Sequential, vectored and buffered I/O and writes were varied; the text gives no result.",
-        &[Experiment],
+        &[Outcome],
     ),
-    untested(
-        "s4-spare",
-        "S4 section 4",
-        "Over-provisioning and garbage collection were varied; the text gives no result.",
-        &[FilledDrive],
-    ),
+    Tested(s4::SPARE),
 ];
