@@ -280,6 +280,19 @@ fn calm(view: &View<'_>, interface: &str) -> Config {
     Config::new(interface, view.report.cores.min(2)).depth(128)
 }
 
+pub(super) const SPARE: Finding = Finding {
+    name: "s4-spare",
+    source: "S4 section 4",
+    experiment: "s4-spare",
+    claim: "Over-provisioning and garbage collection were varied; the text gives no result.",
+    test: "soft flash drives that are full, random writes: with 28 % of spare flash at least 1.1 times the IOPS of 7 %",
+    judge: |view| {
+        let (much, little) = (full_drive(28), full_drive(7));
+        let what = "IOPS, 28 over 7 % of spare flash";
+        Ok(vec![view.ratio(what, IosPerS, &much, &little, AtLeast(1.1))?])
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,16 +318,3 @@ mod tests {
         assert_eq!(cliff(&[1.0, 2.0, 3.0]), None);
     }
 }
-
-pub(super) const SPARE: Finding = Finding {
-    name: "s4-spare",
-    source: "S4 section 4",
-    experiment: "s4-spare",
-    claim: "Over-provisioning and garbage collection were varied; the text gives no result.",
-    test: "soft flash drives that are full, random writes: with 28 % of spare flash at least 1.1 times the IOPS of 7 %",
-    judge: |view| {
-        let (much, little) = (full_drive(28), full_drive(7));
-        let what = "IOPS, 28 over 7 % of spare flash";
-        Ok(vec![view.ratio(what, IosPerS, &much, &little, AtLeast(1.1))?])
-    },
-};
