@@ -261,7 +261,8 @@ fn only_the_run_that_is_named_is_found() {
     assert_eq!(only(wrote.seed).errors, []);
     let other = only(wrote.seed + 1);
     assert_eq!(other.wrong, other.blocks);
-    assert!(other.errors[0].what.contains("seed"), "{:?}", other.errors[0]);
+    // Among blocks that were never written, in any order.
+    assert!(other.errors.iter().any(|error| error.what.contains("seed")), "{other:?}");
     // What the run wrote first to where it wrote twice.
     let newer = std::fs::read(&path).unwrap();
     run(&[Job { loops: 1, ..wrote.clone() }], &Unwatched).unwrap();
@@ -269,7 +270,7 @@ fn only_the_run_that_is_named_is_found() {
     assert_ne!(newer, older);
     let found = only(wrote.seed);
     assert!(found.wrong > 0 && found.wrong < found.blocks, "{found:?}");
-    assert!(found.errors[0].what.contains("a lost write"), "{:?}", found.errors[0]);
+    assert!(found.errors.iter().any(|error| error.what.contains("a lost write")), "{found:?}");
 }
 
 #[test]
