@@ -101,7 +101,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             fuzzing::seal_page(&mut bytes[page..page + PAGE]);
         }
     }
-    let device = ram((1 << 20) + LABEL_BYTES);
+    let device = ram(bytes.len());
     transfer(device.as_ref(), &mut bytes, true);
     let Ok(store) = Store::open(vec![device], &options()) else { return };
     let _ = store.check(&|_, _| ()).map(|report| report.is_sound());
