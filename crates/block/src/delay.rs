@@ -5,7 +5,7 @@
 //! verb, so each verb's requests fall due in the order they came: three queues, no sorting.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::poller::{PollSet, Timer};
+use crate::poller::Alarm;
 use crate::request::{Completion, Op, Request};
 use crate::sleep::WaitClock;
 
@@ -100,9 +100,7 @@ impl BlockDevice for DelayDevice {
             depth: options.depth,
             lanes: [lane(read_us), lane(write_us), lane(flush_us)],
             has_wake: options.wake.is_some(),
-            timer: None,
-            set: None,
-            system_calls: 0,
+            alarm: Alarm::default(),
         }))
     }
 }
@@ -118,11 +116,7 @@ struct DelayChannel {
     depth: u32,
     lanes: [Lane; 3],
     has_wake: bool,
-    /// Only once somebody sleeps on the descriptor.
-    timer: Option<Timer>,
-    /// The timer and the descriptor of the channel below, if it has one.
-    set: Option<PollSet>,
-    system_calls: u64,
+    alarm: Alarm,
 }
 
 impl DelayChannel {
@@ -150,14 +144,8 @@ impl DelayChannel {
     }
 
     fn arm(&mut self) {
-        let Some(timer) = &mut self.timer else { return };
-        // Without a descriptor of its own, the device below has completions as soon as it has requests.
-        let ready = self.set.is_none() && self.inner.in_flight() > 0;
-        let held = self.lanes.iter().filter_map(|lane| lane.held.front()).map(|(due, _)| *due);
-        let due = if ready { Some(timer.past()) } else { held.min() };
-        if timer.set(due) {
-            self.system_calls += 1;
-        }
+        let due = self.next_due();
+        self.alarm.arm(due, self.inner.in_flight());
     }
 }
 
@@ -218,23 +206,16 @@ impl IoChannel for DelayChannel {
 
     fn statistics(&self) -> ChannelStatistics {
         let mut statistics = self.inner.statistics();
-        statistics.system_calls += self.system_calls;
+        statistics.system_calls += self.alarm.system_calls;
         statistics
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        if self.timer.is_none() {
-            let timer = Timer::new()?;
-            if let Some(below) = self.inner.completion_fd()? {
-                let set = PollSet::new()?;
-                set.add(below)?;
-                set.add(timer.as_fd())?;
-                self.set = Some(set);
-            }
-            self.timer = Some(timer);
+        if !self.alarm.is_made() {
+            let below = self.inner.completion_fd()?;
+            self.alarm.make(below)?;
             self.arm();
         }
-        let set = self.set.as_ref().map(AsFd::as_fd);
-        Ok(set.or_else(|| self.timer.as_ref().map(AsFd::as_fd)))
+        Ok(self.alarm.descriptor())
     }
 }

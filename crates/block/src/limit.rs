@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::Result;
-use crate::poller::{PollSet, Timer};
+use crate::poller::Alarm;
 use crate::request::{Completion, Op, Request};
 use crate::sleep::WaitClock;
 
@@ -155,9 +155,7 @@ impl BlockDevice for LimitDevice {
             due_ns: u64::MAX,
             due_at: Instant::now(),
             has_wake: options.wake.is_some(),
-            timer: None,
-            set: None,
-            system_calls: 0,
+            alarm: Alarm::default(),
         }))
     }
 }
@@ -181,11 +179,7 @@ struct LimitChannel {
     due_ns: u64,
     due_at: Instant,
     has_wake: bool,
-    /// Only once somebody sleeps on the descriptor.
-    timer: Option<Timer>,
-    /// The timer and the descriptor of the channel below, if it has one.
-    set: Option<PollSet>,
-    system_calls: u64,
+    alarm: Alarm,
 }
 
 impl LimitChannel {
@@ -321,12 +315,7 @@ impl LimitChannel {
 
     fn arm(&mut self) {
         let due = (self.held() > 0).then_some(self.due_at);
-        let Some(timer) = &mut self.timer else { return };
-        // Without a descriptor of its own, the device below has completions as soon as it has requests.
-        let is_ready = self.set.is_none() && self.inner.in_flight() > 0;
-        if timer.set(if is_ready { Some(timer.past()) } else { due }) {
-            self.system_calls += 1;
-        }
+        self.alarm.arm(due, self.inner.in_flight());
     }
 }
 
@@ -417,29 +406,21 @@ impl IoChannel for LimitChannel {
 
     fn statistics(&self) -> ChannelStatistics {
         let mut statistics = self.inner.statistics();
-        statistics.system_calls += self.system_calls;
+        statistics.system_calls += self.alarm.system_calls;
         statistics
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         self.learn();
-        if self.timer.is_none() {
+        if !self.alarm.is_made() {
             let below = self.inner.completion_fd()?;
             // Until a limit is set nothing needs waiting for that does not below.
             if below.is_none() && !self.is_limited {
                 return Ok(None);
             }
-            let timer = Timer::new()?;
-            if let Some(below) = below {
-                let set = PollSet::new()?;
-                set.add(below)?;
-                set.add(timer.as_fd())?;
-                self.set = Some(set);
-            }
-            self.timer = Some(timer);
+            self.alarm.make(below)?;
             self.arm();
         }
-        let set = self.set.as_ref().map(AsFd::as_fd);
-        Ok(set.or_else(|| self.timer.as_ref().map(AsFd::as_fd)))
+        Ok(self.alarm.descriptor())
     }
 }

@@ -158,3 +158,49 @@ impl AsFd for Timer {
         self.fd.as_fd()
     }
 }
+
+/// What a channel that holds requests back has for those who sleep on its descriptor: it polls readable when one is due, and with the descriptor
+/// of the channel below.
+///
+/// There is nothing of it until somebody wants the descriptor, so that others pay no system call.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    timer: Option<Timer>,
+    /// The timer and the descriptor of the channel below, if it has one.
+    set: Option<PollSet>,
+    pub(crate) system_calls: u64,
+}
+
+impl Alarm {
+    pub(crate) fn is_made(&self) -> bool {
+        self.timer.is_some()
+    }
+
+    /// Makes it, over the descriptor of the channel below.
+    pub(crate) fn make(&mut self, below: Option<BorrowedFd<'_>>) -> Result<()> {
+        let timer = Timer::new()?;
+        if let Some(below) = below {
+            let set = PollSet::new()?;
+            set.add(below)?;
+            set.add(timer.as_fd())?;
+            self.set = Some(set);
+        }
+        self.timer = Some(timer);
+        Ok(())
+    }
+
+    /// Sets it to when the next held request is due, while the channel below has so many.
+    pub(crate) fn arm(&mut self, due: Option<Instant>, below_in_flight: u32) {
+        let Some(timer) = &mut self.timer else { return };
+        // Without a descriptor of its own, the device below has completions as soon as it has requests.
+        let is_ready = self.set.is_none() && below_in_flight > 0;
+        if timer.set(if is_ready { Some(timer.past()) } else { due }) {
+            self.system_calls += 1;
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let set = self.set.as_ref().map(AsFd::as_fd);
+        set.or_else(|| self.timer.as_ref().map(AsFd::as_fd))
+    }
+}
