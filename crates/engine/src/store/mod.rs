@@ -150,7 +150,7 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        self.inner.spawn(make)
+        self.spawn_on(self.inner.next_worker(), make)
     }
 
     /// Starts a task on the worker with this number, from 0 to [`Store::workers`] exclusive.
@@ -166,7 +166,12 @@ impl Store {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        self.inner.spawn_on(worker, make)
+        if let Err(error) = self.inner.shared.check_process() {
+            let (promise, handle) = promise();
+            promise.fill(Err(error));
+            return handle;
+        }
+        spawn_program(&self.inner.shared, worker, make)
     }
 
     /// Workers of the store.
@@ -245,32 +250,6 @@ impl StoreInner {
         self.block_on_worker(self.next_worker(), make)
     }
 
-    /// Starts a program's task on one of the workers, in turn.
-    pub(crate) fn spawn<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> JoinHandle<T>
-    where
-        F: Future<Output = T> + 'static,
-        T: Send + 'static,
-    {
-        self.spawn_on(self.next_worker(), make)
-    }
-
-    fn spawn_on<F, T>(
-        &self,
-        worker: usize,
-        make: impl FnOnce() -> F + Send + 'static,
-    ) -> JoinHandle<T>
-    where
-        F: Future<Output = T> + 'static,
-        T: Send + 'static,
-    {
-        if let Err(error) = self.shared.check_process() {
-            let (promise, handle) = promise();
-            promise.fill(Err(error));
-            return handle;
-        }
-        spawn_program(&self.shared, worker, make)
-    }
-
     /// A worker, in turn.
     pub(crate) fn next_worker(&self) -> usize {
         self.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.remotes.len()
@@ -297,6 +276,19 @@ impl StoreInner {
         // Whatever it came to when the engine panicked.
         let panicked = |error| self.shared.panicked().cloned().unwrap_or(error);
         handle.join().and_then(|outcome| outcome).map_err(panicked)
+    }
+
+    /// Runs a task to its end, for a caller that awaits it on any runtime.
+    pub(crate) async fn run_on_worker<F, T>(
+        &self,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + 'static,
+        T: Send + 'static,
+    {
+        self.shared.check_process()?;
+        self.start(make)?.await?
     }
 
     /// [`Shared::wait_to_give`](crate::shared::Shared::wait_to_give) on a caller's thread.

@@ -202,7 +202,7 @@ impl Table {
             return Ok(value);
         }
         let (table, key) = (self.task(), key.to_vec());
-        self.inner.spawn(move || async move { table.get(&key).await }).await?
+        self.inner.run_on_worker(move || async move { table.get(&key).await }).await
     }
 
     /// [`Table::put`] for any asynchronous runtime. The record is put also if the future is dropped meanwhile.
@@ -212,7 +212,7 @@ impl Table {
     pub async fn put_async(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_sizes(&self.inner.shared, key, value)?;
         let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
-        self.inner.spawn(move || async move { table.put(&key, &value).await }).await?
+        self.inner.run_on_worker(move || async move { table.put(&key, &value).await }).await
     }
 
     /// [`Table::delete`] for any asynchronous runtime. The record is removed also if the future is dropped meanwhile.
@@ -221,7 +221,7 @@ impl Table {
     /// As [`Table::delete`].
     pub async fn delete_async(&self, key: &[u8]) -> Result<bool> {
         let (table, key) = (self.task(), key.to_vec());
-        self.inner.spawn(move || async move { table.delete(&key).await }).await?
+        self.inner.run_on_worker(move || async move { table.delete(&key).await }).await
     }
 }
 
