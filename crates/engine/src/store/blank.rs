@@ -1,20 +1,13 @@
-//! Whether a device is blank, before a store or its log is made there.
-//!
-//! Labels and superblocks of others lie near the beginning (btrfs' at 64 KiB, a store's own pages behind its labels) or the end (ZFS, RAIDs,
-//! the second GPT). What lies in between is not looked at: a device of terabytes would be read for hours.
+//! Whether what is on a device is of use to anybody, before a store or its log is made there.
 
 use std::sync::Arc;
 
-use qpair_block::{BlockDevice, Request};
+use qpair_block::BlockDevice;
 
 use super::labels::read_slots;
 use super::log_device::{LOG_LABEL_MAGIC, is_log_of};
-use super::offline::{open_channel, transfer_arena, wait};
 use super::superblock::{LABEL_BYTES, SLOT_OFFSETS, StoreState, Superblock};
-use crate::error::{Error, ErrorKind, Result};
-
-/// Bytes at the beginning that are looked at, and as many at the end.
-const EDGE_BYTES: u64 = 1 << 20;
+use crate::error::{Error, Result};
 
 /// Looks for what may be of use to somebody on devices where a store is to be made: the first of them that has anything, and where. What the
 /// making of a store has left that did not come to its end counts as nothing, since nobody can open it, and nothing that was acknowledged is
@@ -77,39 +70,8 @@ pub fn is_label(bytes: &[u8]) -> bool {
 /// Where the first byte is that is not zero, in the first or the last MiB of a device; none: it is blank, as far as can be told.
 ///
 /// # Errors
-/// `NoMemory`, and what the device says.
+/// What the device says.
 pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
-    let (info, size_bytes) = (device.info(), device.size_bytes());
-    let block_bytes = u64::from(info.logical_block_bytes);
-    let end_at = size_bytes.saturating_sub(EDGE_BYTES) / block_bytes * block_bytes;
-    let reading = || format!("looking at what is on {}", info.name);
-    let arena = transfer_arena(&[device])?;
-    let mut channel = open_channel(device, &arena)?;
-    let mut completions = Vec::new();
-    let mut at = 0;
-    while at < size_bytes {
-        let len_bytes = (size_bytes - at).min(arena.block_size() as u64) as u32;
-        let Some(buffer) = arena.lease() else {
-            return Err(Error::new(ErrorKind::NoMemory, reading()));
-        };
-        if channel.submit(Request::read(at, len_bytes, buffer, 0)).is_err() {
-            return Err(Error::new(ErrorKind::Io, reading()));
-        }
-        while channel.in_flight() > 0 {
-            wait(channel.as_mut(), &mut completions);
-        }
-        for completion in completions.drain(..) {
-            completion.result.map_err(|error| Error::io(error, reading()))?;
-            let Some(buffer) = completion.buffer else { continue };
-            let read = &buffer.as_slice()[..len_bytes as usize];
-            if let Some(byte) = read.iter().position(|byte| *byte != 0) {
-                return Ok(Some(at + byte as u64));
-            }
-        }
-        at += u64::from(len_bytes);
-        if at >= EDGE_BYTES {
-            at = at.max(end_at);
-        }
-    }
-    Ok(None)
+    let looking = || format!("looking at what is on {}", device.info().name);
+    qpair_block::find_content(device).map_err(|error| Error::block(error, looking()))
 }
