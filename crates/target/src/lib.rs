@@ -16,6 +16,7 @@ mod disk;
 mod memory;
 mod metrics;
 mod rpc;
+mod service;
 mod session;
 mod target;
 mod worker;

@@ -8,16 +8,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use qpair_block::{Error, Result, WakeEvent};
+use qpair_block::{Error, Result};
 use qpair_socket::Listener;
 use rustix::event::{PollFd, PollFlags};
 
 use super::text::text;
+use crate::service::{Service, Stop};
 use crate::target::Target;
 
 /// How long a client may take.
@@ -71,9 +70,8 @@ impl AsFd for Door {
 
 /// An HTTP server of one page. Dropped, it closes.
 pub struct MetricsServer {
-    stop: Arc<(AtomicBool, WakeEvent)>,
     address: MetricsAddress,
-    thread: Option<JoinHandle<()>>,
+    _service: Service,
 }
 
 impl MetricsServer {
@@ -96,16 +94,10 @@ impl MetricsServer {
                 (Door::Tcp(listener), MetricsAddress::Tcp(address))
             }
         };
-        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
-        let stop = Arc::new((AtomicBool::new(false), wake));
-        let thread = std::thread::Builder::new()
-            .name("qpair-metrics".into())
-            .spawn({
-                let (stop, target) = (stop.clone(), Arc::downgrade(target));
-                move || run(&door, &stop, &target)
-            })
-            .map_err(|cause| Error::thread(cause, "a socket for metrics"))?;
-        Ok(Self { stop, address, thread: Some(thread) })
+        let target = Arc::downgrade(target);
+        let serve = move |stop: &Stop| run(&door, stop, &target);
+        let service = Service::start("qpair-metrics", "a socket for metrics", serve)?;
+        Ok(Self { address, _service: service })
     }
 
     /// Where it listens: with the port that was chosen, if any would do.
@@ -115,21 +107,9 @@ impl MetricsServer {
     }
 }
 
-impl Drop for MetricsServer {
-    fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Release);
-        self.stop.1.signal();
-        if let Some(thread) = self.thread.take() {
-            // One that has panicked has nothing left to say.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run(door: &Door, stop: &(AtomicBool, WakeEvent), target: &Weak<Target>) {
-    while !stop.0.load(Ordering::Acquire) {
-        let wake = stop.1.as_fd();
-        let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
+fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
+    while !stop.is_over() {
+        let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         // However it ends, the door is looked at.
         let _ = rustix::event::poll(&mut fds, None);
         let Some(target) = target.upgrade() else { return };

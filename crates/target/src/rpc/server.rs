@@ -5,18 +5,19 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use qpair_block::{Error, Result, WakeEvent};
+use qpair_block::{Error, Result};
 use qpair_socket::Listener;
 use rustix::net::Shutdown;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
 use super::params::Failure;
+use crate::service::{Service, Stop};
 
 /// Most bytes of one request.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
@@ -34,8 +35,7 @@ struct Clients {
 /// A socket that answers JSON-RPC 2.0. Dropped, it closes, and the path goes.
 pub struct RpcServer {
     path: PathBuf,
-    stop: Arc<(AtomicBool, WakeEvent)>,
-    thread: Option<JoinHandle<()>>,
+    _service: Service,
 }
 
 impl RpcServer {
@@ -49,16 +49,9 @@ impl RpcServer {
         let shown = path.display();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
             .map_err(|cause| Error::os(cause, format!("{shown}: setting who may use it")))?;
-        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
-        let stop = Arc::new((AtomicBool::new(false), wake));
-        let thread = std::thread::Builder::new()
-            .name("qpair-rpc".into())
-            .spawn({
-                let stop = stop.clone();
-                move || accept(&listener, &stop, &manager)
-            })
-            .map_err(|cause| Error::thread(cause, "a socket for JSON-RPC"))?;
-        Ok(Self { path, stop, thread: Some(thread) })
+        let serve = move |stop: &Stop| accept(&listener, stop, &manager);
+        let service = Service::start("qpair-rpc", "a socket for JSON-RPC", serve)?;
+        Ok(Self { path, _service: service })
     }
 
     /// Where it listens.
@@ -68,24 +61,13 @@ impl RpcServer {
     }
 }
 
-impl Drop for RpcServer {
-    fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Release);
-        self.stop.1.signal();
-        if let Some(thread) = self.thread.take() {
-            // One that has panicked has nothing left to say.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn accept(listener: &Listener, stop: &(AtomicBool, WakeEvent), manager: &Arc<Manager>) {
+fn accept(listener: &Listener, stop: &Stop, manager: &Arc<Manager>) {
     let clients = Arc::new(Clients::default());
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut next = 0u64;
     loop {
-        let client = listener.wait(stop.1.as_fd());
-        if stop.0.load(Ordering::Acquire) {
+        let client = listener.wait(stop.as_fd());
+        if stop.is_over() {
             break;
         }
         threads.retain(|thread| !thread.is_finished());

@@ -1,0 +1,65 @@
+//! A thread that serves a socket until it is told to stop.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use qpair_block::{Error, Result, WakeEvent};
+
+/// What tells it.
+pub(crate) struct Stop {
+    is_over: AtomicBool,
+    wake: WakeEvent,
+}
+
+impl Stop {
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+/// Polls readable once it is over.
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// Dropped, it stops.
+pub(crate) struct Service {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts a thread of this name, for `what`.
+    ///
+    /// # Errors
+    /// `Limit` if there are no more threads or descriptors.
+    pub(crate) fn start(
+        name: &str,
+        what: &str,
+        serve: impl FnOnce(&Stop) + Send + 'static,
+    ) -> Result<Self> {
+        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
+        let stop = Arc::new(Stop { is_over: AtomicBool::new(false), wake });
+        let its = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || serve(&its))
+            .map_err(|cause| Error::thread(cause, what))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.is_over.store(true, Ordering::Release);
+        self.stop.wake.signal();
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has nothing left to say.
+            let _ = thread.join();
+        }
+    }
+}
