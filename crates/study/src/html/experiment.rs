@@ -126,19 +126,11 @@ fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> 
         let xs: Vec<f64> = all().flat_map(|series| series.points.iter().map(|p| p.0)).collect();
         let x = Axis::of_chosen(plan.x_scale, &xs);
         for group in &plan.groups {
-            let lines: Vec<Line> = group
-                .series
-                .iter()
-                .enumerate()
-                .map(|(place, series)| Line {
-                    look: Look::of(&series.label, place),
-                    points: dots(report, series, shown.metric)
-                        .into_iter()
-                        .map(|dot| Dot { x: x.beside(dot.x, place, group.series.len()), ..dot })
-                        .collect(),
-                    marked: true,
-                })
-                .collect();
+            let lines = lines(group, |place, series| {
+                let beside =
+                    |dot: Dot| Dot { x: x.beside(dot.x, place, group.series.len()), ..dot };
+                dots(report, series, shown.metric).into_iter().map(beside).collect()
+            });
             out += &figure(group, shown.metric, &x, &plan.x_label, &y, &lines)?;
         }
     }
@@ -147,6 +139,16 @@ fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> 
     }
     out += "</div>\n";
     Ok(out)
+}
+
+/// A line for each series of a group, in its look.
+fn lines(group: &Group, points: impl Fn(usize, &Series) -> Vec<Dot>) -> Vec<Line> {
+    let line = |(place, series): (usize, &Series)| Line {
+        look: Look::of(&series.label, place),
+        points: points(place, series),
+        marked: true,
+    };
+    group.series.iter().enumerate().map(line).collect()
 }
 
 /// What more load costs: the median latency by the throughput that was had with it, along the axis of the experiment.
@@ -165,16 +167,7 @@ fn latency_against_throughput(
             };
             series.points.iter().filter_map(dot).collect()
         };
-        let lines: Vec<Line> = group
-            .series
-            .iter()
-            .enumerate()
-            .map(|(place, series)| Line {
-                look: Look::of(&series.label, place),
-                points: of(series),
-                marked: true,
-            })
-            .collect();
+        let lines = lines(group, |_, series| of(series));
         let ends = || lines.iter().flat_map(|line| &line.points);
         if ends().next().is_none() {
             continue;
