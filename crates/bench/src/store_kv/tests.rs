@@ -13,6 +13,18 @@ fn store(tables: &[&str], memory_bytes: u64) -> StoreKv {
     StoreKv::open(&options, tables).unwrap()
 }
 
+/// Some megabytes, checked afterwards.
+fn small_tpcc(seconds: f64, warm_up_seconds: f64) -> TpccOptions {
+    TpccOptions {
+        scale: Scale { warehouses: 2, items: 1000, customers: 100 },
+        terminals: 16,
+        seconds,
+        warm_up_seconds,
+        check: true,
+        ..TpccOptions::default()
+    }
+}
+
 #[test]
 fn parents_are_found_from_the_root_too_and_the_time_is_told() {
     for parent_hints in [true, false] {
@@ -25,14 +37,7 @@ fn parents_are_found_from_the_root_too_and_the_time_is_told() {
             ..StoreKvOptions::default()
         };
         let kv = StoreKv::open(&options, &TPCC_TABLES).unwrap();
-        let options = TpccOptions {
-            scale: Scale { warehouses: 2, items: 1000, customers: 100 },
-            terminals: 16,
-            seconds: 0.3,
-            warm_up_seconds: 0.0,
-            check: true,
-            ..TpccOptions::default()
-        };
+        let options = small_tpcc(0.3, 0.0);
         let report = run_tpcc(&kv, &options, &Silent).unwrap();
         assert!(report.check.as_ref().is_some_and(CheckReport::holds), "{report:#?}");
         // Whoever finds no parent evicts nothing.
@@ -51,14 +56,7 @@ fn parents_are_found_from_the_root_too_and_the_time_is_told() {
 fn tpcc_keeps_all_conditions_while_pages_leave_memory() {
     // The smallest memory there is, for a store of some megabytes.
     let kv = store(&TPCC_TABLES, 1 << 20);
-    let options = TpccOptions {
-        scale: Scale { warehouses: 2, items: 1000, customers: 100 },
-        terminals: 16,
-        seconds: 0.5,
-        warm_up_seconds: 0.1,
-        check: true,
-        ..TpccOptions::default()
-    };
+    let options = small_tpcc(0.5, 0.1);
     for _ in 0..2 {
         let report = run_tpcc(&kv, &options, &Silent).unwrap();
         assert!(report.check.as_ref().is_some_and(CheckReport::holds), "{report:#?}");
