@@ -13,9 +13,8 @@ use crate::device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::poller::Alarm;
+use crate::holding::{Alarm, Holding, wait_holding};
 use crate::request::{Completion, Op, Request};
-use crate::sleep::WaitClock;
 
 /// Largest latency, so that a mistyped unit is noticed: one minute.
 const LATENCY_US_MAX: u64 = 60_000_000;
@@ -139,13 +138,23 @@ impl DelayChannel {
         }
     }
 
+    fn arm(&mut self) {
+        let due = self.next_due();
+        self.alarm.arm(due, self.inner.in_flight());
+    }
+}
+
+impl Holding for DelayChannel {
+    fn below(&mut self) -> &mut dyn IoChannel {
+        self.inner.as_mut()
+    }
+
     fn next_due(&self) -> Option<Instant> {
         self.lanes.iter().filter_map(|lane| lane.held.front()).map(|(due, _)| *due).min()
     }
 
-    fn arm(&mut self) {
-        let due = self.next_due();
-        self.alarm.arm(due, self.inner.in_flight());
+    fn has_wake(&self) -> bool {
+        self.has_wake
     }
 }
 
@@ -177,26 +186,7 @@ impl IoChannel for DelayChannel {
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
-        let in_flight = self.in_flight();
-        let clock = WaitClock::start(options, in_flight);
-        let mut taken = 0;
-        loop {
-            taken += self.poll(completions);
-            let now = Instant::now();
-            let nothing_to_come = in_flight == 0 && options.timeout.is_none() && !self.has_wake;
-            if clock.is_over(taken, now) || nothing_to_come {
-                return taken;
-            }
-            // The channel below does the sleeping: it knows the wake event, and its own completions.
-            let until = [self.next_due(), clock.end(taken)].into_iter().flatten().min();
-            let count = self.inner.wait(completions, clock.rest(taken, until, now));
-            taken += count;
-            // Nothing came and it is not time: somebody wants the worker.
-            let early = until.is_none_or(|until| Instant::now() < until);
-            if count == 0 && self.has_wake && early {
-                return taken;
-            }
-        }
+        wait_holding(self, completions, options)
     }
 
     fn in_flight(&self) -> u32 {

@@ -22,6 +22,7 @@ mod error;
 mod fault;
 mod fault_control;
 mod group;
+mod holding;
 mod limit;
 mod member;
 mod null;

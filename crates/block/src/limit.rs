@@ -18,9 +18,8 @@ use crate::device::{
     BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
 use crate::error::Result;
-use crate::poller::Alarm;
+use crate::holding::{Alarm, Holding, wait_holding};
 use crate::request::{Completion, Op, Request};
-use crate::sleep::WaitClock;
 
 /// Time that a bucket saves up.
 const BURST_NS: u64 = 5_000_000;
@@ -314,13 +313,27 @@ impl LimitChannel {
     }
 
     fn arm(&mut self) {
-        let due = (self.held() > 0).then_some(self.due_at);
+        let due = self.next_due();
         self.alarm.arm(due, self.inner.in_flight());
     }
 }
 
 fn limits_of(op: Op) -> [usize; 3] {
     if op == Op::Read { OF_READS } else { OF_WRITES }
+}
+
+impl Holding for LimitChannel {
+    fn below(&mut self) -> &mut dyn IoChannel {
+        self.inner.as_mut()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        (self.held() > 0).then_some(self.due_at)
+    }
+
+    fn has_wake(&self) -> bool {
+        self.has_wake
+    }
 }
 
 impl IoChannel for LimitChannel {
@@ -377,27 +390,7 @@ impl IoChannel for LimitChannel {
         if self.is_free() {
             return self.inner.wait(completions, options);
         }
-        let in_flight = self.in_flight();
-        let clock = WaitClock::start(options, in_flight);
-        let mut taken = 0;
-        loop {
-            taken += self.poll(completions);
-            let now = Instant::now();
-            let nothing_to_come = in_flight == 0 && options.timeout.is_none() && !self.has_wake;
-            if clock.is_over(taken, now) || nothing_to_come {
-                return taken;
-            }
-            // The channel below does the sleeping: it knows the wake event, and its own completions.
-            let due = (self.held() > 0).then_some(self.due_at);
-            let until = [due, clock.end(taken)].into_iter().flatten().min();
-            let count = self.inner.wait(completions, clock.rest(taken, until, now));
-            taken += count;
-            // Nothing came and it is not time: somebody wants the worker.
-            let early = until.is_none_or(|until| Instant::now() < until);
-            if count == 0 && self.has_wake && early {
-                return taken;
-            }
-        }
+        wait_holding(self, completions, options)
     }
 
     fn in_flight(&self) -> u32 {

@@ -1,0 +1,96 @@
+//! What channels share that hold requests back before the channel below has them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use crate::device::{IoChannel, WaitOptions};
+use crate::error::Result;
+use crate::poller::{PollSet, Timer};
+use crate::request::Completion;
+use crate::sleep::WaitClock;
+
+/// A channel that passes each request on when it is due.
+pub(crate) trait Holding: IoChannel {
+    /// The channel below.
+    fn below(&mut self) -> &mut dyn IoChannel;
+
+    /// When the next held request is due; none if none is held.
+    fn next_due(&self) -> Option<Instant>;
+
+    /// Whether others can end its sleep.
+    fn has_wake(&self) -> bool;
+}
+
+/// [`IoChannel::wait`] of such a channel.
+pub(crate) fn wait_holding(
+    channel: &mut impl Holding,
+    completions: &mut Vec<Completion>,
+    options: WaitOptions,
+) -> usize {
+    let in_flight = channel.in_flight();
+    let clock = WaitClock::start(options, in_flight);
+    let mut taken = 0;
+    loop {
+        taken += channel.poll(completions);
+        let now = Instant::now();
+        let nothing_to_come = in_flight == 0 && options.timeout.is_none() && !channel.has_wake();
+        if clock.is_over(taken, now) || nothing_to_come {
+            return taken;
+        }
+        // The channel below does the sleeping: it knows the wake event, and its own completions.
+        let until = [channel.next_due(), clock.end(taken)].into_iter().flatten().min();
+        let count = channel.below().wait(completions, clock.rest(taken, until, now));
+        taken += count;
+        // Nothing came and it is not time: somebody wants the worker.
+        let early = until.is_none_or(|until| Instant::now() < until);
+        if count == 0 && channel.has_wake() && early {
+            return taken;
+        }
+    }
+}
+
+/// What a channel that holds requests back has for those who sleep on its descriptor: it polls readable when one is due, and with the descriptor
+/// of the channel below.
+///
+/// There is nothing of it until somebody wants the descriptor, so that others pay no system call.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    timer: Option<Timer>,
+    /// The timer and the descriptor of the channel below, if it has one.
+    set: Option<PollSet>,
+    pub(crate) system_calls: u64,
+}
+
+impl Alarm {
+    pub(crate) fn is_made(&self) -> bool {
+        self.timer.is_some()
+    }
+
+    /// Makes it, over the descriptor of the channel below.
+    pub(crate) fn make(&mut self, below: Option<BorrowedFd<'_>>) -> Result<()> {
+        let timer = Timer::new()?;
+        if let Some(below) = below {
+            let set = PollSet::new()?;
+            set.add(below)?;
+            set.add(timer.as_fd())?;
+            self.set = Some(set);
+        }
+        self.timer = Some(timer);
+        Ok(())
+    }
+
+    /// Sets it to when the next held request is due, while the channel below has so many.
+    pub(crate) fn arm(&mut self, due: Option<Instant>, below_in_flight: u32) {
+        let Some(timer) = &mut self.timer else { return };
+        // Without a descriptor of its own, the device below has completions as soon as it has requests.
+        let is_ready = self.set.is_none() && below_in_flight > 0;
+        if timer.set(if is_ready { Some(timer.past()) } else { due }) {
+            self.system_calls += 1;
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let set = self.set.as_ref().map(AsFd::as_fd);
+        set.or_else(|| self.timer.as_ref().map(AsFd::as_fd))
+    }
+}
