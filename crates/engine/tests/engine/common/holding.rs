@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, Op, Request,
-    WaitOptions, WakeEvent,
+    ChannelOptions, ChannelStatistics, Completion, IoChannel, Op, Request, WaitOptions, WakeEvent,
 };
 
 use super::Device;
+use super::wrapped::Wrapped;
 
 /// What is kept back.
 #[derive(Debug, Default)]
@@ -37,13 +37,16 @@ impl Hold {
 /// A device before another one, and what says which of its writes are kept back.
 pub(crate) fn holding(below: Device) -> (Device, Arc<Hold>) {
     let hold = Arc::new(Hold::default());
-    (Arc::new(Holding { below, hold: hold.clone() }), hold)
-}
-
-#[derive(Debug)]
-struct Holding {
-    below: Device,
-    hold: Arc<Hold>,
+    let its = hold.clone();
+    let wrap = move |below: Box<dyn IoChannel>, options: &ChannelOptions| -> Box<dyn IoChannel> {
+        Box::new(HoldingChannel {
+            below,
+            hold: its.clone(),
+            held: None,
+            wake: options.wake.clone(),
+        })
+    };
+    (Arc::new(Wrapped { below, wrap: Box::new(wrap) }), hold)
 }
 
 struct HoldingChannel {
@@ -51,26 +54,6 @@ struct HoldingChannel {
     hold: Arc<Hold>,
     held: Option<Request>,
     wake: Option<Arc<WakeEvent>>,
-}
-
-impl BlockDevice for Holding {
-    fn info(&self) -> &DeviceInfo {
-        self.below.info()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
-    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
-        self.below.grow(size_bytes)
-    }
-
-    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
-        let below = self.below.open_channel(options)?;
-        let (hold, wake) = (self.hold.clone(), options.wake.clone());
-        Ok(Box::new(HoldingChannel { below, hold, held: None, wake }))
-    }
 }
 
 impl HoldingChannel {

@@ -6,6 +6,7 @@
 pub(crate) mod filled;
 pub(crate) mod holding;
 pub(crate) mod noting;
+mod wrapped;
 
 use std::sync::Arc;
 use std::time::Duration;

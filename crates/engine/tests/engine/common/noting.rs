@@ -4,11 +4,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use qpair_block::{
-    BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel, Op, Request,
-    WaitOptions,
+    ChannelOptions, ChannelStatistics, Completion, IoChannel, Op, Request, WaitOptions,
 };
 
 use super::Device;
+use super::wrapped::Wrapped;
 
 /// A read that a channel took.
 #[derive(Debug)]
@@ -24,37 +24,16 @@ pub(crate) type Reads = Arc<Mutex<Vec<NotedRead>>>;
 /// A device before another one that notes its reads.
 pub(crate) fn noting(below: Device) -> (Device, Reads) {
     let reads = Reads::default();
-    (Arc::new(Noting { below, reads: reads.clone() }), reads)
-}
-
-#[derive(Debug)]
-struct Noting {
-    below: Device,
-    reads: Reads,
+    let its = reads.clone();
+    let wrap = move |below: Box<dyn IoChannel>, _: &ChannelOptions| -> Box<dyn IoChannel> {
+        Box::new(NotingChannel { below, reads: its.clone() })
+    };
+    (Arc::new(Wrapped { below, wrap: Box::new(wrap) }), reads)
 }
 
 struct NotingChannel {
     below: Box<dyn IoChannel>,
     reads: Reads,
-}
-
-impl BlockDevice for Noting {
-    fn info(&self) -> &DeviceInfo {
-        self.below.info()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
-    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
-        self.below.grow(size_bytes)
-    }
-
-    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
-        let below = self.below.open_channel(options)?;
-        Ok(Box::new(NotingChannel { below, reads: self.reads.clone() }))
-    }
 }
 
 impl IoChannel for NotingChannel {
