@@ -65,7 +65,7 @@ impl Recall {
     /// Asks all channels but the asking one to take what was reported to them; the number to ask about.
     pub(crate) fn begin_look(&self, but: &Arc<Answers>) -> u64 {
         let number = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
-        for channel in self.others(but).filter(|it| it.is_unseen(number)) {
+        for channel in self.others(but).iter().filter(|it| it.is_unseen(number)) {
             if let Some(wake) = &channel.wake {
                 wake.wake();
             }
@@ -75,16 +75,13 @@ impl Recall {
 
     /// Whether they have.
     pub(crate) fn has_looked(&self, number: u64, but: &Arc<Answers>) -> bool {
-        !self.others(but).any(|channel| channel.is_unseen(number))
+        !self.others(but).iter().any(|channel| channel.is_unseen(number))
     }
 
-    fn others(&self, but: &Arc<Answers>) -> impl Iterator<Item = Arc<Answers>> {
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let but = but.clone();
-        channels
-            .into_iter()
-            .filter_map(|channel| channel.upgrade())
-            .filter(move |channel| !Arc::ptr_eq(channel, &but))
+    fn others(&self, but: &Arc<Answers>) -> Vec<Arc<Answers>> {
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = channels.iter().filter_map(Weak::upgrade);
+        all.filter(|channel| !Arc::ptr_eq(channel, but)).collect()
     }
 
     /// Waits for the answers; how many are missing when the time is up.
