@@ -1,15 +1,20 @@
 //! Keys as people give them on the command line.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
+use qpair::{KeyBounds, Prefix};
 
 use crate::failure::{Failure, Result};
 use crate::text::decode_hex;
 
 /// What is wrong with a key of no bytes, which is a mistake more often than a key.
 pub(crate) const EMPTY_KEY: &str = "the key is empty (--empty-key takes it)";
+
+/// Where a range of keys begins or ends.
+pub(crate) type KeyBound = Bound<Vec<u8>>;
 
 /// How keys are written.
 #[derive(Args, Debug)]
@@ -34,5 +39,24 @@ impl KeyArgs {
 
     pub(crate) fn decode_option(&self, key: Option<&OsString>) -> Result<Option<Vec<u8>>> {
         key.map(|key| self.decode(key)).transpose()
+    }
+
+    /// Where a range begins and ends: that of a prefix, or from a key on and before another.
+    pub(crate) fn bounds(
+        &self,
+        prefix: Option<&OsString>,
+        from: Option<&OsString>,
+        to: Option<&OsString>,
+    ) -> Result<(KeyBound, KeyBound)> {
+        if let Some(prefix) = self.decode_option(prefix)? {
+            let prefix = Prefix(prefix);
+            let (from, to) = prefix.key_bounds();
+            return Ok((from.map(<[u8]>::to_vec), to));
+        }
+        let (from, to) = (self.decode_option(from)?, self.decode_option(to)?);
+        Ok((
+            from.map_or(Bound::Unbounded, Bound::Included),
+            to.map_or(Bound::Unbounded, Bound::Excluded),
+        ))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use qpair::{ErrorKind, KeyBounds, Prefix};
+use qpair::ErrorKind;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -84,21 +84,8 @@ impl Delete {
     }
 
     fn range(&self) -> Result<Exit> {
-        let (from, to) = match self.keys.decode_option(self.prefix.as_ref())? {
-            Some(prefix) => {
-                let prefix = Prefix(prefix);
-                let (from, to) = prefix.key_bounds();
-                (from.map(<[u8]>::to_vec), to)
-            }
-            None => {
-                let from = self.keys.decode_option(self.from.as_ref())?;
-                let to = self.keys.decode_option(self.to.as_ref())?;
-                (
-                    from.map_or(Bound::Unbounded, Bound::Included),
-                    to.map_or(Bound::Unbounded, Bound::Excluded),
-                )
-            }
-        };
+        let (from, to) =
+            self.keys.bounds(self.prefix.as_ref(), self.from.as_ref(), self.to.as_ref())?;
         let has_first = match &from {
             Bound::Included(key) => key.is_empty(),
             Bound::Excluded(_) => false,

@@ -1,21 +1,15 @@
 //! `qpair scan`.
 
 use std::ffi::OsString;
-use std::ops::Bound;
 
 use clap::Args;
 
 use crate::failure::{Exit, Result};
-use qpair::{KeyBounds, Prefix};
-
 use crate::key::KeyArgs;
 use crate::load::Format;
 use crate::output::Output;
 use crate::record_line::write_record;
 use crate::store_args::{Effort, StoreArgs, TableArgs};
-
-/// Where a scan begins or ends.
-type KeyBound = Bound<Vec<u8>>;
 
 /// Print records in the order of their keys
 ///
@@ -86,10 +80,11 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn run(self) -> Result<Exit> {
-        let (from, to) = self.bounds()?;
+        let (from, to) =
+            self.keys.bounds(self.prefix.as_ref(), self.from.as_ref(), self.to.as_ref())?;
         let (store, _) = self.store.open_to_read(Effort::Large)?;
         let table = self.table.existing(&store)?;
-        let mut range = table.range((as_slice(&from), as_slice(&to)))?;
+        let mut range = table.range((from, to))?;
         if self.reverse {
             range = range.reverse();
         }
@@ -127,20 +122,6 @@ impl Scan {
         Ok(Exit::Done)
     }
 
-    fn bounds(&self) -> Result<(KeyBound, KeyBound)> {
-        if let Some(prefix) = self.keys.decode_option(self.prefix.as_ref())? {
-            let prefix = Prefix(prefix);
-            let (from, to) = prefix.key_bounds();
-            return Ok((from.map(<[u8]>::to_vec), to));
-        }
-        let from = self.keys.decode_option(self.from.as_ref())?;
-        let to = self.keys.decode_option(self.to.as_ref())?;
-        Ok((
-            from.map_or(Bound::Unbounded, Bound::Included),
-            to.map_or(Bound::Unbounded, Bound::Excluded),
-        ))
-    }
-
     fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
@@ -156,8 +137,4 @@ impl Scan {
             line.extend_from_slice(value);
         }
     }
-}
-
-fn as_slice(bound: &KeyBound) -> Bound<&[u8]> {
-    bound.as_ref().map(Vec::as_slice)
 }
