@@ -66,10 +66,9 @@ pub(crate) const SALVAGE: &str =
     "restore the store from a backup, or salvage what can be read with `qpair repair`";
 
 /// An error: a kind for programs, context for people, the cause, and the way out.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Error(std::sync::Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     context: String,
@@ -156,6 +155,13 @@ fn kind_of(kind: block::ErrorKind) -> ErrorKind {
         block::ErrorKind::ReadOnly => ErrorKind::ReadOnly,
         block::ErrorKind::Interrupted => ErrorKind::Interrupted,
         _ => ErrorKind::Io,
+    }
+}
+
+/// As it is displayed: a `main` that returns it prints a sentence.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -45,8 +45,8 @@ pub use store::{
     BackupReport, BulkLoader, CheckReport, KeyBounds, KeyRange, LABEL_OFFSETS, LogDeviceReport,
     LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Prefix, Range, RecoveryProgress,
     RepairReport, RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport,
-    StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, dump_log,
-    examine_log, find_content, find_foreign, is_label, repair, yield_now,
+    StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, WriteBatch,
+    dump_log, examine_log, find_content, find_foreign, is_label, repair, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

@@ -80,8 +80,8 @@ pub use qpair_engine::{
     Result, Sample, SampleValue, Savepoint, Snapshot, Store, StoreOptions, StoreReport,
     StoreStatistics, Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable,
     TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
-    TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, key_len_max,
-    to_prometheus, yield_now,
+    TransactionRange, TransactionState, VALUE_LEN_MAX, WeakStore, WorkerCycles, WriteBatch,
+    key_len_max, to_prometheus, yield_now,
 };
 pub use qpair_kernel::{Interface, Mode, Polling, SubmissionThread, TaskRun, probe};
 #[cfg(feature = "metrics")]

@@ -262,7 +262,7 @@ impl TaskTable {
         &self.table
     }
 
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.table.inner.shared
     }
 

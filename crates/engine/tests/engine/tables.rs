@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::common::{existing, options, ram};
-use qpair_engine::{ErrorKind, Prefix, Store, Table};
+use qpair_engine::{ErrorKind, Prefix, Store, Table, WriteBatch};
 
 const PAGE: usize = 512;
 const RECORDS: u32 = 5000;
@@ -107,4 +107,97 @@ fn futures_of_any_runtime() {
     drop(table);
     store.close().unwrap();
     assert_eq!(block_on(other.put_async(b"late", b"")).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn changes_that_depend_on_what_is_there() {
+    let (store, table) = filled();
+    assert!(!table.insert(b"even/00000", b"x").unwrap());
+    assert!(table.insert(b"new", b"1").unwrap());
+    assert!(!table.compare_and_swap(b"new", Some(b"2"), Some(b"3")).unwrap());
+    assert!(table.compare_and_swap(b"new", Some(b"1"), Some(b"2")).unwrap());
+    assert!(table.compare_and_swap(b"none", None, Some(b"1")).unwrap());
+    assert!(table.compare_and_swap(b"none", Some(b"1"), None).unwrap());
+    assert_eq!(table.get(b"none").unwrap(), None);
+    let longer = |value: Option<&[u8]>| value.map(|value| [value, b"+"].concat());
+    assert_eq!(table.update(b"new", longer).unwrap().as_deref(), Some(&b"2+"[..]));
+    assert_eq!(table.update(b"none", longer).unwrap(), None);
+    assert_eq!(table.update(b"new", |_| None).unwrap(), None);
+    assert!(!table.contains_key(b"new").unwrap() && !table.contains_key(b"none").unwrap());
+    // Nothing is lost where many change the same row.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let add = |value: Option<&[u8]>| {
+                        let count =
+                            value.map_or(0, |value| u32::from_be_bytes(value.try_into().unwrap()));
+                        Some((count + 1).to_be_bytes().to_vec())
+                    };
+                    table.update(b"counter", add).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(table.get(b"counter").unwrap().unwrap(), 200_u32.to_be_bytes());
+    assert_eq!(table.count().unwrap(), u64::from(RECORDS) + 1);
+    drop(store);
+}
+
+#[test]
+fn every_record_is_popped_once() {
+    let (store, table) = filled();
+    let popped = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for last in [false, false, true] {
+            let (table, popped) = (&table, &popped);
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    let record = if last { table.pop_last() } else { table.pop_first() };
+                    let (key, value) = record.unwrap().unwrap();
+                    popped.lock().unwrap().push((key, value));
+                }
+            });
+        }
+    });
+    let mut popped = popped.into_inner().unwrap();
+    popped.sort();
+    popped.dedup();
+    assert_eq!(popped.len(), 600);
+    assert!(
+        popped.iter().all(|(key, value)| key
+            == name(u32::from_be_bytes(value[..].try_into().unwrap())).as_bytes())
+    );
+    assert_eq!(table.count().unwrap(), u64::from(RECORDS) - 600);
+    let empty = store.table("empty").unwrap();
+    assert_eq!(empty.pop_first().unwrap(), None);
+}
+
+#[test]
+fn many_at_once() {
+    let (store, table) = filled();
+    let reads = |store: &Store| store.statistics().unwrap().device.reads;
+    let before = reads(&store);
+    let keys: Vec<String> = (0..RECORDS).step_by(7).map(name).chain(["no".to_owned()]).collect();
+    let values = table.multi_get(&keys).unwrap();
+    assert_eq!(values.len(), keys.len());
+    assert_eq!(values.last().unwrap(), &None);
+    for (i, value) in (0..RECORDS).step_by(7).zip(&values) {
+        assert_eq!(value.as_deref(), Some(&i.to_be_bytes()[..]));
+    }
+    assert!(reads(&store) > before, "the store is larger than its memory");
+    let other = store.table("other").unwrap();
+    let mut batch = WriteBatch::default();
+    batch.put(&table, b"a", b"1").put(&other, b"a", b"2").put(&other, b"b", b"3");
+    batch.delete(&other, b"a").delete(&table, b"even/00000");
+    assert_eq!(batch.len(), 5);
+    store.write(&batch).unwrap();
+    assert_eq!(table.get(b"a").unwrap().unwrap(), b"1");
+    assert_eq!(other.iter().map(|record| record.unwrap().0).collect::<Vec<_>>(), [b"b"]);
+    assert!(!table.contains_key(b"even/00000").unwrap());
+    // All or nothing: the last change of this one is refused.
+    let mut refused = WriteBatch::default();
+    refused.put(&other, b"c", b"4").put(&other, &[0; PAGE], b"");
+    assert_eq!(store.write(&refused).unwrap_err().kind(), ErrorKind::KeyTooLong);
+    assert!(!other.contains_key(b"c").unwrap());
 }

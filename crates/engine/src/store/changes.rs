@@ -1,0 +1,285 @@
+//! Changes that depend on what is there, each a transaction of its own, and several changes at once.
+
+use super::Store;
+use super::table::{Table, TaskTable, check_sizes};
+use crate::error::Result;
+use crate::task::check_here;
+use crate::tx::{TaskStore, TaskTransaction, TransactionOptions};
+
+/// A record.
+type Record = (Vec<u8>, Vec<u8>);
+
+/// Changes of any tables of a store, to be made at once: [`Store::write`].
+///
+/// ```
+/// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
+/// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
+/// # let store = qpair_engine::Store::open(vec![device], &options)?;
+/// let (users, names) = (store.table("users")?, store.table("names")?);
+/// let mut batch = qpair_engine::WriteBatch::default();
+/// batch.put(&users, b"1", b"ada").put(&names, b"ada", b"1").delete(&names, b"alan");
+/// store.write(&batch)?;
+/// assert_eq!(names.get(b"ada")?.as_deref(), Some(&b"1"[..]));
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    /// A key's new value, or none if its record goes.
+    changes: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl WriteBatch {
+    /// Inserts or replaces a record, after the changes before it.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
+        self.changes.push((table.clone(), key.to_vec(), Some(value.to_vec())));
+        self
+    }
+
+    /// Removes a key's record, if there is one.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
+        self.changes.push((table.clone(), key.to_vec(), None));
+        self
+    }
+
+    /// How many changes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Forgets them, and keeps the memory for others.
+    pub fn clear(&mut self) {
+        self.changes.clear();
+    }
+
+    async fn write(&self, tx: &mut TaskTransaction) -> Result<()> {
+        for (table, key, value) in &self.changes {
+            match value {
+                Some(value) => tx.put(table, key, value).await?,
+                None => drop(tx.delete(table, key).await?),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TaskStore {
+    /// [`Store::write`] in a task.
+    ///
+    /// # Errors
+    /// As [`Store::write`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn write(&self, batch: &WriteBatch) -> Result<()> {
+        let keys = batch.changes.iter().map(|(table, key, _)| (table, &**key));
+        self.read_ahead(keys).await?;
+        self.transact(async |tx| batch.write(tx).await).await
+    }
+}
+
+impl Store {
+    /// Makes all changes of a batch, in their order, or none of them.
+    ///
+    /// # Errors
+    /// As [`Table::put`] and [`Transaction::commit`](crate::Transaction::commit); `Invalid` for a table of another store.
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        let (store, batch) = (self.task(), batch.clone());
+        self.inner.block_on(move || async move { store.write(&batch).await })
+    }
+}
+
+impl Table {
+    /// Inserts a record if there is none of this key; whether it did.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_sizes(&self.inner().shared, key, value)?;
+        let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
+        self.inner().block_on(move || async move { table.insert(&key, &value).await })
+    }
+
+    /// Replaces a record by another if its value is the one expected, where none stands for no record; whether it did.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        check_sizes(&self.inner().shared, key, new.unwrap_or_default())?;
+        let (table, key) = (self.task(), key.to_vec());
+        let (expected, new) = (expected.map(<[u8]>::to_vec), new.map(<[u8]>::to_vec));
+        self.inner().block_on(move || async move {
+            table.compare_and_swap(&key, expected.as_deref(), new.as_deref()).await
+        })
+    }
+
+    /// Puts what `change` makes of a key's value, and gives it; none stands for no record. `change` runs on a worker, with the row
+    /// locked, and again if the transaction has to: it only computes.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Result<Option<Vec<u8>>> {
+        let (table, key) = (self.task(), key.to_vec());
+        self.inner().block_on(move || async move { table.update(&key, change).await })
+    }
+
+    /// Removes the record with the smallest key, and gives it: the one that is first when it looks. Of several callers each gets another.
+    ///
+    /// # Errors
+    /// As [`Table::delete`].
+    pub fn pop_first(&self) -> Result<Option<Record>> {
+        let table = self.task();
+        self.inner().block_on(move || async move { table.pop_first().await })
+    }
+
+    /// Removes the record with the greatest key, and gives it; as [`Table::pop_first`].
+    ///
+    /// # Errors
+    /// As [`Table::delete`].
+    pub fn pop_last(&self) -> Result<Option<Record>> {
+        let table = self.task();
+        self.inner().block_on(move || async move { table.pop_last().await })
+    }
+
+    /// The values of several keys, in their order. Pages that are not in memory are read all at the same time. Each is looked up by
+    /// itself; for what all of them were at one moment use a [`Snapshot`](crate::Snapshot).
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(|key| key.as_ref().to_vec()).collect();
+        let table = self.task();
+        self.inner().block_on(move || async move { table.multi_get(&keys).await })
+    }
+
+    /// Counts the records, which reads all leaves.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn count(&self) -> Result<u64> {
+        self.iter().try_fold(0, |count, record| record.map(|_| count + 1))
+    }
+}
+
+impl TaskTable {
+    /// Runs one transaction of the store, with the durability of single changes.
+    async fn transact<T>(
+        &self,
+        run: impl AsyncFnMut(&mut TaskTransaction) -> Result<T>,
+    ) -> Result<T> {
+        check_here(self.shared())?;
+        let durability = self.shared().log.durability;
+        let options = TransactionOptions { durability, ..TransactionOptions::default() };
+        TaskStore::new(self.table().inner().clone()).transact_with(&options, run).await
+    }
+
+    /// [`Table::insert`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::insert`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.transact(async |tx| tx.insert(self.table(), key, value).await).await
+    }
+
+    /// [`Table::compare_and_swap`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::compare_and_swap`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.transact(async |tx| tx.compare_and_swap(self.table(), key, expected, new).await).await
+    }
+
+    /// [`Table::update`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::update`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn update(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>> {
+        let table = self.table();
+        self.transact(async |tx| {
+            let there = tx.get_for_update(table, key).await?;
+            let new = change(there.as_deref());
+            match &new {
+                Some(new) => tx.put(table, key, new).await?,
+                None if there.is_some() => drop(tx.delete(table, key).await?),
+                None => {}
+            }
+            Ok(new)
+        })
+        .await
+    }
+
+    /// [`Table::pop_first`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::pop_first`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn pop_first(&self) -> Result<Option<Record>> {
+        self.pop(false).await
+    }
+
+    /// [`Table::pop_last`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::pop_last`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn pop_last(&self) -> Result<Option<Record>> {
+        self.pop(true).await
+    }
+
+    async fn pop(&self, last: bool) -> Result<Option<Record>> {
+        let table = self.table();
+        loop {
+            let all = self.range(..)?.at_most(1);
+            let mut all = if last { all.reverse() } else { all };
+            let Some((key, _)) = all.next().await? else { return Ok(None) };
+            // The row is locked before it is read: whoever comes second finds no record, and looks for another.
+            let taken = self.transact(async |tx| {
+                let value = tx.get_for_update(table, &key).await?;
+                if value.is_some() {
+                    tx.delete(table, &key).await?;
+                }
+                Ok(value)
+            });
+            if let Some(value) = taken.await? {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    /// [`Table::multi_get`] in a task.
+    ///
+    /// # Errors
+    /// As [`Table::multi_get`]; `Invalid` if awaited outside of the store's workers.
+    pub async fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let store = TaskStore::new(self.table().inner().clone());
+        store.read_ahead(keys.iter().map(|key| (self.table(), key.as_ref()))).await?;
+        let mut values = Vec::with_capacity(keys.len());
+        for key in keys {
+            values.push(self.get(key.as_ref()).await?);
+        }
+        Ok(values)
+    }
+}
