@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::LatencyReport;
+use crate::report::{LatencyReport, PartReport};
 
 use super::Baseline;
 
@@ -43,6 +43,9 @@ pub struct CommitReport {
     pub device_reads_per_commit: Option<f64>,
     /// Processor time per commit, user and system, all threads, microseconds.
     pub cpu_us_per_commit: f64,
+    /// Where the workers' time went, if it was asked for; an operation is a commit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cycles: Vec<PartReport>,
     /// Bytes the store takes.
     pub store_bytes: Option<u64>,
     /// Rows of each second of the run.

@@ -11,7 +11,7 @@ use crate::dataset::{self, Shuffle, VALUE_BYTES};
 use crate::drive::{Errand, Plan, check_plan, drive, run_errand};
 use crate::kv::{Begin, Direction, Durability, KeyRange, Kv, KvLoader, KvResult, KvSession};
 use crate::progress::Progress;
-use crate::report::{LatencyReport, kernel_release};
+use crate::report::{LatencyReport, PartReport, kernel_release};
 
 use super::ROWS;
 use super::client::{Client, Common};
@@ -141,6 +141,7 @@ pub fn run_commit<K: Kv>(
         device_writes_per_commit: driven.store.device_writes.map(per_commit),
         device_reads_per_commit: driven.store.device_reads.map(per_commit),
         cpu_us_per_commit: driven.cpu_s * 1e6 / tally.count.max(1) as f64,
+        cycles: PartReport::of(&driven.store.cycles, driven.wall_s, tally.count),
         store_bytes: driven.store.store_bytes,
         slowest_second_over_median: slowest_over_median(&driven.by_second, driven.wall_s),
         rows_by_second: driven.by_second,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::report::LatencyReport;
+use crate::report::{LatencyReport, PartReport};
 
 /// One kind of operation.
 #[derive(Clone, Debug, Serialize)]
@@ -54,6 +54,9 @@ pub struct YcsbReport {
     pub device_writes_per_op: Option<f64>,
     /// Processor time per operation, user and system, all threads, microseconds.
     pub cpu_us_per_op: f64,
+    /// Where the workers' time went, if it was asked for; an operation is one of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cycles: Vec<PartReport>,
     /// Bytes the store takes.
     pub store_bytes: Option<u64>,
     /// Records loaded per second, where this run loaded.

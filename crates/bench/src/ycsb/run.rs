@@ -10,7 +10,7 @@ use qpair::{Error, ErrorKind, Result};
 use crate::drive::{Errand, Plan, check_plan, drive, run_errand};
 use crate::kv::{Begin, Durability, Kv, KvError, KvLoader, KvResult, KvSession};
 use crate::progress::Progress;
-use crate::report::{LatencyReport, kernel_release};
+use crate::report::{LatencyReport, PartReport, kernel_release};
 
 use super::client::{Client, Common};
 use super::keys::{KEY_BYTES, key_of_mixed, mixed, noise};
@@ -134,6 +134,7 @@ pub fn run_ycsb<K: Kv>(
         device_reads_per_op: None,
         device_writes_per_op: None,
         cpu_us_per_op: 0.0,
+        cycles: Vec::new(),
         store_bytes: kv.statistics()?.store_bytes,
     };
     if options.seconds > 0.0 || options.operations.is_some() {
@@ -274,6 +275,7 @@ fn run<K: Kv>(
     report.device_reads_per_op = driven.store.device_reads.map(per_op);
     report.device_writes_per_op = driven.store.device_writes.map(per_op);
     report.cpu_us_per_op = driven.cpu_s * 1e6 / ops.max(1) as f64;
+    report.cycles = PartReport::of(&driven.store.cycles, driven.wall_s, ops);
     report.store_bytes = driven.store.store_bytes;
     report.ops_by_second = driven.by_second;
     Ok(())

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::text::{count, counted};
 
 use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds, to_json};
-use super::bench_store::{Full, Lines, RunArgs, parse_durability};
+use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts};
 
 /// Small transactions: durable updates of single rows, or inserts in random order
 #[derive(Args, Debug)]
@@ -147,5 +147,7 @@ fn text(report: &CommitReport, ran_on: &StoreKvReport) -> Vec<String> {
     if let Some(ratio) = report.slowest_second_over_median {
         lines.add("slowest second", format!("{ratio:.2} x the median second"));
     }
-    lines.into_text()
+    let mut text = lines.into_text();
+    text.extend(parts(&report.cycles, "commit"));
+    text
 }

@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::text::count;
 
 use super::bench::{RECORDS_MAX, TASKS_MAX, parse_count, to_json};
-use super::bench_store::{Full, Lines, RunArgs, parse_durability, table};
+use super::bench_store::{Full, Lines, RunArgs, parse_durability, parts, table};
 
 /// YCSB's core workloads A to F
 #[derive(Args, Debug)]
@@ -133,6 +133,7 @@ fn text(report: &YcsbReport, ran_on: &StoreKvReport) -> Vec<String> {
     lines.add("CPU", format!("{:.2} us per operation, user and system", report.cpu_us_per_op));
     lines.add_seconds(&report.ops_by_second, "operations");
     let mut text = lines.into_text();
+    text.extend(parts(&report.cycles, "operation"));
     text.push(String::new());
     let header = ["kind", "count", "p50 us", "p99 us", "p99.9 us", "max us", "conflicts"];
     let rows: Vec<Vec<String>> = report

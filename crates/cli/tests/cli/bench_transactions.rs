@@ -157,6 +157,8 @@ fn ycsb_runs_its_workloads() {
     let run = |words: &str| directory.run(&format!("bench ycsb {SMALL} --store y {words}"));
     let text = run("--workload F --records 2000 --seconds 0.2").done();
     assert!(text.contains("read_modify_write") && text.contains("operations"), "{text}");
+    let text = run("--workload C --seconds 0.2 --cycles").done();
+    assert!(text.contains("time of the workers") && text.contains("us per operation"), "{text}");
     run("--workload A --records 7").failed(3, &["2000 records", "--records 2000"]);
     run("--workload G").failed(2, &["no workload"]);
     run("--workload A --durability never").failed(2, &["no durability"]);
@@ -207,6 +209,9 @@ fn commits_stand_beside_the_device_alone() {
     assert!(directory.run("check c").done().contains("no damage found"));
     let text = run("--store c --records 1000 --seconds 0.2 --clients 8 --durability group").done();
     assert!(text.contains("8 clients") && text.contains("p99"), "{text}");
+    assert!(!text.contains("time of the workers"), "nobody asked: {text}");
+    let text = run("--store c --records 1000 --seconds 0.2 --cycles").done();
+    assert!(text.contains("time of the workers") && text.contains("us per commit"), "{text}");
     let json =
         run("--store i --insert --records 5000 --rows 100 --clients 8 --durability async --json");
     assert_eq!(number(&json.done(), &["commits"]), 50.0);
