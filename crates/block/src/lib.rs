@@ -5,6 +5,7 @@
 //! - [`Request`] and [`Completion`]: a request goes down once and comes up once, its [`Buffer`] with it.
 //! - Devices made of software live here: [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and
 //!   [`StripeDevice`].
+//! - [`IoThreadDevice`] and [`OneLockDevice`]: what a channel for each thread is measured against.
 //! - [`Carving`]: named slices of a device, by a map on the device itself.
 //! - [`DeviceSpec`]: how people name devices.
 //!
@@ -23,9 +24,11 @@ mod fault;
 mod fault_control;
 mod group;
 mod holding;
+mod io_thread;
 mod limit;
 mod member;
 mod null;
+mod one_lock;
 mod pair;
 mod poller;
 mod ram;
@@ -57,8 +60,10 @@ pub use error::{Error, ErrorKind, IoError, Result};
 pub use fault::{FaultDevice, FaultOptions};
 pub use fault_control::{FaultControl, FaultCounts};
 pub use group::ChannelGroup;
+pub use io_thread::IoThreadDevice;
 pub use limit::{LimitClock, LimitDevice, Limits};
 pub use null::{NullDevice, NullOptions};
+pub use one_lock::OneLockDevice;
 pub use pair::{PAIR_SECOND_BYTES, open_pair};
 pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
 pub use ram::{RamDevice, RamOptions};
@@ -67,6 +72,6 @@ pub use serial::SerialChannel;
 pub use size::{format_bytes, parse_bytes};
 pub use sleep::{WaitClock, sleep};
 pub use slice::SliceDevice;
-pub use spec::{DRIVERS, DeviceSpec, Opener, open_slice};
+pub use spec::{DRIVERS, DeviceSpec, Opener, SharedWay, open_slice};
 pub use stripe::{Member, StripeDevice};
 pub use wake::WakeEvent;

@@ -8,6 +8,8 @@
 //! delay:read_us=100,write_us=50,flush_us=0:DEVICE
 //! fault:seed=1,read_error_rate=0.01:DEVICE         also write_error_rate=, flush_error_rate=, corrupt_read_rate=
 //! carve:name=root:DEVICE                           a slice of a device that `qpair carve` has made
+//! iothread:DEVICE                                  any device, by one thread for all I/O
+//! onelock:DEVICE                                   any device, with one lock for all I/O
 //! stripe:unit=64KiB:DEVICE+DEVICE+...
 //! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
 //! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
@@ -29,7 +31,9 @@ use crate::delay::{DelayDevice, DelayOptions};
 use crate::device::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault::{FaultDevice, FaultOptions};
+use crate::io_thread::IoThreadDevice;
 use crate::null::{NullDevice, NullOptions};
+use crate::one_lock::OneLockDevice;
 use crate::ram::{RamDevice, RamOptions};
 use crate::size::format_bytes;
 use crate::slice::SliceDevice;
@@ -71,6 +75,13 @@ pub enum DeviceSpec {
         /// The device that has it.
         inner: Box<DeviceSpec>,
     },
+    /// A device that all threads use through one thread, or under one lock: what channels of each thread's own are measured against.
+    Shared {
+        /// How.
+        way: SharedWay,
+        /// The device below.
+        inner: Box<DeviceSpec>,
+    },
     /// A [`StripeDevice`].
     Stripe {
         /// Bytes of a stripe unit.
@@ -85,6 +96,24 @@ pub enum DeviceSpec {
         /// The rest of the text.
         name: String,
     },
+}
+
+/// How threads share a device in place of a channel for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedWay {
+    /// An [`IoThreadDevice`].
+    IoThread,
+    /// A [`OneLockDevice`].
+    OneLock,
+}
+
+impl SharedWay {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::IoThread => "iothread",
+            Self::OneLock => "onelock",
+        }
+    }
 }
 
 /// Words that name a driver in this program rather than a file.
@@ -128,9 +157,10 @@ impl DeviceSpec {
         match self {
             Self::File(path) => vec![path],
             Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => Vec::new(),
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } | Self::Carved { inner, .. } => {
-                inner.paths()
-            }
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Carved { inner, .. }
+            | Self::Shared { inner, .. } => inner.paths(),
             Self::Stripe { members, .. } => members.iter().flat_map(Self::paths).collect(),
         }
     }
@@ -151,6 +181,13 @@ impl DeviceSpec {
                 Arc::new(FaultDevice::new(inner.open(opener)?, *options)?)
             }
             Self::Carved { name, inner } => Arc::new(open_slice(&inner.open(opener)?, name)?),
+            Self::Shared { way, inner } => {
+                let inner = inner.open(opener)?;
+                match way {
+                    SharedWay::IoThread => Arc::new(IoThreadDevice::new(inner)?),
+                    SharedWay::OneLock => Arc::new(OneLockDevice::new(inner)),
+                }
+            }
             Self::Stripe { unit_bytes, members } => {
                 let open = |spec: &Self| Ok(Member { device: spec.open(opener)?, start_bytes: 0 });
                 let members = members.iter().map(open).collect::<Result<_>>()?;
@@ -169,7 +206,7 @@ impl DeviceSpec {
         let path = |text: &str| {
             if text.is_empty() {
                 return Err(Error::new(ErrorKind::Invalid, "an empty device name").hint(
-                    "name a path, or ram:, null:, delay:, fault:, carve:, stripe:, nvme:, softnvme:, scsi:",
+                    "name a path, or ram:, null:, delay:, fault:, carve:, iothread:, onelock:, stripe:, nvme:, softnvme:, scsi:",
                 ));
             }
             plain(text, quoted).map(|text| Self::File(text.into()))
@@ -231,6 +268,8 @@ impl DeviceSpec {
                 }
                 Ok(Self::Carved { name, inner: inner(rest)? })
             }
+            "iothread" => Ok(Self::Shared { way: SharedWay::IoThread, inner: inner(rest)? }),
+            "onelock" => Ok(Self::Shared { way: SharedWay::OneLock, inner: inner(rest)? }),
             "stripe" => {
                 let mut unit_bytes = STRIPE_UNIT_BYTES;
                 let (head, rest) = split_options(rest);
@@ -249,7 +288,7 @@ impl DeviceSpec {
                 }
                 let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are file:, ram:, null:, delay:, fault:, carve:, stripe:, nvme:, softnvme:, scsi: and vhost-user:; a file of that name is file:{text}"
+                    "known are file:, ram:, null:, delay:, fault:, carve:, iothread:, onelock:, stripe:, nvme:, softnvme:, scsi: and vhost-user:; a file of that name is file:{text}"
                 )))
             }
         }
@@ -300,6 +339,10 @@ impl DeviceSpec {
             }
             Self::Carved { name, inner } => {
                 write!(f, "carve:name={name}:")?;
+                inner.write(f, quoted)
+            }
+            Self::Shared { way, inner } => {
+                write!(f, "{}:", way.word())?;
                 inner.write(f, quoted)
             }
             Self::Stripe { unit_bytes, members } => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use qpair::block::{Error, ErrorKind, Result};
+use qpair::block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccLatency, TpccOptions, run_tpcc};
 use qpair_bench::{PartReport, Progress, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
 use qpair_study::{Config, Effort, Measure, StoreFigures, StoreRunner, StoreUse, StoreWork};
@@ -59,7 +59,8 @@ impl Progress for Quiet<'_> {
 
 /// How a point is run: over which store, and for how long.
 struct Asked<'a> {
-    path: &'a Path,
+    /// By the specifier that has its channels.
+    path: PathBuf,
     memory_bytes: u64,
     config: &'a Config,
     store: StoreUse,
@@ -106,7 +107,7 @@ impl Stores {
         let mut made = Made { path: self.folder.join(name), used_bytes: 0 };
         let filling = Config::new("auto", 0).depth(16);
         let asked = Asked {
-            path: &made.path,
+            path: made.path.clone(),
             memory_bytes: FILLING_BYTES,
             config: &filling,
             store,
@@ -132,7 +133,7 @@ impl Stores {
 
     fn lookups(&self, asked: &Asked<'_>) -> qpair::Result<Measure> {
         let options = RunOptions {
-            store: asked.path.to_owned(),
+            store: asked.path.clone(),
             records: self.records(),
             memory_bytes: asked.memory_bytes,
             io: mode(&asked.config.interface)?,
@@ -172,7 +173,7 @@ impl Stores {
 
     fn tpcc(&self, asked: &Asked<'_>) -> qpair::Result<Measure> {
         let options = StoreKvOptions {
-            store: asked.path.to_owned(),
+            store: asked.path.clone(),
             memory_bytes: asked.memory_bytes,
             io: mode(&asked.config.interface)?,
             workers: asked.config.threads as usize,
@@ -250,7 +251,7 @@ impl Stores {
             return Err(qpair::Error::new(qpair::ErrorKind::NotFound, what));
         };
         self.measure(&Asked {
-            path: &made.path,
+            path: config.channels.over(DeviceSpec::File(made.path.clone())).to_string().into(),
             memory_bytes: made.used_bytes * 100 / u64::from(store.data_percent.max(1)),
             config,
             store,

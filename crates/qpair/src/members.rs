@@ -109,7 +109,8 @@ fn has_lasting_drive(spec: &DeviceSpec) -> bool {
         DeviceSpec::Driven { driver, name } => !qpair_drivers::is_volatile(driver, name),
         DeviceSpec::Delay { inner, .. }
         | DeviceSpec::Fault { inner, .. }
-        | DeviceSpec::Carved { inner, .. } => has_lasting_drive(inner),
+        | DeviceSpec::Carved { inner, .. }
+        | DeviceSpec::Shared { inner, .. } => has_lasting_drive(inner),
         DeviceSpec::Stripe { members, .. } => members.iter().any(has_lasting_drive),
         DeviceSpec::File(_) | DeviceSpec::Ram(_) | DeviceSpec::Null(_) => false,
     }
@@ -122,7 +123,8 @@ fn unit_bytes_max(spec: &DeviceSpec) -> u64 {
         }
         DeviceSpec::Delay { inner, .. }
         | DeviceSpec::Fault { inner, .. }
-        | DeviceSpec::Carved { inner, .. } => unit_bytes_max(inner),
+        | DeviceSpec::Carved { inner, .. }
+        | DeviceSpec::Shared { inner, .. } => unit_bytes_max(inner),
         _ => 0,
     }
 }

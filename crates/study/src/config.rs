@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use qpair_block::{DeviceSpec, SharedWay};
 use serde::{Deserialize, Serialize};
 
 use crate::store::StoreUse;
@@ -18,6 +19,32 @@ pub enum Assignment {
     Own,
     /// Each thread all of them.
     All,
+}
+
+/// Whose channels the threads submit to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Channels {
+    /// Each thread its own.
+    #[default]
+    Own,
+    /// All hand their requests to one thread, which has the channels: `iothread:`.
+    OneThread,
+    /// Their own, under one lock: `onelock:`.
+    OneLock,
+}
+
+impl Channels {
+    /// The device that threads use so.
+    #[must_use]
+    pub fn over(self, inner: DeviceSpec) -> DeviceSpec {
+        let way = match self {
+            Self::Own => return inner,
+            Self::OneThread => SharedWay::IoThread,
+            Self::OneLock => SharedWay::OneLock,
+        };
+        DeviceSpec::Shared { way, inner: Box::new(inner) }
+    }
 }
 
 /// What requests are.
@@ -95,6 +122,9 @@ pub struct Config {
     /// Equal pieces of a request, handed to the kernel as a vector; 0: plain.
     #[serde(default)]
     pub pieces: u16,
+    /// Whose channels are submitted to.
+    #[serde(default)]
+    pub channels: Channels,
     /// A store is asked, not the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreUse>,
@@ -123,6 +153,7 @@ impl Config {
             cached: false,
             sequential: false,
             pieces: 0,
+            channels: Channels::Own,
             store: None,
         }
     }
@@ -198,6 +229,13 @@ impl Config {
         self
     }
 
+    /// Over these channels.
+    #[must_use]
+    pub fn channels(mut self, channels: Channels) -> Self {
+        self.channels = channels;
+        self
+    }
+
     /// Whether it writes.
     #[must_use]
     pub fn writes(&self) -> bool {
@@ -208,12 +246,17 @@ impl Config {
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
+        let channels = match self.channels {
+            Channels::Own => "",
+            Channels::OneThread => ", one thread for all I/O",
+            Channels::OneLock => ", one lock for all I/O",
+        };
         if let Some(store) = &self.store {
             let (workers, tasks) = (self.threads, self.depth);
             let plural = plural(workers);
             return write!(
                 f,
-                "{}: {store}, {workers} worker{plural} of {tasks} tasks",
+                "{}: {store}, {workers} worker{plural} of {tasks} tasks{channels}",
                 self.interface
             );
         }
@@ -252,6 +295,7 @@ impl fmt::Display for Config {
         if self.cached {
             f.write_str(", through the page cache")?;
         }
+        f.write_str(channels)?;
         match self.pace {
             Pace::Full => Ok(()),
             Pace::Interval { us } => write!(f, ", handed over every {us} us"),

@@ -44,6 +44,7 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
                 Some(soft) => soft,
                 None => lab.devices[drive].spec_under(&config.interface)?,
             };
+            let spec = config.channels.over(spec);
             Ok(Target { spec, create_bytes: None, sparse: false })
         })
         .collect::<Result<Vec<Target>>>()?;
@@ -108,6 +109,7 @@ fn processors(config: &Config, lab: &Lab, thread: usize) -> (Vec<usize>, Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Channels;
     use crate::lab::{Device, Effort};
 
     const LENGTH: Length = Length { ramp_s: 0.1, run_s: 0.5 };
@@ -184,6 +186,16 @@ mod tests {
             jobs[0].targets[0].spec.to_string()
         };
         assert_eq!((&*of("nvme"), &*of("io_uring")), ("nvme:0000:01:00.0/ns1", "ram:size=1MiB"));
+    }
+
+    #[test]
+    fn shared_channels_are_a_layer() {
+        let of = |channels| {
+            let config = Config::new("io_uring", 2).channels(channels);
+            jobs(&config, &lab(2, 1), LENGTH, 1).unwrap()[0].targets[0].spec.to_string()
+        };
+        let names = [Channels::Own, Channels::OneThread, Channels::OneLock].map(of);
+        assert_eq!(names, ["ram:size=1MiB", "iothread:ram:size=1MiB", "onelock:ram:size=1MiB"]);
     }
 
     #[test]

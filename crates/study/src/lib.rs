@@ -33,7 +33,7 @@ mod store;
 mod synthetic;
 
 pub use advice::{Advice, Choice, Question, advise};
-pub use config::{Assignment, Config, Mix, Pace};
+pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
 pub use finding::{Evidence, Finding, Need, Row, Verdict, catalogue, judge};
@@ -44,7 +44,7 @@ pub use lab::{
     USER_SPACE, cpus, interfaces,
 };
 pub use lent::Lent;
-pub use measure::{Measure, Metric};
+pub use measure::{Measure, Metric, QUANTILES};
 pub use own_file::OwnFile;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
 pub use run::{Options, Watcher, run};

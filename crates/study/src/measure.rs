@@ -47,6 +47,9 @@ pub struct Measure {
     /// Seconds of a piece of [`Measure::over_time`].
     #[serde(default)]
     pub sample_s: f64,
+    /// Latencies below which [`QUANTILES`] of the requests lie, microseconds. Not of comparisons, which nobody plots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles_us: Vec<f64>,
     /// Of a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreFigures>,
@@ -102,6 +105,7 @@ impl Measure {
                 .map(|count| digits(count as f64 / bytes.max(1) as f64)),
             over_time: if over_time { series(report) } else { Vec::new() },
             sample_s: if over_time { SAMPLE_S } else { 0.0 },
+            quantiles_us: QUANTILES.map(quantile_us).to_vec(),
             store: None,
         }
     }
@@ -147,6 +151,10 @@ impl Measure {
         })
     }
 }
+
+/// Where distributions of latency are kept.
+pub const QUANTILES: [f64; 12] =
+    [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999];
 
 /// Seconds of a piece of a prolonged run.
 pub(crate) const SAMPLE_S: f64 = 1.0;

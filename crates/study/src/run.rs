@@ -451,7 +451,13 @@ fn measure(
             Some(match failed {
                 Some(error) => Err(error.what.clone()),
                 None if report.jobs.iter().all(|job| job.ios() == 0) => Err(TOO_SHORT.to_owned()),
-                None => Ok(Measure::of(&report, round, prolonged)),
+                None => {
+                    let mut measure = Measure::of(&report, round, prolonged);
+                    if round >= settings.repeat {
+                        measure.quantiles_us.clear();
+                    }
+                    Ok(measure)
+                }
             })
         }
     }

@@ -3,7 +3,7 @@
 use crate::config::{Config, Mix};
 use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
-use crate::measure::{Measure, digits};
+use crate::measure::{Measure, QUANTILES, digits};
 use crate::report::StudyReport;
 use crate::run::{Options, Watcher, run_with};
 use crate::store::StoreFigures;
@@ -112,6 +112,7 @@ pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
         cpu_us_per_io: 5.0,
         system_calls_per_io: 1.0,
         switches_per_io: 1.0,
+        quantiles_us: QUANTILES.map(|share| digits(latency_us * (0.5 + share))).to_vec(),
         store: config.store.map(|_| StoreFigures {
             mean_us: 110.0,
             reads_per_op: 3.0,

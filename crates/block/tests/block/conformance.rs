@@ -5,8 +5,8 @@ use std::sync::Arc;
 use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, DelayDevice, DelayOptions, FaultDevice,
-    FaultOptions, IoError, LimitDevice, Limits, Member, NullDevice, NullOptions, Op, RamDevice,
-    RamOptions, Request, SliceDevice, StripeDevice,
+    FaultOptions, IoError, IoThreadDevice, LimitDevice, Limits, Member, NullDevice, NullOptions,
+    OneLockDevice, Op, RamDevice, RamOptions, Request, SliceDevice, StripeDevice,
 };
 use qpair_conformance::{Options, Report, run};
 
@@ -120,6 +120,29 @@ fn delay_of_nothing() {
 fn delay_of_a_delay_device() {
     let make = || delay(delay(ram(RamOptions::default())));
     pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+fn io_thread(inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    Arc::new(IoThreadDevice::new(inner).unwrap())
+}
+
+#[test]
+fn one_thread_for_all() {
+    let make = || io_thread(ram(RamOptions::default()));
+    pass(make, Options::default(), &["read_only_refuses_writes"]);
+    let make = || io_thread(delay(ram(RamOptions::default())));
+    pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
+    let make = || stripe(16384, 2, |options| io_thread(delay(ram(options))));
+    pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
+}
+
+#[test]
+fn one_lock_for_all() {
+    let one_lock = |inner| Arc::new(OneLockDevice::new(inner)) as Arc<dyn BlockDevice>;
+    let skips = ["read_only_refuses_writes", "completion_fd"];
+    pass(|| one_lock(ram(RamOptions::default())), Options::default(), &skips);
+    let make = || one_lock(delay(ram(RamOptions::default())));
+    pass(make, Options { rounds: 80, ..Options::default() }, &skips[..1]);
 }
 
 fn stripe(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use qpair_block::{
     BlockDevice, DelayOptions, DeviceSpec, Error, ErrorKind, FaultOptions, NullOptions, RamDevice,
-    RamOptions,
+    RamOptions, SharedWay,
 };
 
 fn parse(text: &str) -> DeviceSpec {
@@ -41,6 +41,12 @@ fn reads_what_the_documentation_shows() {
         parse("fault:seed=1,read_error_rate=0.01:/tmp/a,b:c"),
         DeviceSpec::Fault { options, inner }
     );
+    let inner = Box::new(file("/tmp/a,b:c"));
+    for (text, way) in
+        [("iothread:/tmp/a,b:c", SharedWay::IoThread), ("onelock:/tmp/a,b:c", SharedWay::OneLock)]
+    {
+        assert_eq!(parse(text), DeviceSpec::Shared { way, inner: inner.clone() });
+    }
     assert_eq!(
         parse("stripe:unit=4k:/dev/a+/dev/b+[stripe:c+d]+[odd\\+na\\]me]"),
         DeviceSpec::Stripe {
@@ -90,7 +96,7 @@ fn refuses_the_rest_and_says_what_is_known() {
 
 fn random(rng: &mut fastrand::Rng, depth: u32) -> DeviceSpec {
     let inner = |rng: &mut fastrand::Rng| Box::new(random(rng, depth + 1));
-    match rng.u32(0..if depth < 4 { 7 } else { 3 }) {
+    match rng.u32(0..if depth < 4 { 8 } else { 3 }) {
         0 => {
             let alphabet: Vec<char> = "ab/.:,=+[]\\()é -_".chars().collect();
             let len = rng.usize(1..12);
@@ -116,6 +122,10 @@ fn random(rng: &mut fastrand::Rng, depth: u32) -> DeviceSpec {
                 flush_error_rate: 0.0,
                 corrupt_read_rate: 1.0,
             },
+            inner: inner(rng),
+        },
+        6 => DeviceSpec::Shared {
+            way: if rng.bool() { SharedWay::IoThread } else { SharedWay::OneLock },
             inner: inner(rng),
         },
         5 => DeviceSpec::Carved { name: format!("s{}", rng.u8(..)), inner: inner(rng) },

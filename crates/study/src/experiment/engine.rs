@@ -1,7 +1,7 @@
 //! S3's figures of a storage engine, on this project's own: one store, in a file of the study's folder.
 
 use super::{Experiment, Plan, Scale, series};
-use crate::config::Config;
+use crate::config::{Channels, Config};
 use crate::lab::{Effort, Lab};
 use crate::measure::Metric;
 use crate::store::{StoreUse, StoreWork};
@@ -27,7 +27,7 @@ pub(super) const GROWTH: Experiment = Experiment {
 pub(super) const LADDER: Experiment = Experiment {
     name: "s3-fig13",
     figure: "S3 Figure 13, sections 2.2 and 3.5",
-    shows: "rungs of the ladder that are switches of one store: the size of pages, and the memory of parents",
+    shows: "rungs of the ladder that are switches of one store: the size of pages, the memory of parents, one lock and one thread for all I/O",
     found: "Pages of 4 KiB doubled TPC-C's throughput; finding parents from the root had taken over 10 % of the processor time.",
     needs: "the study's own file",
     plan: ladder,
@@ -139,12 +139,20 @@ fn ladder(lab: &Lab) -> Plan {
                     let from_root = StoreUse { parents_from_root: true, ..page(bytes) };
                     Some(at(lab.cores(), name, from_root))
                 }));
+                for (label, channels) in [
+                    ("lookups, one lock for I/O", Channels::OneLock),
+                    ("lookups, one thread for I/O", Channels::OneThread),
+                ] {
+                    all.push(series(label, [4096], |bytes| {
+                        Some(at(lab.cores(), name, page(bytes)).channels(channels))
+                    }));
+                }
             }
             plan = plan.group("", all);
         }
         plan.remarks.push(
-            "Rungs that are no switch of one store are elsewhere: the interface in s3-fig15; one lock for I/O, md and threads in place of tasks \
-             would be other engines."
+            "Rungs that are no switch of one store are elsewhere: the interface in s3-fig15; md and threads in place of tasks would be other \
+             engines."
                 .to_owned(),
         );
         plan

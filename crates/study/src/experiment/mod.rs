@@ -47,7 +47,7 @@ impl Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const EXPERIMENTS: [Experiment; 30] = [
+pub const EXPERIMENTS: [Experiment; 31] = [
     s1::QUEUE_DEPTH,
     s1::SYSTEM_CALLS,
     s1::CORES_PER_DRIVE,
@@ -59,6 +59,7 @@ pub const EXPERIMENTS: [Experiment; 30] = [
     s3::PAGE_SIZE,
     s3::OUTSTANDING,
     s3::THREADS,
+    s3::ONE_FOR_ALL,
     s3::ALL_TO_ALL,
     s3::BATCHES,
     s3::PAGE_CACHE,

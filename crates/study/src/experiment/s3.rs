@@ -1,7 +1,7 @@
 //! S3: what an array of NVMe drives gives, and how to get it.
 
 use super::{Experiment, Plan, Scale, by_interface, cores_words, counts, series, several_devices};
-use crate::config::{Assignment, Config};
+use crate::config::{Assignment, Channels, Config};
 use crate::lab::{Effort, Lab};
 use crate::measure::Metric;
 
@@ -49,6 +49,15 @@ pub(super) const THREADS: Experiment = Experiment {
             near 10 of 12.5 million reads. With 44 % writes, as of TPC-C, all reach the drives' 6.7 million.",
     needs: "more than one core",
     plan: threads,
+};
+
+pub(super) const ONE_FOR_ALL: Experiment = Experiment {
+    name: "s3-fig10",
+    figure: "S3 Figure 10, section 3.4",
+    shows: "random reads by threads with channels of their own, by threads that hand all to one, and by threads under one lock",
+    found: "One thread for all I/O stopped at 630 thousand of 12.5 million reads a second.",
+    needs: "more than one core",
+    plan: one_for_all,
 };
 
 pub(super) const ALL_TO_ALL: Experiment = Experiment {
@@ -223,6 +232,36 @@ fn page_cache(lab: &Lab) -> Plan {
         all.push(series(&format!("{name}, page cache"), [1, 16], cached));
     }
     plan.group("", all)
+}
+
+/// A point of it: all threads that there are cores for, at the depth that others have.
+pub(crate) fn one_for_all_config(lab_cores: u32, name: &str, drives: u32) -> Config {
+    Config::new(name, lab_cores).threads(lab_cores).depth(DEPTH).drives(drives, Assignment::All)
+}
+
+fn one_for_all(lab: &Lab) -> Plan {
+    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
+    let mut plan = Plan::new("threads", Scale::Linear, &shown);
+    let Some(name) = lab.main_interface() else { return plan };
+    if lab.cores() < 2 {
+        plan = plan.skip("more than one thread: one core only may be used");
+    }
+    let drives = lab.devices.len() as u32;
+    let xs = counts(lab.cores());
+    let of = |label: &str, channels| {
+        series(label, xs.iter().copied(), |threads| {
+            let all = one_for_all_config(lab.cores(), name, drives);
+            Some(all.threads(threads).channels(channels))
+        })
+    };
+    plan.group(
+        name,
+        vec![
+            of("each thread its own channels", Channels::Own),
+            of("one thread for all", Channels::OneThread),
+            of("one lock for all", Channels::OneLock),
+        ],
+    )
 }
 
 fn all_to_all(lab: &Lab) -> Plan {

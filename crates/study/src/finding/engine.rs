@@ -1,7 +1,7 @@
 //! What S3 found of storage engines, tested on this project's own.
 
 use super::{Finding, Judged, View};
-use crate::config::Config;
+use crate::config::{Channels, Config};
 use crate::experiment::engine::{FITS, FORTY, HALF, LARGE_PAGE, TEN};
 use crate::measure::Metric;
 use crate::statistics::Threshold::{AtLeast, AtMost, Between};
@@ -123,6 +123,22 @@ pub(super) const PARENTS: Finding = Finding {
         );
         let what = "processor time of a lookup, parents from the root over remembered";
         Ok(vec![view.ratio(what, CpuUsPerIo, &root, &hint, AtLeast(1.1))?])
+    },
+};
+
+pub(super) const ONE_LOCK: Finding = Finding {
+    name: "s3-partitions",
+    source: "S3 section 3.5",
+    experiment: "s3-fig13",
+    claim: "One lock over I/O and cooling limits the engine; partitions by page lift that.",
+    test: "lookups, ten times more data than memory, as many workers as cores, two at most, one lock over I/O (cooling has none here): at most \
+           0.95 times the lookups for a second of processor time",
+    judge: |view| {
+        view.two_cores()?;
+        let own = of(view, "s3-fig13", StoreUse::new(Lookup))?;
+        let locked = own.clone().channels(Channels::OneLock);
+        let what = "lookups for a second of processor time, one lock over none";
+        Ok(vec![view.ratio(what, IosPerCpuS, &locked, &own, AtMost(0.95))?])
     },
 };
 

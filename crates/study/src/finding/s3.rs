@@ -1,13 +1,13 @@
 //! What S3 found.
 
 use super::{Evidence, Finding, View, all_configs, configs};
-use crate::config::{Assignment, Config};
+use crate::config::{Assignment, Channels, Config};
 use crate::experiment::s3::TPCC_READ_PERCENT;
 use crate::lab::USER_SPACE;
 use crate::measure::Metric;
 use crate::statistics::Threshold;
 
-use Metric::{BytesPerS, CpuUsPerIo, IosPerS, KernelShare, P50Us};
+use Metric::{BytesPerS, CpuUsPerIo, IosPerCpuS, IosPerS, KernelShare, P50Us};
 use Threshold::{AtLeast, AtMost, Between};
 
 pub(super) const DRIVES_ADD_UP: Finding = Finding {
@@ -187,6 +187,33 @@ pub(super) const ALL_REACH: Finding = Finding {
                 view.chosen_ratio(what, IosPerS, own, most, AtLeast(0.95))
             })
             .collect()
+    },
+};
+
+pub(super) const ONE_IO_THREAD: Finding = Finding {
+    name: "s3-one-io-thread",
+    source: "S3 section 3.4, Figure 10",
+    experiment: "s3-fig10",
+    claim: "A single thread for all I/O gets 630 thousand reads a second, 820 thousand with iou+p: far under the array's.",
+    test: "as many threads as cores that hand all requests to one: at most 0.9 times the I/Os for a second of processor time of threads with \
+           channels of their own",
+    judge: |view| {
+        view.two_cores()?;
+        let name = view.main_interface("s3-fig10")?;
+        let all = all_configs(view, "s3-fig10");
+        let of = |channels| {
+            all.iter()
+                .copied()
+                .find(|config| config.threads == view.report.cores && config.channels == channels)
+                .ok_or_else(|| view.skipped("s3-fig10"))
+        };
+        let (one, own) = (of(Channels::OneThread)?, of(Channels::Own)?);
+        let what =
+            format!("I/Os for a second of processor time, {name}, one thread over each its own");
+        Ok(vec![
+            view.ratio(what, IosPerCpuS, one, own, AtMost(0.9))?,
+            view.told("IOPS by one thread", IosPerS, one)?,
+        ])
     },
 };
 

@@ -9,7 +9,7 @@ use super::plot::{Dot, Line, Look, legend_mark, plot};
 use super::{escape, number};
 use crate::experiment::{Group, Scale, Series, Shown};
 use crate::finding::cliff;
-use crate::measure::Metric;
+use crate::measure::{Metric, QUANTILES};
 use crate::report::{ExperimentReport, Point, StudyReport};
 use crate::statistics::Interval;
 
@@ -136,6 +136,7 @@ fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> 
     }
     if experiment.latency_against_throughput() {
         out += &latency_against_throughput(report, experiment)?;
+        out += &distributions(report, experiment)?;
     }
     out += "</div>\n";
     Ok(out)
@@ -177,6 +178,55 @@ fn latency_against_throughput(
         out += &figure(group, Metric::P50Us, &x, x_label, &y, &lines)?;
     }
     Ok(out)
+}
+
+/// How latency is distributed at the least and at the most load: the share of requests that took at most so long.
+fn distributions(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
+    let mut out = String::new();
+    for group in &experiment.plan.groups {
+        let xs = || group.series.iter().flat_map(|series| &series.points).map(|(x, _)| *x);
+        let mut ends = vec![xs().fold(f64::INFINITY, f64::min), xs().fold(0.0, f64::max)];
+        ends.dedup();
+        for load in ends {
+            let of = |series: &Series| {
+                let at = series.points.iter().find(|(x, _)| *x == load);
+                at.map_or_else(Vec::new, |(_, config)| distribution(report, config))
+            };
+            let lines = lines(group, |_, series| of(series));
+            let found = || lines.iter().flat_map(|line| &line.points);
+            if found().next().is_none() {
+                continue;
+            }
+            let x = Axis::of_found(Scale::Log, found().map(|dot| dot.x));
+            let y = Axis::of_found(Scale::Linear, std::iter::once(100.0));
+            let title =
+                if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
+            let load = number_of_axis(load);
+            let caption = format!(
+                "Share of requests, %{title}, by latency, us: {} {load}",
+                experiment.plan.x_label
+            );
+            let svg = plot(&caption, &x, "latency, us", &y, &lines)?;
+            let _ = writeln!(
+                out,
+                "<figure><figcaption>{}</figcaption>{svg}</figure>",
+                escape(&caption)
+            );
+        }
+    }
+    Ok(out)
+}
+
+/// For each of the quantiles, the median of the runs.
+fn distribution(report: &StudyReport, config: &crate::Config) -> Vec<Dot> {
+    let Some(point) = report.point(config) else { return Vec::new() };
+    let dot = |(at, share): (usize, &f64)| {
+        let of_runs: Vec<f64> =
+            point.runs.iter().filter_map(|run| run.quantiles_us.get(at).copied()).collect();
+        let x = Interval::of(&of_runs)?.mid;
+        (x > 0.0).then_some(Dot { x, mid: share * 100.0, bounds: None })
+    };
+    QUANTILES.iter().enumerate().filter_map(dot).collect()
 }
 
 fn figure(

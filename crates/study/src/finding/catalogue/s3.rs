@@ -38,12 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     Tested(s3::BYPASS),
     Tested(engine::CYCLES),
     untested("s3-fio", "S3 section 2.5", "fio reaches less than a leaner load generator.", &[Fio]),
-    untested(
-        "s3-one-io-thread",
-        "S3 section 3.4",
-        "A single thread for all I/O gets 630 thousand reads a second, 820 thousand with iou+p: far under the array's.",
-        &[Drives, PollQueues],
-    ),
+    Tested(s3::ONE_IO_THREAD),
     Tested(engine::SQPOLL),
     Tested(s3::ALL_TO_ALL),
     untested(
@@ -134,12 +129,7 @@ pub(super) const ROWS: &[Row] = &[
     Tested(engine::LATENCY_LOOKUP),
     Tested(engine::LATENCY_TX),
     Tested(engine::PARENTS),
-    untested(
-        "s3-partitions",
-        "S3 section 3.5",
-        "One lock over I/O and cooling limits the engine; partitions by page lift that.",
-        &[Engine, Cores],
-    ),
+    Tested(engine::ONE_LOCK),
     Tested(s3::OVERSUBSCRIBED),
     Tested(engine::ONE_CORE),
     Tested(s3::BARE),
