@@ -123,12 +123,6 @@ impl Mpt3sas {
         inner.state.set(Word::new(1, Phase::Running));
         Ok(Arc::new(Self(Arc::new(inner))))
     }
-
-    /// Resets of the controller since it was opened.
-    #[must_use]
-    pub fn resets(&self) -> u64 {
-        self.0.resets.load(Ordering::Relaxed)
-    }
 }
 
 pub(crate) fn check_class(function: &dyn PciFunction) -> Result<()> {
@@ -374,6 +368,10 @@ impl Host for Mpt3sas {
             Phase::Gone => Err(gone(inner.name())),
             _ => Ok(()),
         }
+    }
+
+    fn resets(&self) -> u64 {
+        self.0.resets.load(Ordering::Relaxed)
     }
 
     fn changes(&self) -> Vec<Change> {

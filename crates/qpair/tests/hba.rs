@@ -20,7 +20,7 @@ use ledger::{WRITERS, Writer, judge, options, work};
 use qpair::Store;
 use qpair_mpt3sas::{HbaOptions, Mpt3sas};
 use qpair_pci::InProcess;
-use qpair_scsi::host::Unit;
+use qpair_scsi::host::{Host as _, Unit};
 use qpair_scsi::{ScsiDisk, ScsiOptions};
 use qpair_scsi_wire::{BUSY, TASK_SET_FULL};
 use qpair_softdev::hba::{Fault, Rule};

@@ -86,6 +86,11 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// `Gone` if it does not come back.
     fn reset(&self) -> Result<()>;
 
+    /// Resets of the controller since it was opened.
+    fn resets(&self) -> u64 {
+        0
+    }
+
     /// What happened since this was asked last; with no queue open nobody else looks.
     fn changes(&self) -> Vec<Change>;
 

@@ -109,12 +109,6 @@ impl VirtioScsi {
         inner.set_state(1, Phase::Running);
         Ok(Arc::new(Self(Arc::new(inner))))
     }
-
-    /// Resets of the device since it was opened.
-    #[must_use]
-    pub fn resets(&self) -> u64 {
-        self.0.resets.load(Ordering::Relaxed)
-    }
 }
 
 impl Inner {
@@ -173,7 +167,7 @@ impl Inner {
     ) -> Option<R> {
         let mut held = self.core.try_lock().ok()?;
         let core = held.as_mut()?;
-        // Who resets changes the state with the lock held.
+        // Whoever resets changes the state with the lock held.
         (seen.phase() == Phase::Running && self.state() == seen).then(|| work(core))
     }
 
@@ -371,6 +365,10 @@ impl Host for VirtioScsi {
             Phase::Gone => Err(gone(inner.name())),
             _ => Ok(()),
         }
+    }
+
+    fn resets(&self) -> u64 {
+        self.0.resets.load(Ordering::Relaxed)
     }
 
     fn changes(&self) -> Vec<Change> {

@@ -151,7 +151,7 @@ fn tasks_that_are_ignored_end_in_a_reset() {
         let rig = Rig::new(CARD);
         rig.card.ignore_tasks(true);
         one(&rig, op, 64, Fault::LoseCommand, Success);
-        assert_eq!(rig.driver.resets(), 1, "{op:?}");
+        assert_eq!(rig.host.resets(), 1, "{op:?}");
     }
 }
 
@@ -160,7 +160,7 @@ fn a_reset_that_hangs_is_begun_again() {
     let rig = Rig::new(CARD);
     rig.card.hang_resets(1);
     one(&rig, Op::Write, 64, Fault::IocFault(1), Success);
-    assert_eq!(rig.driver.resets(), 1);
+    assert_eq!(rig.host.resets(), 1);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn more_than_there_is_room_for() {
         let done = worker.drain();
         assert!(done.len() == 64 && done.iter().all(|(_, result)| result.is_ok()), "{done:?}");
     }
-    assert_eq!(rig.driver.resets(), 1);
+    assert_eq!(rig.host.resets(), 1);
     for number in 0..64 {
         assert_eq!(worker.fill_of(number * 9 + 4), Some(number as u8 + 3));
     }

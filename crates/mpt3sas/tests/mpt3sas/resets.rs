@@ -47,7 +47,7 @@ fn resets_lose_no_acknowledged_write() {
         is_over.store(true, Ordering::Relaxed);
         writer.join().unwrap();
     });
-    assert_eq!(rig.driver.resets(), 20);
+    assert_eq!(rig.host.resets(), 20);
 }
 
 /// A reset is everybody's: channels on other threads go on, also those of another disk.
@@ -201,14 +201,14 @@ fn a_disk_is_reset_by_the_least_that_works() {
     let rig = Rig::new("size=8MiB,queues=3");
     let disk = rig.disk(0, scsi_options());
     disk.reset().unwrap();
-    assert_eq!(rig.driver.resets(), 0, "a LUN reset is enough");
+    assert_eq!(rig.host.resets(), 0, "a LUN reset is enough");
     rig.card.ignore_tasks(true);
     disk.reset().unwrap();
-    assert_eq!(rig.driver.resets(), 1);
+    assert_eq!(rig.host.resets(), 1);
     rig.card.ignore_tasks(false);
     let mut workers = [Worker::new(&disk, 8), Worker::new(&disk, 8)];
     disk.reset().unwrap();
-    assert_eq!(rig.driver.resets(), 2, "no reply queue was left for a task");
+    assert_eq!(rig.host.resets(), 2, "no reply queue was left for a task");
     for worker in &mut workers {
         assert_eq!(worker.run(Op::Write, 0, 1), Ok(()));
     }

@@ -10,7 +10,6 @@ use qpair_softdev::{SoftHba, SoftHbaOptions};
 
 pub(crate) struct Rig {
     pub(crate) card: Arc<SoftHba>,
-    pub(crate) driver: Arc<Mpt3sas>,
     pub(crate) host: Arc<dyn Host>,
 }
 
@@ -44,8 +43,8 @@ impl Rig {
             SoftHba::new(SoftHbaOptions { strict: true, ..SoftHbaOptions::parse(text).unwrap() })
                 .unwrap();
         let function = Arc::new(InProcess::new("softhba", card.clone()));
-        let driver = Mpt3sas::open(function, hba_options()).unwrap();
-        Self { card, host: driver.clone(), driver }
+        let host = Mpt3sas::open(function, hba_options()).unwrap();
+        Self { card, host }
     }
 
     /// The disk at a phy: numbers go by the order of discovery, which is that of phys.

@@ -83,7 +83,9 @@ pub(crate) struct ScsiChannel {
     pub(crate) wake: Option<Arc<WakeEvent>>,
     pub(crate) event: CompletionEvent,
     /// Kept for as long as the queue is: it is what brought the controller here.
-    _host: Arc<dyn Host>,
+    host: Arc<dyn Host>,
+    /// Resets of the controller before the channel was opened.
+    resets_before: u64,
 }
 
 impl ScsiChannel {
@@ -130,7 +132,8 @@ impl ScsiChannel {
             statistics: ChannelStatistics::default(),
             wake: channel.wake.clone(),
             event: CompletionEvent::default(),
-            _host: host.clone(),
+            host: host.clone(),
+            resets_before: host.resets(),
         })
     }
 
@@ -510,7 +513,7 @@ impl IoChannel for ScsiChannel {
     }
 
     fn statistics(&self) -> ChannelStatistics {
-        self.statistics
+        ChannelStatistics { resets: self.host.resets() - self.resets_before, ..self.statistics }
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {

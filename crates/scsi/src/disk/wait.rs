@@ -52,8 +52,14 @@ impl ScsiChannel {
                     false => self.queue().sleep_max(),
                 };
                 let slice = now.checked_add(slice);
-                let woken = self.sleep([clock.end(got), slice].into_iter().flatten().min());
+                let until = [clock.end(got), slice].into_iter().flatten().min();
+                let woken = self.sleep(until);
+                let was_silent = !woken && until.is_some_and(|until| until <= Instant::now());
+                let known = completions.len();
                 self.turn(completions);
+                if was_silent && completions.len() > known && !self.awaits_looks() {
+                    self.statistics.timeouts_polled += 1;
+                }
                 if woken {
                     break;
                 }

@@ -61,7 +61,7 @@ fn matrix(faults: &[(Fault, Option<ErrorKind>)], resets: Option<u64>) {
                     });
                     one(&rig, op, count, *fault, *kind);
                     if let Some(resets) = resets {
-                        assert_eq!(rig.driver.resets(), resets, "{fault:x?} on {op:?} x {count}");
+                        assert_eq!(rig.host.resets(), resets, "{fault:x?} on {op:?} x {count}");
                     }
                 }
             }
@@ -141,7 +141,7 @@ fn tasks_that_are_ignored_end_in_a_reset() {
         // Flushes need a cache.
         if op != Op::Flush {
             one(&rig, op, 40, Fault::LoseCommand, None);
-            assert_eq!(rig.driver.resets(), 1, "{op:?}");
+            assert_eq!(rig.host.resets(), 1, "{op:?}");
         }
     }
 }

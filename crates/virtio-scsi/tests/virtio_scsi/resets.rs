@@ -39,7 +39,7 @@ fn a_reset_loses_no_acknowledged_write() {
         round += 1;
     }
     resetting.join().unwrap();
-    assert_eq!(rig.driver.resets(), 20);
+    assert_eq!((rig.host.resets(), worker.channel.statistics().resets), (20, 20));
     for (number, fill) in written {
         assert_eq!(worker.fill_of(number), Some(fill), "block {number}");
     }
@@ -65,7 +65,7 @@ fn disks_come_and_go() {
     assert_eq!(targets(), [0, 1]);
     assert_eq!(worker.fill_of(0), Some(7));
     assert_eq!(rig.disk(1, ScsiOptions::default()).facts().name, name);
-    assert_eq!(rig.driver.resets(), 0);
+    assert_eq!(rig.host.resets(), 0);
 }
 
 /// More events than the device keeps: it says that some were missed, and the targets are asked anew.

@@ -11,7 +11,6 @@ use qpair_virtio_scsi::{VirtioScsi, VirtioScsiOptions};
 
 pub(crate) struct Rig {
     pub(crate) device: Arc<SoftVirtioScsi>,
-    pub(crate) driver: Arc<VirtioScsi>,
     pub(crate) host: Arc<dyn Host>,
 }
 
@@ -34,8 +33,8 @@ impl Rig {
     pub(crate) fn new(options: SoftVirtioScsiOptions) -> Self {
         let device = SoftVirtioScsi::new(options).unwrap();
         let function = Arc::new(InProcess::new("soft virtio-scsi", device.clone()));
-        let driver = VirtioScsi::open(function, driver_options()).unwrap();
-        Self { device, host: driver.clone(), driver }
+        let host = VirtioScsi::open(function, driver_options()).unwrap();
+        Self { device, host }
     }
 
     pub(crate) fn disk(&self, target: u32, options: ScsiOptions) -> Arc<ScsiDisk> {
