@@ -93,7 +93,7 @@ def stores(a):
     for _ in range(a.rounds):
         for name, store, more in (
             ("softnvme", "softnvme:size=3GiB", []),
-            (f"io_uring, {a.store}", a.store, ["--io", "io_uring"]),
+            (f"io_uring, {a.store}", a.store, ["--interface", "io_uring"]),
         ):
             rows.setdefault(name, []).append(lookups(a, store, more))
     print("\n| device | lookups/s of one core | CPU us a lookup | reads a lookup |")

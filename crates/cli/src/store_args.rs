@@ -32,7 +32,7 @@ pub(crate) struct StoreArgs {
     memory: Option<u64>,
 
     /// Interface to the kernel and its mode, such as io_uring+k or posix:threads=4; auto takes the first that works
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
+    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode, help_heading = "Store")]
     io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores; 1 for single records]
@@ -235,7 +235,7 @@ impl StoreArgs {
         let mut options =
             self.options(effort).create(create.is_some()).publish_beside(effort == Effort::Large);
         if let Some(log) = log {
-            // Who loads much waits for the end.
+            // Whoever loads much waits for the end.
             let usual = match effort {
                 Effort::Small => Durability::Sync,
                 Effort::Large => Durability::Async,

@@ -173,7 +173,7 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         let found = line.completions.len();
         ensure(found == count as usize, || format!("{found} completions of {count}"))?;
         line.completions.clear();
-        // Who has taken all of them and looks once more can sleep.
+        // Whoever has taken all of them and looks once more can sleep.
         let start = Instant::now();
         while let Some(fd) = &fd {
             line.channel.poll(&mut line.completions);

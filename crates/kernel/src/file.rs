@@ -349,7 +349,7 @@ fn busy(name: &str, holder: Option<LockHolder>) -> Error {
     Error::new(ErrorKind::Busy, format!("{name} is already open elsewhere{by}")).hint(
         match holder {
             Some(LockHolder { name: None, .. }) => "try again in a moment",
-            _ => "close it there (a program lets it go with the last handle of it); only who reads can have it open beside others who read",
+            _ => "close it there (a program lets it go with the last handle of it); only readers can have it open together",
         },
     )
 }

@@ -23,7 +23,7 @@ impl Age {
 
     #[inline(always)]
     pub(crate) fn set_dirty(&self, dirty: bool) {
-        // Release: who sees it sees the epoch, and the page id, that were set before it.
+        // Release: whoever sees it sees the epoch, and the page id, that were set before it.
         self.dirty.store(dirty, Release);
     }
 
@@ -34,7 +34,7 @@ impl Age {
 
     #[inline(always)]
     pub(crate) fn set_epoch(&self, epoch: u32) {
-        // Release: who sees the number sees the page id that was set before it.
+        // Release: whoever sees the number sees the page id that was set before it.
         self.epoch.store(epoch, Release);
     }
 
@@ -70,7 +70,7 @@ mod loom_tests {
         });
     }
 
-    /// A dirty page is saved to another place, and clean once it was written there: who does not take it for dirty sees that place.
+    /// A dirty page is saved to another place, and clean once it was written there: whoever does not take it for dirty sees that place.
     #[test]
     fn a_page_that_gets_clean_is_where_it_was_saved() {
         loom::model(|| {

@@ -155,7 +155,7 @@ impl FrameTable {
     }
 
     /// Whether the page was dirty when `epoch` began, and is as it was then. The latch is not needed; without it the page may be
-    /// accounted for a moment later. Who is told that it was not dirty sees the page id that it has since.
+    /// accounted for a moment later. Whoever is told that it was not dirty sees the page id that it has since.
     #[inline(always)]
     #[must_use]
     pub fn is_dirty_before(&self, frame: FrameIndex, epoch: u32) -> bool {
@@ -181,7 +181,7 @@ impl FrameTable {
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, frame: FrameIndex) -> u64 {
-        // Acquire: who sees an owner sees what was there when it became that.
+        // Acquire: whoever sees an owner sees what was there when it became that.
         self.header(frame).owner.load(Acquire)
     }
 

@@ -423,7 +423,7 @@ impl HostQueue for MptQueue {
         }
         let (pending, registers) = (&self.pending, &self.inner.registers);
         let posted = self.gate.pass(&self.inner.state, self.seen, || {
-            // Who does not take it is gone, which the state will say.
+            // Whoever does not take it is gone, which the state will say.
             pending.iter().all(|descriptor| registers.post(*descriptor).is_ok())
         });
         match posted {
@@ -449,11 +449,11 @@ impl HostQueue for MptQueue {
         self.take_all(reports);
         if self.replies.is_ahead() && self.seen.phase() == Phase::Running {
             let (replies, registers) = (&mut self.replies, &self.inner.registers);
-            // Through the gate: told to the next life, it would be a place in another queue. Who does not take it is gone, which the
+            // Through the gate: told to the next life, it would be a place in another queue. Whoever does not take it is gone, which the
             // state will say.
             let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
         }
-        // Who sleeps comes by rarely.
+        // Whoever sleeps comes by rarely.
         self.polls_left =
             self.polls_left.saturating_sub(if self.interrupt.is_some() { 64 } else { 1 });
         if self.polls_left == 0 {

@@ -1,6 +1,6 @@
 //! Where a controller is in its life, and how what is posted is kept apart from its resets.
 //!
-//! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. Who resets stores another word,
+//! The state is one word. A channel posts inside its [`Gate`], if the word is still the one that it knows. Whoever resets stores another word,
 //! and waits until no gate is entered; after that nothing of the old life is posted any more.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, yield_now};

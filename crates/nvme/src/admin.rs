@@ -184,7 +184,7 @@ impl AdminQueue {
 
     /// All commands are lost; the controller knows nothing of the rings any more.
     pub(crate) fn lose_all(&mut self) {
-        // Who asks for one of them finds its slot free, or taken by another one: lost.
+        // Whoever asks for one of them finds its slot free, or taken by another one: lost.
         self.slots.fill(Slot::Free);
         self.rings.reset();
     }

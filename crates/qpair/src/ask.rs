@@ -267,7 +267,7 @@ mod tests {
             stream.write_all(b"progress 1").unwrap();
             silent();
             stream.write_all(b"0 20\nfailed busy no\n").unwrap();
-            // Who is never answered gives up when asked whether to go on.
+            // Whoever is never answered gives up when asked whether to go on.
             let (stream, _) = listener.accept().unwrap();
             let _ = stream.take(LINE_BYTES_MAX).read_to_end(&mut Vec::new());
         });

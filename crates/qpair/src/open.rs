@@ -187,7 +187,7 @@ fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()
     Ok(())
 }
 
-/// Who only looks at a store makes no log device.
+/// Whoever only looks at a store makes no log device.
 fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     match members.missing_log() {
         Some(path) if options.store.read_only => Err(Error::with_hint(

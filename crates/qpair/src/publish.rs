@@ -1,7 +1,7 @@
 //! What a store counts, and its open transactions, for other processes to look at: `qpair top`. Beside it, a socket at which backups are
 //! asked for ([`crate::ask`]).
 //!
-//! What always holds: who connects is written one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
+//! What always holds: whoever connects is written one line of JSON, and reads nothing else, changes nothing, and keeps nobody waiting but
 //! the one thread that serves it. The sockets go when the store is closed, before its close returns; that thread ends soon after.
 
 use std::collections::BTreeMap;

@@ -316,7 +316,7 @@ fn parts_of_other_stores_are_left_alone() {
     of(["a0", "a1"], "alog").unwrap().close().unwrap();
 }
 
-/// A file that is removed while its store is open goes on until it is closed: who makes a checkpoint or closes it is told.
+/// A file that is removed while its store is open goes on until it is closed: whoever makes a checkpoint or closes it is told.
 #[test]
 fn a_file_that_is_removed_while_it_is_open() {
     let directory = directory();

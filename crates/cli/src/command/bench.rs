@@ -57,7 +57,7 @@ Examples:
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB
   qpair bench lookup --store b.qpair --records 24000000 --memory 8GiB --workers 1 --tasks 64
   qpair bench lookup --store b.qpair --records 24000000 --memory 320MiB --rate 50000
-  qpair bench update --store b.qpair --records 24000000 --memory 320MiB --io libaio --json")]
+  qpair bench update --store b.qpair --records 24000000 --memory 320MiB --interface libaio --json")]
 struct RunArgs {
     /// The store; made and filled if it is not there
     #[arg(long, value_name = "PATH")]
@@ -76,7 +76,7 @@ struct RunArgs {
     prefault: bool,
 
     /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores]

@@ -58,7 +58,7 @@ pub(crate) struct RunArgs {
     prefault: bool,
 
     /// Interface to the kernel and its mode: auto, io_uring, io_uring+k, libaio, posix:threads=4, ...
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     pub(super) io: Mode,
 
     /// Workers: threads, one to a core [default: as many as cores]

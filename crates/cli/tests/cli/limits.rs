@@ -21,7 +21,7 @@ fn a_file_that_may_not_grow_is_an_error() {
     directory.file("in.tsv", lines);
     // 4 MiB, in blocks of 512 bytes.
     for io in ["posix", "libaio", "io_uring"] {
-        let load = format!("load {io}.store in.tsv --io {io} --buffered");
+        let load = format!("load {io}.store in.tsv --interface {io} --buffered");
         let (code, said) = limited(&directory, "ulimit -f 8192", &load);
         if code == Some(3) && !said.contains("File too large") {
             eprintln!("skipped {io}: {said}");

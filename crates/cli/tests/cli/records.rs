@@ -134,10 +134,12 @@ fn says_what_a_store_is() {
 #[test]
 fn stripes_over_members() {
     let directory = Directory::new();
-    directory.run("put a k v --member b --stripe-unit 16KiB --page-size 8KiB --io posix").done();
-    let stat = directory.run("stat a --member b --io posix").done();
+    directory
+        .run("put a k v --member b --stripe-unit 16KiB --page-size 8KiB --interface posix")
+        .done();
+    let stat = directory.run("stat a --member b --interface posix").done();
     assert!(stat.contains("members      2") && stat.contains("8192 bytes"), "{stat}");
-    assert_eq!(directory.run("get stripe:a+b k --io posix").done(), "v");
+    assert_eq!(directory.run("get stripe:a+b k --interface posix").done(), "v");
     directory.run("get a k").failed(3, &["has 2 members, 1 given"]);
     directory.run("get b k --member a").failed(3, &["is member 1"]);
     directory.run("get a k --member c").failed(3, &["c is missing"]);
@@ -150,7 +152,7 @@ fn stripes_over_members() {
 fn stripes_on_every_interface() {
     let directory = Directory::new();
     for io in ["posix", "libaio", "io_uring"] {
-        let run = directory.run(&format!("put {io}-a k v --member {io}-b --io {io}"));
+        let run = directory.run(&format!("put {io}-a k v --member {io}-b --interface {io}"));
         match run.code {
             Some(3) => eprintln!("skipped {io}: {}", run.err),
             _ => {
@@ -164,14 +166,14 @@ fn stripes_on_every_interface() {
 fn every_interface_or_a_reason() {
     let directory = letters();
     for io in ["auto", "io_uring", "libaio", "posix"] {
-        let run = directory.run(&format!("get s a --io {io}"));
+        let run = directory.run(&format!("get s a --interface {io}"));
         match run.code {
             Some(0) => assert_eq!(run.out, "1"),
             // A machine may lack it; then it says so.
             _ => eprintln!("skipped {io}: {}", run.err),
         }
     }
-    directory.run("get s a --io spdk").failed(2, &["no interface is called"]);
+    directory.run("get s a --interface spdk").failed(2, &["no interface is called"]);
     directory.run("get s a --memory lots").failed(2, &["size"]);
     directory.run("get s a --memory 4k").failed(3, &["too small", "--memory"]);
 }

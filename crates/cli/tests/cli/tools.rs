@@ -300,7 +300,7 @@ fn a_running_store_is_shown() {
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(told["pid"], child.id());
     assert!(told["metrics"]["commit_latency_us"]["buckets"].is_array(), "{told}");
-    // Who looks on sees the end when the store is closed.
+    // Whoever looks on sees the end when the store is closed.
     let mut looking = directory.command("top s --interval 0.05").stdout(Stdio::piped()).spawn();
     let looking = looking.as_mut().unwrap();
     looking.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();

@@ -255,7 +255,7 @@ impl Examined<'_> {
         let why = if interrupts.vectors == 1 && self.usable() > 1 {
             "one processor takes them all: a worker on it has less time than the others"
         } else {
-            "who has taken the drive's interrupts since the start"
+            "which processors have taken the drive's interrupts since the start"
         };
         Some(self.finding("interrupts", state, Severity::Info, why))
     }
@@ -274,7 +274,7 @@ impl Examined<'_> {
                 "rq_affinity",
                 1,
                 Severity::Good,
-                "requests end near who submitted them",
+                "requests end near the processor that submitted them",
             ),
             n => self.finding(
                 "rq_affinity",

@@ -1,9 +1,9 @@
-//! What survives a connection: which memory and which queues there are, and who connects again.
+//! What survives a connection: which memory and which queues there are, and how it is made again.
 //!
 //! Invariants:
 //! - `word` says the life of the connection and its phase. It goes up with each new life; channels compare it with what they have seen, and
 //!   set their queues up anew in a life that they have not seen;
-//! - `word` and `up` change together, under the lock of `up`: who names the life that he has seen ([`Link::with`]) sets nothing up twice in one;
+//! - `word` and `up` change together, under the lock of `up`: whoever names the life that it has seen ([`Link::with`]) sets nothing up twice in one;
 //! - in a life that is up, the back end knows all arenas of the registry;
 //! - all lives have the same features and blocks, and no less space: what channels know of the disk stays true.
 

@@ -91,7 +91,7 @@ impl Run {
             Err(error) => error,
         };
         self.refused(&refusal)?;
-        // Who only reads may see what is wrong with it.
+        // Whoever only reads may see what is wrong with it.
         let options = StoreOptions { read_only: true, at_checkpoint: true, ..options };
         let store = match Store::open(self.world.members(), &options) {
             Ok(store) => store,

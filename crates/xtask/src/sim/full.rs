@@ -30,7 +30,7 @@ impl Run {
             Err(error) => Err(format!("a table: {error}")),
         };
         let closed = |error| format!("closing what was full: {error}");
-        // Who deletes is often another than who filled it.
+        // Whoever deletes is often another than who filled it.
         let store = match (&filled, self.rng.u8(0..4)) {
             (Ok(_), 0) => {
                 store.close().map_err(closed)?;

@@ -16,7 +16,7 @@ pub(crate) struct World {
     /// The members of the store, and then the log device if there is one.
     devices: Vec<SimDevice>,
     rng: fastrand::Rng,
-    /// Who waits for several devices lets time pass by looking at them.
+    /// Whoever waits for several devices lets time pass by looking at them.
     free_running: bool,
     /// Over what the devices did, and those before them.
     trace: TraceHash,
@@ -204,7 +204,7 @@ impl Watch {
             // Read-only since a write failed; a device that is full fails none. After a panic what was read and is not durable may be lost.
             ErrorKind::ReadOnly => self.has_failed() || self.damaged || self.panics,
             ErrorKind::Corrupt => self.damaged,
-            // Who waited for a task that panicked is told that it is gone.
+            // Whoever waited for a task that panicked is told that it is gone.
             ErrorKind::Panicked | ErrorKind::Closed => self.panics,
             _ => false,
         }

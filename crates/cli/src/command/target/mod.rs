@@ -96,7 +96,7 @@ pub(crate) struct TargetCommand {
     load: Option<PathBuf>,
 
     /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches after a colon
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
+    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
     io: Mode,
 
     /// Go through the page cache, for file systems without direct I/O

@@ -144,7 +144,9 @@ impl Top {
                 "its owner may, and root",
             ),
             ErrorKind::ConnectionRefused => (
-                format!("nobody has {name} open: who published it at {there} was killed"),
+                format!(
+                    "nobody has {name} open: the program that published it at {there} was killed"
+                ),
                 "nothing is wrong with the store: whoever opens it next recovers it",
             ),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => (
