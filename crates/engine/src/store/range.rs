@@ -17,6 +17,8 @@ struct Cursor {
     batch: Batch,
     next: usize,
     pace: Pace,
+    /// What the other end of the range has given out last: it goes no further than that.
+    limit: Option<Vec<u8>>,
 }
 
 impl Cursor {
@@ -29,7 +31,40 @@ impl Cursor {
             batch: Batch::default(),
             next: 0,
             pace: Pace::default(),
+            limit: None,
         }
+    }
+
+    /// One that comes from the other end, for as much as this one has not given out.
+    fn other_end(&self) -> Option<Self> {
+        let left = match self.next < self.batch.len() {
+            true => Bound::Included(self.batch.entry(self.next).0.to_vec()),
+            false => self.from.clone()?,
+        };
+        let mut other = Self::new(self.table.clone(), self.to.clone(), left);
+        other.direction = self.direction.opposite();
+        other.pace.at_most(self.pace.left());
+        Some(other)
+    }
+
+    /// The other end has given out the record of a key.
+    fn given_by_other(&mut self, key: &[u8]) {
+        self.limit = Some(key.to_vec());
+        self.pace.given();
+    }
+
+    /// Whether the other end has given out the record of this key, or of one before it.
+    fn is_past_limit(&self, key: &[u8]) -> bool {
+        match (&self.limit, self.direction) {
+            (None, _) => false,
+            (Some(limit), Direction::Forward) => key >= &**limit,
+            (Some(limit), Direction::Reverse) => key <= &**limit,
+        }
+    }
+
+    fn end(&mut self) {
+        self.from = None;
+        self.batch.clear();
     }
 
     fn reverse(&mut self) {
@@ -154,14 +189,16 @@ impl TaskRange {
     }
 }
 
-/// Records of a range: a blocking iterator for any thread but a worker's.
+/// Records of a range: a blocking iterator for any thread but a worker's. It can be asked at both ends.
 pub struct Range {
     cursor: Option<Cursor>,
+    /// From the other end, once it was asked there.
+    back: Option<Cursor>,
 }
 
 impl Range {
     pub(crate) fn new(table: Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self { cursor: Some(Cursor::new(table, from, to)) }
+        Self { cursor: Some(Cursor::new(table, from, to)), back: None }
     }
 
     /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
@@ -183,13 +220,18 @@ impl Range {
         self
     }
 
-    fn advance(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    /// The next record of one of its ends.
+    fn advance(end: &mut Option<Cursor>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         loop {
-            let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            let Some(cursor) = end else { return Ok(None) };
             if cursor.pace.is_over() {
                 return Ok(None);
             }
             if let Some((key, value, overflow)) = cursor.peek() {
+                if cursor.is_past_limit(&key) {
+                    cursor.end();
+                    return Ok(None);
+                }
                 if !overflow {
                     cursor.step(true);
                     return Ok(Some((key, value)));
@@ -211,10 +253,10 @@ impl Range {
             }
             if !cursor.fetch_inline()? {
                 // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
-                let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
+                let Some(mut cursor) = end.take() else { return Ok(None) };
                 cursor.pace.asked(0);
                 let inner = cursor.table.inner().clone();
-                self.cursor = Some(inner.block_on(move || async move {
+                *end = Some(inner.block_on(move || async move {
                     cursor.fetch().await?;
                     Ok(cursor)
                 })?);
@@ -227,6 +269,23 @@ impl Iterator for Range {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.advance().transpose()
+        let record = Self::advance(&mut self.cursor).transpose();
+        if let (Some(Ok((key, _))), Some(back)) = (&record, &mut self.back) {
+            back.given_by_other(key);
+        }
+        record
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.back.is_none() {
+            self.back = self.cursor.as_ref().and_then(Cursor::other_end);
+        }
+        let record = Self::advance(&mut self.back).transpose();
+        if let (Some(Ok((key, _))), Some(front)) = (&record, &mut self.cursor) {
+            front.given_by_other(key);
+        }
+        record
     }
 }

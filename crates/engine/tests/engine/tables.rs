@@ -201,3 +201,34 @@ fn many_at_once() {
     assert_eq!(store.write(&refused).unwrap_err().kind(), ErrorKind::KeyTooLong);
     assert!(!other.contains_key(b"c").unwrap());
 }
+
+#[test]
+fn a_range_is_taken_from_both_ends() {
+    let (_store, table) = filled();
+    let all: Vec<Vec<u8>> = table.iter().map(|record| record.unwrap().0).collect();
+    assert!(table.iter().rev().map(|record| record.unwrap().0).eq(all.iter().rev().cloned()));
+    for turn in [2, 3, 7, 4999] {
+        let (mut range, mut front, mut back) = (table.iter(), Vec::new(), Vec::new());
+        let mut at = 0;
+        loop {
+            at += 1;
+            let (record, side) = match at % turn {
+                0 => (range.next_back(), &mut back),
+                _ => (range.next(), &mut front),
+            };
+            let Some(record) = record else { break };
+            side.push(record.unwrap().0);
+        }
+        assert!(range.next().is_none() && range.next_back().is_none(), "every {turn}");
+        back.reverse();
+        assert_eq!([front, back].concat(), all, "every {turn}");
+    }
+    let mut few = table.range("even/".."odd/").unwrap().reverse().at_most(3);
+    let key = |record: Option<qpair_engine::Result<(Vec<u8>, Vec<u8>)>>| {
+        String::from_utf8(record.unwrap().unwrap().0).unwrap()
+    };
+    assert_eq!(key(few.next_back()), "even/00000");
+    assert_eq!(key(few.next()), "even/04998");
+    assert_eq!(key(few.next_back()), "even/00002");
+    assert!(few.next().is_none() && few.next_back().is_none());
+}
