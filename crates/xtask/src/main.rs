@@ -5,6 +5,7 @@
 
 mod drive;
 mod hostile;
+mod instructions;
 mod nightly;
 mod sim;
 
@@ -22,6 +23,8 @@ enum Task {
     Drive(drive::Options),
     /// Lets hostile clients at the vfio-user server and hostile servers at the driver, and verifies a good driver's blocks in between
     Hostile(hostile::Options),
+    /// Counts the instructions of a lookup and an update, and compares with what they were
+    Instructions(instructions::Options),
     /// Runs what takes hours, and writes what came of it into the documents
     Nightly(nightly::Options),
 }
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Task::Sim(options) => sim::run(&options),
         Task::Drive(options) => drive::run(&options),
         Task::Hostile(options) => hostile::run(&options),
+        Task::Instructions(options) => instructions::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }
 }

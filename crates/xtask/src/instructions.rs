@@ -1,0 +1,111 @@
+//! Instructions of a lookup and an update in memory, counted by callgrind, beside those that were counted when the code was last found good.
+//!
+//! What a compiler makes of the code is the compiler's: with another version of it than the one that counted nothing is compared.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Options of `cargo xtask instructions`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Write what is counted, in place of comparing
+    #[arg(long)]
+    write: bool,
+    /// Percent more than before that pass
+    #[arg(long, default_value_t = 0.5)]
+    more_percent: f64,
+    /// What was counted before
+    #[arg(long, value_name = "FILE", default_value = "docs/measure/instructions.txt")]
+    file: PathBuf,
+    /// Where examples were built with the profile `ci`
+    #[arg(long, value_name = "FOLDER")]
+    examples: PathBuf,
+}
+
+/// Operations of both runs; the difference is what is counted.
+const COUNTS: [u64; 2] = [10_000, 60_000];
+
+/// Compares, or writes.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command")]
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match compare(options) {
+        Ok(lines) => {
+            lines.iter().for_each(|line| println!("{line}"));
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(options: &Options) -> Result<Vec<String>, String> {
+    let compiler = compiler()?;
+    let mut counted = Vec::new();
+    for what in ["get", "put"] {
+        let [few, many] = COUNTS;
+        let more = count(options, what, many)?.saturating_sub(count(options, what, few)?);
+        counted.push((what, more as f64 / (many - few) as f64));
+    }
+    let text = |(what, per_op): &(&str, f64)| format!("{what} {per_op:.1}\n");
+    if options.write {
+        let all: String = counted.iter().map(text).collect();
+        std::fs::write(&options.file, format!("{compiler}\n{all}"))
+            .map_err(|error| format!("{}: {error}", options.file.display()))?;
+        return Ok(vec![format!("{} is written", options.file.display())]);
+    }
+    let before = std::fs::read_to_string(&options.file)
+        .map_err(|error| format!("{}: {error}; --write makes it", options.file.display()))?;
+    let mut before = before.lines();
+    let theirs = before.next().unwrap_or_default();
+    if theirs != compiler {
+        let counted: String = counted.iter().map(text).collect();
+        return Ok(vec![
+            format!("not compared: counted with \"{theirs}\", and this is \"{compiler}\""),
+            counted.replace('\n', "; "),
+        ]);
+    }
+    let mut lines = Vec::new();
+    for ((what, per_op), line) in counted.iter().zip(before) {
+        let old: f64 =
+            line.strip_prefix(what).and_then(|number| number.trim().parse().ok()).ok_or_else(
+                || format!("{}: \"{line}\" is no count of {what}", options.file.display()),
+            )?;
+        let percent = (per_op / old - 1.0) * 100.0;
+        let line = format!("{what}: {per_op:.1} instructions, {percent:+.2} % of {old:.1}");
+        if percent > options.more_percent {
+            let most = options.more_percent;
+            return Err(format!(
+                "{line}: more than {most} %; if it is worth that, write it down with --write"
+            ));
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+fn compiler() -> Result<String, String> {
+    let said = Command::new("rustc").arg("--version").output();
+    let said = said.map_err(|error| format!("rustc: {error}"))?;
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+/// Instructions of a run, of all its threads.
+fn count(options: &Options, what: &str, operations: u64) -> Result<u64, String> {
+    let said = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(options.examples.join("instructions"))
+        .args([what, &operations.to_string()])
+        .output()
+        .map_err(|error| format!("valgrind: {error}"))?;
+    let text = String::from_utf8_lossy(&said.stderr);
+    let collected = text
+        .split("Collected :")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next().and_then(|number| number.parse().ok()));
+    match (said.status.success(), collected) {
+        (true, Some(collected)) => Ok(collected),
+        _ => Err(format!("{what} under callgrind: {text}")),
+    }
+}
