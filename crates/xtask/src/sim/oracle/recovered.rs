@@ -25,8 +25,8 @@ const GUESSES_MAX: u32 = 4096;
 pub(super) enum Reason {
     /// It was acknowledged as durable.
     Durable,
-    /// It was acknowledged before a commit that happened was asked for.
-    Earlier,
+    /// It was acknowledged before this commit, which happened, was asked for.
+    Earlier(usize),
     /// Its value was found in this key.
     Seen(Key),
     /// A commit that happened has this greater stamp.
@@ -127,14 +127,16 @@ impl Oracle {
                     happened.entry(number).or_insert(Reason::Before(stamp));
                 }
             }
-            let writers = happened.keys().map(|number| &self.records[*number]);
-            let asked = writers.filter(|r| !r.writes.is_empty()).map(|r| r.asked).max();
+            let writers =
+                happened.keys().filter(|number| !self.records[**number].writes.is_empty());
+            let last = writers.copied().max_by_key(|number| self.records[*number].asked);
             for (number, record) in self.records.iter().enumerate() {
-                if asked.is_some_and(|asked| record.ended < asked)
+                if let Some(last) = last
+                    && record.ended < self.records[last].asked
                     && matches!(record.outcome, Outcome::Done { .. })
                     && !record.writes.is_empty()
                 {
-                    happened.entry(number).or_insert(Reason::Earlier);
+                    happened.entry(number).or_insert(Reason::Earlier(last));
                 }
             }
             for number in happened.keys().copied().collect::<Vec<_>>() {
@@ -233,6 +235,11 @@ impl Oracle {
                 let (here, wrote) = (id(found.get(key).copied()), id(*value));
                 let (table, index) = (key.table, key.index);
                 let _ = write!(text, ", wrote {wrote:?} to {table}:{index}, where {here:?} is");
+            }
+            if let Reason::Earlier(last) = reason {
+                let why = happened.get(last);
+                let _ =
+                    write!(text, "; #{last}, which happened: {why:?}: {:?}", self.records[*last]);
             }
         }
         text
