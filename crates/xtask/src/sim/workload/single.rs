@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use qpair_engine::{ErrorKind, TaskTable, yield_now};
 
 use super::TaskContext;
-use crate::sim::oracle::Outcome;
+use crate::sim::oracle::{Outcome, RecordId};
 use crate::sim::value::{Key, Value};
 
 /// A task that owns every key of a table whose number leaves `share` when divided by `shares`, or a block of keys.
@@ -151,13 +151,15 @@ impl Single {
             keys.iter().map(|key| self.known(*key).clone()).collect();
         let least = known.iter().filter(|one_of| one_of.iter().all(Option::is_some)).count();
         let most = known.iter().filter(|one_of| one_of.iter().any(Option::is_some)).count();
-        let record = {
+        // In transactions of as many records as there is room for, so each key by itself may be gone after a crash.
+        let records: Vec<RecordId> = {
             let oracle = &mut self.context.notes().oracle;
             let began = oracle.begins();
             let there =
                 keys.iter().zip(&known).filter(|(_, one_of)| one_of.iter().any(Option::is_some));
-            let writes = there.map(|(key, _)| (*key, None)).collect();
-            oracle.asks(began, Vec::new(), writes, false)
+            let mut asks =
+                |key: &Key| oracle.asks(began, Vec::new(), BTreeMap::from([(*key, None)]), false);
+            there.map(|(key, _)| asks(key)).collect()
         };
         let scenario = self.context.scenario.clone();
         match table.delete_range(from.bytes()..to.bytes()).await {
@@ -169,18 +171,18 @@ impl Single {
                 }
                 keys.iter().for_each(|key| *self.known(*key) = vec![None]);
                 let durable = scenario.is_durable(scenario.durability);
-                self.context.notes().oracle.ends(record, Outcome::Done { stamp: None, durable });
-            }
-            // One transaction: there are fewer than a thousand keys.
-            Err(error)
-                if error.kind() == ErrorKind::TooLarge
-                    && scenario.transaction_bytes_max.is_some()
-                    || error.kind() == ErrorKind::SnapshotLost && scenario.bounds_snapshots() =>
-            {
-                self.context.notes().oracle.ends(record, Outcome::Refused);
+                let oracle = &mut self.context.notes().oracle;
+                let done = Outcome::Done { stamp: None, durable };
+                records.into_iter().for_each(|record| oracle.ends(record, done));
             }
             Err(error) => {
-                self.context.take_error("deleting a range", &error);
+                let is_refusal = error.kind() == ErrorKind::TooLarge
+                    && scenario.transaction_bytes_max.is_some()
+                    || error.kind() == ErrorKind::SnapshotLost && scenario.bounds_snapshots();
+                if !is_refusal {
+                    self.context.take_error("deleting a range", &error);
+                }
+                // Some may be gone all the same.
                 keys.iter().for_each(|key| self.known(*key).push(None));
             }
         }
