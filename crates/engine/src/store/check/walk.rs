@@ -367,10 +367,12 @@ impl<'a> Walk<'a> {
     /// Has the next page of a list read, which `referrer` names.
     fn read_list(&mut self, table: usize, referrer: u64, descriptor: Descriptor) {
         let next = self.lists.get(&descriptor.key()).and_then(ListReader::next);
-        match next
-            .ok_or_else(|| "a page past the end".to_owned())
-            .and_then(|page_id| self.claim(page_id).map(|()| page_id))
-        {
+        // Of a table that is being dropped it may have been given back before a crash: it is claimed once it is known to be the list.
+        let claim = |page_id| match self.is_dropped(table) {
+            true => Ok(page_id),
+            false => self.claim(page_id).map(|()| page_id),
+        };
+        match next.ok_or_else(|| "a page past the end".to_owned()).and_then(claim) {
             Ok(place) => self.roots.push_back(Job { table, place, role: Role::List(descriptor) }),
             Err(what) => {
                 let what = format!("refers for the list of a large value's runs to {what}");
@@ -396,7 +398,16 @@ impl<'a> Walk<'a> {
             return self.read_list(table, page_id, descriptor);
         }
         match list.finish().filter(|_| is_it) {
-            Some(extents) => self.add_parts(table, page_id, descriptor, &extents),
+            Some(extents) => {
+                if self.is_dropped(table) {
+                    let claims = extents.lists().iter().map(|list| self.claim(*list));
+                    if let Err(what) = claims.collect::<Result<(), _>>() {
+                        let what = format!("is the list of a large value, and {what}");
+                        return self.page_fault(table, page_id, &what);
+                    }
+                }
+                self.add_parts(table, page_id, descriptor, &extents);
+            }
             None if self.is_dropped(table) => {}
             None => {
                 let what = "is not the list of the runs of the large value that refers to it";
