@@ -1,7 +1,7 @@
 //! Every finding over made-up studies: one in which it holds, one in which it does not.
 
 use super::*;
-use crate::config::{Assignment, Pace};
+use crate::config::{Assignment, Channels, Pace};
 use crate::experiment;
 use crate::lab::{BARE_CALL, LIBAIO_CALLS, SYNC, UNREGISTERED, USER_SPACE};
 use crate::measure::Measure;
@@ -161,6 +161,12 @@ const CASES: &[(&str, Change, Change)] = &[
     ("s3-all-to-all",
         |_, _| {},
         |c, m| if c.assignment == Assignment::All { slower(m, 1.2) }),
+    ("s3-one-io-thread",
+        |c, m| if c.channels == Channels::OneThread { m.cpu_us_per_io *= 1.3 },
+        |_, _| {}),
+    ("s3-partitions",
+        |c, m| if c.channels == Channels::OneLock { m.cpu_us_per_io *= 1.3 },
+        |_, _| {}),
     ("s3-batching",
         |_, _| {},
         |c, m| if c.batch > 1 { slower(m, 1.2) }),
