@@ -33,15 +33,7 @@ static ssize_t about_read(struct file *file, char __user *to, size_t len,
 {
 	struct hwperf_controller *controller = file->private_data;
 
-	return read_text(to, len, at, kasprintf(GFP_KERNEL,
-		"{\"address\":\"%s\",\"model\":\"%s\",\"serial\":\"%s\",\"nsid\":%u,\"block_bytes\":%u,\"blocks\":%llu,"
-		"\"command_bytes_max\":%u,\"queues\":%u,\"depth_max\":%llu}\n",
-		pci_name(controller->pdev), controller->model,
-		controller->serial, controller->nsid,
-		1 << controller->block_shift, controller->blocks,
-		controller->command_bytes_max, controller->queues,
-		min_t(u64, NVME_CAP_MQES(controller->capabilities),
-		      HWPERF_DEPTH_MAX)));
+	return read_text(to, len, at, hwperf_about(controller));
 }
 
 static ssize_t report_read(struct file *file, char __user *to, size_t len,
@@ -87,7 +79,7 @@ static int run(struct hwperf_controller *controller, char *words)
 	controller->report = report;
 	if (!found.errors)
 		return 0;
-	dev_err(&controller->pdev->dev, "%llu commands failed, the first with status %03x\n",
+	dev_err(&controller->pdev->dev, "%llu commands failed, the first with status %x\n",
 		found.errors, found.first_error);
 	return -EIO;
 }

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What an NVMe drive gives with no software in the way.
+ * What a drive gives with no software in the way.
  *
  * pci.c         takes a function and gives it back
- * controller.c  enables the controller, its admin queue, what it says of itself
- * queue.c       an I/O queue pair with a command built for each slot
+ * queue.c       slots with a command each: places, stamps, what is counted
  * run.c         a run: one thread rings, another one polls and counts
  * words.c       what a run is asked for, in words
- * report.c      what it found, as JSON
+ * report.c      what the drive is and what the run found, as JSON
  * debugfs.c     the files by which both go
+ *
+ * What a kind of controller does its own way is behind struct hwperf_ops:
+ * nvme*.c for NVMe.
  */
 #ifndef HWPERF_H
 #define HWPERF_H
 
 #include <linux/completion.h>
 #include <linux/mutex.h>
-#include <linux/nvme.h>
 #include <linux/pci.h>
+#include <linux/timex.h>
 #include <linux/types.h>
 
 #define HWPERF_PAGE		4096
 #define HWPERF_BLOCK_MAX	(2 << 20)
 #define HWPERF_JOBS_MAX		64
 #define HWPERF_DEPTH_MAX	4096
-#define HWPERF_ADMIN_ENTRIES	8
 /* A command that takes longer has failed. */
 #define HWPERF_TIMEOUT_MS	10000
 
@@ -31,38 +32,25 @@
 #define HWPERF_CLASS_BITS	5
 #define HWPERF_CLASSES		((64 - HWPERF_CLASS_BITS + 1) << HWPERF_CLASS_BITS)
 
-/* A pair of rings, in memory that the controller reaches. */
-struct hwperf_rings {
-	struct nvme_command *submissions;
-	struct nvme_completion *completions;
-	dma_addr_t submissions_dma;
-	dma_addr_t completions_dma;
-	u32 __iomem *submission_doorbell;
-	u32 __iomem *completion_doorbell;
-	u32 entries;
-	u32 tail;
-	u32 head;
-	u16 phase;
-};
-
 struct hwperf_controller {
+	const struct hwperf_ops *ops;
+	/* What the kind of controller keeps: ops->controller_bytes of it. */
+	void *own;
 	struct pci_dev *pdev;
 	void __iomem *registers;
-	u64 capabilities;
-	u32 stride;
-	struct hwperf_rings admin;
-	u16 admin_cid;
+	size_t register_bytes;
 	bool enabled;
-	/* One page for what the admin queue moves. */
-	void *page;
-	dma_addr_t page_dma;
+	/* Said by enable: what it is, which drive of it is used, and how much it takes. */
 	char model[41];
-	char serial[21];
-	u32 nsid;
+	char serial[33];
+	char unit[24];
 	u32 block_shift;
 	u64 blocks;
 	u32 command_bytes_max;
 	u32 queues;
+	u32 depth_max;
+	/* Commands under way in all queues. */
+	u32 slots_max;
 	struct dentry *folder;
 	/* One run at a time, and none while the function is given back. */
 	struct mutex lock;
@@ -95,23 +83,21 @@ struct hwperf_load {
 struct hwperf_slot {
 	void *data;
 	dma_addr_t data_dma;
-	__le64 *prps;
-	dma_addr_t prps_dma;
+	/* Where its command goes. */
+	u64 lba;
 	/* When its doorbell was rung, cycles. */
 	u64 begin;
 	bool is_out;
 };
 
-/* An I/O queue pair of one job. */
+/* What one job has under way. */
 struct hwperf_queue {
 	struct hwperf_controller *controller;
-	struct hwperf_rings rings;
-	u16 number;
+	/* What the kind of controller keeps: ops->queue_bytes of it. */
+	void *own;
+	u32 job;
 	u32 depth;
 	u32 block_bytes;
-	/* A command for each slot, built before the run. */
-	struct nvme_command *commands;
-	dma_addr_t commands_dma;
 	struct hwperf_slot *slots;
 	/* Slots that are free: the poller appends, the other thread takes. */
 	u16 *free;
@@ -123,8 +109,6 @@ struct hwperf_queue {
 	u64 count;
 	u64 next;
 	u64 random;
-	bool has_completion_queue;
-	bool has_submission_queue;
 };
 
 /* What was counted. */
@@ -134,7 +118,7 @@ struct hwperf_found {
 	u64 completion_doorbells;
 	u64 completed;
 	u64 errors;
-	u16 first_error;
+	u32 first_error;
 	u64 verified;
 	u64 wrong;
 	u64 strangers;
@@ -148,16 +132,56 @@ struct hwperf_found {
 	u64 *classes;
 };
 
-/* controller.c */
-int hwperf_enable(struct hwperf_controller *controller);
-void hwperf_disable(struct hwperf_controller *controller);
-int hwperf_admin(struct hwperf_controller *controller,
-		 struct nvme_command *command, u32 *result);
-int hwperf_identify(struct hwperf_controller *controller, u32 nsid);
-int hwperf_rings_alloc(struct hwperf_controller *controller,
-		       struct hwperf_rings *rings, u16 number, u32 entries);
-void hwperf_rings_free(struct hwperf_controller *controller,
-		       struct hwperf_rings *rings);
+/* A command that has ended: whose, and how. 0 is well; else each kind says what it has. */
+struct hwperf_end {
+	u32 slot;
+	u32 status;
+};
+
+/* A completion that is none of the queue's slots. */
+#define HWPERF_STRANGER	U32_MAX
+
+/*
+ * What a kind of controller does its own way. While a run goes on, submit is
+ * called by one thread, and poll and tell by another one; all others before
+ * and after it.
+ */
+struct hwperf_ops {
+	const char *name;
+	u32 class;
+	u16 vendor;
+	u32 dma_bits;
+	size_t controller_bytes;
+	size_t queue_bytes;
+	/* Registers that there must be. */
+	size_t register_bytes;
+	/* Brings the controller up, and says what it is. It is down after an error. */
+	int (*enable)(struct hwperf_controller *controller);
+	/* Takes it down: it touches no memory after this, or has no bus mastering. */
+	void (*disable)(struct hwperf_controller *controller);
+	/* What a queue needs besides its slots. After an error it is closed. */
+	int (*open)(struct hwperf_queue *queue);
+	/* Builds the command of a slot, whose data is one piece for the controller. */
+	int (*build)(struct hwperf_queue *queue, const struct hwperf_load *load,
+		     u16 slot);
+	/* No command of the queue is under way after this. */
+	void (*close)(struct hwperf_queue *queue);
+	/* Sends a slot's command to its place, by one doorbell. */
+	void (*submit)(struct hwperf_queue *queue, u16 slot);
+	/* The next command that has ended; false: none. */
+	bool (*poll)(struct hwperf_queue *queue, struct hwperf_end *end);
+	/* Tells the controller what was polled. */
+	void (*tell)(struct hwperf_queue *queue);
+};
+
+extern const struct hwperf_ops hwperf_nvme_ops;
+
+/* The last step before a doorbell: from here on the command takes time. */
+static inline void hwperf_begin(struct hwperf_slot *slot)
+{
+	slot->is_out = true;
+	slot->begin = get_cycles();
+}
 
 /* queue.c */
 struct hwperf_queue *hwperf_queue_open(struct hwperf_controller *controller,
@@ -180,10 +204,13 @@ int hwperf_check(const struct hwperf_controller *controller,
 		 const struct hwperf_load *load);
 
 /* report.c */
+char *hwperf_about(const struct hwperf_controller *controller);
 char *hwperf_report(const struct hwperf_controller *controller,
 		    const struct hwperf_load *load,
 		    const struct hwperf_found *found);
 u32 hwperf_class(u64 cycles);
+
+void hwperf_copy_text(char *to, const u8 *from, size_t len);
 
 /* debugfs.c */
 void hwperf_debugfs_begin(void);

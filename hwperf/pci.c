@@ -9,9 +9,35 @@
 
 #include "hwperf.h"
 
-static unsigned int nsid = 1;
-module_param(nsid, uint, 0444);
-MODULE_PARM_DESC(nsid, "namespace of a controller that is used (1)");
+static const struct hwperf_ops *const known[] = {
+	&hwperf_nvme_ops,
+};
+
+static const struct hwperf_ops *ops_of(const struct pci_dev *pdev)
+{
+	int at;
+
+	for (at = 0; at < ARRAY_SIZE(known); at++) {
+		const struct hwperf_ops *ops = known[at];
+
+		if (pdev->class == ops->class &&
+		    (!ops->vendor || pdev->vendor == ops->vendor))
+			return ops;
+	}
+	return NULL;
+}
+
+/* The first area of memory: there the registers are. */
+static int registers_of(struct pci_dev *pdev)
+{
+	int bar;
+
+	for (bar = 0; bar < PCI_STD_NUM_BARS; bar++) {
+		if (pci_resource_flags(pdev, bar) & IORESOURCE_MEM)
+			return bar;
+	}
+	return -ENODEV;
+}
 
 /* No interrupt is asked for, and none is to come by the pin. */
 static void hwperf_no_pin(struct pci_dev *pdev)
@@ -25,21 +51,27 @@ static void hwperf_no_pin(struct pci_dev *pdev)
 
 static int hwperf_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
+	const struct hwperf_ops *ops = ops_of(pdev);
 	struct hwperf_controller *controller;
-	int err;
+	int bar = registers_of(pdev);
+	int err = -ENOMEM;
 
-	if (pdev->class != PCI_CLASS_STORAGE_EXPRESS) {
-		dev_err(&pdev->dev, "no NVMe controller: class %06x\n",
-			pdev->class);
+	if (!ops) {
+		dev_err(&pdev->dev, "no controller that is known here: class %06x, vendor %04x\n",
+			pdev->class, pdev->vendor);
 		return -ENODEV;
 	}
-	if (pci_resource_len(pdev, 0) < NVME_REG_DBS + 4096) {
+	if (bar < 0 || pci_resource_len(pdev, bar) < ops->register_bytes) {
 		dev_err(&pdev->dev, "too few registers\n");
 		return -ENODEV;
 	}
 	controller = kzalloc(sizeof(*controller), GFP_KERNEL);
 	if (!controller)
 		return -ENOMEM;
+	controller->own = kzalloc(ops->controller_bytes, GFP_KERNEL);
+	if (!controller->own)
+		goto free;
+	controller->ops = ops;
 	controller->pdev = pdev;
 	mutex_init(&controller->lock);
 	err = pci_enable_device_mem(pdev);
@@ -48,32 +80,28 @@ static int hwperf_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = pci_request_mem_regions(pdev, "hwperf");
 	if (err)
 		goto disable_device;
-	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
+	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(ops->dma_bits));
 	if (err)
 		goto release;
-	controller->registers = ioremap(pci_resource_start(pdev, 0),
-					pci_resource_len(pdev, 0));
+	controller->register_bytes = pci_resource_len(pdev, bar);
+	controller->registers = ioremap(pci_resource_start(pdev, bar),
+					controller->register_bytes);
 	if (!controller->registers) {
 		err = -ENOMEM;
 		goto release;
 	}
 	hwperf_no_pin(pdev);
 	pci_set_master(pdev);
-	err = hwperf_enable(controller);
+	err = ops->enable(controller);
 	if (err)
 		goto unmap;
-	err = hwperf_identify(controller, nsid);
-	if (err)
-		goto disable;
 	pci_set_drvdata(pdev, controller);
 	hwperf_debugfs_add(controller);
-	dev_info(&pdev->dev, "%s: namespace %u, %llu blocks of %u bytes\n",
-		 controller->model, controller->nsid, controller->blocks,
+	dev_info(&pdev->dev, "%s: %s, %llu blocks of %u bytes\n",
+		 controller->model, controller->unit, controller->blocks,
 		 1 << controller->block_shift);
 	return 0;
 
-disable:
-	hwperf_disable(controller);
 unmap:
 	pci_clear_master(pdev);
 	iounmap(controller->registers);
@@ -82,6 +110,7 @@ release:
 disable_device:
 	pci_disable_device(pdev);
 free:
+	kfree(controller->own);
 	kfree(controller);
 	return err;
 }
@@ -94,13 +123,14 @@ static void hwperf_remove(struct pci_dev *pdev)
 	WRITE_ONCE(controller->removed, true);
 	hwperf_debugfs_remove(controller);
 	mutex_lock(&controller->lock);
-	hwperf_disable(controller);
+	controller->ops->disable(controller);
 	mutex_unlock(&controller->lock);
 	pci_clear_master(pdev);
 	iounmap(controller->registers);
 	pci_release_mem_regions(pdev);
 	pci_disable_device(pdev);
 	kfree(controller->report);
+	kfree(controller->own);
 	kfree(controller);
 }
 
@@ -110,7 +140,7 @@ static void hwperf_shutdown(struct pci_dev *pdev)
 
 	WRITE_ONCE(controller->removed, true);
 	mutex_lock(&controller->lock);
-	hwperf_disable(controller);
+	controller->ops->disable(controller);
 	mutex_unlock(&controller->lock);
 }
 
@@ -142,5 +172,5 @@ static void __exit hwperf_exit(void)
 module_init(hwperf_init);
 module_exit(hwperf_exit);
 
-MODULE_DESCRIPTION("What an NVMe drive gives with no software in the way");
+MODULE_DESCRIPTION("What a drive gives with no software in the way");
 MODULE_LICENSE("GPL");

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a run found, as JSON. Times are in nanoseconds, from cycles of the TSC.
+ * What a drive is and what a run found, as JSON. Times are in nanoseconds, from cycles of the TSC.
  */
 #include <linux/kernel.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
+#include <linux/seq_buf.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/timex.h>
 
 #include "hwperf.h"
+
+#define TEXT_BYTES	4096
+/* Of the report. */
+#define VERSION		1
 
 /* The class of a number: itself if it is small, else its highest bits. */
 u32 hwperf_class(u64 cycles)
@@ -54,6 +60,67 @@ static u64 percentile(const struct hwperf_found *found, u32 millionth)
 	return found->most;
 }
 
+/* Text of a fixed length, without the blanks at its end; quotes would end JSON. */
+void hwperf_copy_text(char *to, const u8 *from, size_t len)
+{
+	size_t at;
+
+	for (at = 0; at < len; at++) {
+		char c = from[at];
+
+		to[at] = c < ' ' || c > '~' || c == '"' || c == '\\' ? ' ' : c;
+	}
+	to[len] = 0;
+	strim(to);
+}
+
+/* Room for a text; NULL: there is none. */
+static char *begin(struct seq_buf *text)
+{
+	char *bytes = kzalloc(TEXT_BYTES, GFP_KERNEL);
+
+	if (bytes)
+		seq_buf_init(text, bytes, TEXT_BYTES);
+	return bytes;
+}
+
+static char *end(struct seq_buf *text, char *bytes)
+{
+	if (!seq_buf_has_overflowed(text))
+		return bytes;
+	kfree(bytes);
+	return NULL;
+}
+
+/* Which drive it is. */
+static void name(struct seq_buf *text,
+		 const struct hwperf_controller *controller)
+{
+	seq_buf_printf(text, "\"address\":\"%s\",\"unit\":\"%s\",",
+		       pci_name(controller->pdev), controller->unit);
+	seq_buf_printf(text, "\"model\":\"%s\",\"serial\":\"%s\",",
+		       controller->model, controller->serial);
+}
+
+/* What a drive is, and how much it takes, as JSON. */
+char *hwperf_about(const struct hwperf_controller *controller)
+{
+	struct seq_buf text;
+	char *bytes = begin(&text);
+
+	if (!bytes)
+		return NULL;
+	seq_buf_printf(&text, "{\"driver\":\"%s\",", controller->ops->name);
+	name(&text, controller);
+	seq_buf_printf(&text, "\"block_bytes\":%u,\"blocks\":%llu,\"command_bytes_max\":%u,",
+		       1 << controller->block_shift, controller->blocks,
+		       controller->command_bytes_max);
+	seq_buf_printf(&text, "\"queues\":%u,\"depth_max\":%u,\"slots_max\":%u}\n",
+		       controller->queues, controller->depth_max,
+		       controller->slots_max);
+	return end(&text, bytes);
+}
+
 char *hwperf_report(const struct hwperf_controller *controller,
 		    const struct hwperf_load *load,
 		    const struct hwperf_found *found)
@@ -62,26 +129,37 @@ char *hwperf_report(const struct hwperf_controller *controller,
 	u64 took = max(ns(cycles), 1ULL);
 	u64 per_s = mul_u64_u64_div_u64(found->counted, NSEC_PER_SEC, took);
 	u64 counted = max(found->counted, 1ULL);
+	struct seq_buf text;
+	char *bytes = begin(&text);
 
-	return kasprintf(GFP_KERNEL,
-		"{\"format\":\"hwperf\",\"version\":1,\"address\":\"%s\",\"model\":\"%s\",\"serial\":\"%s\","
-		"\"rw\":\"%s%s\",\"block_bytes\":%u,\"depth\":%u,\"jobs\":%u,"
-		"\"submit_cpu\":%u,\"poll_cpu\":%u,\"tsc_khz\":%u,"
-		"\"ios\":%llu,\"doorbells\":%llu,\"completions\":%llu,\"completion_doorbells\":%llu,"
-		"\"strangers\":%llu,\"verified_blocks\":%llu,\"wrong_blocks\":%llu,"
-		"\"counted\":%llu,\"counted_ns\":%llu,\"ios_per_s\":%llu,\"bytes_per_s\":%llu,"
-		"\"latency_ns\":{\"mean\":%llu,\"min\":%llu,\"p50\":%llu,\"p90\":%llu,\"p99\":%llu,\"p999\":%llu,\"max\":%llu}}\n",
-		pci_name(controller->pdev), controller->model, controller->serial,
-		load->random ? "rand" : "",
-		load->verb == HWPERF_WRITE ? "write" : "read",
-		load->block_bytes, load->depth, load->jobs,
-		load->submit_cpu, load->poll_cpu, tsc_khz,
-		found->submitted, found->doorbells, found->completed,
-		found->completion_doorbells, found->strangers, found->verified,
-		found->wrong, found->counted, took, per_s,
-		per_s * load->block_bytes, ns(div64_u64(found->sum, counted)),
-		found->counted ? ns(found->least) : 0,
-		ns(percentile(found, 500000)), ns(percentile(found, 900000)),
-		ns(percentile(found, 990000)), ns(percentile(found, 999000)),
-		ns(found->most));
+	if (!bytes)
+		return NULL;
+	seq_buf_printf(&text, "{\"format\":\"hwperf\",\"version\":%u,", VERSION);
+	name(&text, controller);
+	seq_buf_printf(&text, "\"rw\":\"%s%s\",\"block_bytes\":%u,\"depth\":%u,\"jobs\":%u,",
+		       load->random ? "rand" : "",
+		       load->verb == HWPERF_WRITE ? "write" : "read",
+		       load->block_bytes, load->depth, load->jobs);
+	seq_buf_printf(&text, "\"submit_cpu\":%u,\"poll_cpu\":%u,\"tsc_khz\":%u,",
+		       load->submit_cpu, load->poll_cpu, tsc_khz);
+	seq_buf_printf(&text, "\"ios\":%llu,\"doorbells\":%llu,\"completions\":%llu,",
+		       found->submitted, found->doorbells, found->completed);
+	seq_buf_printf(&text, "\"completion_doorbells\":%llu,\"strangers\":%llu,",
+		       found->completion_doorbells, found->strangers);
+	seq_buf_printf(&text, "\"verified_blocks\":%llu,\"wrong_blocks\":%llu,",
+		       found->verified, found->wrong);
+	seq_buf_printf(&text, "\"counted\":%llu,\"counted_ns\":%llu,",
+		       found->counted, took);
+	seq_buf_printf(&text, "\"ios_per_s\":%llu,\"bytes_per_s\":%llu,", per_s,
+		       per_s * load->block_bytes);
+	seq_buf_printf(&text, "\"latency_ns\":{\"mean\":%llu,\"min\":%llu,",
+		       ns(div64_u64(found->sum, counted)),
+		       found->counted ? ns(found->least) : 0);
+	seq_buf_printf(&text, "\"p50\":%llu,\"p90\":%llu,",
+		       ns(percentile(found, 500000)),
+		       ns(percentile(found, 900000)));
+	seq_buf_printf(&text, "\"p99\":%llu,\"p999\":%llu,\"max\":%llu}}\n",
+		       ns(percentile(found, 990000)),
+		       ns(percentile(found, 999000)), ns(found->most));
+	return end(&text, bytes);
 }

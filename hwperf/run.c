@@ -177,7 +177,7 @@ int hwperf_run(struct hwperf_controller *controller,
 	}
 	if (!err)
 		err = spin_up(run);
-	/* Deleting a queue waits for what is under way on it, or disables the controller. */
+	/* Closing a queue waits for what is under way on it, or takes the controller down. */
 	for (job = 0; job < load->jobs; job++) {
 		if (run->queues[job])
 			hwperf_queue_close(run->queues[job]);

@@ -85,7 +85,7 @@ int hwperf_parse(char *text, struct hwperf_load *load)
 		.poll_cpu = num_online_cpus() > 1 ? 1 : 0,
 		.seed = 1,
 	};
-	while ((word = strsep(&text, " \n\t"))) {
+	while ((word = strsep(&text, "\n\t "))) {
 		int err = *word ? parse_word(word, load) : 0;
 
 		if (err) {
@@ -117,15 +117,17 @@ int hwperf_check(const struct hwperf_controller *controller,
 		return refuse(controller, "bs is no power of two of the drive's blocks",
 			      -EINVAL);
 	if (load->block_bytes > controller->command_bytes_max)
-		return refuse(controller, "bs is more than one command moves (MDTS)",
+		return refuse(controller, "bs is more than one command moves",
 			      -EOPNOTSUPP);
-	if (!load->depth || load->depth > HWPERF_DEPTH_MAX ||
-	    load->depth > NVME_CAP_MQES(controller->capabilities))
+	if (!load->depth || load->depth > controller->depth_max)
 		return refuse(controller, "depth is over that of the controller's queues",
 			      -EINVAL);
 	if (!load->jobs || load->jobs > HWPERF_JOBS_MAX ||
 	    load->jobs > controller->queues)
-		return refuse(controller, "more jobs than the controller grants queue pairs",
+		return refuse(controller, "more jobs than the controller grants queues",
+			      -EINVAL);
+	if ((u64)load->jobs * load->depth > controller->slots_max)
+		return refuse(controller, "jobs times depth is over the controller's credit",
 			      -EINVAL);
 	if ((!load->ms && !load->ios) || load->ms > 3600 * 1000 ||
 	    load->ramp_ms > 60 * 1000)
@@ -137,6 +139,6 @@ int hwperf_check(const struct hwperf_controller *controller,
 	blocks = controller->blocks >>
 		 (ilog2(load->block_bytes) - controller->block_shift);
 	if (blocks < load->jobs)
-		return refuse(controller, "the namespace is too small", -EINVAL);
+		return refuse(controller, "the drive is too small", -EINVAL);
 	return 0;
 }

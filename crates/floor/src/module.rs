@@ -19,13 +19,15 @@ macro_rules! sources {
 }
 
 /// What it is built of: the program has it with it.
-const SOURCES: [(&str, &str); 11] = sources![
+const SOURCES: [(&str, &str); 13] = sources![
     "Kbuild",
     "Makefile",
     "dkms.conf",
     "hwperf.h",
-    "controller.c",
+    "hwperf_nvme.h",
     "debugfs.c",
+    "nvme.c",
+    "nvme_queue.c",
     "pci.c",
     "queue.c",
     "report.c",
