@@ -10,7 +10,7 @@
  * debugfs.c     the files by which both go
  *
  * What a kind of controller does its own way is behind struct hwperf_ops:
- * nvme*.c for NVMe.
+ * nvme*.c for NVMe, mpi*.c for SAS controllers that speak MPI 2.5 or 2.6.
  */
 #ifndef HWPERF_H
 #define HWPERF_H
@@ -175,6 +175,7 @@ struct hwperf_ops {
 };
 
 extern const struct hwperf_ops hwperf_nvme_ops;
+extern const struct hwperf_ops hwperf_mpi_ops;
 
 /* The last step before a doorbell: from here on the command takes time. */
 static inline void hwperf_begin(struct hwperf_slot *slot)

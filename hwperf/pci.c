@@ -11,6 +11,7 @@
 
 static const struct hwperf_ops *const known[] = {
 	&hwperf_nvme_ops,
+	&hwperf_mpi_ops,
 };
 
 static const struct hwperf_ops *ops_of(const struct pci_dev *pdev)

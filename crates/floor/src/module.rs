@@ -19,13 +19,17 @@ macro_rules! sources {
 }
 
 /// What it is built of: the program has it with it.
-const SOURCES: [(&str, &str); 13] = sources![
+const SOURCES: [(&str, &str); 17] = sources![
     "Kbuild",
     "Makefile",
     "dkms.conf",
     "hwperf.h",
+    "hwperf_mpi.h",
     "hwperf_nvme.h",
     "debugfs.c",
+    "mpi.c",
+    "mpi_drive.c",
+    "mpi_queue.c",
     "nvme.c",
     "nvme_queue.c",
     "pci.c",
