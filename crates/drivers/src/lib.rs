@@ -25,7 +25,7 @@ mod vhost_user;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use loan::{Loan, Named, reasons, recover, uses};
+pub use loan::{Loan, Named, Unit, reasons, recover, uses};
 pub use nvme::{controller, function};
 pub use patience::{set_notices, set_patience};
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};

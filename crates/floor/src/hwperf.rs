@@ -21,6 +21,7 @@ pub(crate) struct About {
     pub(crate) command_bytes_max: u32,
     pub(crate) queues: u32,
     pub(crate) depth_max: u32,
+    pub(crate) slots_max: u32,
 }
 
 /// What it says of a run.

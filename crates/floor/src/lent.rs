@@ -62,7 +62,7 @@ impl Lent {
                 module::build(self.folder.path(), drive.headers.as_deref())?
             }
         };
-        if module::load(&file, self.named.nsid)? {
+        if module::load(&file, self.named.unit)? {
             self.loan.needs_module(HWPERF)?;
         }
         let about = self.module()?.about()?;
@@ -117,7 +117,7 @@ impl Lent {
     /// The drive, with this program's driver.
     fn user(&mut self) -> Result<&mut Drive> {
         if self.user.is_none() {
-            let name = self.named.own_name();
+            let name = self.named.own_name()?;
             self.loan.to(VFIO_PCI)?;
             let device = nvme_device("nvme", &name)?;
             let spec = DeviceSpec::parse(&format!("nvme:{name}"))?;
@@ -131,7 +131,7 @@ impl Lent {
     fn kernel(&mut self, load: &Load) -> Result<PathBuf> {
         self.user = None;
         self.loan.home()?;
-        let device = self.loan.block_device(self.named.nsid)?;
+        let device = self.loan.block_device(self.named.unit)?;
         if load.workload.write {
             self.loan.check_free()?;
         }
@@ -208,6 +208,7 @@ fn limits_of(about: &About) -> Limits {
         command_bytes_max: about.command_bytes_max,
         queues: about.queues,
         depth_max: about.depth_max,
+        slots_max: about.slots_max,
         size_bytes: about.blocks * u64::from(about.block_bytes),
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_drivers::Unit;
 use qpair_pci::sysfs::PciAddress;
 
 /// Its name, as the kernel has it.
@@ -120,20 +121,24 @@ impl Drop for Private {
     }
 }
 
-/// Loads the module for a namespace; `false`: it is loaded already, for that one.
+/// Loads the module for a drive of a controller; `false`: it is loaded already, for that one.
 ///
 /// # Errors
-/// `Busy`: it is loaded for another namespace. What the kernel says.
-pub(crate) fn load(file: &Path, nsid: u32) -> Result<bool> {
-    if let Ok(text) = fs::read_to_string("/sys/module/hwperf/parameters/nsid") {
-        if text.trim() == nsid.to_string() {
+/// `Busy`: it is loaded for another one. What the kernel says.
+pub(crate) fn load(file: &Path, unit: Unit) -> Result<bool> {
+    let (name, value) = match unit {
+        Unit::Namespace(nsid) => ("nsid", u64::from(nsid)),
+        Unit::Sas(address) => ("sas_address", address),
+    };
+    if let Ok(text) = fs::read_to_string(format!("/sys/module/hwperf/parameters/{name}")) {
+        if text.trim() == value.to_string() {
             return Ok(false);
         }
-        let context = format!("{HWPERF} is loaded, for namespace {} of a drive", text.trim());
+        let context = format!("{HWPERF} is loaded, for the drive with {name}={}", text.trim());
         return Err(Error::new(ErrorKind::Busy, context).hint("sudo rmmod hwperf"));
     }
     let opened = File::open(file).map_err(|cause| Error::os(cause, file.display().to_string()))?;
-    let parameters = CString::new(format!("nsid={nsid}")).unwrap_or_default();
+    let parameters = CString::new(format!("{name}={value}")).unwrap_or_default();
     rustix::system::finit_module(&opened, &parameters, 0).map_err(|cause| {
         Error::os(cause.into(), format!("loading {}", file.display())).hint(
             "the kernel says why: dmesg | tail; one that takes signed modules only (Secure Boot) needs it signed",

@@ -159,6 +159,8 @@ pub(crate) struct Limits {
     pub(crate) command_bytes_max: u32,
     pub(crate) queues: u32,
     pub(crate) depth_max: u32,
+    /// Of all jobs together.
+    pub(crate) slots_max: u32,
     pub(crate) size_bytes: u64,
 }
 
@@ -169,6 +171,7 @@ impl Limits {
             command_bytes_max: device.command_bytes_max(),
             queues: device.controller().info().queues.into(),
             depth_max: device.info().depth_max,
+            slots_max: u32::MAX,
             size_bytes: device.size_bytes(),
         }
     }
@@ -180,6 +183,7 @@ impl Limits {
             command_bytes_max: self.command_bytes_max.min(other.command_bytes_max),
             queues: self.queues.min(other.queues),
             depth_max: self.depth_max.min(other.depth_max),
+            slots_max: self.slots_max.min(other.slots_max),
             size_bytes: self.size_bytes.min(other.size_bytes),
         }
     }
@@ -187,7 +191,8 @@ impl Limits {
     /// Why a load cannot be run.
     fn unfit(&self, load: &Load) -> Option<String> {
         let bytes = load.workload.block_bytes;
-        let Self { block_bytes, command_bytes_max, queues, depth_max, size_bytes } = *self;
+        let Self { block_bytes, command_bytes_max, queues, depth_max, slots_max, size_bytes } =
+            *self;
         if !bytes.is_multiple_of(block_bytes) {
             return Some(format!("the drive has blocks of {block_bytes} bytes"));
         }
@@ -201,6 +206,9 @@ impl Limits {
         }
         if load.depth > depth_max {
             return Some(format!("its queues take {depth_max} commands"));
+        }
+        if load.depth.saturating_mul(load.jobs) > slots_max {
+            return Some(format!("the controller gives credit for {slots_max} commands"));
         }
         (part(load, 0, size_bytes).1 == 0).then(|| "the drive is too small".to_owned())
     }
@@ -362,6 +370,23 @@ mod tests {
             let error = run(&self::options(spec, &[("randread", 1, 1)]), &Watch::default());
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid, "{spec}");
         }
+    }
+
+    #[test]
+    fn jobs_share_a_controller_s_credit() {
+        let limits = Limits {
+            block_bytes: 512,
+            command_bytes_max: 1 << 20,
+            queues: 8,
+            depth_max: 100,
+            slots_max: 100,
+            size_bytes: 1 << 30,
+        };
+        let unfit = |depth, jobs| {
+            limits.unfit(&Load { workload: Workload::named("randread").unwrap(), depth, jobs })
+        };
+        assert_eq!(unfit(50, 2), None);
+        assert!(unfit(51, 2).unwrap().contains("credit for 100 commands"));
     }
 
     #[test]

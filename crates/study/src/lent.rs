@@ -54,6 +54,8 @@ impl Lent {
         let mut lent = Self { drives: Vec::new(), now: Driver::Kernel, changes: 0 };
         for device in &lab.devices {
             let named = Named::find(&device.spec)?;
+            // Before it is taken: this program's driver has to know it.
+            named.own_name()?;
             if lent.drives.iter().any(|(known, _)| known.address == named.address) {
                 let context = format!("{}: it is named twice", named.address);
                 return Err(Error::new(ErrorKind::Invalid, context));
@@ -67,7 +69,7 @@ impl Lent {
         }
         lent.change_to(Driver::Kernel, lab)?;
         for (device, (named, _)) in lab.devices.iter_mut().zip(&lent.drives) {
-            device.own_driver_spec = Some(format!("{USER_SPACE}:{}", named.own_name()));
+            device.own_driver_spec = Some(format!("{USER_SPACE}:{}", named.own_name()?));
         }
         lab.interfaces = interfaces(&lab.devices);
         Ok(lent)
@@ -126,7 +128,7 @@ impl Lent {
                 Driver::Kernel => {
                     loan.home()?;
                     // It may have another name than before.
-                    let path = loan.block_device(named.nsid)?;
+                    let path = loan.block_device(named.unit)?;
                     device.spec = DeviceSpec::File(path).to_string();
                     if device.may_write {
                         loan.check_free()?;
@@ -141,7 +143,7 @@ impl Lent {
 
 /// Fails if this program's driver sees another drive than the kernel's did.
 fn check_same(named: &Named, loan: &Loan, kernel_s_size_bytes: Option<u64>) -> Result<()> {
-    let device = nvme_device(USER_SPACE, &named.own_name())?;
+    let device = nvme_device(USER_SPACE, &named.own_name()?)?;
     let serial = device.controller().info().identify.serial.trim().to_owned();
     let size_bytes = device.size_bytes();
     if loan.serial().is_none_or(|known| known.trim() == serial)

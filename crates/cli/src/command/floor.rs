@@ -32,8 +32,8 @@ use crate::text::utc;
 Each gap is told in microseconds, in percent of the floor and in percent of the way's own latency. A drive is only read, \
 unless --allow-writes is given.
 
-A DEVICE takes root and the kernel's headers. Nothing on it may be in use: while it is measured, its block devices come and go. It \
-goes back to its driver at the end, after Ctrl-C too; after kill -9 by --recover, and by the machine's next start in any case. The \
+A DEVICE takes root and the kernel's headers. Nothing on it may be in use: while it is measured, its block devices come and go; with \
+a SAS disk all those behind its controller do. It goes back to its driver at the end, after Ctrl-C too; after kill -9 by --recover, and by the machine's next start in any case. The \
 module, hwperf, is built and loaded for the time of the run.
 
 Workloads: randread, randwrite (4 KiB), read128k, write128k, read256k, write256k (sequential). The default is those that \
@@ -48,7 +48,7 @@ Examples:
   qpair floor --user nvme:0000:3b:00.0 --rw randread --iodepth 1,4,16,64
   qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json")]
 pub(crate) struct Floor {
-    /// The drive, which the kernel's driver has: /dev/nvme0n1, or its address
+    /// The drive, which the kernel's driver has: /dev/nvme0n1, a SAS disk such as /dev/sdb, or the controller's address
     #[arg(value_name = "DEVICE", required_unless_present_any = ["user", "recover", "build"])]
     device: Option<String>,
 

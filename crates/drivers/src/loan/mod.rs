@@ -18,16 +18,16 @@ use qpair_pci::sysfs::{self, Function, PciAddress, Root, VFIO_PCI};
 use rustix::io::Errno;
 
 pub use in_use::{reasons, uses};
-pub use named::Named;
+pub use named::{Named, Unit};
 use note::{FOLDER, Note, Owed};
 
-/// How long the kernel may take to make block devices of a drive.
-const BACK_WITHIN: Duration = Duration::from_secs(30);
+/// How long the kernel may take to make block devices of a drive: SAS controllers are reset, and look for what is behind them.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
 /// The way out of a loan that nobody ends any more.
 const RECOVER: &str =
     "sudo qpair floor --recover gives back what a program that was killed had taken";
 
-/// An NVMe drive that this program may give to other drivers, and that goes back in the end.
+/// A controller, of NVMe or SAS, that this program may give to other drivers, and that goes back in the end.
 #[derive(Debug)]
 pub struct Loan {
     address: PciAddress,
@@ -41,14 +41,16 @@ impl Loan {
     /// Puts the note down. The drive stays with the kernel's driver for now.
     ///
     /// # Errors
-    /// `Denied`: not root. `NotFound`: no such function. `Invalid`: no NVMe drive, or not with the kernel's driver. `Busy`: in use, or on
+    /// `Denied`: not root. `NotFound`: no such function. `Invalid`: no NVMe or SAS controller, or not with the kernel's driver. `Busy`: in use, or on
     /// loan to another program.
     pub fn begin(address: PciAddress) -> Result<Self> {
         let root = Root::system();
         let function = Function::read(&root, address)?;
-        if !function.is_nvme() {
-            let context = format!("{address} is no NVMe controller (class {:06x})", function.class);
-            return Err(Error::new(ErrorKind::Invalid, context).hint("qpair nvme list shows them"));
+        if !function.is_nvme() && !function.is_sas() {
+            let context =
+                format!("{address} is no NVMe or SAS controller (class {:06x})", function.class);
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint("qpair nvme list and qpair scsi list show them"));
         }
         be_root(address)?;
         let mut note = Note::lock(Path::new(FOLDER), address)?;
@@ -104,15 +106,15 @@ impl Loan {
         give_back(self.address, &self.owed)
     }
 
-    /// The block device of a namespace of it, which the kernel makes a moment after its driver has the drive.
+    /// The block device of a drive of it, which the kernel makes a moment after its driver has the drive.
     ///
     /// # Errors
-    /// `Gone`: there is none after half a minute, or it is another drive's.
-    pub fn block_device(&self, nsid: u32) -> Result<PathBuf> {
+    /// `Gone`: there is none after a minute, or it is another drive's.
+    pub fn block_device(&self, unit: Unit) -> Result<PathBuf> {
         let (address, begin) = (self.address, Instant::now());
         loop {
             let function = Function::read(&Root::system(), address)?;
-            if let Some(path) = node_of(&function, nsid) {
+            if let Some(path) = node_of(&function, unit) {
                 if self.serial != function.serial {
                     let context = format!(
                         "{address} has another serial number than before ({:?}, {:?})",
@@ -124,7 +126,7 @@ impl Loan {
             }
             if begin.elapsed() > BACK_WITHIN {
                 let context = format!(
-                    "{address}: no block device of namespace {nsid} within {} s",
+                    "{address}: no block device of {unit:?} within {} s",
                     BACK_WITHIN.as_secs()
                 );
                 return Err(Error::new(ErrorKind::Gone, context).hint("dmesg | tail says why"));
@@ -212,9 +214,10 @@ fn owed_of(function: &Function) -> Result<Owed> {
     let home = |driver: &&String| *driver != VFIO_PCI;
     let Some(driver) = function.driver.as_ref().filter(home) else {
         let has = function.driver.as_deref().unwrap_or("no driver");
-        let context = format!("{address} is not with the kernel's NVMe driver: {has} has it");
-        return Err(Error::new(ErrorKind::Invalid, context)
-            .hint(format!("sudo qpair nvme unbind {address}, or sudo modprobe nvme")));
+        let context = format!("{address} is not with the kernel's own driver: {has} has it");
+        return Err(Error::new(ErrorKind::Invalid, context).hint(format!(
+            "sudo qpair nvme unbind {address}, or sudo modprobe nvme (for SAS, mpt3sas)"
+        )));
     };
     let named = sysfs::override_of(&Root::system(), address);
     Ok(Owed { driver: driver.clone(), named, module: None })
@@ -231,13 +234,11 @@ fn free(function: &Function) -> Result<()> {
         .hint("unmount it, swapoff, or take the layers above apart"))
 }
 
-fn node_of(function: &Function, nsid: u32) -> Option<PathBuf> {
+fn node_of(function: &Function, unit: Unit) -> Option<PathBuf> {
     let is_it = |name: &str| {
-        let folder = format!("/sys/class/block/{name}");
-        let number = |leaf: &str| -> Option<u64> {
-            fs::read_to_string(format!("{folder}/{leaf}")).ok()?.trim().parse().ok()
-        };
-        number("nsid") == Some(nsid.into()) && number("size").is_some_and(|sectors| sectors > 0)
+        let sectors = fs::read_to_string(format!("/sys/class/block/{name}/size"));
+        let sectors = sectors.ok().and_then(|text| text.trim().parse::<u64>().ok());
+        unit.is_at(name) && sectors.is_some_and(|sectors| sectors > 0)
     };
     let node = function.nodes.iter().find(|node| is_it(&node.name))?;
     Some(Path::new("/dev").join(&node.name)).filter(|path| path.exists())

@@ -8,13 +8,47 @@ use qpair_pci::sysfs::{Function, PciAddress, Root};
 
 use super::Loan;
 
-/// A namespace of a controller that the kernel's driver has.
+/// Which drive of a controller is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// The namespace of that number, of an NVMe controller.
+    Namespace(u32),
+    /// The drive of that SAS address, behind a SAS controller.
+    Sas(u64),
+}
+
+impl Unit {
+    /// Whether a block device is the unit's.
+    pub(super) fn is_at(self, node: &str) -> bool {
+        Self::of(node).is_ok_and(|unit| unit == self)
+    }
+
+    fn of(node: &str) -> Result<Self> {
+        let read = |leaf: &str| {
+            let path = format!("/sys/class/block/{node}/{leaf}");
+            let text = fs::read_to_string(&path).map_err(|cause| Error::os(cause, &*path))?;
+            Ok((path, text.trim().to_owned()))
+        };
+        let (path, unit) = match read("nsid") {
+            Ok((path, text)) => (path, text.parse().ok().map(Self::Namespace)),
+            Err(_) => {
+                // Linux's SAS drivers say it so.
+                let (path, text) = read("device/sas_address")?;
+                let digits = text.strip_prefix("0x").unwrap_or(&text);
+                (path, u64::from_str_radix(digits, 16).ok().map(Self::Sas))
+            }
+        };
+        unit.ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("{path} is not understood")))
+    }
+}
+
+/// A drive of a controller that the kernel's driver has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Of the controller.
     pub address: PciAddress,
-    /// Of the namespace.
-    pub nsid: u32,
+    /// Which of its drives.
+    pub unit: Unit,
     /// Model and serial number.
     pub about: String,
 }
@@ -23,15 +57,23 @@ impl Named {
     /// Looks for a drive.
     ///
     /// # Errors
-    /// `NotFound`: there is no such thing. `Invalid`: it is no NVMe drive, or a part of one, or one with several namespaces.
+    /// `NotFound`: there is no such thing. `Invalid`: it is no NVMe or SAS drive, or a part of one, or a controller with several.
     pub fn find(name: &str) -> Result<Self> {
         find(name)
     }
 
     /// How this program's driver names it: after `nvme:`.
-    #[must_use]
-    pub fn own_name(&self) -> String {
-        format!("{}/ns{}", self.address, self.nsid)
+    ///
+    /// # Errors
+    /// `Unsupported`: it is no NVMe drive.
+    pub fn own_name(&self) -> Result<String> {
+        match self.unit {
+            Unit::Namespace(nsid) => Ok(format!("{}/ns{nsid}", self.address)),
+            Unit::Sas(_) => {
+                let context = format!("{} is no NVMe controller", self.address);
+                Err(Error::new(ErrorKind::Unsupported, context))
+            }
+        }
     }
 }
 
@@ -41,7 +83,7 @@ fn find(name: &str) -> Result<Named> {
         let function = Function::read(&root, address)?;
         return match &function.nodes[..] {
             [node] => named(&function, &node.name),
-            [] if !function.is_nvme() => Err(no_drive(name)),
+            [] if !function.is_nvme() && !function.is_sas() => Err(no_drive(name)),
             // Most likely it is on loan, and that is said then.
             [] => Loan::begin(address).and_then(|_| {
                 Err(Error::new(ErrorKind::Invalid, format!("{address} has no block device")))
@@ -49,7 +91,7 @@ fn find(name: &str) -> Result<Named> {
             several => {
                 let names: Vec<String> =
                     several.iter().map(|node| format!("/dev/{}", node.name)).collect();
-                let context = format!("{address} has several namespaces");
+                let context = format!("{address} has several drives");
                 Err(Error::new(ErrorKind::Invalid, context)
                     .hint(format!("name one of {}", names.join(", "))))
             }
@@ -58,7 +100,7 @@ fn find(name: &str) -> Result<Named> {
     let path = fs::canonicalize(name).map_err(|cause| Error::os(cause, name))?;
     let leaf =
         path.strip_prefix("/dev").ok().and_then(Path::to_str).ok_or_else(|| no_drive(name))?;
-    for function in Function::all_nvme(&root) {
+    for function in Function::all_nvme(&root).into_iter().chain(Function::all_sas(&root)) {
         for node in &function.nodes {
             if node.name == leaf {
                 return named(&function, leaf);
@@ -73,19 +115,23 @@ fn find(name: &str) -> Result<Named> {
 }
 
 fn no_drive(name: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{name} is no NVMe drive of this machine"))
-        .hint("qpair nvme list shows them; --user takes others, such as softnvme:size=1GiB")
+    Error::new(ErrorKind::Invalid, format!("{name} is no NVMe drive of this machine, and no SAS drive"))
+        .hint("qpair nvme list and qpair scsi list show them; --user takes others, such as softnvme:size=1GiB")
 }
 
 fn named(function: &Function, node: &str) -> Result<Named> {
-    let path = format!("/sys/class/block/{node}/nsid");
-    let text = fs::read_to_string(&path).map_err(|cause| Error::os(cause, &*path))?;
-    let nsid = text.trim().parse().map_err(|_| {
-        Error::new(ErrorKind::Unsupported, format!("{path} is no number: {}", text.trim()))
-    })?;
-    let words = [&function.model, &function.serial];
-    let words: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
-    Ok(Named { address: function.address, nsid, about: words.join(" ") })
+    let unit = Unit::of(node)?;
+    // Of a SAS drive the block device knows; of an NVMe drive the controller did.
+    let told = |leaf: &str| {
+        let text = fs::read_to_string(format!("/sys/class/block/{node}/device/{leaf}")).ok();
+        text.map(|text| text.trim().to_owned())
+    };
+    let words = match unit {
+        Unit::Namespace(_) => [function.model.clone(), function.serial.clone()],
+        Unit::Sas(_) => [told("vendor"), told("model")],
+    };
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    Ok(Named { address: function.address, unit, about: words.join(" ") })
 }
 
 #[cfg(test)]
