@@ -69,7 +69,7 @@ pub(crate) struct SoftDrive {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     block: Vec<u64>,
 
-    /// Keep the blocks in a file or block device, not in memory; once for each namespace
+    /// Keep the blocks in a file or block device, not in memory; once for each namespace, or with --hba for each disk
     #[arg(long, value_name = "PATH", conflicts_with = "null")]
     file: Vec<PathBuf>,
 
@@ -78,7 +78,7 @@ pub(crate) struct SoftDrive {
     null: bool,
 
     /// Serve one SAS host bus adapter, with the drives as disks behind it
-    #[arg(long, conflicts_with_all = ["file", "fault", "trap_doorbells"])]
+    #[arg(long, conflicts_with_all = ["fault", "trap_doorbells"])]
     hba: bool,
 
     /// Tell what a driver does that the interface does not allow
@@ -222,10 +222,19 @@ impl SoftDrive {
             Some(name) => DiskProfile::named(name)?,
             None => DiskProfile::default(),
         };
-        let count = usize::from(self.drives).max(self.size.len());
+        let count = usize::from(self.drives).max(self.size.len()).max(self.file.len());
+        if !self.file.is_empty() && self.file.len() != count {
+            return Err(Failure::usage(format!("{} files for {count} disks", self.file.len()))
+                .hint("give --file once for each disk"));
+        }
         let of = |values: &[u64], number: usize| values.get(number).or(values.first()).copied();
         let disk = |number: usize| {
             let mut disk = DiskOptions::default();
+            if let Some(path) = self.file.get(number) {
+                disk.medium = MediumOptions::File(path.clone());
+                // The file's own.
+                disk.size_bytes = 0;
+            }
             if let Some(bytes) = of(&self.size, number) {
                 disk.size_bytes = bytes;
             }
