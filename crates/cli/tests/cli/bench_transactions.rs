@@ -157,7 +157,7 @@ fn ycsb_runs_its_workloads() {
     let run = |words: &str| directory.run(&format!("bench ycsb {SMALL} --store y {words}"));
     let text = run("--workload F --records 2000 --seconds 0.2").done();
     assert!(text.contains("read_modify_write") && text.contains("operations"), "{text}");
-    let text = run("--workload C --seconds 0.2 --cycles").done();
+    let text = run("--workload C --records 2000 --seconds 0.2 --cycles").done();
     assert!(text.contains("time of the workers") && text.contains("us per operation"), "{text}");
     run("--workload A --records 7").failed(3, &["2000 records", "--records 2000"]);
     run("--workload G").failed(2, &["no workload"]);
