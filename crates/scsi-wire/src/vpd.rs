@@ -119,11 +119,12 @@ pub fn unit_name(data: &[u8]) -> Option<UnitName> {
     longest(3, &[8, 16]).map(UnitName::Naa).or_else(|| longest(2, &[8, 12, 16]).map(UnitName::Eui))
 }
 
-/// The body of page 83h of a SAS disk: its NAA name, and its port's SAS address and number.
+/// The body of page 83h of a disk: its NAA name, and of a SAS disk its port's SAS address and number.
 #[must_use]
-pub fn encode_identification(naa: u64, port: u64) -> Vec<u8> {
+pub fn encode_identification(naa: u64, port: Option<u64>) -> Vec<u8> {
     let mut body = vec![0x01, 0x03, 0, 8];
     body.extend(naa.to_be_bytes());
+    let Some(port) = port else { return body };
     // Of the target port, with the protocol.
     body.extend([0x61, 0x93, 0, 8]);
     body.extend(port.to_be_bytes());
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn a_unit_is_known_by_its_naa_name() {
         let naa = 0x5000_c500_1234_5678;
-        let body = encode_identification(naa, naa + 1);
+        let body = encode_identification(naa, Some(naa + 1));
         let data = encode(page::DEVICE_IDENTIFICATION, &body);
         let name = unit_name(&data).unwrap();
         assert_eq!(name, UnitName::Naa(naa.to_be_bytes().to_vec()));
@@ -291,7 +292,7 @@ mod tests {
         let cut = &data[..data.len() - 1];
         assert_eq!(designators(cut).count(), 2);
         // A name of zeroes names nothing.
-        let body = encode_identification(0, 5);
+        let body = encode_identification(0, Some(5));
         assert_eq!(unit_name(&encode(page::DEVICE_IDENTIFICATION, &body)), None);
         assert_eq!(unit_name(&[]), None);
     }

@@ -220,7 +220,7 @@ impl SoftHba {
             // Without an enclosure there are no slots: Linux takes such a disk for another one after a reset if it has a number here.
             slot: place.expander.map_or(0, |_| place.phy.into()),
             enclosure: place.expander.map_or(0, |it| it.enclosure),
-            address: phy.unit.options.port,
+            address: phy.unit.logical.facts().port.unwrap_or_default(),
             parent: place.expander.map_or(CONTROLLER_HANDLE, |it| it.handle),
             phy: place.phy,
             access: 0,

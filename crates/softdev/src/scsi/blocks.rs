@@ -55,7 +55,7 @@ impl Unit {
     }
 
     fn durable(&self, force_unit_access: bool) -> bool {
-        force_unit_access || !self.has_write_cache()
+        force_unit_access || !self.logical.has_write_cache()
     }
 
     fn read(&self, range: Range, data: &mut Data<'_>) -> Result<Answer, Sense> {
@@ -94,7 +94,7 @@ impl Unit {
         let wanted = match compare {
             0 => return Ok(Answer::good(0)),
             1 => extents.len_bytes as usize,
-            3 => self.options.block_bytes as usize,
+            3 => self.logical.facts().block_bytes as usize,
             _ => return Err(Sense::invalid_field(1)),
         };
         if extents.len_bytes == 0 {
@@ -138,7 +138,7 @@ impl Unit {
             return Err(Sense::invalid_field(10));
         }
         let extents = self.extents(range, WRITE_SAME_BYTES_MAX)?;
-        let block = self.options.block_bytes as usize;
+        let block = self.logical.facts().block_bytes as usize;
         let pattern = match no_data {
             true => None,
             false => Some(data.take(block).ok_or(Sense::invalid_field(1))?),

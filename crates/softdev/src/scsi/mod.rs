@@ -3,7 +3,6 @@
 //! A unit knows no transport: whoever calls has the command descriptor block, and has found the memory that goes with it.
 
 mod blocks;
-mod parameters;
 mod unit;
 
 pub(crate) use unit::{Answer, Data, Unit, UnitOptions};

@@ -1,13 +1,12 @@
-//! A logical unit: its state, and which command goes where.
-
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! A logical unit on a medium.
 
 use qpair_block::Result;
+use qpair_scsi_unit::{Facts, Limits, LogicalUnit, ModeSelect, Reply, Step};
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
-use qpair_scsi_wire::{CHECK_CONDITION, Command, GOOD, Undecodable};
+use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
+
+use super::blocks::{TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_RANGES_MAX, WRITE_SAME_BYTES_MAX};
 
 use crate::digest::local_name;
 use crate::dma::{DmaSpan, DmaTable, Extent};
@@ -16,8 +15,7 @@ use crate::medium::{MediumOptions, Scratch, Volume};
 
 /// Bytes of a disk's volatile write cache.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Unit attentions that wait to be told, at most: older ones go first.
-const ATTENTIONS_MAX: usize = 8;
+const PRODUCT: &str = "SOFT SAS DISK";
 
 /// A unit to be made.
 #[derive(Clone, Debug)]
@@ -56,13 +54,7 @@ impl UnitOptions {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) volume: Volume,
-    pub(crate) options: UnitOptions,
-    /// What the initiator is to be told before anything else.
-    attentions: Mutex<VecDeque<Code>>,
-    has_attention: AtomicBool,
-    /// Whether the write cache is in use.
-    write_cache: AtomicBool,
-    is_stopped: AtomicBool,
+    pub(crate) logical: LogicalUnit,
 }
 
 /// What goes with a command: memory that was looked up, of one direction.
@@ -96,9 +88,8 @@ impl Data<'_> {
         Some(bytes)
     }
 
-    /// Sends bytes, up to what the initiator said that it has room for, and has.
-    pub(crate) fn give(&mut self, bytes: &[u8], allocation: usize) -> Answer {
-        let bytes = &bytes[..bytes.len().min(allocation)];
+    /// Sends bytes, as far as the initiator has room.
+    fn give(&mut self, bytes: &[u8]) -> Answer {
         if self.is_out {
             return Answer::good(0);
         }
@@ -127,10 +118,6 @@ impl Answer {
     pub(crate) fn check(sense: Sense) -> Self {
         Self { status: CHECK_CONDITION, sense: Some(sense), moved: 0, is_overrun: false }
     }
-
-    pub(crate) fn illegal(code: Code) -> Self {
-        Self::check(Sense::new(Key::IllegalRequest, code))
-    }
 }
 
 impl Unit {
@@ -141,140 +128,65 @@ impl Unit {
             options.block_bytes,
             options.cache_bytes,
         )?;
-        let unit = Self {
-            write_cache: AtomicBool::new(volume.has_cache()),
-            volume,
-            options,
-            attentions: Mutex::default(),
-            has_attention: AtomicBool::new(false),
-            is_stopped: AtomicBool::new(false),
+        let facts = Facts {
+            product: PRODUCT,
+            serial: options.serial,
+            naa: options.naa,
+            port: Some(options.port),
+            block_bytes: options.block_bytes,
+            // Blocks of 512 bytes are eighths of a physical one, as on drives that say 512e.
+            physical_exponent: if options.block_bytes == 512 { 3 } else { 0 },
+            rotation: options.rotation,
+            has_cache: volume.has_cache(),
+            read_only: false,
+            reads_zeroes: true,
+            limits: Limits {
+                transfer_bytes_max: TRANSFER_BYTES_MAX,
+                unmap_bytes_max: UNMAP_BYTES_MAX,
+                unmap_ranges_max: UNMAP_RANGES_MAX,
+                write_same_bytes_max: WRITE_SAME_BYTES_MAX,
+            },
+            without: &[],
         };
-        unit.attend(Code::POWER_ON);
-        Ok(unit)
-    }
-
-    fn attentions(&self) -> MutexGuard<'_, VecDeque<Code>> {
-        self.attentions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Something happened that the initiator is to be told with its next command.
-    pub(crate) fn attend(&self, code: Code) {
-        let mut attentions = self.attentions();
-        if attentions.len() == ATTENTIONS_MAX {
-            attentions.pop_front();
-        }
-        if attentions.back() != Some(&code) {
-            attentions.push_back(code);
-        }
-        self.has_attention.store(true, Ordering::Release);
-    }
-
-    fn take_attention(&self) -> Option<Code> {
-        if !self.has_attention.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut attentions = self.attentions();
-        let code = attentions.pop_front();
-        self.has_attention.store(!attentions.is_empty(), Ordering::Release);
-        code
+        Ok(Self { volume, logical: LogicalUnit::new(facts) })
     }
 
     /// It was reset: it forgets what a reset forgets, and says so.
     pub(crate) fn reset(&self, code: Code) {
-        self.write_cache.store(self.volume.has_cache(), Ordering::Relaxed);
-        self.is_stopped.store(false, Ordering::Relaxed);
-        self.attend(code);
+        self.logical.reset(code);
     }
 
     /// The power failed, and is back.
     pub(crate) fn power_cut(&self, seed: u64) {
         // A medium that cannot be written has lost more than this would take.
         let _ = self.volume.lose_cache(seed);
-        self.attentions().clear();
-        self.reset(Code::POWER_ON);
-    }
-
-    pub(crate) fn has_write_cache(&self) -> bool {
-        self.write_cache.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_write_cache(&self, is_on: bool) {
-        self.write_cache.store(is_on && self.volume.has_cache(), Ordering::Relaxed);
+        self.logical.power_cut();
     }
 
     /// Executes a command.
     pub(crate) fn execute(&self, lun: Lun, cdb: &[u8], mut data: Data<'_>) -> Answer {
-        let command = match Command::decode(cdb) {
-            Ok(command) => command,
-            Err(undecodable) => {
-                // What is attended to comes first, whatever the command is.
-                if lun.number() == Some(0)
-                    && let Some(code) = self.take_attention()
-                {
-                    return Answer::check(Sense::new(Key::UnitAttention, code));
-                }
-                return match undecodable {
-                    Undecodable::Opcode => Answer::illegal(Code::INVALID_OPCODE),
-                    Undecodable::Field(byte) => Answer::check(Sense::invalid_field(byte.into())),
-                };
-            }
-        };
-        let is_here = lun.number() == Some(0);
-        match command {
-            Command::Inquiry { page, allocation } => {
-                return self.inquiry(is_here, page, allocation.into(), &mut data);
-            }
-            Command::ReportLuns { select, allocation } => {
-                return Self::report_luns(select, allocation as usize, &mut data);
-            }
-            Command::RequestSense { descriptor, allocation } => {
-                let code = if is_here { self.take_attention() } else { Some(Code::NO_SUCH_UNIT) };
-                let key = if is_here { Key::UnitAttention } else { Key::IllegalRequest };
-                let sense = code.map_or(Sense::default(), |code| Sense::new(key, code));
-                let (long, len) = sense.encode_descriptors();
-                let fixed = sense.encode_fixed();
-                let bytes = if descriptor { &long[..len] } else { &fixed[..] };
-                return data.give(bytes, allocation.into());
-            }
-            _ => {}
+        match self.logical.begin(lun, cdb, self.volume.blocks) {
+            Step::Ended(Reply::Good) => Answer::good(0),
+            Step::Ended(Reply::Data(bytes)) => data.give(&bytes),
+            Step::Ended(Reply::Check(sense)) => Answer::check(sense),
+            Step::ModeSelect(select) => self.mode_select(select, &mut data),
+            Step::Blocks(command) => self.execute_blocks(command, &mut data),
         }
-        if !is_here {
-            return Answer::illegal(Code::NO_SUCH_UNIT);
-        }
-        if let Some(code) = self.take_attention() {
-            return Answer::check(Sense::new(Key::UnitAttention, code));
-        }
-        self.execute_here(command, &mut data)
     }
 
-    fn execute_here(&self, command: Command, data: &mut Data<'_>) -> Answer {
-        match command {
-            Command::ModeSense { .. } => return self.mode_sense(&command, data),
-            Command::ModeSelect { width, page_format, save, len } => {
-                return self.mode_select(width, page_format, save, len.into(), data);
-            }
-            Command::ReportOperations { .. } => return Self::report_operations(&command, data),
-            Command::LogSense { page, subpage, parameter, allocation, .. } => {
-                return Self::log_sense(page, subpage, parameter, allocation.into(), data);
-            }
-            Command::StartStop { start, power, .. } => {
-                if power == 0 {
-                    self.is_stopped.store(!start, Ordering::Relaxed);
-                }
-                return Answer::good(0);
-            }
-            _ => {}
+    fn mode_select(&self, select: ModeSelect, data: &mut Data<'_>) -> Answer {
+        let len = select.len.into();
+        let Some(bytes) = data.take(len) else {
+            return Answer::check(Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH));
+        };
+        let write_cache = match self.logical.mode_select(select, &bytes) {
+            Ok(write_cache) => write_cache,
+            Err(sense) => return Answer::check(sense),
+        };
+        if !write_cache && self.logical.has_write_cache() && self.volume.flush().is_err() {
+            return Answer::check(Sense::new(Key::MediumError, Code::WRITE_ERROR));
         }
-        if self.is_stopped.load(Ordering::Relaxed) {
-            return Answer::check(Sense::new(Key::NotReady, Code::NEEDS_START));
-        }
-        match command {
-            Command::TestUnitReady => Answer::good(0),
-            Command::ReadCapacity10 => data.give(&self.capacity().encode10(), 8),
-            Command::ReadCapacity16 { allocation } => {
-                data.give(&self.capacity().encode16(), allocation as usize)
-            }
-            _ => self.execute_blocks(command, data),
-        }
+        self.logical.set_write_cache(write_cache);
+        Answer::good(len)
     }
 }

@@ -1,0 +1,227 @@
+//! A unit: its state, and which command goes where.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use qpair_scsi_wire::luns::Lun;
+use qpair_scsi_wire::sense::{Code, Key, Sense};
+use qpair_scsi_wire::{Command, Undecodable, Width};
+
+use crate::facts::Facts;
+
+/// Unit attentions that wait to be told, at most: older ones go first.
+const ATTENTIONS_MAX: usize = 8;
+
+/// A logical unit without its medium.
+#[derive(Debug)]
+pub struct LogicalUnit {
+    facts: Facts,
+    /// What the initiator is to be told before anything else.
+    attentions: Mutex<VecDeque<Code>>,
+    has_attention: AtomicBool,
+    /// Whether the write cache is in use.
+    write_cache: AtomicBool,
+    is_stopped: AtomicBool,
+}
+
+/// How a command has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It did what it was to do.
+    Good,
+    /// It did, and these bytes go to the initiator: no more than it has said that it has room for.
+    Data(Vec<u8>),
+    /// It did not.
+    Check(Sense),
+}
+
+impl Reply {
+    /// Bytes for an initiator that has room for `allocation`.
+    pub(crate) fn data(bytes: &[u8], allocation: usize) -> Self {
+        Self::Data(bytes[..bytes.len().min(allocation)].to_vec())
+    }
+
+    pub(crate) fn illegal(code: Code) -> Self {
+        Self::Check(Sense::new(Key::IllegalRequest, code))
+    }
+}
+
+/// A MODE SELECT whose parameters are still with the initiator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeSelect {
+    /// Its form.
+    pub width: Width,
+    /// Bytes of the parameters.
+    pub len: u16,
+}
+
+/// What is to be done with a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It has ended.
+    Ended(Reply),
+    /// Its parameters are to be taken to [`LogicalUnit::mode_select`].
+    ModeSelect(ModeSelect),
+    /// It is one for blocks, which are the caller's.
+    Blocks(Command),
+}
+
+impl LogicalUnit {
+    /// A unit after power on.
+    #[must_use]
+    pub fn new(facts: Facts) -> Self {
+        let unit = Self {
+            write_cache: AtomicBool::new(facts.has_cache),
+            facts,
+            attentions: Mutex::default(),
+            has_attention: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+        };
+        unit.attend(Code::POWER_ON);
+        unit
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn attentions(&self) -> MutexGuard<'_, VecDeque<Code>> {
+        self.attentions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something happened that the initiator is to be told with its next command.
+    pub fn attend(&self, code: Code) {
+        let mut attentions = self.attentions();
+        if attentions.len() == ATTENTIONS_MAX {
+            attentions.pop_front();
+        }
+        if attentions.back() != Some(&code) {
+            attentions.push_back(code);
+        }
+        self.has_attention.store(true, Ordering::Release);
+    }
+
+    fn take_attention(&self) -> Option<Code> {
+        if !self.has_attention.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut attentions = self.attentions();
+        let code = attentions.pop_front();
+        self.has_attention.store(!attentions.is_empty(), Ordering::Release);
+        code
+    }
+
+    /// It was reset: it forgets what a reset forgets, and says so.
+    pub fn reset(&self, code: Code) {
+        self.write_cache.store(self.facts.has_cache, Ordering::Relaxed);
+        self.is_stopped.store(false, Ordering::Relaxed);
+        self.attend(code);
+    }
+
+    /// The power failed, and is back.
+    pub fn power_cut(&self) {
+        self.attentions().clear();
+        self.reset(Code::POWER_ON);
+    }
+
+    /// Whether writes may be answered before they are durable.
+    pub fn has_write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+
+    /// Uses the write cache, or does without.
+    pub fn set_write_cache(&self, is_on: bool) {
+        self.write_cache.store(is_on && self.facts.has_cache, Ordering::Relaxed);
+    }
+
+    /// Takes a command for a unit of this target. The target has the unit 0 alone, which has `blocks` now.
+    pub fn begin(&self, lun: Lun, cdb: &[u8], blocks: u64) -> Step {
+        let is_here = lun.number() == Some(0);
+        let command = match Command::decode(cdb) {
+            Ok(command) => command,
+            Err(undecodable) => {
+                // What is attended to comes first, whatever the command is.
+                let code = if is_here { self.take_attention() } else { None };
+                return Step::Ended(match (code, undecodable) {
+                    (Some(code), _) => Reply::Check(Sense::new(Key::UnitAttention, code)),
+                    (None, Undecodable::Opcode) => Reply::illegal(Code::INVALID_OPCODE),
+                    (None, Undecodable::Field(byte)) => {
+                        Reply::Check(Sense::invalid_field(byte.into()))
+                    }
+                });
+            }
+        };
+        match command {
+            Command::Inquiry { page, allocation } => {
+                return Step::Ended(self.inquiry(is_here, page, allocation.into()));
+            }
+            Command::ReportLuns { select, allocation } => {
+                return Step::Ended(Self::report_luns(select, allocation as usize));
+            }
+            Command::RequestSense { descriptor, allocation } => {
+                let code = if is_here { self.take_attention() } else { Some(Code::NO_SUCH_UNIT) };
+                let key = if is_here { Key::UnitAttention } else { Key::IllegalRequest };
+                let sense = code.map_or(Sense::default(), |code| Sense::new(key, code));
+                let (long, len) = sense.encode_descriptors();
+                let fixed = sense.encode_fixed();
+                let bytes = if descriptor { &long[..len] } else { &fixed[..] };
+                return Step::Ended(Reply::data(bytes, allocation.into()));
+            }
+            _ => {}
+        }
+        if !is_here {
+            return Step::Ended(Reply::illegal(Code::NO_SUCH_UNIT));
+        }
+        if let Some(code) = self.take_attention() {
+            return Step::Ended(Reply::Check(Sense::new(Key::UnitAttention, code)));
+        }
+        if cdb.first().is_some_and(|code| self.facts.without.contains(code)) {
+            return Step::Ended(Reply::illegal(Code::INVALID_OPCODE));
+        }
+        self.begin_here(command, blocks)
+    }
+
+    fn begin_here(&self, command: Command, blocks: u64) -> Step {
+        match command {
+            Command::ModeSense { .. } => return Step::Ended(self.mode_sense(&command, blocks)),
+            Command::ModeSelect { width, page_format, save, len } => {
+                return match len {
+                    _ if !page_format || save => Step::Ended(Reply::Check(Sense::invalid_field(1))),
+                    0 => Step::Ended(Reply::Good),
+                    len => Step::ModeSelect(ModeSelect { width, len }),
+                };
+            }
+            Command::ReportOperations { .. } => {
+                return Step::Ended(self.report_operations(&command));
+            }
+            Command::LogSense { page, subpage, parameter, allocation, .. } => {
+                let reply = Self::log_sense(page, subpage, parameter, allocation.into());
+                return Step::Ended(reply);
+            }
+            Command::StartStop { start, power, .. } => {
+                if power == 0 {
+                    self.is_stopped.store(!start, Ordering::Relaxed);
+                }
+                return Step::Ended(Reply::Good);
+            }
+            _ => {}
+        }
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return Step::Ended(Reply::Check(Sense::new(Key::NotReady, Code::NEEDS_START)));
+        }
+        match command {
+            Command::TestUnitReady => Step::Ended(Reply::Good),
+            Command::ReadCapacity10 => {
+                Step::Ended(Reply::data(&self.capacity(blocks).encode10(), 8))
+            }
+            Command::ReadCapacity16 { allocation } => {
+                let bytes = self.capacity(blocks).encode16();
+                Step::Ended(Reply::data(&bytes, allocation as usize))
+            }
+            command => Step::Blocks(command),
+        }
+    }
+}
