@@ -156,14 +156,16 @@ impl Bdevs {
     }
 }
 
+/// A number that is made of a name, always the same; `salt` makes others. FNV-1a: it tells names apart, and keeps no secret.
+pub(crate) fn hash(name: &str, salt: u64) -> u64 {
+    name.bytes().fold(0xCBF2_9CE4_8422_2325 ^ salt, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
 /// The same for the same name, in the form of a random one.
 fn uuid_of(name: &str) -> String {
-    // FNV-1a, twice: it tells names apart, and keeps no secret.
-    let hash = |seed: u64| {
-        name.bytes()
-            .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
-    };
-    let (high, low) = (hash(0xCBF2_9CE4_8422_2325), hash(0x9E37_79B9_7F4A_7C15));
+    let (high, low) = (hash(name, 0), hash(name, 0x55C5_E55D_FB68_5F30));
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
         high >> 32,

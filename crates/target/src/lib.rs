@@ -12,13 +12,17 @@
 
 mod bdevs;
 mod blk;
+mod device;
 mod disk;
 mod memory;
 mod metrics;
+mod queue;
 mod rpc;
+mod scsi;
 mod service;
 mod session;
 mod target;
+mod unit;
 mod worker;
 mod workers;
 
@@ -26,5 +30,7 @@ pub use bdevs::{AttachController, AttachedController, Bdev, Bdevs, OpenFile};
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
 pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Manager, RpcServer, reference};
-pub use target::{BlkOptions, Event, ExportInfo, Level, Listen, QUEUES_MAX, Target, TargetOptions};
+pub use target::{
+    Backend, BlkOptions, Event, ExportInfo, Level, Listen, QUEUES_MAX, Target, TargetOptions,
+};
 pub use workers::WorkerInfo;

@@ -135,6 +135,13 @@ impl GuestMemory {
         true
     }
 
+    /// Bytes from an address of the guest's up to the end of its region; `None`: it is in none.
+    #[inline]
+    pub(crate) fn room_from(&self, guest: u64) -> Option<u64> {
+        let Place { region, at } = self.find_guest(guest, 1)?;
+        Some(self.regions[region].place.len_bytes - at as u64)
+    }
+
     /// Appends the segments of `len_bytes` from an address of the guest's: more than one if regions end within. False: it is not all there.
     #[inline]
     pub(crate) fn segments(&self, mut guest: u64, len_bytes: u32, into: &mut Vec<Segment>) -> bool {

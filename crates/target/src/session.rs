@@ -6,7 +6,6 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::{Error, ErrorKind, Mapping, Result};
@@ -18,23 +17,16 @@ use qpair_vhost_user::codec::{
 };
 use rustix::event::{PollFd, PollFlags};
 
-use crate::blk::{Inflight, QueueOptions, SEG_MAX, inflight_bytes};
-use crate::disk::Disk;
+use crate::device::Device;
 use crate::memory::{GuestMemory, REGIONS_MAX, RegionPlace};
+use crate::queue::{GuestRing, Inflight, RingOptions, inflight_bytes};
 use crate::workers::{Placed, Workers};
-use qpair_virtio::blk::{Config as BlkConfig, SECTOR_SHIFT, feature as blk_feature};
 
 /// Entries of a ring at most.
 const RING_SIZE_MAX: u16 = 1024;
-/// Most bytes of a discard or of zeroes.
-const DISCARD_BYTES_MAX: u32 = 1 << 31;
-/// Features of the device: for all disks, and for those that can be written.
-const READS: u64 = blk_feature::SEG_MAX
-    | blk_feature::BLK_SIZE
-    | blk_feature::FLUSH
-    | blk_feature::TOPOLOGY
-    | blk_feature::MQ;
-const WRITES: u64 = blk_feature::CONFIG_WCE | blk_feature::DISCARD | blk_feature::WRITE_ZEROES;
+/// Features of rings.
+const RING_FEATURES: u64 =
+    feature::VERSION_1 | feature::INDIRECT_DESC | feature::EVENT_IDX | feature::PROTOCOL_FEATURES;
 const PROTOCOL_FEATURES: u64 = protocol::MQ
     | protocol::REPLY_ACK
     | protocol::BACKEND_REQ
@@ -45,14 +37,6 @@ const PROTOCOL_FEATURES: u64 = protocol::MQ
 
 /// A descriptor that may be exchanged while a queue signals it.
 pub(crate) type Call = Arc<Mutex<Option<IrqEvent>>>;
-
-/// What a disk is given to front ends as.
-#[derive(Clone, Debug)]
-pub(crate) struct Export {
-    pub(crate) disk: Arc<Disk>,
-    pub(crate) queues: u16,
-    pub(crate) read_only: bool,
-}
 
 /// What others may know of a session.
 #[derive(Debug, Default)]
@@ -80,7 +64,7 @@ struct Ring {
 pub(crate) struct Session {
     stream: UnixStream,
     incoming: Incoming<Header>,
-    export: Export,
+    device: Arc<dyn Device>,
     workers: Arc<Workers>,
     shared: Arc<Shared>,
     features: u64,
@@ -88,8 +72,6 @@ pub(crate) struct Session {
     memory: Arc<GuestMemory>,
     rings: Vec<Ring>,
     inflight: Option<(Arc<Mapping>, InflightDescription)>,
-    /// The guest has set the cache to write back, or has not been asked.
-    write_back: Arc<AtomicBool>,
 }
 
 /// What goes back.
@@ -107,15 +89,16 @@ fn wrong(what: impl Into<String>) -> Error {
 impl Session {
     pub(crate) fn new(
         stream: UnixStream,
-        export: Export,
+        device: Arc<dyn Device>,
         workers: Arc<Workers>,
         shared: Arc<Shared>,
     ) -> Self {
-        let rings = (0..export.queues).map(|_| Ring::default()).collect();
+        device.reset();
+        let rings = (0..device.queues()).map(|_| Ring::default()).collect();
         Self {
             stream,
             incoming: Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX),
-            export,
+            device,
             workers,
             shared,
             features: 0,
@@ -123,7 +106,6 @@ impl Session {
             memory: Arc::default(),
             rings,
             inflight: None,
-            write_back: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -200,12 +182,7 @@ impl Session {
 
     /// Features that are offered.
     fn offered(&self) -> u64 {
-        let device = READS | if self.export.read_only { blk_feature::READ_ONLY } else { WRITES };
-        device
-            | feature::VERSION_1
-            | feature::INDIRECT_DESC
-            | feature::EVENT_IDX
-            | feature::PROTOCOL_FEATURES
+        self.device.features() | RING_FEATURES
     }
 
     fn carry_out(&mut self, request: Request, message: Message<Header>) -> Result<Answer> {
@@ -229,7 +206,7 @@ impl Session {
                 Ok(Answer::Done)
             }
             Request::SetOwner | Request::ResetOwner => Ok(Answer::Done),
-            Request::GetQueueNum => Ok(Answer::Payload(number(self.export.queues.into()))),
+            Request::GetQueueNum => Ok(Answer::Payload(number(self.device.queues().into()))),
             Request::GetMaxMemSlots => Ok(Answer::Payload(number(REGIONS_MAX as u64))),
             Request::SetMemTable => {
                 let table = MemoryRegion::parse_table(payload).ok_or_else(malformed)?;
@@ -313,7 +290,7 @@ impl Session {
             }
             Request::GetConfig => {
                 let asked = Config::parse(payload).ok_or_else(malformed)?;
-                let config = self.config();
+                let config = self.device.config();
                 let mut bytes = vec![0; asked.bytes.len()];
                 let from = config.get(asked.offset as usize..).unwrap_or_default();
                 let len = from.len().min(bytes.len());
@@ -322,18 +299,15 @@ impl Session {
             }
             Request::SetConfig => {
                 let config = Config::parse(payload).ok_or_else(malformed)?;
-                match (config.offset, config.bytes) {
-                    (BlkConfig::WRITE_BACK_AT, [write_back @ (0 | 1)]) => {
-                        self.write_back.store(*write_back == 1, Ordering::Release);
-                        Ok(Answer::Done)
-                    }
-                    _ => Err(wrong("a part of the configuration that cannot be written")),
+                if !self.device.set_config(config.offset, config.bytes) {
+                    return Err(wrong("a part of the configuration that cannot be written"));
                 }
+                Ok(Answer::Done)
             }
             Request::GetInflightFd => {
                 let asked = InflightDescription::parse(payload).ok_or_else(malformed)?;
                 let (queues, size) = (asked.queues, asked.queue_size);
-                if queues == 0 || queues > self.export.queues || size > RING_SIZE_MAX {
+                if queues == 0 || queues > self.device.queues() || size > RING_SIZE_MAX {
                     return Err(wrong(format!("a note of {queues} queues of {size} entries")));
                 }
                 let len_bytes = usize::from(queues) * inflight_bytes(size);
@@ -361,26 +335,10 @@ impl Session {
                     let ring = &mut self.rings[ring];
                     (ring.started, ring.kick, ring.enabled, ring.base) = (false, None, false, 0);
                 }
-                self.write_back.store(true, Ordering::Release);
+                self.device.reset();
                 Ok(Answer::Done)
             }
         }
-    }
-
-    fn config(&self) -> [u8; BlkConfig::BYTES] {
-        let device = &self.export.disk.device;
-        let block_bytes = device.info().logical_block_bytes;
-        let config = BlkConfig {
-            sectors: device.size_bytes() >> SECTOR_SHIFT,
-            seg_max: SEG_MAX,
-            block_bytes,
-            write_back: self.write_back.load(Ordering::Acquire),
-            queues: self.export.queues,
-            discard_sectors_max: DISCARD_BYTES_MAX >> SECTOR_SHIFT,
-            discard_alignment: block_bytes >> SECTOR_SHIFT,
-            zeroes_sectors_max: DISCARD_BYTES_MAX >> SECTOR_SHIFT,
-        };
-        config.encode()
     }
 
     fn ring(&self, number: u32) -> Result<usize> {
@@ -464,12 +422,8 @@ impl Session {
             }
             _ => None,
         };
-        let has_flush = self.features & blk_feature::FLUSH != 0;
-        let has_switch = self.features & blk_feature::CONFIG_WCE != 0;
-        if !has_switch {
-            self.write_back.store(has_flush, Ordering::Release);
-        }
-        let options = QueueOptions {
+        self.device.settle(self.features);
+        let options = RingOptions {
             size: ring.size,
             addresses,
             taken: ring.base,
@@ -480,11 +434,10 @@ impl Session {
             call: ring.call.clone(),
             error: ring.error.clone(),
             inflight,
-            disk: self.export.disk.clone(),
-            write_back: self.write_back.clone(),
-            read_only: self.export.read_only,
         };
-        ring.running = Some(self.workers.add(options)?);
+        let (device, number) = (self.device.clone(), number as u16);
+        let start = Box::new(move || device.open(number, GuestRing::open(options)?));
+        ring.running = Some(self.workers.add(start)?);
         Ok(Answer::Done)
     }
 }

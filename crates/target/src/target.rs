@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use qpair_block::{Error, ErrorKind, Result, WakeEvent};
@@ -14,8 +14,11 @@ use qpair_socket::{Listener, send};
 use qpair_vhost_user::codec::Header;
 use rustix::net::Shutdown;
 
+use crate::blk::Blk;
+use crate::device::Device;
 use crate::disk::Disk;
-use crate::session::{Export, Session, Shared};
+use crate::scsi::Controller;
+use crate::session::{Session, Shared};
 use crate::workers::{WorkerInfo, Workers};
 
 /// Bytes of the stack of a thread that reads messages.
@@ -53,19 +56,45 @@ impl Default for BlkOptions {
     }
 }
 
+/// What guests are given.
+#[derive(Clone, Debug)]
+pub enum Backend {
+    /// A disk.
+    Blk {
+        /// The disk.
+        disk: Arc<Disk>,
+        /// Guests cannot write.
+        read_only: bool,
+    },
+    /// A SCSI host.
+    Scsi {
+        /// The disks that are its targets, by their numbers.
+        targets: Vec<(u8, Arc<Disk>)>,
+    },
+}
+
 /// What is served at a socket.
 #[derive(Clone, Debug)]
 pub struct ExportInfo {
     /// The name that it was given.
     pub name: String,
-    /// The disk.
-    pub disk: Arc<Disk>,
-    /// Guests cannot write.
-    pub read_only: bool,
+    /// What guests are given.
+    pub backend: Backend,
     /// Where front ends find it.
     pub socket: PathBuf,
     /// A front end is there.
     pub has_client: bool,
+}
+
+impl ExportInfo {
+    /// The disks that guests are given by it.
+    #[must_use]
+    pub fn disks(&self) -> Vec<&Arc<Disk>> {
+        match &self.backend {
+            Backend::Blk { disk, .. } => vec![disk],
+            Backend::Scsi { targets } => targets.iter().map(|(_, disk)| disk).collect(),
+        }
+    }
 }
 
 /// What happened at a socket.
@@ -134,12 +163,25 @@ pub type Listen = Arc<dyn Fn(Event<'_>) + Send + Sync>;
 
 struct Served {
     name: String,
-    export: Export,
+    kind: Kind,
     path: PathBuf,
     door: Arc<Door>,
-    /// The size that front ends were told.
-    size_bytes: AtomicU64,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Blk(Arc<Blk>),
+    Scsi(Arc<Controller>),
+}
+
+impl Kind {
+    fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Self::Blk(blk) => blk.clone(),
+            Self::Scsi(controller) => controller.clone(),
+        }
+    }
 }
 
 /// What the thread of a socket shares.
@@ -213,14 +255,31 @@ impl Target {
         options: BlkOptions,
     ) -> Result<()> {
         let BlkOptions { queues, read_only } = options;
-        if queues == 0 || queues > QUEUES_MAX {
-            let context = format!("a disk with {queues} queues");
-            return Err(Error::new(ErrorKind::Invalid, context)
-                .hint(format!("choose from 1 to {QUEUES_MAX}")));
+        let blk = Arc::new(Blk::new(disk, queues, read_only));
+        self.serve(name, path, Kind::Blk(blk), queues)
+    }
+
+    /// Gives a SCSI host without targets, under a name, to whoever comes to the socket at `path`: one front end at a time.
+    ///
+    /// # Errors
+    /// Those of [`Target::serve_blk`].
+    pub fn serve_scsi(&self, name: &str, path: &Path, queues: u16) -> Result<()> {
+        let controller = Arc::new(Controller::new(queues)?);
+        self.serve(name, path, Kind::Scsi(controller), queues)
+    }
+
+    fn serve(&self, name: &str, path: &Path, kind: Kind, queues: u16) -> Result<()> {
+        let device = kind.device();
+        if queues == 0 || device.queues() > QUEUES_MAX {
+            let most = QUEUES_MAX - device.queues().saturating_sub(queues);
+            let context = format!("{name} with {queues} queues");
+            return Err(
+                Error::new(ErrorKind::Invalid, context).hint(format!("choose from 1 to {most}"))
+            );
         }
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut served = self.served();
         if served.iter().any(|served| served.name == name) {
-            let context = format!("a disk of the name {name} is served already");
+            let context = format!("{name} is served already");
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let listener = Listener::bind(path)?;
@@ -232,22 +291,52 @@ impl Target {
             stream: Mutex::default(),
             shared: Arc::default(),
         });
-        let read_only = read_only || disk.device.info().read_only;
-        let export = Export { disk: disk.clone(), queues, read_only };
         let thread = std::thread::Builder::new()
             .name(format!("qpair-{name}"))
             .stack_size(STACK_BYTES)
             .spawn({
-                let (door, export) = (door.clone(), export.clone());
+                let door = door.clone();
                 let (workers, listen) = (self.workers.clone(), self.listen.clone());
                 let name = name.to_owned();
-                move || receive(&listener, &door, (&name, &export), &workers, &listen)
+                move || receive(&listener, &door, (&name, &device), &workers, &listen)
             })
             .map_err(|cause| Error::thread(cause, "a socket"))?;
-        let size_bytes = AtomicU64::new(disk.device.size_bytes());
         let name = name.to_owned();
-        served.push(Served { name, export, path, door, size_bytes, thread: Some(thread) });
+        served.push(Served { name, kind, path, door, thread: Some(thread) });
         Ok(())
+    }
+
+    fn served(&self) -> MutexGuard<'_, Vec<Served>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn controller(&self, name: &str) -> Result<Arc<Controller>> {
+        let found =
+            self.served().iter().find(|served| served.name == name).map(|it| it.kind.clone());
+        match found {
+            Some(Kind::Scsi(controller)) => Ok(controller),
+            Some(Kind::Blk(_)) => {
+                Err(Error::new(ErrorKind::Invalid, format!("{name} is a disk, and no SCSI host")))
+            }
+            None => Err(Error::new(ErrorKind::NotFound, format!("no SCSI host {name} is served"))),
+        }
+    }
+
+    /// Makes a disk a target of a SCSI host: the one of that number, or the first that is free. Guests are told.
+    ///
+    /// # Errors
+    /// `NotFound` for a host that is not served; `Exists` for a target that is there, `Invalid` for a number that is none, `NoSpace` if all are
+    /// taken.
+    pub fn add_scsi_target(&self, name: &str, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
+        self.controller(name)?.add(number, disk)
+    }
+
+    /// Takes a target from a SCSI host, when what guests have under way there has ended, and tells them. The disk that it was.
+    ///
+    /// # Errors
+    /// `NotFound` for one that is not there; `Busy` if commands do not end.
+    pub fn remove_scsi_target(&self, name: &str, number: u8) -> Result<Arc<Disk>> {
+        self.controller(name)?.remove(number)
     }
 
     /// Ends serving a disk: its front end loses it.
@@ -255,7 +344,7 @@ impl Target {
     /// # Errors
     /// `NotFound` for a disk that is not served; `Busy` if a front end is there and `force` is not said.
     pub fn remove(&self, name: &str, force: bool) -> Result<()> {
-        let mut all = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.served();
         let at = all.iter().position(|served| served.name == name);
         let at = at.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("no disk of the name {name} is served"))
@@ -264,6 +353,14 @@ impl Target {
             let context = format!("Device or resource busy: a front end has {name}");
             return Err(
                 Error::new(ErrorKind::Busy, context).hint("end it first, or say force=true")
+            );
+        }
+        if let (false, Kind::Scsi(controller)) = (force, &all[at].kind)
+            && !controller.targets().is_empty()
+        {
+            let context = format!("Device or resource busy: {name} has targets");
+            return Err(
+                Error::new(ErrorKind::Busy, context).hint("remove them first, or say force=true")
             );
         }
         let served = all.swap_remove(at);
@@ -277,8 +374,7 @@ impl Target {
     pub fn look_after(&self) {
         let cut = mappings_cut();
         let is_news = self.cut.swap(cut, Ordering::Relaxed) != cut;
-        for served in &*self.served.lock().unwrap_or_else(PoisonError::into_inner) {
-            let Served { door, export, size_bytes, .. } = served;
+        for Served { door, kind, .. } in &*self.served() {
             if is_news {
                 let memory =
                     door.shared.memory.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -286,8 +382,7 @@ impl Target {
                     door.send_away();
                 }
             }
-            let size = export.disk.device.size_bytes();
-            if size_bytes.swap(size, Ordering::Relaxed) != size {
+            if kind.device().look_after() {
                 door.tell_of_configuration();
             }
         }
@@ -296,15 +391,16 @@ impl Target {
     /// What is served.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportInfo> {
-        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = |served: &Served| ExportInfo {
             name: served.name.clone(),
-            disk: served.export.disk.clone(),
-            read_only: served.export.read_only,
+            backend: match &served.kind {
+                Kind::Blk(blk) => Backend::Blk { disk: blk.disk.clone(), read_only: blk.read_only },
+                Kind::Scsi(controller) => Backend::Scsi { targets: controller.targets() },
+            },
             socket: served.path.clone(),
             has_client: served.door.has_client(),
         };
-        served.iter().map(entry).collect()
+        self.served().iter().map(entry).collect()
     }
 
     /// Keeps each worker to a processor: the first to the first of these, and so on in turns.
@@ -360,7 +456,7 @@ impl Drop for Served {
 fn receive(
     listener: &Listener,
     door: &Door,
-    (name, export): (&str, &Export),
+    (name, device): (&str, &Arc<dyn Device>),
     workers: &Arc<Workers>,
     listen: &Listen,
 ) {
@@ -375,7 +471,7 @@ fn receive(
         if !door.stop.load(Ordering::Acquire) {
             listen(Event::Connected(name));
             let shared = door.shared.clone();
-            let ended = Session::new(stream, export.clone(), workers.clone(), shared).run();
+            let ended = Session::new(stream, device.clone(), workers.clone(), shared).run();
             listen(Event::Left(name, ended.err()));
         }
         *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -1,7 +1,7 @@
 //! A worker: a thread that serves queues.
 //!
 //! Invariants:
-//! - a queue is in `busy`, and is turned in every round, or it has been asked to be kicked (`Queue::listen`) and waits in the epoll set;
+//! - a queue is in `busy`, and is turned in every round, or it has been asked to be kicked (`Unit::listen`) and waits in the epoll set;
 //! - the worker sleeps only while `busy` is empty, and after it has looked for commands once more.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use qpair_block::{Error, ErrorKind, Result, WakeEvent};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::blk::{Queue, QueueOptions, Stopped};
+use crate::unit::{Start, Stopped, Unit};
 
 /// How long a queue has nothing before it goes idle.
 const HOT: Duration = Duration::from_micros(200);
@@ -31,7 +31,7 @@ const COMMANDS: u64 = u64::MAX;
 pub(crate) struct QueueId(pub(crate) u64);
 
 enum Command {
-    Start(QueueId, Box<QueueOptions>, mpsc::SyncSender<Result<()>>),
+    Start(QueueId, Start, mpsc::SyncSender<Result<()>>),
     Stop(QueueId, mpsc::SyncSender<Option<Stopped>>),
     End,
 }
@@ -112,13 +112,13 @@ impl Worker {
         self.mailbox.wake.wake();
     }
 
-    /// Has it serve a queue.
+    /// Has it serve a queue, which is started on its thread.
     ///
     /// # Errors
-    /// What [`Queue::start`] says; `Gone` if the worker has ended.
-    pub(crate) fn add(&self, id: QueueId, options: QueueOptions) -> Result<()> {
+    /// What starting it says; `Gone` if the worker has ended.
+    pub(crate) fn add(&self, id: QueueId, start: Start) -> Result<()> {
         let (sender, answer) = mpsc::sync_channel(1);
-        self.send(Command::Start(id, Box::new(options), sender));
+        self.send(Command::Start(id, start, sender));
         answer.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Gone, "a worker has ended")))
     }
 
@@ -142,7 +142,7 @@ impl Drop for Worker {
 
 struct Served {
     id: QueueId,
-    queue: Queue,
+    queue: Box<dyn Unit>,
     /// When it had something last.
     busy_at: Instant,
     /// A descriptor tells of its completions. Without one it stays busy while requests are under way.
@@ -279,8 +279,8 @@ impl Turner {
             match command {
                 None => return true,
                 // Whoever asked may have gone.
-                Some(Command::Start(id, options, answer)) => {
-                    let _ = answer.send(self.add(id, *options));
+                Some(Command::Start(id, start, answer)) => {
+                    let _ = answer.send(self.add(id, start));
                 }
                 Some(Command::Stop(id, answer)) => {
                     let _ = answer.send(self.remove(id));
@@ -296,8 +296,8 @@ impl Turner {
         }
     }
 
-    fn add(&mut self, id: QueueId, options: QueueOptions) -> Result<()> {
-        let mut queue = Queue::start(options)?;
+    fn add(&mut self, id: QueueId, start: Start) -> Result<()> {
+        let mut queue = start()?;
         let failed = |errno: rustix::io::Errno| Error::os(errno.into(), "epoll_ctl of a queue");
         if let Some(kick) = queue.kick_fd() {
             let flags = EventFlags::IN | EventFlags::ET;

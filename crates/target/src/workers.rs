@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
-use crate::blk::{QueueOptions, Stopped};
+use crate::unit::{Start, Stopped};
 use crate::worker::{QueueId, Worker};
 
 /// Where a queue is.
@@ -60,7 +60,7 @@ impl Workers {
     ///
     /// # Errors
     /// What starting it says.
-    pub(crate) fn add(&self, options: QueueOptions) -> Result<Placed> {
+    pub(crate) fn add(&self, start: Start) -> Result<Placed> {
         let load = |(_, one): &(usize, &One)| one.queues.load(Ordering::Relaxed);
         let (worker, one) = self
             .all
@@ -69,7 +69,7 @@ impl Workers {
             .min_by_key(load)
             .ok_or_else(|| Error::new(ErrorKind::Invalid, "a target without workers"))?;
         let id = QueueId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        one.worker.add(id, options)?;
+        one.worker.add(id, start)?;
         one.queues.fetch_add(1, Ordering::Relaxed);
         Ok(Placed { worker, id })
     }

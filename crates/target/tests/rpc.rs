@@ -256,6 +256,50 @@ fn controllers_come_with_their_namespaces() {
     assert_eq!(rig.ok("bdev_get_bdevs", Value::Null).as_array().unwrap().len(), 1);
 }
 
+#[test]
+fn a_scsi_host_has_targets() {
+    let mut rig = Rig::start(&ram());
+    let (create, add) = ("vhost_create_scsi_controller", "vhost_scsi_controller_add_target");
+    let remove = "vhost_scsi_controller_remove_target";
+    rig.ok("bdev_malloc_create", json!({"name": "M", "num_blocks": 64, "block_size": 512}));
+    let target = |number: i64, bdev: &str| json!({"ctrlr": "s", "scsi_target_num": number, "bdev_name": bdev});
+    rig.refused(-32602, add, target(0, "M"));
+    assert_eq!(rig.ok(create, json!({"ctrlr": "s", "delay": false})), true);
+    rig.refused(-32602, create, json!({"ctrlr": "s"}));
+    rig.refused(-32602, create, json!({"ctrlr": "../s"}));
+    rig.refused(-95, create, json!({"ctrlr": "t", "delay": true}));
+    assert_eq!(rig.ok(add, target(3, "M")), 3);
+    assert_eq!(rig.ok(add, target(-1, "base")), 0);
+    for (code, wrong) in
+        [(-32602, target(1, "M")), (-19, target(1, "none")), (-32602, target(8, "base"))]
+    {
+        rig.refused(code, add, wrong);
+    }
+    rig.refused(-32602, add, target(-2, "base"));
+    rig.refused(-16, "bdev_malloc_delete", json!({"name": "M"}));
+    rig.refused(-32602, "vhost_delete_controller", json!({"ctrlr": "s"}));
+    let shown = rig.ok("vhost_get_controllers", json!({"name": "s"}));
+    let targets = shown[0]["backend_specific"]["scsi"].as_array().unwrap().clone();
+    let about =
+        |target: &Value| (target["scsi_dev_num"].clone(), target["luns"][0]["bdev_name"].clone());
+    let expected = [(json!(0), json!("base")), (json!(3), json!("M"))];
+    assert_eq!(targets.iter().map(about).collect::<Vec<_>>(), expected);
+    let saved = rig.ok("framework_get_config", json!({"name": "vhost_scsi"}));
+    let saved: Vec<_> = saved
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["params"]["scsi_target_num"].clone())
+        .collect();
+    assert_eq!(saved, [Value::Null, json!(3), json!(0)]);
+    rig.refused(-32602, remove, json!({"ctrlr": "s", "scsi_target_num": 1}));
+    assert_eq!(rig.ok(remove, json!({"ctrlr": "s", "scsi_target_num": 3})), true);
+    rig.ok("bdev_malloc_delete", json!({"name": "M"}));
+    rig.ok("vhost_delete_controller", json!({"ctrlr": "s", "force": true}));
+    assert_eq!(rig.ok("framework_get_config", json!({"name": "vhost_scsi"})), json!([]));
+    rig.ok("bdev_aio_delete", json!({"name": "base"}));
+}
+
 /// The page in the documentation is the one that the table makes. `QPAIR_WRITE_REFERENCE=1 cargo test -p qpair-target --test rpc` writes it.
 #[test]
 fn the_reference_page_is_up_to_date() {

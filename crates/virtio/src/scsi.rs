@@ -23,6 +23,14 @@ pub const COMMAND_BYTES: usize = 51;
 pub const RESPONSE_BYTES: usize = 108;
 /// Bytes of a task.
 pub const TASK_BYTES: usize = 24;
+/// What comes by the control queue begins with: a task; a question for events, or a wish to hear of them.
+pub const KIND_TASK: u32 = 0;
+/// See [`KIND_TASK`].
+pub const KIND_QUERY_EVENTS: u32 = 1;
+/// See [`KIND_TASK`].
+pub const KIND_SUBSCRIBE_EVENTS: u32 = 2;
+/// Bytes of an answer to one about events: those that there are, and how it ended.
+pub const EVENTS_ANSWER_BYTES: usize = 5;
 /// Bytes of an event.
 pub const EVENT_BYTES: usize = 16;
 /// Bytes of a CDB, by default.
@@ -68,16 +76,26 @@ pub mod response {
 pub mod task {
     /// End a command.
     pub const ABORT_TASK: u32 = 0;
+    /// End all commands of a unit.
+    pub const ABORT_TASK_SET: u32 = 1;
+    /// End all commands of a unit, those of other drivers too.
+    pub const CLEAR_TASK_SET: u32 = 3;
     /// Reset a target.
     pub const NEXUS_RESET: u32 = 4;
     /// Reset a unit.
     pub const LUN_RESET: u32 = 5;
+    /// Tell whether a command is under way.
+    pub const QUERY_TASK: u32 = 6;
+    /// Tell whether any command of a unit is under way.
+    pub const QUERY_TASK_SET: u32 = 7;
 }
 
 /// What an event tells.
 pub mod event {
     /// A unit came, went, or was reset.
     pub const TRANSPORT_RESET: u32 = 1;
+    /// A unit's parameters have changed: the reason is a code of sense data, its qualifier in the upper byte.
+    pub const PARAMETERS: u32 = 3;
     /// Some were not told, for want of memory: beside the rest.
     pub const MISSED: u32 = 1 << 31;
     /// Why, of a transport reset: the unit was reset.
@@ -283,7 +301,7 @@ impl Task {
     pub fn decode(bytes: &[u8; TASK_BYTES]) -> Option<Self> {
         let task =
             Self { what: u32_at(bytes, 4), address: eight_at(bytes, 8), id: u64_at(bytes, 16) };
-        (u32_at(bytes, 0) == 0).then_some(task)
+        (u32_at(bytes, 0) == KIND_TASK).then_some(task)
     }
 }
 

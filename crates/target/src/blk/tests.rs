@@ -1,25 +1,20 @@
-//! A queue against a driver made by hand, whose memory is the test's too.
+//! A disk's queue against a driver made by hand.
 
-use std::os::fd::AsFd;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use qpair_block::{
-    BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel, IoError,
-    Mapping, RamDevice, RamOptions,
+    BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel, IoError, Mapping,
 };
-use qpair_memory::SharedBytes;
-use qpair_virtio::ring::{Areas, Descriptor, DriverRing, INDIRECT, Layout, NEXT, WRITE};
+use qpair_virtio::ring::{INDIRECT, NEXT, WRITE};
 
-use super::inflight::{Inflight, bytes_of};
-use super::queue::{Queue, QueueOptions};
+use super::Blk;
 use crate::disk::Disk;
-use crate::memory::{GuestMemory, RegionPlace};
+use crate::queue::rig::{GUEST, MEMORY_BYTES, Memory, Ring, SIZE, ram};
+use crate::queue::{Inflight, RingOptions, inflight_bytes};
+use crate::unit::Unit;
 
-const SIZE: u16 = 16;
-const GUEST: u64 = 0x10_0000;
-const USER: u64 = 0x7000_0000;
-const MEMORY_BYTES: u64 = 1 << 20;
 /// Where headers, data and statuses lie, by head.
 const HEADERS_AT: u64 = 0x8000;
 const STATUSES_AT: u64 = 0x9000;
@@ -27,68 +22,36 @@ const TABLES_AT: u64 = 0xA000;
 const DATA_AT: u64 = 0x1_0000;
 
 struct Guest {
-    memory: Arc<GuestMemory>,
-    mapping: Arc<Mapping>,
-    disk: Arc<Disk>,
-    ring: DriverRing,
-    layout: Layout,
+    memory: Memory,
+    ring: Ring,
+    blk: Arc<Blk>,
 }
 
-fn ram() -> Arc<dyn BlockDevice> {
-    let options = RamOptions { size_bytes: 1 << 20, ..RamOptions::default() };
-    Arc::new(RamDevice::new(options).unwrap())
+impl Deref for Guest {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
 }
 
 impl Guest {
     fn new(device: Arc<dyn BlockDevice>) -> Self {
-        let (mapping, file) = Mapping::new_file(MEMORY_BYTES as usize).unwrap();
-        let memory = GuestMemory::default();
-        // Two regions that follow each other: what lies across is two segments.
-        let half = MEMORY_BYTES / 2;
-        let place = |offset| RegionPlace {
-            guest: GUEST + offset,
-            len_bytes: half,
-            user: USER + 2 * offset,
-            file_offset_bytes: offset,
-        };
-        let memory = memory.with(place(0), file.as_fd()).unwrap();
-        let memory = Arc::new(memory.with(place(half), file.as_fd()).unwrap());
-        let layout = Layout::new(SIZE).unwrap();
-        let disk = Disk::new("unit-7", device);
-        Self { memory, mapping, disk, ring: DriverRing::new(layout), layout }
+        Self::with(device, false)
     }
 
-    fn options(&self) -> QueueOptions {
-        let layout = self.layout;
-        QueueOptions {
-            size: SIZE,
-            addresses: [0, layout.available_at() as u64, layout.used_at() as u64]
-                .map(|at| USER + at),
-            taken: 0,
-            event_index: false,
-            indirect: true,
-            memory: self.memory.clone(),
-            kick: None,
-            call: Arc::default(),
-            error: None,
-            inflight: None,
-            disk: self.disk.clone(),
-            write_back: Arc::new(AtomicBool::new(true)),
-            read_only: false,
-        }
+    fn with(device: Arc<dyn BlockDevice>, read_only: bool) -> Self {
+        let memory = Memory::new();
+        let blk = Arc::new(Blk::new(&Disk::new("unit-7", device), 1, read_only));
+        Self { ring: memory.ring(0), memory, blk }
     }
 
-    fn bytes(&self) -> SharedBytes<'_> {
-        self.mapping.bytes()
+    fn start(&self) -> Box<dyn Unit> {
+        self.ring.open(&self.blk)
     }
 
-    fn areas(&self) -> Areas<'_> {
-        self.layout.areas(self.mapping.bytes())
-    }
-
-    fn describe(&self, index: u16, address: u64, len: u32, flags: u16, next: u16) {
-        let address = GUEST.wrapping_add(address);
-        Descriptor { address, len, flags, next }.store(self.areas().descriptors, index);
+    fn start_with(&self, inflight: Option<Inflight>) -> Box<dyn Unit> {
+        self.ring.open_with(&self.blk, RingOptions { inflight, ..self.ring.options() })
     }
 
     fn header(&self, head: u16, verb: u32, sector: u64) {
@@ -117,19 +80,19 @@ impl Guest {
     }
 
     fn offer(&mut self, head: u16) {
-        let mapping = self.mapping.clone();
-        let areas = self.layout.areas(mapping.bytes());
-        self.ring.offer(areas, head);
-        self.ring.publish(areas);
+        self.ring.offer(head);
+    }
+
+    fn describe(&self, index: u16, address: u64, len: u32, flags: u16, next: u16) {
+        self.ring.describe(index, address, len, flags, next);
     }
 
     /// Turns until so many have come back: heads, statuses and lengths.
-    fn finish(&mut self, queue: &mut Queue, count: usize) -> Vec<(u16, u8, u32)> {
+    fn finish(&mut self, queue: &mut Box<dyn Unit>, count: usize) -> Vec<(u16, u8, u32)> {
         let mut found = Vec::new();
         for _ in 0..100_000 {
             queue.turn();
-            while let Some(used) = self.ring.take(self.layout.areas(self.mapping.bytes())).unwrap()
-            {
+            while let Some(used) = self.ring.take() {
                 let status = self.bytes().load_u8((STATUSES_AT + u64::from(used.id)) as usize);
                 found.push((used.id as u16, status, used.len));
             }
@@ -139,16 +102,6 @@ impl Guest {
         }
         assert_eq!(found.len(), count);
         found
-    }
-
-    fn put(&self, at: u64, bytes: &[u8]) {
-        self.bytes().copy_from(at as usize, bytes);
-    }
-
-    fn get(&self, at: u64, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.bytes().copy_to(at as usize, &mut bytes);
-        bytes
     }
 }
 
@@ -162,7 +115,7 @@ const WRITE_ZEROES: u32 = 13;
 #[test]
 fn every_verb() {
     let mut guest = Guest::new(ram());
-    let mut queue = Queue::start(guest.options()).unwrap();
+    let mut queue = guest.start();
     let data: Vec<u8> = (0..8192u32).map(|at| (at % 251) as u8).collect();
     guest.put(DATA_AT, &data);
     guest.request(0, OUT, 8, (DATA_AT, 8192), false);
@@ -192,7 +145,7 @@ fn every_verb() {
     assert!(found[512..1536].iter().all(|byte| *byte == 0));
     assert_eq!(found[1536..], data[1536..2048]);
     assert_eq!(queue.stop().taken, 7);
-    let counters = &guest.disk.counters;
+    let counters = &guest.blk.disk.counters;
     let [requests, reads, flushes] = [&counters.requests, &counters.reads, &counters.flushes]
         .map(|counter| counter.load(Ordering::Relaxed));
     assert_eq!((requests, reads, flushes), (7, 2, 1));
@@ -201,7 +154,7 @@ fn every_verb() {
 #[test]
 fn what_is_wrong_with_a_request_is_its_answer() {
     let mut guest = Guest::new(ram());
-    let mut queue = Queue::start(guest.options()).unwrap();
+    let mut queue = guest.start();
     let far = GUEST.wrapping_neg();
     for (verb, sector, data, is_in, status) in [
         (OUT, 0, (DATA_AT, 100), false, 1),
@@ -231,9 +184,8 @@ fn what_is_wrong_with_a_request_is_its_answer() {
 
 #[test]
 fn a_disk_that_is_not_to_be_written() {
-    let mut guest = Guest::new(ram());
-    let options = QueueOptions { read_only: true, ..guest.options() };
-    let mut queue = Queue::start(options).unwrap();
+    let mut guest = Guest::with(ram(), true);
+    let mut queue = guest.start();
     guest.request(0, OUT, 0, (DATA_AT, 512), false);
     guest.request(3, IN, 0, (DATA_AT, 512), true);
     let mut found = guest.finish(&mut queue, 2);
@@ -244,7 +196,7 @@ fn a_disk_that_is_not_to_be_written() {
 #[test]
 fn indirect_tables() {
     let mut guest = Guest::new(ram());
-    let mut queue = Queue::start(guest.options()).unwrap();
+    let mut queue = guest.start();
     let table = |guest: &Guest, index: u64, address: u64, len: u32, flags: u16, next: u16| {
         let at = (TABLES_AT + 16 * index) as usize;
         let high = u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
@@ -278,7 +230,7 @@ fn a_ring_that_makes_no_sense_is_given_up() {
     type Damage = fn(&mut Guest);
     let damages: [Damage; 5] = [
         |guest| {
-            let at = guest.areas().available.at + 2;
+            let at = guest.ring.areas().available.at + 2;
             guest.bytes().store_u16(at, 100);
         },
         |guest| guest.offer(SIZE),
@@ -298,7 +250,7 @@ fn a_ring_that_makes_no_sense_is_given_up() {
     ];
     for damage in damages {
         let mut guest = Guest::new(ram());
-        let mut queue = Queue::start(guest.options()).unwrap();
+        let mut queue = guest.start();
         guest.request(0, IN, 0, (DATA_AT, 512), true);
         assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 513)]);
         damage(&mut guest);
@@ -313,12 +265,12 @@ fn a_ring_that_makes_no_sense_is_given_up() {
 #[test]
 fn requests_survive_the_target() {
     let mut guest = Guest::new(ram());
-    let region = Mapping::new_file(bytes_of(SIZE)).unwrap().0;
+    let region = Mapping::new_file(inflight_bytes(SIZE)).unwrap().0;
     let part = || Inflight::new(region.clone(), 0, SIZE);
     for head in [0u8, 3] {
         guest.put(DATA_AT + 4096 * u64::from(head), &[head + 1; 512]);
     }
-    let mut queue = Queue::start(QueueOptions { inflight: part(), ..guest.options() }).unwrap();
+    let mut queue = guest.start_with(part());
     guest.bare(12, FLUSH);
     assert_eq!(guest.finish(&mut queue, 1), [(12, 0, 1)]);
     drop(queue);
@@ -330,11 +282,11 @@ fn requests_survive_the_target() {
     its.take(3);
     its.take(0);
     // Whatever the front end says of the index.
-    let options = QueueOptions { inflight: part(), taken: 1, ..guest.options() };
-    let mut queue = Queue::start(options).unwrap();
+    let options = RingOptions { inflight: part(), taken: 1, ..guest.ring.options() };
+    let mut queue = guest.ring.open_with(&guest.blk, options);
     assert_eq!(guest.finish(&mut queue, 2), [(3, 0, 1), (0, 0, 1)]);
     assert_eq!(queue.stop().taken, 3);
-    let mut queue = Queue::start(QueueOptions { inflight: part(), ..guest.options() }).unwrap();
+    let mut queue = guest.start_with(part());
     guest.request(6, IN, 0, (DATA_AT + 8192, 1024), true);
     assert_eq!(guest.finish(&mut queue, 1), [(6, 0, 1025)]);
     assert_eq!(guest.get(DATA_AT + 8192, 1024), [[1; 512], [4; 512]].concat());
@@ -377,7 +329,7 @@ fn a_device_that_is_narrow() {
         ..inner.info().clone()
     };
     let mut guest = Guest::new(Arc::new(Narrow { info, inner }));
-    let mut queue = Queue::start(guest.options()).unwrap();
+    let mut queue = guest.start();
     for (head, at) in
         [(0, DATA_AT), (3, DATA_AT + 0x4000 + 8), (6, DATA_AT + 0x8000), (9, DATA_AT + 0xC001)]
     {
@@ -387,7 +339,7 @@ fn a_device_that_is_narrow() {
     let mut found = guest.finish(&mut queue, 4);
     found.sort_unstable();
     assert_eq!(found, [(0, 0, 1), (3, 0, 1), (6, 0, 1), (9, 0, 1)]);
-    assert_eq!(guest.disk.counters.bounced.load(Ordering::Relaxed), 2);
+    assert_eq!(guest.blk.disk.counters.bounced.load(Ordering::Relaxed), 2);
     for (head, at) in
         [(0, DATA_AT + 3), (3, DATA_AT + 0x4000), (6, DATA_AT + 0x8001), (9, DATA_AT + 0xC000)]
     {
@@ -399,14 +351,14 @@ fn a_device_that_is_narrow() {
     {
         assert!(guest.get(at, 0x2000).iter().all(|byte| *byte == head + 1), "{head}");
     }
-    assert_eq!(guest.disk.counters.bounced.load(Ordering::Relaxed), 4);
+    assert_eq!(guest.blk.disk.counters.bounced.load(Ordering::Relaxed), 4);
 }
 
 #[test]
 fn a_device_that_fails() {
     let faulty = Arc::new(FaultDevice::new(ram(), FaultOptions::default()).unwrap());
     let mut guest = Guest::new(faulty.clone());
-    let mut queue = Queue::start(guest.options()).unwrap();
+    let mut queue = guest.start();
     faulty.control().fail_writes(true);
     guest.request(0, OUT, 0, (DATA_AT, 512), false);
     assert_eq!(guest.finish(&mut queue, 1), [(0, 1, 1)]);
@@ -416,7 +368,7 @@ fn a_device_that_fails() {
     guest.put(DATA_AT, &range);
     guest.request(0, WRITE_ZEROES, 0, (DATA_AT, 16), false);
     assert_eq!(guest.finish(&mut queue, 1), [(0, 2, 1)]);
-    assert_eq!(guest.disk.counters.errors.load(Ordering::Relaxed), 2);
+    assert_eq!(guest.blk.disk.counters.errors.load(Ordering::Relaxed), 2);
 }
 
 /// Whatever stands in descriptors and headers, the queue neither panics nor touches what is not the guest's, and a queue after it works.
@@ -425,12 +377,12 @@ fn rings_of_random_bytes() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut guest = Guest::new(ram());
-        let region = Mapping::new_file(bytes_of(SIZE)).unwrap().0;
-        for at in (0..bytes_of(SIZE)).step_by(8).filter(|_| seed % 2 == 0) {
+        let region = Mapping::new_file(inflight_bytes(SIZE)).unwrap().0;
+        for at in (0..inflight_bytes(SIZE)).step_by(8).filter(|_| seed % 2 == 0) {
             region.bytes().store_u64(at, random.u64(..));
         }
         let inflight = Inflight::new(region, 0, SIZE);
-        let mut queue = Queue::start(QueueOptions { inflight, ..guest.options() }).unwrap();
+        let mut queue = guest.start_with(inflight);
         for _ in 0..50 {
             for index in 0..SIZE {
                 let address = random.u64(0..MEMORY_BYTES + 4096);

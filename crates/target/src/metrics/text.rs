@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::disk::DiskCounters;
-use crate::target::Target;
+use crate::disk::{Disk, DiskCounters};
+use crate::target::{ExportInfo, Target};
 
 /// A counter of a disk: its name, what it counts, where it is.
 type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> &AtomicU64);
@@ -43,20 +43,19 @@ pub(super) fn text(target: &Target) -> String {
     let of = |name: &str, disk: &str| {
         format!("{{export=\"{}\",disk=\"{}\"}}", escaped(name), escaped(disk))
     };
+    let disks = || exports.iter().flat_map(|it| it.disks().into_iter().map(move |disk| (it, disk)));
     for (name, help, counter) in OF_DISKS {
         let value = |counters| counter(counters).load(Ordering::Relaxed) as f64;
-        let values: Vec<(String, f64)> = exports
-            .iter()
-            .map(|it| (of(&it.name, &it.disk.name), value(&it.disk.counters)))
-            .collect();
+        let values: Vec<(String, f64)> =
+            disks().map(|(it, disk)| (of(&it.name, &disk.name), value(&disk.counters))).collect();
         metric(&format!("qpair_disk_{name}_total"), help, "counter", &values);
     }
-    let gauge = |value: fn(&crate::target::ExportInfo) -> f64| -> Vec<(String, f64)> {
-        exports.iter().map(|it| (of(&it.name, &it.disk.name), value(it))).collect()
+    let gauge = |value: fn(&ExportInfo, &Disk) -> f64| -> Vec<(String, f64)> {
+        disks().map(|(it, disk)| (of(&it.name, &disk.name), value(it, disk))).collect()
     };
-    let sizes = gauge(|it| it.disk.device.size_bytes() as f64);
+    let sizes = gauge(|_, disk| disk.device.size_bytes() as f64);
     metric("qpair_disk_size_bytes", "Size of a disk", "gauge", &sizes);
-    let guests = gauge(|it| f64::from(u8::from(it.has_client)));
+    let guests = gauge(|it, _| f64::from(u8::from(it.has_client)));
     metric("qpair_disk_guests", "Front ends that have a disk", "gauge", &guests);
     let workers = target.workers();
     let of_workers = |value: fn(&crate::WorkerInfo) -> f64| -> Vec<(String, f64)> {

@@ -19,8 +19,11 @@ use super::nvme::{
     bdev_nvme_attach_controller, bdev_nvme_detach_controller, bdev_nvme_get_controllers,
 };
 use super::params::{Failure, Params, Result};
+use super::vhost::{
+    vhost_create_blk_controller, vhost_create_scsi_controller, vhost_delete_controller,
+    vhost_get_controllers, vhost_scsi_controller_add_target, vhost_scsi_controller_remove_target,
+};
 use crate::bdevs::Bdev;
-use crate::target::BlkOptions;
 
 /// A method, and what it does.
 pub(super) struct Method {
@@ -73,12 +76,15 @@ methods! {
     spdk_get_version,
     thread_get_stats,
     vhost_create_blk_controller,
+    vhost_create_scsi_controller,
     vhost_delete_controller,
     vhost_get_controllers,
+    vhost_scsi_controller_add_target,
+    vhost_scsi_controller_remove_target,
 }
 
 /// What the calls of a configuration are sorted by, in the order in which they can be made again.
-pub(super) const SUBSYSTEMS: [&str; 2] = ["bdev", "vhost_blk"];
+pub(super) const SUBSYSTEMS: [&str; 3] = ["bdev", "vhost_blk", "vhost_scsi"];
 
 const MALLOC: &str = "Malloc disk";
 const NULL: &str = "Null disk";
@@ -90,11 +96,6 @@ const DELAY: &str = "delay";
 
 fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-/// SPDK's answer to whatever goes wrong in a method of vhost.
-fn as_params(error: qpair_block::Error) -> Failure {
-    Failure { code: Failure::PARAMS, ..Failure::from(error) }
 }
 
 /// The parameters that were given, to make a call again.
@@ -187,6 +188,7 @@ fn framework_get_subsystems(_: &Manager, params: Params) -> Result<Value> {
     Ok(json!([
         {"subsystem": "bdev", "depends_on": []},
         {"subsystem": "vhost_blk", "depends_on": ["bdev"]},
+        {"subsystem": "vhost_scsi", "depends_on": ["bdev"]},
     ]))
 }
 
@@ -569,74 +571,4 @@ fn bdev_delay_create(manager: &Manager, mut params: Params) -> Result<Value> {
 
 fn bdev_delay_delete(manager: &Manager, params: Params) -> Result<Value> {
     manager.delete(params, &[DELAY])
-}
-
-fn vhost_create_blk_controller(manager: &Manager, mut params: Params) -> Result<Value> {
-    let (name, bdev_name) = (params.name("ctrlr")?, params.name("dev_name")?);
-    let read_only = params.flag("readonly")?;
-    params.absent(&["packed_ring"])?;
-    for unused in ["cpumask", "transport"] {
-        if let Some(value) = params.text(unused)? {
-            return Err(Failure::params(format!("{unused} is not supported: {value}")));
-        }
-    }
-    params.finish()?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-        return Err(Failure::params(format!("{name} is no name for a socket")));
-    }
-    let mut bdevs = manager.bdevs();
-    bdevs.get(&bdev_name)?;
-    let bdev = bdevs.unclaimed(&bdev_name).map_err(as_params)?;
-    let options = BlkOptions { read_only, ..BlkOptions::default() };
-    let path = manager.folder.join(&name);
-    let disk = bdev.disk.clone();
-    manager.target.serve_blk(&name, &disk, &path, options).map_err(as_params)?;
-    bdevs.claim(&bdev_name, true);
-    let params = kept(&[
-        ("ctrlr", json!(name)),
-        ("dev_name", json!(bdev_name)),
-        ("readonly", if read_only { json!(true) } else { Value::Null }),
-    ]);
-    manager.made("vhost_blk", &name, "vhost_create_blk_controller", params);
-    Ok(json!(true))
-}
-
-fn vhost_delete_controller(manager: &Manager, mut params: Params) -> Result<Value> {
-    let name = params.name("ctrlr")?;
-    // Ours: SPDK's has no word for it.
-    let force = params.flag("force")?;
-    params.finish()?;
-    let exports = manager.target.exports();
-    let found = exports.into_iter().find(|export| export.name == name);
-    manager.target.remove(&name, force).map_err(as_params)?;
-    if let Some(export) = found {
-        manager.bdevs().claim(&export.disk.name, false);
-    }
-    manager.unmade("vhost_blk", &name);
-    Ok(json!(true))
-}
-
-fn vhost_get_controllers(manager: &Manager, mut params: Params) -> Result<Value> {
-    let name = params.text("name")?;
-    params.finish()?;
-    let exports = manager.target.exports();
-    let shown: Vec<Value> = exports
-        .iter()
-        .filter(|export| name.as_ref().is_none_or(|name| *name == export.name))
-        .map(|export| {
-            let block = json!({"readonly": export.read_only, "bdev": export.disk.name, "transport": "vhost_user_blk"});
-            let sessions: Vec<Value> = if export.has_client { vec![json!({})] } else { vec![] };
-            json!({
-                "ctrlr": export.name, "cpumask": "", "delay_base_us": 0, "iops_threshold": 0,
-                "socket": export.socket, "sessions": sessions, "backend_specific": {"block": block},
-            })
-        })
-        .collect();
-    match name {
-        Some(name) if shown.is_empty() => {
-            Err(Failure::params(format!("no controller is called {name}")))
-        }
-        _ => Ok(Value::Array(shown)),
-    }
 }

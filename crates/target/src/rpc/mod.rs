@@ -11,6 +11,7 @@ mod nvme;
 mod params;
 mod schema;
 mod server;
+mod vhost;
 
 pub use config::{ConfigCall, ConfigChange, ConfigFault};
 pub use manager::Manager;

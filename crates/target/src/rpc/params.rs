@@ -80,6 +80,10 @@ impl Params {
         self.take(name, "number", Value::as_u64)
     }
 
+    pub(super) fn integer(&mut self, name: &str) -> Result<Option<i64>> {
+        self.take(name, "number", Value::as_i64)
+    }
+
     pub(super) fn flag(&mut self, name: &str) -> Result<bool> {
         Ok(self.take(name, "boolean", Value::as_bool)?.unwrap_or(false))
     }

@@ -13,13 +13,15 @@ use super::params::{Failure, Result};
 pub(super) enum Kind {
     Text,
     Number,
+    /// A number, or -1.
+    Choice,
     Flag,
     Texts,
     /// Clients send it for what is not here: it may be named as long as it asks for nothing.
     Nothing,
 }
 
-use Kind::{Flag, Nothing, Number, Text, Texts};
+use Kind::{Choice, Flag, Nothing, Number, Text, Texts};
 
 /// A parameter.
 #[derive(Debug)]
@@ -72,6 +74,8 @@ const FILE_BLOCK_SIZE: Param = may(
     "Bytes of a block, which must be what the file has; 0: whatever that is.",
 );
 const READ_ONLY: Param = may("readonly", Flag, "It is only read.");
+
+const CONTROLLER: Param = need("ctrlr", Text, "The name of the socket.");
 
 const TRUE: &str = "true";
 const ITS_NAME: &str = "its name";
@@ -372,11 +376,21 @@ pub(super) const SCHEMAS: &[Schema] = &[
         TRUE,
     ),
     of(
-        "vhost_delete_controller",
-        "Ends that.",
+        "vhost_create_scsi_controller",
+        "Gives a SCSI host to a guest, by vhost-user-scsi: 8 targets, at first none.",
         &[
-            need("ctrlr", Text, "The name of the socket."),
-            may("force", Flag, "Also if a guest has it. qpair's own."),
+            need("ctrlr", Text, "The name of the socket, in the target's folder."),
+            no("delay"),
+            no("cpumask"),
+        ],
+        TRUE,
+    ),
+    of(
+        "vhost_delete_controller",
+        "Ends giving a guest a disk or a SCSI host.",
+        &[
+            CONTROLLER,
+            may("force", Flag, "Also if a guest has it, or it has targets. qpair's own."),
         ],
         TRUE,
     ),
@@ -386,13 +400,29 @@ pub(super) const SCHEMAS: &[Schema] = &[
         &[may("name", Text, "Of this one alone.")],
         "a list of controllers",
     ),
+    of(
+        "vhost_scsi_controller_add_target",
+        "Makes a device a target of a SCSI host, with the unit 0. The guest is told.",
+        &[
+            CONTROLLER,
+            need("scsi_target_num", Choice, "Its number, 0 to 7; -1: the first that is free."),
+            need("bdev_name", Text, "The device."),
+        ],
+        "the target's number",
+    ),
+    of(
+        "vhost_scsi_controller_remove_target",
+        "Takes a target away once its commands have ended. The guest is told.",
+        &[CONTROLLER, need("scsi_target_num", Number, "Its number.")],
+        TRUE,
+    ),
 ];
 
 impl Kind {
     fn word(self) -> &'static str {
         match self {
             Text => "string",
-            Number => "number",
+            Number | Choice => "number",
             Flag => "boolean",
             Texts => "list of strings",
             Nothing => "nothing",
@@ -403,6 +433,7 @@ impl Kind {
         match self {
             Text => json!({"type": "string"}),
             Number => json!({"type": "integer", "minimum": 0}),
+            Choice => json!({"type": "integer", "minimum": -1}),
             Flag => json!({"type": "boolean"}),
             Texts => json!({"type": "array", "items": {"type": "string"}}),
             Nothing => json!({"enum": [false, 0, null]}),
@@ -500,7 +531,7 @@ mod tests {
                 let sample = |param: &Param| match param.kind {
                     _ if param.name == wrong.name => json!({"odd": 1}),
                     Text => json!("x"),
-                    Number => json!(1),
+                    Number | Choice => json!(1),
                     Flag | Nothing => json!(false),
                     Texts => json!(["x"]),
                 };
@@ -519,7 +550,7 @@ mod tests {
                 let given: Map<_, _> = given
                     .map(|param| {
                         let value = match param.kind {
-                            Number => json!(1),
+                            Number | Choice => json!(1),
                             Texts => json!(["x"]),
                             _ => json!("x"),
                         };

@@ -67,6 +67,12 @@ impl DeviceRing {
         }
         // Partner of the fence in `DriverRing::publish`: either the driver sees the wish, or its index is seen here.
         fence(Ordering::SeqCst);
+        self.has_more(areas)
+    }
+
+    /// Whether the driver has made more available than was taken.
+    #[must_use]
+    pub fn has_more(&self, areas: Areas<'_>) -> bool {
         let available = areas.available;
         available.bytes.load_u16_acquire(available.at + INDEX_AT) != self.taken
     }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_target::{
-    ConfigChange, ConfigFault, Disk, DiskCounters, Event, ExportInfo, MetricsAddress, Target,
+    Backend, ConfigChange, ConfigFault, Disk, DiskCounters, Event, ExportInfo, MetricsAddress,
+    Target,
 };
 use serde_json::{Value, json};
 
@@ -39,8 +40,9 @@ impl Reporter {
             };
             let disks: Vec<Value> = exports
                 .iter()
-                .map(|export| {
-                    let mut about = about(&export.disk);
+                .flat_map(|export| export.disks().into_iter().map(move |disk| (export, disk)))
+                .map(|(export, disk)| {
+                    let mut about = about(disk);
                     about["socket"] = json!(export.socket);
                     about
                 })
@@ -54,23 +56,32 @@ impl Reporter {
             .to_string());
         }
         let mut out = Output::new();
-        for ExportInfo { disk, socket, .. } in &exports {
-            let info = disk.device.info();
-            let bytes = size(disk.device.size_bytes());
-            out.line(format!(
-                "{}  {}, {bytes} in blocks of {}, on {} by {}",
-                socket.display(),
-                disk.name,
-                info.logical_block_bytes,
-                info.name,
-                info.interface
-            ))?;
+        for export in &exports {
+            let socket = export.socket.display();
+            if let Backend::Scsi { targets } = &export.backend
+                && targets.is_empty()
+            {
+                out.line(format!("{socket}  a SCSI host without targets"))?;
+            }
+            for disk in export.disks() {
+                let info = disk.device.info();
+                let bytes = size(disk.device.size_bytes());
+                out.line(format!(
+                    "{socket}  {}, {bytes} in blocks of {}, on {} by {}",
+                    disk.name, info.logical_block_bytes, info.name, info.interface
+                ))?;
+            }
         }
-        if let Some(ExportInfo { socket, .. }) = exports.first() {
+        if let Some(ExportInfo { socket, backend, .. }) = exports.first() {
+            // QEMU up to 8.1 comes back to a disk alone.
+            let (reconnect, device) = match backend {
+                Backend::Blk { .. } => (",reconnect=1", "vhost-user-blk-pci"),
+                Backend::Scsi { .. } => ("", "vhost-user-scsi-pci"),
+            };
             out.line("QEMU has the first with these options:")?;
             out.line("  -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m -m 1G")?;
             out.line(format!(
-                "  -chardev socket,id=c,path={},reconnect=1 -device vhost-user-blk-pci,chardev=c",
+                "  -chardev socket,id=c,path={}{reconnect} -device {device},chardev=c",
                 socket.display()
             ))?;
         }
@@ -147,7 +158,8 @@ impl Reporter {
     }
 
     pub(super) fn end(&self, target: &Target) -> Result<()> {
-        for ExportInfo { disk, .. } in target.exports() {
+        let exports = target.exports();
+        for disk in exports.iter().flat_map(ExportInfo::disks) {
             let DiskCounters {
                 requests,
                 reads,

@@ -1,0 +1,248 @@
+//! The way of a queue's requests to a block device, and back.
+//!
+//! Invariant: a head has a transfer from [`Lane::begin`] until its end is told; exactly then one request with its number as tag is in the
+//! channel or in `parked`, or the head is in `waiting`.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use qpair_block::{
+    Arena, Buffer, ChannelOptions, Completion, Error, IoChannel, IoError, Op, Request, Result,
+};
+
+use crate::disk::Disk;
+
+/// Segments of a request's data at most: those that guests are told of, and more at the ends of regions.
+pub(crate) const SEGMENTS_MAX: usize = 256;
+/// Blocks that requests are copied through whose segments do not lie as the device wants them, and bytes of each.
+const BOUNCES: u32 = 4;
+const BOUNCE_BYTES_MAX: u32 = 1 << 20;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) op: Op,
+    /// It is durable before it ends, if the device has a volatile cache.
+    pub(crate) durable: bool,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u32,
+}
+
+/// How it ended.
+pub(crate) struct End {
+    pub(crate) head: u16,
+    pub(crate) job: Job,
+    pub(crate) list: Option<Buffer>,
+    pub(crate) result: std::result::Result<(), IoError>,
+}
+
+struct Transfer {
+    job: Job,
+    /// Bytes of it that are done.
+    done_bytes: u32,
+    bounced: bool,
+    /// The data, if it is not under way.
+    list: Option<Buffer>,
+}
+
+impl Transfer {
+    /// How much of what is left goes at once.
+    fn part(&self, transfer_bytes_max: u32) -> u32 {
+        let left = self.job.len_bytes - self.done_bytes;
+        if matches!(self.job.op, Op::Read | Op::Write) {
+            left.min(transfer_bytes_max)
+        } else {
+            left
+        }
+    }
+}
+
+pub(crate) struct Lane {
+    disk: Arc<Disk>,
+    channel: Box<dyn IoChannel>,
+    transfers: Box<[Option<Transfer>]>,
+    busy: u32,
+    /// Requests that the channel had no room for.
+    parked: VecDeque<Request>,
+    bounces: Arc<Arena>,
+    /// Heads that wait for a block to be copied through.
+    waiting: VecDeque<u16>,
+    completions: Vec<Completion>,
+    /// A descriptor tells of completions.
+    is_told: bool,
+}
+
+impl Lane {
+    /// Opens a channel on the calling thread, for a queue of `size` heads whose lists are of `arena`.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(crate) fn open(disk: &Arc<Disk>, arena: &Arc<Arena>, size: u16) -> Result<Self> {
+        let info = disk.device.info();
+        let bounce_bytes = info.transfer_bytes_max.min(BOUNCE_BYTES_MAX);
+        let bounce_bytes = (bounce_bytes as usize + 1).next_power_of_two() / 2;
+        let bounces = Arena::new(bounce_bytes.max(512), BOUNCES, info.small_arena_options())
+            .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
+        let channel = disk.device.open_channel(&ChannelOptions {
+            depth: u32::from(size).min(info.depth_max),
+            arenas: vec![arena.clone(), bounces.clone()],
+            wake: None,
+        })?;
+        Ok(Self {
+            disk: disk.clone(),
+            channel,
+            transfers: (0..size).map(|_| None).collect(),
+            busy: 0,
+            parked: VecDeque::new(),
+            bounces,
+            waiting: VecDeque::new(),
+            completions: Vec::with_capacity(size.into()),
+            is_told: false,
+        })
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Transfers that have not ended.
+    #[inline]
+    pub(crate) fn busy(&self) -> u32 {
+        self.busy
+    }
+
+    /// Descriptor that polls readable when the channel may have something; `None`: nothing of it is ever waited for.
+    pub(crate) fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        let completion = self.channel.completion_fd()?;
+        self.is_told = completion.is_some();
+        Ok(completion)
+    }
+
+    /// The descriptor is not waited for.
+    pub(crate) fn be_untold(&mut self) {
+        self.is_told = false;
+    }
+
+    /// Whether something is under way whose end no descriptor tells of.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.busy > 0 && !self.is_told
+    }
+
+    /// A completion descriptor may stay readable until a poll has found nothing.
+    pub(crate) fn rest(&mut self) {
+        if self.busy == 0 {
+            self.channel.poll(&mut self.completions);
+        }
+    }
+
+    /// Begins a job of a head that has none here. Its data is what `list` names.
+    #[inline]
+    pub(crate) fn begin(&mut self, head: u16, job: Job, list: Option<Buffer>) {
+        let info = self.disk.device.info();
+        let bounced = list.as_ref().is_some_and(|list| !info.takes(list, 0, job.len_bytes));
+        if bounced {
+            self.disk.counters.bounced.fetch_add(1, Ordering::Relaxed);
+        }
+        self.transfers[usize::from(head)] = Some(Transfer { job, done_bytes: 0, bounced, list });
+        self.busy += 1;
+        self.go_on(head);
+    }
+
+    /// Submits the next part of a job: as much as the device takes at once, or as a block holds that it is copied through.
+    fn go_on(&mut self, head: u16) {
+        let info = self.disk.device.info();
+        let Some(transfer) = &mut self.transfers[usize::from(head)] else { return };
+        let Job { op, durable, offset_bytes, .. } = transfer.job;
+        let mut part = transfer.part(info.transfer_bytes_max);
+        let (mut buffer, mut buffer_offset_bytes) = (None, 0);
+        if transfer.bounced {
+            let Some(mut block) = self.bounces.lease() else {
+                self.waiting.push_back(head);
+                return;
+            };
+            part = part.min(block.len() as u32);
+            if let (Op::Write, Some(list)) = (op, &mut transfer.list) {
+                list.copy_out(transfer.done_bytes as usize, block.shared(), 0, part as usize);
+            }
+            buffer = Some(block);
+        } else if matches!(op, Op::Read | Op::Write) {
+            (buffer, buffer_offset_bytes) = (transfer.list.take(), transfer.done_bytes);
+        }
+        let request = Request {
+            op,
+            force_unit_access: durable && op == Op::Write && info.volatile_write_cache,
+            offset_bytes: offset_bytes + u64::from(transfer.done_bytes),
+            len_bytes: part,
+            buffer_offset_bytes,
+            buffer,
+            tag: head.into(),
+        };
+        if !self.parked.is_empty() {
+            self.parked.push_back(request);
+        } else if let Err(request) = self.channel.submit(request) {
+            self.parked.push_back(request);
+        }
+    }
+
+    fn submit_parked(&mut self) {
+        while let Some(request) = self.parked.pop_front() {
+            if let Err(request) = self.channel.submit(request) {
+                self.parked.push_front(request);
+                return;
+            }
+        }
+    }
+
+    /// Moves what is under way, and tells what has ended.
+    #[inline]
+    pub(crate) fn settle(&mut self, mut ended: impl FnMut(End)) {
+        if self.busy == 0 {
+            return;
+        }
+        self.submit_parked();
+        self.channel.kick();
+        let mut completions = std::mem::take(&mut self.completions);
+        self.channel.poll(&mut completions);
+        for completion in completions.drain(..) {
+            if let Some(end) = self.end(completion) {
+                ended(end);
+            }
+        }
+        self.completions = completions;
+    }
+
+    /// Takes in the end of a request: of a job, or of a part of it.
+    fn end(&mut self, completion: Completion) -> Option<End> {
+        let Completion { tag, op, buffer, result } = completion;
+        let head = tag as u16;
+        let transfer = self.transfers.get_mut(usize::from(head))?.as_mut()?;
+        let mut part = transfer.part(self.disk.device.info().transfer_bytes_max);
+        let mut next = None;
+        if transfer.bounced {
+            if let Some(mut block) = buffer {
+                part = part.min(block.len() as u32);
+                if let (Op::Read, Ok(()), Some(list)) = (op, result, &mut transfer.list) {
+                    list.copy_in(transfer.done_bytes as usize, block.shared(), 0, part as usize);
+                }
+            }
+            next = self.waiting.pop_front();
+        } else if buffer.is_some() {
+            transfer.list = buffer;
+        }
+        transfer.done_bytes += part;
+        let is_over = result.is_err() || transfer.done_bytes >= transfer.job.len_bytes;
+        if let Some(next) = next {
+            self.go_on(next);
+        }
+        if !is_over {
+            self.go_on(head);
+            return None;
+        }
+        let Transfer { job, list, .. } = self.transfers[usize::from(head)].take()?;
+        self.busy -= 1;
+        self.disk.counters.count(op, job.len_bytes, result.is_ok());
+        Some(End { head, job, list, result })
+    }
+}

@@ -1,0 +1,244 @@
+//! A ring in a guest's memory, as its device has it.
+//!
+//! Invariant: a head is busy from the moment it is taken from the ring until it is given back.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_pci::IrqEvent;
+use qpair_virtio::ring::{Area, Areas, Broken, DeviceRing, Layout, Segment as Named, walk};
+
+use super::inflight::Inflight;
+use crate::memory::{GuestMemory, Place};
+use crate::session::Call;
+use crate::unit::Stopped;
+
+/// What a ring starts with.
+#[derive(Debug)]
+pub(crate) struct RingOptions {
+    pub(crate) size: u16,
+    /// Descriptors, what is available, what was used: addresses of the front end's.
+    pub(crate) addresses: [u64; 3],
+    /// Heads taken so far, modulo 2^16.
+    pub(crate) taken: u16,
+    pub(crate) event_index: bool,
+    pub(crate) indirect: bool,
+    pub(crate) memory: Arc<GuestMemory>,
+    pub(crate) kick: Option<OwnedFd>,
+    pub(crate) call: Call,
+    /// Signalled when the ring makes no sense.
+    pub(crate) error: Option<Arc<IrqEvent>>,
+    pub(crate) inflight: Option<Inflight>,
+}
+
+/// A guest's memory, and where a ring is in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Guest<'m> {
+    pub(crate) memory: &'m GuestMemory,
+    areas: Areas<'m>,
+}
+
+pub(crate) struct GuestRing {
+    options: RingOptions,
+    layout: Layout,
+    places: [Place; 3],
+    ring: DeviceRing,
+    is_busy: Box<[bool]>,
+    busy: u32,
+    is_broken: bool,
+    has_given: bool,
+}
+
+impl GuestRing {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// `Invalid` for one that does not lie in the guest's memory.
+    pub(crate) fn open(options: RingOptions) -> Result<Self> {
+        let RingOptions { size, addresses, ref memory, .. } = options;
+        let wrong = |what: &str| Error::new(ErrorKind::Invalid, what.to_owned());
+        let layout = Layout::new(size).ok_or_else(|| wrong("a ring whose size is none"))?;
+        let lens = [layout.descriptors_bytes(), layout.available_bytes(), layout.used_bytes()];
+        let mut places = [None; 3];
+        for (number, place) in places.iter_mut().enumerate() {
+            let (address, unit) = (addresses[number], [16, 2, 4][number]);
+            // Without the event index its words may not be there.
+            let event_bytes = if number == 0 || options.event_index { 0 } else { 2 };
+            let len_bytes = (lens[number] - event_bytes) as u64;
+            *place = memory.find_user(address, len_bytes).filter(|_| address.is_multiple_of(unit));
+        }
+        let [Some(descriptors), Some(available), Some(used)] = places else {
+            return Err(wrong("a ring that is not in the guest's memory"));
+        };
+        let places = [descriptors, available, used];
+        let areas = areas_of(memory, places);
+        Ok(Self {
+            ring: DeviceRing::resume(layout, areas, options.taken, options.event_index),
+            layout,
+            places,
+            is_busy: vec![false; size.into()].into(),
+            busy: 0,
+            is_broken: false,
+            has_given: false,
+            options,
+        })
+    }
+
+    pub(crate) fn size(&self) -> u16 {
+        self.layout.size()
+    }
+
+    pub(crate) fn memory(&self) -> Arc<GuestMemory> {
+        self.options.memory.clone()
+    }
+
+    /// The ring in the guest's memory, which is `memory`.
+    #[inline]
+    pub(crate) fn guest<'m>(&self, memory: &'m GuestMemory) -> Guest<'m> {
+        Guest { memory, areas: areas_of(memory, self.places) }
+    }
+
+    /// What a target before had taken and not given back, in its order.
+    pub(crate) fn recover(&mut self, guest: Guest<'_>) -> Vec<u16> {
+        let Some(inflight) = &mut self.options.inflight else { return Vec::new() };
+        let used = self.ring.used();
+        let found = inflight.recover(used);
+        let taken = used.wrapping_add(found.len() as u16);
+        let event_index = self.options.event_index;
+        self.ring = DeviceRing::resume(self.layout, guest.areas, taken, event_index);
+        found
+    }
+
+    pub(crate) fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.options.kick.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Heads that are busy.
+    pub(crate) fn busy(&self) -> u32 {
+        self.busy
+    }
+
+    /// The next head that is available.
+    #[inline]
+    pub(crate) fn take(&mut self, guest: Guest<'_>) -> Option<u16> {
+        if self.is_broken {
+            return None;
+        }
+        match self.ring.take(guest.areas) {
+            Ok(head) => head,
+            Err(Broken) => {
+                self.give_up();
+                None
+            }
+        }
+    }
+
+    /// A head is busy from now on. False: it is already, and the ring makes no sense.
+    #[inline]
+    pub(crate) fn begin(&mut self, head: u16) -> bool {
+        if std::mem::replace(&mut self.is_busy[usize::from(head)], true) {
+            self.give_up();
+            return false;
+        }
+        if let Some(inflight) = &mut self.options.inflight {
+            inflight.take(head);
+        }
+        self.busy += 1;
+        true
+    }
+
+    /// A head is busy no more, and is not given back: nobody knows where its answer would go.
+    pub(crate) fn drop_head(&mut self, head: u16) {
+        self.is_busy[usize::from(head)] = false;
+        self.busy -= 1;
+        self.give_up();
+    }
+
+    /// The ring makes no sense: nothing more is taken from it.
+    #[cold]
+    fn give_up(&mut self) {
+        self.is_broken = true;
+        if let Some(error) = &self.options.error {
+            error.signal();
+        }
+    }
+
+    /// What a head's chain names: what is read, then what is written.
+    ///
+    /// # Errors
+    /// The chain makes no sense.
+    #[inline]
+    pub(crate) fn walk(
+        &self,
+        head: u16,
+        guest: Guest<'_>,
+        named: &mut Vec<Named>,
+    ) -> std::result::Result<(), Broken> {
+        named.clear();
+        let indirect = self.options.indirect;
+        let read = |address, into: &mut [u8]| indirect && guest.memory.read(address, into);
+        walk(self.layout, guest.areas.descriptors, head, read, named)
+    }
+
+    /// Gives a head back, of which `written` bytes were written.
+    #[inline]
+    pub(crate) fn give(&mut self, head: u16, written: u32, guest: Guest<'_>) {
+        self.is_busy[usize::from(head)] = false;
+        self.busy -= 1;
+        if let Some(inflight) = &mut self.options.inflight {
+            inflight.give(head);
+        }
+        self.ring.give(guest.areas, head, written);
+        self.has_given = true;
+    }
+
+    /// Lets the guest see what was given back; `None`: nothing was. Whether it was signalled.
+    #[inline]
+    pub(crate) fn publish(&mut self, guest: Guest<'_>) -> Option<bool> {
+        if !std::mem::take(&mut self.has_given) {
+            return None;
+        }
+        let wants_call = self.ring.publish(guest.areas);
+        if let Some(inflight) = &mut self.options.inflight {
+            inflight.published(self.ring.used());
+        }
+        if !wants_call {
+            return Some(false);
+        }
+        let call = self.options.call.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(call) = &*call {
+            call.signal();
+        }
+        Some(call.is_some())
+    }
+
+    /// Whether more is available than was taken.
+    pub(crate) fn has_more(&self, guest: Guest<'_>) -> bool {
+        !self.is_broken && self.ring.has_more(guest.areas)
+    }
+
+    /// Asks to be kicked. False: something is available already.
+    pub(crate) fn listen(&self, guest: Guest<'_>) -> bool {
+        self.is_broken || !self.ring.listen(guest.areas)
+    }
+
+    /// Asks not to be kicked any more.
+    pub(crate) fn be_quiet(&self, guest: Guest<'_>) {
+        self.ring.be_quiet(guest.areas);
+    }
+
+    /// Ends it: nothing is busy.
+    pub(crate) fn stop(self) -> Stopped {
+        let Self { ring, options, is_broken, .. } = self;
+        Stopped { taken: ring.taken(), kick: options.kick, is_broken }
+    }
+}
+
+fn areas_of(memory: &GuestMemory, places: [Place; 3]) -> Areas<'_> {
+    let [descriptors, available, used] = places.map(|place| {
+        let (bytes, at) = memory.bytes(place);
+        Area::new(bytes, at)
+    });
+    Areas { descriptors, available, used }
+}

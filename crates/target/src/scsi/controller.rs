@@ -1,0 +1,223 @@
+//! The host: its targets, and what is to be told of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_scsi_wire::sense::Code;
+use qpair_virtio::scsi::{
+    CDB_BYTES, CONTROL_QUEUE, Config, EVENT_BYTES, EVENT_QUEUE, Event, FEATURE_CHANGE,
+    FEATURE_HOTPLUG, REQUEST_QUEUE, SENSE_BYTES, address, event,
+};
+
+use super::control::ControlVerbs;
+use super::events::{EventVerbs, Events};
+use super::requests::RequestVerbs;
+use super::unit::Unit;
+use super::visit::{Member, Visit};
+use crate::device::Device;
+use crate::disk::Disk;
+use crate::queue::{GuestRing, Served};
+
+/// Targets, as SPDK has them.
+pub(super) const TARGETS: usize = 8;
+/// Segments of a command's data that the guest is told of; a command takes two more.
+const SEG_MAX: u32 = 126;
+/// Commands of a unit that should be under way, at most.
+const COMMANDS_PER_UNIT: u32 = 128;
+/// How long commands may take to end of a target that is to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) type Units = [Option<Arc<Unit>>; TARGETS];
+
+#[derive(Debug)]
+pub(crate) struct Controller {
+    /// Request queues.
+    queues: u16,
+    units: Mutex<Units>,
+    /// Request queues that run.
+    members: Mutex<Vec<Arc<Member>>>,
+    /// What the guest's driver has taken.
+    features: AtomicU64,
+    events: Events,
+}
+
+impl Controller {
+    /// Without targets.
+    ///
+    /// # Errors
+    /// `Limit` if there are no more descriptors.
+    pub(crate) fn new(queues: u16) -> Result<Self> {
+        Ok(Self {
+            queues,
+            units: Mutex::default(),
+            members: Mutex::default(),
+            features: AtomicU64::new(0),
+            events: Events::new()?,
+        })
+    }
+
+    fn units(&self) -> MutexGuard<'_, Units> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// The units now.
+    pub(super) fn units_now(&self) -> Units {
+        self.units().clone()
+    }
+
+    /// The disks that are targets, by their numbers.
+    pub(crate) fn targets(&self) -> Vec<(u8, Arc<Disk>)> {
+        let units = self.units_now();
+        let all = (0u8..).zip(units).filter_map(|(number, unit)| Some((number, unit?)));
+        all.map(|(number, unit)| (number, unit.disk.clone())).collect()
+    }
+
+    /// Makes a disk a target: the one of that number, or the first that is free.
+    ///
+    /// # Errors
+    /// `Invalid` for a number that is none, `Exists` for one that is taken, `NoSpace` if all are.
+    pub(crate) fn add(&self, number: Option<u8>, disk: &Arc<Disk>) -> Result<u8> {
+        let mut units = self.units();
+        let number = match number {
+            Some(number) => number,
+            None => units.iter().position(Option::is_none).ok_or_else(|| {
+                Error::new(ErrorKind::NoSpace, format!("all {TARGETS} targets are taken"))
+            })? as u8,
+        };
+        let place = units.get_mut(usize::from(number)).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("target {number}"))
+                .hint(format!("targets are 0 to {}", TARGETS - 1))
+        })?;
+        if let Some(unit) = place {
+            let context = format!("target {number} is {} already", unit.disk.name);
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        *place = Some(Arc::new(Unit::new(disk)));
+        drop(units);
+        self.plugged(number, event::RESCAN);
+        Ok(number)
+    }
+
+    /// Takes a target away, when the commands that it has under way have ended.
+    ///
+    /// # Errors
+    /// `NotFound` for one that is not there; `Busy` if they do not end: then it stays.
+    pub(crate) fn remove(&self, number: u8) -> Result<Arc<Disk>> {
+        let place = usize::from(number);
+        let unit = self.units().get_mut(place).and_then(Option::take).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("there is no target {number}"))
+        })?;
+        self.plugged(number, event::REMOVED);
+        if unit.wait_alone(PATIENCE) {
+            return Ok(unit.disk.clone());
+        }
+        let context = format!("target {number}: its commands do not end");
+        self.units()[place] = Some(unit);
+        self.plugged(number, event::RESCAN);
+        Err(Error::new(ErrorKind::Busy, context).hint("it stays: look at the disk below"))
+    }
+
+    fn plugged(&self, number: u8, reason: u32) {
+        self.members().iter().for_each(|member| member.tell());
+        let kind = event::TRANSPORT_RESET;
+        self.tell(FEATURE_HOTPLUG, Event { kind, address: address(number, 0), reason });
+    }
+
+    /// Tells the guest, if its driver has that feature.
+    fn tell(&self, feature: u64, event: Event) {
+        if self.features.load(Ordering::Relaxed) & feature != 0 {
+            self.events.tell(event);
+        }
+    }
+
+    pub(super) fn join(&self, member: &Arc<Member>) {
+        self.members().push(member.clone());
+    }
+
+    /// A request queue ends. No visit comes to it afterwards.
+    pub(super) fn leave(&self, member: &Arc<Member>) {
+        self.members().retain(|other| !Arc::ptr_eq(other, member));
+        member.take().iter().for_each(|visit| visit.end());
+    }
+
+    /// Sends a task to all request queues.
+    pub(super) fn send(&self, visit: &Arc<Visit>) {
+        // While it is locked none leaves.
+        self.members().iter().for_each(|member| member.post(visit));
+    }
+}
+
+impl Device for Controller {
+    fn queues(&self) -> u16 {
+        REQUEST_QUEUE + self.queues
+    }
+
+    fn features(&self) -> u64 {
+        FEATURE_HOTPLUG | FEATURE_CHANGE
+    }
+
+    fn settle(&self, features: u64) {
+        self.features.store(features, Ordering::Relaxed);
+    }
+
+    fn config(&self) -> Vec<u8> {
+        let config = Config {
+            queues: self.queues.into(),
+            segments_max: SEG_MAX,
+            sectors_max: 0xFFFF,
+            commands_per_unit: COMMANDS_PER_UNIT,
+            event_bytes: EVENT_BYTES as u32,
+            sense_bytes: SENSE_BYTES as u32,
+            cdb_bytes: CDB_BYTES as u32,
+            channel_max: 0,
+            target_max: TARGETS as u16 - 1,
+            unit_max: 0,
+        };
+        config.encode().to_vec()
+    }
+
+    fn set_config(&self, _offset: u32, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    fn reset(&self) {
+        self.features.store(0, Ordering::Relaxed);
+        self.events.clear();
+        for unit in self.units().iter().flatten() {
+            unit.logical.reset(Code::NEXUS_LOSS);
+        }
+    }
+
+    fn open(self: Arc<Self>, number: u16, ring: GuestRing) -> Result<Box<dyn crate::unit::Unit>> {
+        Ok(match number {
+            CONTROL_QUEUE => Box::new(Served::start(ring, ControlVerbs::new(self))),
+            EVENT_QUEUE => Box::new(Served::start(ring, EventVerbs::new(self))),
+            _ => {
+                let verbs = RequestVerbs::open(&ring, self)?;
+                Box::new(Served::start(ring, verbs))
+            }
+        })
+    }
+
+    fn look_after(&self) -> bool {
+        let units = self.units_now();
+        let all = (0u8..).zip(&units).filter_map(|(number, unit)| Some((number, unit.as_ref()?)));
+        for (number, _) in all.filter(|(_, unit)| unit.has_resized()) {
+            let Code(code, qualifier) = Code::CAPACITY_CHANGED;
+            let reason = u32::from(code) | u32::from(qualifier) << 8;
+            let address = address(number, 0);
+            self.tell(FEATURE_CHANGE, Event { kind: event::PARAMETERS, address, reason });
+        }
+        false
+    }
+}

@@ -1,0 +1,104 @@
+//! What is to be told to the guest, and the queue by which it is.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_block::{Error, Result, WakeEvent};
+use qpair_virtio::ring::{Broken, Segment as Named};
+use qpair_virtio::scsi::{EVENT_BYTES, Event, event};
+
+use super::controller::Controller;
+use crate::queue::{Guest, GuestRing, Head, Verbs};
+
+/// Events that the guest has no memory for, at most.
+const EVENTS_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Events {
+    all: Mutex<VecDeque<Event>>,
+    has_any: AtomicBool,
+    wake: WakeEvent,
+}
+
+impl Events {
+    pub(super) fn new() -> Result<Self> {
+        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a queue"))?;
+        Ok(Self { all: Mutex::default(), has_any: AtomicBool::new(false), wake })
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<Event>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tell(&self, told: Event) {
+        let mut all = self.all();
+        if all.len() < EVENTS_MAX {
+            all.push_back(told);
+        } else if let Some(last) = all.back_mut() {
+            last.kind |= event::MISSED;
+        }
+        self.has_any.store(true, Ordering::Release);
+        drop(all);
+        self.wake.signal();
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&self) {
+        self.all().clear();
+        self.has_any.store(false, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Option<Event> {
+        let mut all = self.all();
+        let first = all.pop_front();
+        self.has_any.store(!all.is_empty(), Ordering::Relaxed);
+        first
+    }
+}
+
+/// Takes memory from the guest only when there is something to tell.
+pub(super) struct EventVerbs {
+    controller: Arc<Controller>,
+    named: Vec<Named>,
+}
+
+impl EventVerbs {
+    pub(super) fn new(controller: Arc<Controller>) -> Self {
+        Self { controller, named: Vec::new() }
+    }
+}
+
+impl Verbs for EventVerbs {
+    fn begin(
+        &mut self,
+        head: u16,
+        ring: &mut GuestRing,
+        guest: Guest<'_>,
+    ) -> std::result::Result<(), Broken> {
+        ring.walk(head, guest, &mut self.named)?;
+        let place = Head::take(guest.memory, &mut self.named, EVENT_BYTES as u32).ok_or(Broken)?;
+        // What a target before had taken may come when there is nothing to tell: that is no event.
+        let told = self.controller.events().take();
+        let told = told.unwrap_or(Event { kind: 0, address: [0; 8], reason: 0 });
+        place.store(guest.memory, &told.encode());
+        ring.give(head, EVENT_BYTES as u32, guest);
+        Ok(())
+    }
+
+    fn settle(&mut self, _ring: &mut GuestRing, _guest: Guest<'_>) {}
+
+    fn wants(&self) -> bool {
+        self.controller.events().has_any.load(Ordering::Acquire)
+    }
+
+    fn rest(&mut self) -> bool {
+        self.controller.events().wake.clear();
+        true
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        Ok(Some(self.controller.events().wake.as_fd()))
+    }
+}

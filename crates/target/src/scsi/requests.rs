@@ -1,0 +1,450 @@
+//! A request queue: commands for any of the targets.
+//!
+//! Invariants:
+//! - a slot's list is in the slot, or with the lane of the slot's target;
+//! - a berth whose unit is no target any more takes no commands, and goes when its lane has none.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use qpair_block::{Arena, Buffer, Error, Op, Result, Segment};
+use qpair_scsi_unit::{ModeSelect, Reply, Step};
+use qpair_scsi_wire::luns::Lun;
+use qpair_scsi_wire::sense::{Code, Key, Sense};
+use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
+use qpair_virtio::ring::{Broken, Segment as Named};
+use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, Response, place_of, response};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::blocks::{Plan, plan, sense_of};
+use super::controller::{Controller, TARGETS};
+use super::unit::{Hold, Unit};
+use super::visit::{Member, Visit};
+use crate::memory::GuestMemory;
+use crate::queue::{
+    End, Guest, GuestRing, Head, Job, Lane, SEGMENTS_MAX, Verbs, put, segments_of, take,
+};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    response: u8,
+    sense: Option<Sense>,
+    /// Bytes moved.
+    moved: u32,
+}
+
+impl Ended {
+    fn good(moved: u32) -> Self {
+        Self { response: response::OK, sense: None, moved }
+    }
+
+    fn check(sense: Sense) -> Self {
+        Self { response: response::OK, sense: Some(sense), moved: 0 }
+    }
+
+    fn fail(response: u8) -> Self {
+        Self { response, sense: None, moved: 0 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Where the response goes, of a head that is busy.
+    place: Option<Head>,
+    /// The target and the command's name among those of the driver, of one that is with a lane.
+    under_way: Option<(u8, u64)>,
+    /// Bytes of data that there is memory for, those that move if all goes well, and whether they go to the guest.
+    data_bytes: u32,
+    moves_bytes: u32,
+    is_in: bool,
+    /// Jobs that come after the one that is under way, from the last on.
+    more: Vec<Job>,
+    /// A task is about it, and has it end so.
+    response: Option<u8>,
+    list: Option<Buffer>,
+}
+
+/// A target, as this queue has it.
+struct Berth {
+    hold: Hold,
+    /// `None`: the device gave no channel.
+    lane: Option<Lane>,
+    is_leaving: bool,
+}
+
+/// A task that this queue has not ended: commands that it is about.
+struct Owed {
+    visit: Arc<Visit>,
+    heads: Vec<u16>,
+}
+
+pub(super) struct RequestVerbs {
+    controller: Arc<Controller>,
+    member: Arc<Member>,
+    /// What was looked at of the member's news.
+    seen: u64,
+    berths: [Option<Berth>; TARGETS],
+    arena: Arc<Arena>,
+    size: u16,
+    /// The descriptors of lanes, and the member's.
+    set: OwnedFd,
+    slots: Box<[Slot]>,
+    owed: Vec<Owed>,
+    /// Heads that were given back, while there is something owed.
+    given: Vec<u16>,
+    /// Heads whose next job is to begin.
+    again: Vec<u16>,
+    named: Vec<Named>,
+    segments: Vec<Segment>,
+}
+
+fn no_set(errno: rustix::io::Errno) -> Error {
+    Error::os(errno.into(), "an epoll set for a queue")
+}
+
+impl RequestVerbs {
+    /// Opens channels to all targets on the calling thread.
+    ///
+    /// # Errors
+    /// `Limit` if there are no more descriptors.
+    pub(super) fn open(ring: &GuestRing, controller: Arc<Controller>) -> Result<Self> {
+        let arena = ring.memory().arena(ring.size().into(), SEGMENTS_MAX);
+        let slot = |_| Slot { list: arena.lease(), ..Slot::default() };
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_set)?;
+        let member = Arc::new(Member::new()?);
+        let (wake, data) = (member.wake.as_fd(), EventData::new_u64(0));
+        epoll::add(&set, wake, data, EventFlags::IN).map_err(no_set)?;
+        let mut verbs = Self {
+            seen: member.news(),
+            berths: [const { None }; TARGETS],
+            size: ring.size(),
+            slots: (0..ring.size()).map(slot).collect(),
+            arena,
+            set,
+            owed: Vec::new(),
+            given: Vec::new(),
+            again: Vec::new(),
+            named: Vec::with_capacity(SEGMENTS_MAX),
+            segments: Vec::with_capacity(SEGMENTS_MAX),
+            member,
+            controller,
+        };
+        // First, so that no change after it is missed.
+        verbs.controller.join(&verbs.member);
+        verbs.moor();
+        Ok(verbs)
+    }
+
+    /// Has a berth for each target that there is now, and for no other for longer than its commands take.
+    #[cold]
+    fn moor(&mut self) {
+        for (berth, unit) in self.berths.iter_mut().zip(self.controller.units_now()) {
+            if let Some(berth) = berth {
+                let is_its = |unit: &Arc<Unit>| Arc::ptr_eq(unit, berth.hold.unit());
+                berth.is_leaving = !unit.as_ref().is_some_and(is_its);
+                continue;
+            }
+            let Some(unit) = unit else { continue };
+            let mut lane = Lane::open(&unit.disk, &self.arena, self.size).ok();
+            // Without a descriptor in the set it is looked at all the time.
+            if let Some(lane) = &mut lane {
+                let is_lost = match lane.completion_fd() {
+                    Ok(Some(fd)) => {
+                        epoll::add(&self.set, fd, EventData::new_u64(0), EventFlags::IN).is_err()
+                    }
+                    _ => false,
+                };
+                if is_lost {
+                    lane.be_untold();
+                }
+            }
+            *berth = Some(Berth { hold: Hold::new(unit), lane, is_leaving: false });
+        }
+    }
+
+    /// Lets go of targets that have gone.
+    fn unmoor(&mut self) {
+        for berth in &mut self.berths {
+            let Some(Berth { lane, is_leaving: true, .. }) = berth else { continue };
+            if let Some(lane) = lane {
+                if lane.busy() > 0 {
+                    continue;
+                }
+                if let Ok(Some(fd)) = lane.completion_fd() {
+                    // Others may have the same open file, so closing it takes nothing out of the set.
+                    let _ = epoll::delete(&self.set, fd);
+                }
+            }
+            *berth = None;
+        }
+    }
+
+    /// Looks at what others have told of.
+    #[cold]
+    fn look(&mut self, ring: &GuestRing, guest: Guest<'_>) {
+        let news = self.member.news();
+        self.moor();
+        // Commands that came before a task are taken before it.
+        if ring.has_more(guest) {
+            return;
+        }
+        self.seen = news;
+        for visit in self.member.take() {
+            let mut heads = Vec::new();
+            for (head, slot) in (0..).zip(&mut self.slots) {
+                let Some((target, id)) = slot.under_way else { continue };
+                if visit.finds(target, id) && visit.response.is_some() {
+                    slot.response = visit.response;
+                    heads.push(head);
+                }
+            }
+            self.owed.push(Owed { visit, heads });
+        }
+    }
+
+    /// Whether a task waits for nothing.
+    fn has_paid_off(&self) -> bool {
+        self.owed.iter().any(|owed| owed.heads.is_empty())
+    }
+
+    /// Ends tasks whose commands the guest has back.
+    #[cold]
+    fn pay(&mut self) {
+        let given = std::mem::take(&mut self.given);
+        self.owed.retain_mut(|Owed { visit, heads }| {
+            heads.retain(|head| !given.contains(head));
+            if heads.is_empty() {
+                visit.end();
+            }
+            !heads.is_empty()
+        });
+    }
+
+    /// Begins a command; or says how it ended.
+    fn carry_out(
+        &mut self,
+        head: u16,
+        named: &mut [Named],
+        memory: &GuestMemory,
+    ) -> std::result::Result<(), Ended> {
+        let mut header = [0; COMMAND_BYTES];
+        if !take(memory, named, &mut header) {
+            return Err(Ended::fail(response::FAILURE));
+        }
+        let command = Command::decode(&header);
+        let (place, id) = (place_of(command.address), command.id);
+        let (target, lun) = place
+            .and_then(|(target, unit)| Some((target, Lun::of(unit)?)))
+            .ok_or(Ended::fail(response::BAD_TARGET))?;
+        let Self { berths, slots, segments, .. } = self;
+        let berth = berths.get_mut(usize::from(target)).and_then(Option::as_mut);
+        let berth = berth.filter(|berth| !berth.is_leaving);
+        let Berth { hold, lane, .. } = berth.ok_or(Ended::fail(response::BAD_TARGET))?;
+        let lane = lane.as_mut().ok_or(Ended::fail(response::TARGET_FAILURE))?;
+        lane.disk().counters.requests.fetch_add(1, Ordering::Relaxed);
+        let slot = &mut slots[usize::from(head)];
+        let is_out = named.iter().any(|part| !part.is_written && part.len > 0);
+        let is_both = is_out && named.iter().any(|part| part.is_written && part.len > 0);
+        segments.clear();
+        let data_bytes = segments_of(memory, named, !is_out, segments);
+        let data_bytes = data_bytes.and_then(|len| u32::try_from(len).ok()).filter(|_| !is_both);
+        slot.data_bytes = data_bytes.ok_or(Ended::fail(response::FAILURE))?;
+        slot.is_in = !is_out;
+        let unit = hold.unit();
+        let mut jobs = match unit.logical.begin(lun, &command.cdb[..16], unit.blocks()) {
+            Step::Ended(Reply::Good) => return Err(Ended::good(0)),
+            Step::Ended(Reply::Check(sense)) => return Err(Ended::check(sense)),
+            Step::Ended(Reply::Data(_)) if is_out => return Err(Ended::good(0)),
+            Step::Ended(Reply::Data(bytes)) => {
+                let moved = put(memory, named, &bytes);
+                let is_whole = moved == bytes.len();
+                let response = if is_whole { response::OK } else { response::OVERRUN };
+                return Err(Ended { response, ..Ended::good(moved as u32) });
+            }
+            Step::ModeSelect(select) => {
+                slot.moves_bytes = select.len.into();
+                mode_select(unit, select, |bytes| take(memory, named, bytes))
+                    .map_err(Ended::check)?
+            }
+            Step::Blocks(command) => {
+                let sent = |bytes: &mut [u8]| take(memory, named, bytes);
+                match plan(unit, command, sent).map_err(Ended::check)? {
+                    Plan::Nothing => return Err(Ended::good(0)),
+                    Plan::Jobs(jobs, moves_bytes) => {
+                        slot.moves_bytes = moves_bytes;
+                        jobs
+                    }
+                    Plan::Move(job) => {
+                        if slot.data_bytes < job.len_bytes || is_out != (job.op == Op::Write) {
+                            return Err(Ended::fail(response::OVERRUN));
+                        }
+                        let mut list = slot.list.take().ok_or(Ended::fail(response::FAILURE))?;
+                        if list.fill(segments.iter().copied()).is_err() {
+                            slot.list = Some(list);
+                            return Err(Ended::fail(response::FAILURE));
+                        }
+                        slot.moves_bytes = job.len_bytes;
+                        slot.under_way = Some((target, id));
+                        lane.begin(head, job, Some(list));
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let Some(job) = jobs.pop() else { return Err(Ended::good(slot.moves_bytes)) };
+        slot.more = jobs;
+        slot.under_way = Some((target, id));
+        lane.begin(head, job, None);
+        Ok(())
+    }
+}
+
+/// Uses the write cache as a MODE SELECT says. What is in it is to be durable if it is off.
+fn mode_select(
+    unit: &Unit,
+    select: ModeSelect,
+    sent: impl FnOnce(&mut [u8]) -> bool,
+) -> std::result::Result<Vec<Job>, Sense> {
+    let mut bytes = vec![0; select.len.into()];
+    if !sent(&mut bytes) {
+        return Err(Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH));
+    }
+    let write_cache = unit.logical.mode_select(select, &bytes)?;
+    let goes_off = !write_cache && unit.logical.has_write_cache();
+    // From now on writes are durable; the flush is about those before.
+    unit.logical.set_write_cache(write_cache);
+    let flush = Job { op: Op::Flush, durable: false, offset_bytes: 0, len_bytes: 0 };
+    Ok(if goes_off { vec![flush] } else { Vec::new() })
+}
+
+/// Gives a head back.
+fn answer(slot: &mut Slot, head: u16, ended: Ended, ring: &mut GuestRing, guest: Guest<'_>) {
+    let Some(place) = slot.place.take() else { return };
+    let mut bytes = [0; RESPONSE_BYTES];
+    let mut found = Response {
+        response: slot.response.take().unwrap_or(ended.response),
+        status: GOOD,
+        residual: slot.data_bytes.saturating_sub(ended.moved),
+        sense_bytes: 0,
+    };
+    if let Some(sense) = ended.sense {
+        let sense = sense.encode_fixed();
+        bytes[Response::SENSE_AT..][..sense.len()].copy_from_slice(&sense);
+        (found.status, found.sense_bytes) = (CHECK_CONDITION, sense.len() as u32);
+    }
+    bytes[..Response::SENSE_AT].copy_from_slice(&found.encode());
+    place.store(guest.memory, &bytes);
+    let data_bytes = if slot.is_in { ended.moved } else { 0 };
+    slot.under_way = None;
+    slot.more.clear();
+    ring.give(head, RESPONSE_BYTES as u32 + data_bytes, guest);
+}
+
+impl Verbs for RequestVerbs {
+    fn begin(
+        &mut self,
+        head: u16,
+        ring: &mut GuestRing,
+        guest: Guest<'_>,
+    ) -> std::result::Result<(), Broken> {
+        if self.member.news() != self.seen {
+            self.moor();
+        }
+        let mut named = std::mem::take(&mut self.named);
+        let walked = ring.walk(head, guest, &mut named);
+        let place = walked.and_then(|()| {
+            Head::take(guest.memory, &mut named, RESPONSE_BYTES as u32).ok_or(Broken)
+        });
+        let result = place.map(|place| {
+            let slot = &mut self.slots[usize::from(head)];
+            (slot.place, slot.data_bytes, slot.moves_bytes) = (Some(place), 0, 0);
+            if let Err(ended) = self.carry_out(head, &mut named, guest.memory) {
+                answer(&mut self.slots[usize::from(head)], head, ended, ring, guest);
+            }
+        });
+        self.named = named;
+        result
+    }
+
+    fn settle(&mut self, ring: &mut GuestRing, guest: Guest<'_>) {
+        // Since they were found to be about nothing, all that had ended before has been published.
+        if self.has_paid_off() {
+            self.pay();
+        }
+        let Self { berths, slots, again, given, owed, .. } = self;
+        let is_owed = !owed.is_empty();
+        for berth in berths.iter_mut().flatten() {
+            let Some(lane) = &mut berth.lane else { continue };
+            let unit = berth.hold.unit();
+            lane.settle(|End { head, job, list, result }| {
+                let slot = &mut slots[usize::from(head)];
+                if list.is_some() {
+                    slot.list = list;
+                }
+                let ended = match result {
+                    // One that a task is to end does not go on.
+                    Ok(()) if !slot.more.is_empty() && slot.response.is_none() => {
+                        return again.push(head);
+                    }
+                    Ok(()) => Ended::good(slot.moves_bytes),
+                    Err(error) => Ended::check(sense_of(unit, job, error)),
+                };
+                answer(slot, head, ended, ring, guest);
+                if is_owed {
+                    given.push(head);
+                }
+            });
+            for head in again.drain(..) {
+                if let Some(job) = slots[usize::from(head)].more.pop() {
+                    lane.begin(head, job, None);
+                }
+            }
+        }
+        if self.member.news() != self.seen {
+            self.look(ring, guest);
+            self.unmoor();
+        } else if self.berths.iter().flatten().any(|berth| berth.is_leaving) {
+            self.unmoor();
+        }
+    }
+
+    fn published(&mut self, is_called: bool) {
+        if is_called
+            && let Some(Berth { lane: Some(lane), .. }) = self.berths.iter().flatten().next()
+        {
+            lane.disk().counters.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        if !self.given.is_empty() {
+            self.pay();
+        }
+    }
+
+    fn rest(&mut self) -> bool {
+        for berth in self.berths.iter_mut().flatten() {
+            if let Some(lane) = &mut berth.lane {
+                lane.rest();
+            }
+        }
+        self.member.wake.clear();
+        // What was told before the signal was cleared.
+        self.member.news() == self.seen && !self.has_paid_off()
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        Ok(Some(self.set.as_fd()))
+    }
+
+    fn is_untold(&self) -> bool {
+        let mut lanes = self.berths.iter().flatten().filter_map(|berth| berth.lane.as_ref());
+        lanes.any(Lane::is_untold)
+    }
+}
+
+impl Drop for RequestVerbs {
+    fn drop(&mut self) {
+        self.controller.leave(&self.member);
+        self.owed.iter().for_each(|owed| owed.visit.end());
+    }
+}

@@ -1,0 +1,108 @@
+//! A target's unit: a disk as SCSI shows it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use qpair_scsi_unit::{Facts, Limits, LogicalUnit};
+use qpair_scsi_wire::command::opcode;
+use qpair_scsi_wire::sense::Code;
+
+use super::blocks::{TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_RANGES_MAX, WRITE_SAME_BYTES_MAX};
+use crate::bdevs::hash;
+use crate::disk::Disk;
+
+const PRODUCT: &str = "DISK";
+/// Names that are assigned locally (NAA 3).
+const NAA_LOCAL: u64 = 3 << 60;
+
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) disk: Arc<Disk>,
+    pub(super) logical: LogicalUnit,
+    /// The size that the guest was told of.
+    size_bytes: AtomicU64,
+    /// Queues that have a lane to it.
+    users: Mutex<u32>,
+    left: Condvar,
+}
+
+impl Unit {
+    pub(super) fn new(disk: &Arc<Disk>) -> Self {
+        let info = disk.device.info();
+        let facts = Facts {
+            product: PRODUCT,
+            serial: disk.serial.clone(),
+            naa: NAA_LOCAL | hash(&disk.serial, 0) >> 4,
+            port: None,
+            block_bytes: info.logical_block_bytes,
+            physical_exponent: 0,
+            rotation: 1,
+            has_cache: info.volatile_write_cache,
+            read_only: info.read_only,
+            // What is discarded is undefined.
+            reads_zeroes: false,
+            limits: Limits {
+                transfer_bytes_max: TRANSFER_BYTES_MAX,
+                unmap_bytes_max: UNMAP_BYTES_MAX,
+                unmap_ranges_max: UNMAP_RANGES_MAX,
+                write_same_bytes_max: WRITE_SAME_BYTES_MAX,
+            },
+            without: &[opcode::VERIFY_10, opcode::VERIFY_12, opcode::VERIFY_16, opcode::LOG_SENSE],
+        };
+        Self {
+            size_bytes: AtomicU64::new(disk.device.size_bytes()),
+            disk: disk.clone(),
+            logical: LogicalUnit::new(facts),
+            users: Mutex::default(),
+            left: Condvar::new(),
+        }
+    }
+
+    pub(super) fn block_bytes(&self) -> u32 {
+        self.logical.facts().block_bytes
+    }
+
+    /// Blocks that it has now.
+    pub(super) fn blocks(&self) -> u64 {
+        self.disk.device.size_bytes() / u64::from(self.block_bytes())
+    }
+
+    /// Whether its size is another one than before; then the guest is told with its next command.
+    pub(super) fn has_resized(&self) -> bool {
+        let size_bytes = self.disk.device.size_bytes();
+        let has_resized = self.size_bytes.swap(size_bytes, Ordering::Relaxed) != size_bytes;
+        if has_resized {
+            self.logical.attend(Code::CAPACITY_CHANGED);
+        }
+        has_resized
+    }
+
+    /// Waits until no queue has a lane to it. False: they do not end.
+    pub(super) fn wait_alone(&self, at_most: Duration) -> bool {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.left.wait_timeout_while(users, at_most, |users| *users > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+}
+
+/// A queue's hold on a unit.
+pub(super) struct Hold(Arc<Unit>);
+
+impl Hold {
+    pub(super) fn new(unit: Arc<Unit>) -> Self {
+        *unit.users.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Self(unit)
+    }
+
+    pub(super) fn unit(&self) -> &Arc<Unit> {
+        &self.0
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        *self.0.users.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.left.notify_all();
+    }
+}

@@ -1,0 +1,94 @@
+//! Tasks go from the control queue to all request queues, and each of these ends what it has.
+//!
+//! Protocol: the control queue posts a visit to each member ([`Member::post`]) and wakes it. A member looks at it once it has taken all that the
+//! guest had made available, so that no command that came before the task escapes it; and ends it when those of its commands that the task is
+//! about have been given back, which the guest sees before it sees the end of the task.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qpair_block::{Error, Result, WakeEvent};
+
+/// A task on its way.
+#[derive(Debug)]
+pub(super) struct Visit {
+    target: u8,
+    /// The command that it is about; `None`: all of the unit.
+    id: Option<u64>,
+    /// How commands are to end that it is about; `None`: it asks only.
+    pub(super) response: Option<u8>,
+    /// Members that have not ended it.
+    left: AtomicU32,
+    found: AtomicBool,
+}
+
+impl Visit {
+    pub(super) fn new(target: u8, id: Option<u64>, response: Option<u8>) -> Self {
+        Self { target, id, response, left: AtomicU32::new(0), found: AtomicBool::new(false) }
+    }
+
+    /// Whether it is about a command, which is under way.
+    pub(super) fn finds(&self, target: u8, id: u64) -> bool {
+        let finds = self.target == target && self.id.is_none_or(|its| its == id);
+        if finds {
+            self.found.store(true, Ordering::Relaxed);
+        }
+        finds
+    }
+
+    /// Whether it was about any command. For when it is over.
+    pub(super) fn has_found(&self) -> bool {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// Whether all members have ended it.
+    pub(super) fn is_over(&self) -> bool {
+        // Acquire: pairs with the release in `end`.
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    /// A member has ended it.
+    pub(super) fn end(&self) {
+        self.left.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// What others reach of a request queue.
+#[derive(Debug)]
+pub(super) struct Member {
+    visits: Mutex<Vec<Arc<Visit>>>,
+    /// Goes up with each visit, and each change of the targets.
+    news: AtomicU64,
+    pub(super) wake: WakeEvent,
+}
+
+impl Member {
+    pub(super) fn new() -> Result<Self> {
+        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a queue"))?;
+        Ok(Self { visits: Mutex::default(), news: AtomicU64::new(0), wake })
+    }
+
+    /// How much has happened so far.
+    #[inline]
+    pub(super) fn news(&self) -> u64 {
+        // Acquire: pairs with the release in `tell`.
+        self.news.load(Ordering::Acquire)
+    }
+
+    /// Something has happened that the queue is to look at.
+    pub(super) fn tell(&self) {
+        self.news.fetch_add(1, Ordering::Release);
+        self.wake.signal();
+    }
+
+    pub(super) fn post(&self, visit: &Arc<Visit>) {
+        visit.left.fetch_add(1, Ordering::Relaxed);
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner).push(visit.clone());
+        self.tell();
+    }
+
+    /// Visits that have come.
+    pub(super) fn take(&self) -> Vec<Arc<Visit>> {
+        std::mem::take(&mut *self.visits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
