@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind};
 use qpair_target::{
-    ConfigCall, ConfigChange, Manager, MetricsAddress, MetricsServer, Target, TargetOptions,
+    Backend, ConfigCall, ConfigChange, Manager, MetricsAddress, MetricsServer, Target,
+    TargetOptions,
 };
 use serde_json::{Value, json};
 
@@ -28,6 +29,13 @@ fn rig() -> Rig {
     });
     let manager = Manager::new(target.clone(), open, folder.path().to_owned(), "0");
     Rig { manager, target, folder }
+}
+
+/// With what a saved configuration makes.
+fn rig_of(saved: &Value) -> Rig {
+    let rig = rig();
+    rig.manager.load(saved).unwrap();
+    rig
 }
 
 fn calls(all: &[(&str, Value)]) -> Vec<ConfigCall> {
@@ -58,20 +66,20 @@ fn only_the_difference_is_made() {
     assert_eq!(manager.apply(&calls(&first)).unwrap(), ConfigChange::default());
     // Saved, it is what was given; loaded elsewhere, it is the same.
     let saved = manager.save();
-    let other = rig();
-    other.manager.load(&saved).unwrap();
-    assert_eq!(other.manager.save(), saved);
+    assert_eq!(rig_of(&saved).manager.save(), saved);
 
-    let kept = target.exports().into_iter().find(|export| export.name == "a").unwrap().disk;
+    let disk_of = |name: &str| {
+        let export = target.exports().into_iter().find(|export| export.name == name);
+        export.map(|export| export.disks()[0].clone())
+    };
+    let kept = disk_of("a").unwrap();
     // B has another size: what is made of it is made anew, and A is left alone.
     let second =
         [malloc("A", 2048), malloc("B", 8192), split, served("a", "A"), served("b", "Bp1")];
     let change = manager.apply(&calls(&second)).unwrap();
     assert_eq!(change, ConfigChange { made: 3, undone: 3 });
-    let now = target.exports();
-    assert!(now.iter().any(|export| Arc::ptr_eq(&export.disk, &kept)));
-    let bytes = now.iter().find(|export| export.name == "b").unwrap().disk.device.size_bytes();
-    assert_eq!(bytes, 8192 / 2 * 512);
+    assert!(Arc::ptr_eq(&disk_of("a").unwrap(), &kept));
+    assert_eq!(disk_of("b").unwrap().device.size_bytes(), 8192 / 2 * 512);
     let change = manager.apply(&calls(&second[..1])).unwrap();
     assert_eq!(change, ConfigChange { made: 0, undone: 4 });
     assert!(target.exports().is_empty());
@@ -98,7 +106,84 @@ fn a_wrong_one_is_named_line_by_line_and_changes_nothing() {
     assert_eq!(lines(&[("bdev_malloc_create", json!({"name": "E", "blocks": 1}))]), [1]);
     assert_eq!(manager.save(), before);
     let exports = target.exports();
-    assert_eq!((exports.len(), exports[0].disk.device.size_bytes()), (1, 2048 * 512));
+    assert_eq!((exports.len(), exports[0].disks()[0].device.size_bytes()), (1, 2048 * 512));
+}
+
+#[test]
+fn limits_and_targets_are_made_and_undone() {
+    let Rig { manager, target, folder } = rig();
+    let limit =
+        |name: &str, ios: u64| ("bdev_set_qos_limit", json!({"name": name, "rw_ios_per_sec": ios}));
+    let host = ("vhost_create_scsi_controller", json!({"ctrlr": "s"}));
+    let in_host = |number: i64, bdev: &str| {
+        let params = json!({"ctrlr": "s", "scsi_target_num": number, "bdev_name": bdev});
+        ("vhost_scsi_controller_add_target", params)
+    };
+    let limit_of = |name: &str| {
+        let saved = manager.save();
+        let calls = saved["subsystems"][0]["config"].as_array().unwrap().clone();
+        let its = |call: &&Value| {
+            call["method"] == "bdev_set_qos_limit" && call["params"]["name"] == name
+        };
+        calls.iter().find(its).map(|call| call["params"]["rw_ios_per_sec"].as_u64().unwrap())
+    };
+    let targets = || -> Vec<(u8, String, u64)> {
+        let exports = target.exports();
+        let Some(Backend::Scsi { targets }) = exports.first().map(|export| &export.backend) else {
+            return vec![];
+        };
+        targets
+            .iter()
+            .map(|(number, disk)| (*number, disk.name.clone(), disk.device.size_bytes()))
+            .collect()
+    };
+    let at = |number, name: &str, blocks: u64| (number, name.to_owned(), blocks * 512);
+    let first = [
+        malloc("A", 2048),
+        malloc("B", 64),
+        limit("A", 3000),
+        host.clone(),
+        in_host(-1, "A"),
+        in_host(5, "B"),
+    ];
+    assert_eq!(manager.apply(&calls(&first)).unwrap(), ConfigChange { made: 6, undone: 0 });
+    assert_eq!(manager.apply(&calls(&first)).unwrap(), ConfigChange::default());
+    assert_eq!((limit_of("A"), targets()), (Some(3000), vec![at(0, "A", 2048), at(5, "B", 64)]));
+    let saved = manager.save();
+    assert_eq!(rig_of(&saved).manager.save(), saved);
+
+    // Another limit is nobody else's matter; one that goes is none.
+    let mut second = first.clone();
+    second[2] = limit("A", 5000);
+    assert_eq!(manager.apply(&calls(&second)).unwrap(), ConfigChange { made: 1, undone: 1 });
+    assert_eq!(limit_of("A"), Some(5000));
+    second[2] = limit("B", 1000);
+    manager.apply(&calls(&second)).unwrap();
+    assert_eq!((limit_of("A"), limit_of("B")), (None, Some(1000)));
+    // A has another size, while a guest has the host: its target goes and comes, and so does its limit.
+    second[2] = limit("A", 2000);
+    manager.apply(&calls(&second)).unwrap();
+    let guest = UnixStream::connect(folder.path().join("s")).unwrap();
+    while !target.exports()[0].has_client {
+        std::thread::yield_now();
+    }
+    second[0] = malloc("A", 4096);
+    assert_eq!(manager.apply(&calls(&second)).unwrap(), ConfigChange { made: 3, undone: 3 });
+    assert_eq!((limit_of("A"), targets()), (Some(2000), vec![at(0, "A", 4096), at(5, "B", 64)]));
+    let faults = manager.apply(&calls(&second[..2])).unwrap_err();
+    assert!(faults[0].what.contains("a guest has it"), "{faults:?}");
+    // What is wrong takes back what was made, by the numbers that were chosen.
+    let before = manager.save();
+    let mut wrong = second.to_vec();
+    wrong.extend([malloc("C", 64), in_host(-1, "C"), in_host(-1, "D")]);
+    assert_eq!(manager.apply(&calls(&wrong)).unwrap_err()[0].line, Some(9));
+    assert_eq!(manager.save(), before);
+    drop(guest);
+    while target.exports()[0].has_client {
+        std::thread::yield_now();
+    }
+    assert_eq!(manager.apply(&calls(&second[..1])).unwrap(), ConfigChange { made: 0, undone: 5 });
+    assert_eq!((limit_of("A"), targets()), (None, vec![]));
 }
 
 #[test]

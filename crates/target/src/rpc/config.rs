@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::limits::no_limits;
 use super::manager::{Call, Manager};
 use super::methods::METHODS;
 use super::params::Failure;
@@ -54,6 +55,10 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
             return Some(("bdev_error_delete".into(), serde_json::json!({"name": name})));
         }
         "bdev_split_create" => ("bdev_split_delete".into(), &["base_bdev"]),
+        "bdev_set_qos_limit" => return Some((method.into(), no_limits(params.get("name")?))),
+        "vhost_scsi_controller_add_target" => {
+            ("vhost_scsi_controller_remove_target".into(), &["ctrlr", "scsi_target_num"])
+        }
         _ if method.starts_with("vhost_create_") && method.ends_with("_controller") => {
             ("vhost_delete_controller".into(), &["ctrlr"])
         }
@@ -67,12 +72,19 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     Some((undo, Value::Object(named)))
 }
 
+/// Whether the names in a call's parameters are of what is there already: it makes nothing that has a name.
+fn is_about(method: &str) -> bool {
+    matches!(method, "bdev_set_qos_limit" | "vhost_scsi_controller_add_target")
+}
+
 /// The names of what a call made.
 fn made_by(call: &Call) -> impl Fn(&str) -> bool {
+    let is_about = is_about(call.method);
     let parts = (call.method == "bdev_split_create")
         .then(|| format!("{}p", call.params["base_bdev"].as_str().unwrap_or_default()));
     let what = call.what.clone();
     move |name| match &parts {
+        _ if is_about => false,
         None => name == what,
         Some(parts) => name
             .strip_prefix(parts.as_str())
@@ -81,16 +93,20 @@ fn made_by(call: &Call) -> impl Fn(&str) -> bool {
 }
 
 /// Whether a call names what another has made.
-fn uses(params: &Value, makes: &impl Fn(&str) -> bool) -> bool {
-    match params {
-        Value::String(text) => makes(text),
-        Value::Array(all) => all.iter().any(|one| uses(one, makes)),
-        // Its own name is not used but made.
-        Value::Object(map) => {
-            map.iter().any(|(key, one)| key != "name" && key != "ctrlr" && uses(one, makes))
+fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
+    fn names(params: &Value, is_about: bool, makes: &impl Fn(&str) -> bool) -> bool {
+        let is_used = |key: &str| is_about || (key != "name" && key != "ctrlr");
+        match params {
+            Value::String(text) => makes(text),
+            Value::Array(all) => all.iter().any(|one| names(one, is_about, makes)),
+            // Its own name is not used but made.
+            Value::Object(map) => {
+                map.iter().any(|(key, one)| is_used(key) && names(one, is_about, makes))
+            }
+            _ => false,
         }
-        _ => false,
     }
+    names(&call.params, is_about(call.method), makes)
 }
 
 impl Manager {
@@ -144,7 +160,12 @@ impl Manager {
             return Ok(change);
         }
         for entry in made.into_iter().rev() {
-            if let Some((method, params)) = undoing(&entry.method, &entry.params)
+            // As it was carried out: with the names and numbers that it chose.
+            let carried_out = |call: &&Call| {
+                call.method == entry.method && call.of_file && call.given == entry.params
+            };
+            let params = self.calls().iter().rfind(carried_out).map(|call| call.params.clone());
+            if let Some((method, params)) = params.and_then(|it| undoing(&entry.method, &it))
                 && let Err(failure) = self.make(&method, params, true)
             {
                 let what = format!("it could not be undone: {}", failure.message);
@@ -190,7 +211,7 @@ impl Manager {
         // What is made of what goes comes later than that.
         for at in 0..calls.len() {
             let call = &calls[at];
-            let base = doomed.iter().find(|base| uses(&call.params, &made_by(&calls[**base])));
+            let base = doomed.iter().find(|base| uses(call, &made_by(&calls[**base])));
             let Some(base) = base.filter(|_| !doomed.contains(&at)) else { continue };
             match of_wanted.iter().find(|(its, _)| *its == at) {
                 Some((_, entry)) => {
@@ -199,8 +220,8 @@ impl Manager {
                 }
                 None => {
                     let what = format!(
-                        "{} is not to be taken away: a client has made {} of it",
-                        calls[*base].what, call.what
+                        "{} is not to be taken away: a client has made {} of it ({})",
+                        calls[*base].what, call.what, call.method
                     );
                     faults.push(ConfigFault { line: None, what });
                 }
@@ -209,7 +230,9 @@ impl Manager {
         for export in self.target.exports().iter().filter(|export| export.has_client) {
             let goes = |at: &usize| {
                 let call = &calls[*at];
-                call.params.get("ctrlr").is_some_and(|ctrlr| *ctrlr == json!(export.name))
+                // Targets of a SCSI host come and go while a guest has it.
+                call.method.starts_with("vhost_create_")
+                    && call.params.get("ctrlr").is_some_and(|ctrlr| *ctrlr == json!(export.name))
             };
             if doomed.iter().any(goes) {
                 let what = format!(

@@ -19,6 +19,13 @@ pub(super) fn in_json(limits: Limits) -> Value {
     })
 }
 
+/// The parameters that take all limits of a device away.
+pub(super) fn no_limits(name: &Value) -> Value {
+    let mut params = in_json(Limits::default());
+    params["name"] = name.clone();
+    params
+}
+
 pub(super) fn bdev_set_qos_limit(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.name("name")?;
     let ios = params.number("rw_ios_per_sec")?;
