@@ -148,6 +148,9 @@ fn messages_of_all_kinds() {
         target.serve_blk(name, &Disk::new(name, ram()), &path, BlkOptions::default()).unwrap();
         path
     });
+    let host_path = folder.path().join("host");
+    target.serve_scsi("host", &host_path, 2).unwrap();
+    target.add_scsi_target("host", None, &Disk::new("unit", ram())).unwrap();
     let mut good = Good::connect(&good_path);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     good.works();
@@ -155,7 +158,7 @@ fn messages_of_all_kinds() {
     let before = descriptors() + 8;
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let raw = Raw::connect(&bad_path);
+        let raw = Raw::connect(if seed % 3 == 0 { &host_path } else { &bad_path });
         let guest = if random.bool() { raw.start() } else { memory() };
         for _ in 0..random.usize(0..20) {
             let request = match random.u32(0..10) {

@@ -68,9 +68,10 @@ struct Slot {
 
 /// A target, as this queue has it.
 struct Berth {
-    hold: Hold,
     /// `None`: the device gave no channel.
     lane: Option<Lane>,
+    // After the lane: who waits for the hold may do with the device what no channel is to see.
+    hold: Hold,
     is_leaving: bool,
 }
 

@@ -688,7 +688,8 @@ fn tasks_end_commands() {
 #[test]
 fn targets_come_and_go_while_they_are_used() {
     let gate = Gate::new();
-    let mut host = Host::new(&[gate.clone()]);
+    let device: Arc<dyn BlockDevice> = gate.clone();
+    let mut host = Host::new(&[device]);
     let mut queue = host.start();
     let mut events = host.events.open(&host.controller);
     (0..4).for_each(|head| host.expect_event(head));
