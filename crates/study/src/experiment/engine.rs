@@ -148,7 +148,7 @@ fn ladder(lab: &Lab) -> Plan {
                     }));
                 }
             }
-            plan = plan.group("", all);
+            plan = plan.group(label, all);
         }
         plan.remarks.push(
             "Rungs that are no switch of one store are elsewhere: the interface in s3-fig15; md and threads in place of tasks would be other \

@@ -203,7 +203,7 @@ fn distributions(report: &StudyReport, experiment: &ExperimentReport) -> Result<
                 if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
             let load = number_of_axis(load);
             let caption = format!(
-                "Share of requests, %{title}, by latency, us: {} {load}",
+                "Share of requests, %, by latency, us{title}, {} {load}",
                 experiment.plan.x_label
             );
             let svg = plot(&caption, &x, "latency, us", &y, &lines)?;
