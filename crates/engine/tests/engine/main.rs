@@ -18,6 +18,7 @@ mod full_device;
 mod growth;
 mod history;
 mod isolation;
+mod layers;
 mod log_device;
 mod log_device_faults;
 mod metrics;
