@@ -31,6 +31,7 @@ mod shared;
 mod space;
 mod store;
 mod swip;
+mod sync;
 mod task;
 mod tree;
 mod tx;

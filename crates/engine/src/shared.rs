@@ -18,7 +18,8 @@ use crate::place::page_of;
 use crate::pool::{Patience, Pool};
 use crate::space::{Purpose, Space};
 use crate::store::{LogDevice, Merging};
-use crate::task::{Alone, Remote, Waiters, Worker, refuse_on_worker};
+use crate::sync::{Alone, Remote, Waiters};
+use crate::task::{Worker, refuse_on_worker};
 use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::task::Waiters;
+use crate::sync::Waiters;
 
 /// How many of them there are, and who waits for one to end.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ mod tests {
     use std::task::Context;
 
     use super::*;
-    use crate::task::Wakes;
+    use crate::sync::Wakes;
 
     /// Who waits costs nothing until a commit ends, however long that takes, and goes on then though others are still expected.
     #[test]

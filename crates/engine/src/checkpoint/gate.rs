@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::error::{Error, Result};
-use crate::task::{Ticket, Waiters};
+use crate::sync::{Ticket, Waiters};
 
 /// Bits of the word that counts who is inside; those above them count promised pages.
 const INSIDE_BITS: u32 = 24;
@@ -155,7 +155,7 @@ mod tests {
     use std::task::Context;
 
     use super::*;
-    use crate::task::Wakes;
+    use crate::sync::Wakes;
 
     /// A panic opens the gate. A checkpoint that waited for a commit to leave was woken by nobody then, and its store never closed.
     #[test]

@@ -16,7 +16,8 @@ use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::yield_now;
-use crate::task::{LocalFuture, Worker, current, guarded_here, promise, run_at_once, spawn_here};
+use crate::sync::LocalFuture;
+use crate::task::{Worker, current, guarded_here, promise, run_at_once, spawn_here};
 use crate::tree::Arrival;
 
 /// Frames looked at before others get the worker.

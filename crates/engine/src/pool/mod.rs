@@ -17,7 +17,7 @@ pub(crate) use patience::Patience;
 use qpair_block::Buffer;
 use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
 
-use crate::task::{Ticket, Waiters};
+use crate::sync::{Ticket, Waiters};
 
 /// Replacement states of a frame, kept in its state byte.
 pub(crate) mod state {
@@ -180,7 +180,7 @@ mod tests {
     use qpair_memory::ArenaOptions;
 
     use super::*;
-    use crate::task::Wakes;
+    use crate::sync::Wakes;
 
     /// Wakers piled up, one with each poll, and the end of each I/O looked at all of them.
     #[test]

@@ -20,7 +20,7 @@ use qpair_block::BlockDevice;
 use crate::checkpoint::Gate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::PAGES_MAX;
-use crate::task::Waiters;
+use crate::sync::Waiters;
 pub(crate) use bitmap::Bitmap;
 use inner::Inner;
 pub(crate) use promise::Promised;

@@ -294,7 +294,7 @@ fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
     space.enter().unwrap();
     space.reserve(1, Purpose::New).unwrap();
     space.begin_closing();
-    let (wakes, waker) = crate::task::Wakes::counted();
+    let (wakes, waker) = crate::sync::Wakes::counted();
     let mut context = std::task::Context::from_waker(&waker);
     let mut waiting = std::pin::pin!(space.wait_until_left());
     for _ in 0..100 {

@@ -10,7 +10,8 @@ use qpair_memory::FrameIndex;
 use crate::error::Result;
 use crate::shared::Shared;
 use crate::space::Promised;
-use crate::task::{Ticket, Waiters, current, run_at_once, spawn_here, take_turn};
+use crate::sync::{Ticket, Waiters};
+use crate::task::{current, run_at_once, spawn_here, take_turn};
 use crate::tree::{Merge, Merged, Tree};
 
 /// Leaves that became sparse, by a key of each.

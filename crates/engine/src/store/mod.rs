@@ -62,9 +62,9 @@ use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worke
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
+use crate::sync::Alone;
 use crate::task::{
-    Alone, JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to,
-    stepped,
+    JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to, stepped,
 };
 use crate::tree::Tree;
 use crate::tx::Awaited;

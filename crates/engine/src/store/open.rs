@@ -22,7 +22,8 @@ use crate::panics::of_program;
 use crate::pool::Pool;
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
-use crate::task::{Remote, Runtime, Worker, WorkerOptions, log_arena, stepped};
+use crate::sync::Remote;
+use crate::task::{Runtime, Worker, WorkerOptions, log_arena, stepped};
 use crate::tx::{Durability, Tx, TxOptions};
 
 /// How to open a store.

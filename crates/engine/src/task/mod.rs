@@ -4,27 +4,17 @@
 //! or a latch gives control back, and the worker goes on with the next. Eviction and write-back run in the worker's
 //! loop; there are no other threads.
 
-mod alone;
 mod handle;
 mod operation;
-mod remote;
 pub(crate) mod stepped;
 mod tasks;
-mod waiters;
-#[cfg(test)]
-mod wakes;
 mod worker;
 
-pub(crate) use alone::{Alone, AloneGuard};
 pub use handle::JoinHandle;
 pub(crate) use handle::{Promise, guarded_here, promise, spawn_here, spawn_program, spawn_to};
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, refuse_on_worker, run,
     run_all, run_as, run_at_once, run_inline, take_turn,
 };
-pub(crate) use remote::{LocalFuture, Remote};
 pub use stepped::{Runtime, Step, abandon_stepped};
-pub(crate) use waiters::{Ticket, Waiters};
-#[cfg(test)]
-pub(crate) use wakes::Wakes;
 pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify};

@@ -9,7 +9,6 @@ use std::task::Poll;
 
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
-use super::waiters::Ticket;
 use super::worker::{Loading, Worker, current};
 use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
@@ -18,6 +17,7 @@ use crate::overflow::Descriptor;
 use crate::page::{LeafValue, Node};
 use crate::panics::guarded;
 use crate::shared::Shared;
+use crate::sync::Ticket;
 use crate::tree::table_dropped;
 
 /// A page that must be loaded before an operation can go on.

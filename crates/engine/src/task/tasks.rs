@@ -4,14 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::remote::{LocalFuture, Remote};
-
-/// Names a task of one worker; a slot used again has another generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub(crate) struct TaskRef {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
+use crate::sync::{LocalFuture, Remote, TaskRef};
 
 /// A task's future and waker, taken out of the table while it runs.
 pub(crate) struct Body {

@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use crate::error::{Error, Result};
-use crate::task::{Ticket, Waiters, Worker, current};
+use crate::sync::{Ticket, Waiters};
+use crate::task::{Worker, current};
 
 #[derive(Default)]
 struct State {

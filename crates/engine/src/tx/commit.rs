@@ -24,7 +24,8 @@ use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::{Promised, Purpose};
 use crate::store::{Sparse, make_promised_room, make_room, merge_later};
-use crate::task::{AloneGuard, Context, Worker, check_here, current, run_at_once, spawn_here};
+use crate::sync::AloneGuard;
+use crate::task::{Context, Worker, check_here, current, run_at_once, spawn_here};
 use crate::tree::{Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Rows that a commit forgets beside as many as twice its own.

@@ -72,7 +72,8 @@ use snapshots::Snapshots;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::task::{Waiters, current};
+use crate::sync::Waiters;
+use crate::task::current;
 
 /// Bounds of a store's transactions.
 #[derive(Clone, Copy, Debug)]

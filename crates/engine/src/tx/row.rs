@@ -284,7 +284,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Wakes;
+    use crate::sync::Wakes;
 
     #[test]
     fn a_snapshot_sees_what_the_next_commit_replaced() {

@@ -20,7 +20,7 @@ use crate::log::{
     LogIdentity, LogPosition, LogWriter, OpenStamps, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
 };
 use crate::shared::Shared;
-use crate::task::waiters::{Ticket, Waiters};
+use crate::sync::{Ticket, Waiters};
 
 /// Bytes of one write of the log at most.
 const WRITE_BYTES: usize = 256 << 10;

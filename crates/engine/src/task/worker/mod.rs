@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
 use qpair_memory::FrameIndex;
 
-use super::remote::{LocalFuture, Remote};
 use super::stepped;
-use super::tasks::{TaskRef, Tasks};
-use super::waiters::Waiters;
+use super::tasks::Tasks;
 use crate::canary::Canary;
 use crate::error::Error;
 use crate::metrics::Part;
 use crate::panics::guarded_future;
 use crate::shared::Shared;
+use crate::sync::{LocalFuture, Remote, TaskRef, Waiters};
 
 mod cycles;
 mod frames;

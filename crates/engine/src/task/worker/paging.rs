@@ -16,8 +16,8 @@ use crate::page::{self, Node, NodeMut, PageKind};
 use crate::place::page_of;
 use crate::pool::state;
 use crate::swip::Swip;
+use crate::sync::Ticket;
 use crate::task::operation::{LoadPlan, Need};
-use crate::task::waiters::Ticket;
 
 /// What became of a load that was asked for.
 pub(crate) enum Loading {

@@ -70,7 +70,7 @@ mod tests {
     use std::task::Context;
 
     use super::*;
-    use crate::task::Wakes;
+    use crate::sync::Wakes;
 
     /// Each that comes to its turn woke all the others: 10,000 of them made fifty million polls.
     #[test]

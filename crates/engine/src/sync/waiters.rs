@@ -134,7 +134,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Wakes;
+    use crate::sync::Wakes;
 
     /// Each step of many commits woke those whose turn it was, and looked at all others for it.
     #[test]

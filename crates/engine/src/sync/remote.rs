@@ -7,7 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::WakeEvent;
 
-use super::tasks::TaskRef;
+/// Names a task of one worker; a slot used again has another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) struct TaskRef {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
 
 /// A task's future; it never leaves its worker.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;

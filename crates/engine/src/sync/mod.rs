@@ -1,0 +1,13 @@
+//! How tasks and threads wait for one another, and wake one another.
+
+mod alone;
+mod remote;
+mod waiters;
+#[cfg(test)]
+mod wakes;
+
+pub(crate) use alone::{Alone, AloneGuard};
+pub(crate) use remote::{LocalFuture, Remote, TaskRef};
+pub(crate) use waiters::{Ticket, Waiters};
+#[cfg(test)]
+pub(crate) use wakes::Wakes;
