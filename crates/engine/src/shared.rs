@@ -9,14 +9,14 @@ use qpair_block::{BlockDevice, DeviceInfo};
 use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoints, Copies, ExpectedRecords, Flushes, Gate, OldLogs, Record};
+use crate::checkpoint::{Checkpoints, Copies, ExpectedRecords, Flushes, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extents::KnownLists;
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
 use crate::place::page_of;
 use crate::pool::{Patience, Pool};
-use crate::space::{Purpose, Space};
+use crate::space::{Gate, Purpose, Space};
 use crate::store::{LogDevice, Merging};
 use crate::sync::{Alone, Remote, Waiters};
 use crate::task::{Worker, refuse_on_worker};

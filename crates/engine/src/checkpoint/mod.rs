@@ -5,7 +5,6 @@
 //! - Nothing is written where something of the last durable image is ([`crate::space::Space`]), so a crash finds that one whole.
 
 mod expected;
-mod gate;
 mod image;
 mod old_logs;
 mod record;
@@ -18,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::place::{Versions, place};
 pub(crate) use expected::ExpectedRecords;
-pub(crate) use gate::{Gate, GateGuard};
 pub(crate) use image::Image;
 pub(crate) use old_logs::OldLogs;
 pub(crate) use record::{

@@ -5,6 +5,7 @@
 //! back to is never written over. See docs/design/checkpoints.md.
 
 mod bitmap;
+mod gate;
 mod growth;
 mod image;
 mod inner;
@@ -17,11 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
 
-use crate::checkpoint::Gate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::place::PAGES_MAX;
 use crate::sync::Waiters;
 pub(crate) use bitmap::Bitmap;
+pub(crate) use gate::{Gate, GateGuard};
 use inner::Inner;
 pub(crate) use promise::Promised;
 

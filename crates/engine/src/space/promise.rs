@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::inner::Inner;
-use super::{Purpose, Space, kept_for_eviction, left_by_new};
-use crate::checkpoint::{Gate, GateGuard};
+use super::{Gate, GateGuard, Purpose, Space, kept_for_eviction, left_by_new};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a commit may have to find places for, pages.

@@ -8,7 +8,7 @@ use qpair_memory::{Blocked, ExclusiveFrame};
 
 use super::{Store, StoreInner, Table, make_room, merge_sparse};
 use crate::canary::Canary;
-use crate::checkpoint::{GateGuard, Relief};
+use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::overflow::{Transfer, give_scratch, scratch_frame};
@@ -16,7 +16,7 @@ use crate::page::{Node, NodeInit, NodeMut};
 use crate::place::page_of;
 use crate::pool::{Patience, state};
 use crate::shared::{Root, Shared};
-use crate::space::Purpose;
+use crate::space::{GateGuard, Purpose};
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Worker, astray, current, latch_free,
     refuse_on_worker, run, spawn_to, verify,

@@ -58,10 +58,11 @@ use std::task::{Context, Poll};
 
 use qpair_block::{BlockDevice, ChannelStatistics};
 
-use crate::checkpoint::{GateGuard, Relief, checkpoint, name_logs, on_every_worker};
+use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::overflow::Descriptor;
 use crate::shared::Shared;
+use crate::space::GateGuard;
 use crate::sync::Alone;
 use crate::task::{
     JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to, stepped,
