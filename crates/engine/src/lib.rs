@@ -39,15 +39,15 @@ mod tx;
 #[doc(hidden)]
 pub use canary::Canary;
 pub use error::{Error, ErrorKind, Result};
-pub use metrics::{Histogram, Metrics, Observer, Sample, SampleValue, WorkerCycles, to_prometheus};
+pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{
     BackupReport, BulkLoader, CheckReport, KeyBounds, KeyRange, LABEL_OFFSETS, LogDeviceReport,
-    LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Prefix, Range, RecoveryProgress,
-    RepairReport, RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport,
-    StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, WriteBatch,
-    dump_log, examine_log, find_content, find_foreign, is_label, repair, yield_now,
+    LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Prefix, Range,
+    RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable, Store, StoreOptions,
+    StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore,
+    WriteBatch, dump_log, examine_log, find_content, find_foreign, is_label, repair, yield_now,
 };
 pub use task::JoinHandle;
 #[doc(hidden)]

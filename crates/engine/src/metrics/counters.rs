@@ -108,7 +108,7 @@ impl Counters {
         all
     }
 
-    pub(super) fn add_to(&self, metrics: &mut Metrics) {
+    pub(crate) fn add_to(&self, metrics: &mut Metrics) {
         for cell in &self.cells {
             metrics.commits += cell.commits.load(Ordering::Relaxed);
             metrics.conflicts += cell.conflicts.load(Ordering::Relaxed);

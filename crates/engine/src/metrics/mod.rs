@@ -6,7 +6,6 @@
 mod counters;
 mod cycles;
 mod histogram;
-mod observer;
 mod prometheus;
 mod samples;
 
@@ -14,8 +13,6 @@ pub(crate) use counters::Counters;
 pub(crate) use cycles::Part;
 pub use cycles::WorkerCycles;
 pub use histogram::Histogram;
-pub use observer::Observer;
-pub(crate) use observer::device_statistics;
 pub use prometheus::to_prometheus;
 pub use samples::{Sample, SampleValue};
 

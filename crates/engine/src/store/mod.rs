@@ -13,6 +13,7 @@ mod labels;
 mod load;
 mod log_device;
 mod merging;
+mod observer;
 mod offline;
 mod open;
 mod range;
@@ -35,6 +36,7 @@ pub use key_bounds::{KeyBounds, Prefix};
 pub(crate) use log_device::LogDevice;
 pub use log_device::LogPlace;
 pub(crate) use merging::{Merging, Sparse, merge_later};
+pub use observer::Observer;
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
 pub use repair::{

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use qpair_block::ChannelStatistics;
 
+use super::observer::device_statistics;
 use super::{LogDevice, Store};
 use crate::error::{Error, Result};
-use crate::metrics::{WorkerCycles, device_statistics};
+use crate::metrics::WorkerCycles;
 use crate::shared::Recovered;
 
 /// Counters since the store was opened, over all workers.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 
 use qpair_block::ChannelStatistics;
 
-use super::Metrics;
+use super::{LogDevice, Store};
 use crate::error::{Error, Result};
+use crate::metrics::Metrics;
 use crate::shared::Shared;
-use crate::store::{LogDevice, Store};
 use crate::task::{current, refuse_on_worker, spawn_to};
 use crate::tx::TransactionInfo;
 
