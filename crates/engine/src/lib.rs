@@ -16,10 +16,10 @@
 mod canary;
 mod checkpoint;
 mod error;
-mod extents;
 #[doc(hidden)]
 pub mod fuzzing;
 mod head;
+mod large;
 mod log;
 mod metrics;
 mod overflow;
@@ -47,9 +47,9 @@ pub use store::{
     LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Prefix, Range,
     RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable, Store, StoreOptions,
     StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore,
-    WriteBatch, dump_log, examine_log, find_content, find_foreign, is_label, repair, yield_now,
+    WriteBatch, dump_log, examine_log, find_content, find_foreign, is_label, repair,
 };
-pub use task::JoinHandle;
+pub use task::{JoinHandle, yield_now};
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped};
 pub use tx::{

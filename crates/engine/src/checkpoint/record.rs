@@ -9,12 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qpair_block::Request;
 
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
-use crate::overflow::Transfer;
 use crate::page::{HEADER_BYTES, PageKind, field, seal};
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
-use crate::store::read_page;
-use crate::task::{current, spawn_here};
+use crate::task::{Transfer, current, read_page, spawn_here};
 
 /// Version of the record's layout.
 const VERSION: u32 = 1;

@@ -16,12 +16,11 @@ use qpair_memory::{FrameIndex, Version};
 
 use super::Epoch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::Transfer;
 use crate::page::{Node, seal};
 use crate::pool::state;
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::task::current;
+use crate::task::{Transfer, current};
 
 /// Bytes written at once, at most.
 const EXTENT_BYTES: usize = 256 << 10;

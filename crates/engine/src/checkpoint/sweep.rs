@@ -15,9 +15,8 @@ use crate::error::{ErrorKind, Result};
 use crate::place::page_of;
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::store::yield_now;
 use crate::sync::LocalFuture;
-use crate::task::{Worker, current, guarded_here, promise, run_at_once, spawn_here};
+use crate::task::{Worker, current, guarded_here, promise, run_at_once, spawn_here, yield_now};
 use crate::tree::Arrival;
 
 /// Frames looked at before others get the worker.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::record::{Operation, Record};
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 
 /// Characters of a key or value that are shown.
 const SHOWN_MAX: usize = 48;

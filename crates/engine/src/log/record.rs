@@ -5,7 +5,7 @@
 
 use super::{get_u16, get_u32, get_u64};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 
 /// Bytes before a record's first operation: length u32, checksum of what follows u32, stamp u64, number of
 /// operations u32, flags u32 (zero).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::inner::Inner;
 use super::{Purpose, Space};
 use crate::error::Result;
-use crate::extents::{Extents, Listed, runs_per_page};
+use crate::large::{Extents, Listed, runs_per_page};
 
 impl Space {
     /// [`Space::enter`], and pages for a large value that belong to no checkpoint: in a row if so many follow one another, or can be made to

@@ -14,10 +14,10 @@ use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{Relief, checkpoint_to_its_end};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extents::Extents;
-use crate::overflow::{self, Reserved, Transfer};
+use crate::large::Extents;
+use crate::overflow;
 use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
-use crate::task::current;
+use crate::task::{Reserved, Transfer, current, yield_now};
 use crate::tree::Tree;
 
 /// Bytes written at once.
@@ -346,7 +346,7 @@ impl BulkLoader {
         loop {
             shared.check_table(self.tree)?;
             let Ok(mut root) = frames.try_exclusive(self.tree.root) else {
-                super::yield_now().await;
+                yield_now().await;
                 continue;
             };
             let now = Node::new(root.bytes());
@@ -356,7 +356,7 @@ impl BulkLoader {
             let page_id = now.place();
             if !begin_change(&root) {
                 drop(root);
-                super::yield_now().await;
+                yield_now().await;
                 continue;
             }
             let mut node = NodeMut::new(root.bytes_mut());

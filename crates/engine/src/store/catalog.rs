@@ -11,15 +11,14 @@ use crate::canary::Canary;
 use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
-use crate::overflow::{Transfer, give_scratch, scratch_frame};
 use crate::page::{Node, NodeInit, NodeMut};
 use crate::place::page_of;
 use crate::pool::{Patience, state};
 use crate::shared::{Root, Shared};
 use crate::space::{GateGuard, Purpose};
 use crate::task::{
-    Context, Descent, JoinHandle, Need, Operation as Step, Worker, astray, current, latch_free,
-    refuse_on_worker, run, spawn_to, verify,
+    Context, Descent, JoinHandle, Need, Operation as Step, Transfer, Worker, astray, current,
+    give_scratch, latch_free, refuse_on_worker, run, scratch_frame, spawn_to, verify,
 };
 use crate::tree::{
     Batch, Change, Direction, Lack, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,

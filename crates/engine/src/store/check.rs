@@ -14,7 +14,7 @@ use qpair_memory::ExclusiveFrame;
 use super::catalog::decode;
 use super::{Store, StoreInner};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{Descriptor, part_len};
+use crate::large::{Descriptor, part_len};
 use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset};
 use crate::place::page_of;
 use crate::swip::Swip;

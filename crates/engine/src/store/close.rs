@@ -3,15 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use qpair_block::Request;
-
 use super::superblock::{StoreState, Superblock};
 use super::{Crew, Store, StoreInner, labels};
 use crate::checkpoint::checkpoint;
-use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{Transfer, give_scratch, scratch_frame};
-use crate::shared::Shared;
-use crate::task::{Worker, latch_free, refuse_on_worker, stepped, verify};
+use crate::error::Result;
+use crate::task::{Worker, refuse_on_worker, stepped};
 
 impl Store {
     /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
@@ -173,29 +169,6 @@ impl StoreInner {
     }
 }
 
-/// Reads a page past the pool, and checks its checksum and id.
-pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> {
-    let frames = &shared.pool.frames;
-    let frame = scratch_frame().await?;
-    let page = latch_free(shared, frame);
-    frames.set_page_id(frame, page_id);
-    let buffer = page.begin_read();
-    let request = Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0);
-    let completion = Transfer::submit(request).done().await?;
-    let Some(buffer) = completion.buffer else {
-        return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
-    };
-    let page = frames.end_read(buffer);
-    let bytes = page.as_slice().to_vec();
-    shared.pool.end_read(page);
-    give_scratch(frame);
-    completion.result.map_err(|error| Error::io(error, format!("reading page {page_id}")))?;
-    match verify(&bytes, page_id) {
-        Some(error) => Err(error),
-        None => Ok(bytes),
-    }
-}
-
 impl StoreInner {
     pub(crate) fn evictions(&self) -> u64 {
         self.shared.pool.evictions.load(Ordering::Relaxed)
@@ -208,6 +181,7 @@ mod tests {
 
     use super::super::StoreOptions;
     use super::*;
+    use crate::error::ErrorKind;
 
     /// In a fork there are no workers. What would wait for one says so at once, and nothing is written.
     #[test]

@@ -10,8 +10,8 @@ use super::catalog::decode;
 use super::log_device::LogPlace;
 use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
 use crate::error::{Error, ErrorKind, Result};
+use crate::large::Descriptor;
 use crate::log::{EndReason, LogEnd, Operation, describe_operation};
-use crate::overflow::Descriptor;
 
 /// A commit in a store's log.
 #[derive(Clone, Debug, PartialEq, Eq)]

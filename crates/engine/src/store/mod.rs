@@ -29,7 +29,6 @@ pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
 pub use bulk::BulkLoader;
 pub use changes::WriteBatch;
 pub use check::{CheckReport, TableCheck};
-pub(crate) use close::read_page;
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
 pub(crate) use key_bounds::bounds;
 pub use key_bounds::{KeyBounds, Prefix};
@@ -53,16 +52,14 @@ pub use warm::WarmReport;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
 
 use qpair_block::{BlockDevice, ChannelStatistics};
 
 use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 use crate::shared::Shared;
 use crate::space::GateGuard;
 use crate::sync::Alone;
@@ -494,20 +491,4 @@ impl Drop for ChangeGuard {
 /// Whether one of these label slots is good.
 pub(crate) fn choose_label(slots: &[Vec<u8>]) -> Result<()> {
     Superblock::choose(slots, "labels").map(|_| ())
-}
-
-/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.
-pub async fn yield_now() {
-    struct Yield(bool);
-    impl Future for Yield {
-        type Output = ();
-        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-            if std::mem::replace(&mut self.0, true) {
-                return Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    }
-    Yield(false).await;
 }

@@ -5,16 +5,23 @@
 //! loop; there are no other threads.
 
 mod handle;
+mod lists;
 mod operation;
 pub(crate) mod stepped;
 mod tasks;
+mod transfer;
 mod worker;
 
 pub use handle::JoinHandle;
 pub(crate) use handle::{Promise, guarded_here, promise, spawn_here, spawn_program, spawn_to};
+pub(crate) use lists::extents_of;
+pub use operation::yield_now;
 pub(crate) use operation::{
     Context, Descent, LoadPlan, Need, Operation, astray, check_here, refuse_on_worker, run,
     run_all, run_as, run_at_once, run_inline, take_turn,
 };
 pub use stepped::{Runtime, Step, abandon_stepped};
+pub(crate) use transfer::{
+    Reserved, Transfer, give_scratch, read_page, scratch_frame, scratch_frame_now,
+};
 pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify};

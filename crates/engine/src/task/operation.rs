@@ -9,11 +9,11 @@ use std::task::Poll;
 
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
+use super::lists::load;
 use super::worker::{Loading, Worker, current};
 use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
-use crate::extents::{Want, load};
-use crate::overflow::Descriptor;
+use crate::large::{Descriptor, Want};
 use crate::page::{LeafValue, Node};
 use crate::panics::guarded;
 use crate::shared::Shared;
@@ -246,6 +246,19 @@ pub(crate) async fn take_turn() {
             Poll::Ready(())
         })
         .unwrap_or(Poll::Ready(()))
+    })
+    .await;
+}
+
+/// Gives the worker to other tasks for one turn. In a task that computes for long, call it now and then.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     })
     .await;
 }

@@ -6,10 +6,9 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::rows::RowRef;
 use super::{Slot, Tx, history};
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 use crate::shared::Shared;
-use crate::store::yield_now;
-use crate::task::{Worker, current};
+use crate::task::{Worker, current, yield_now};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::slot_here;
 use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
 use crate::store::{StoreInner, Table, check_sizes};

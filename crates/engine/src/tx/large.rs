@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::extents::Extents;
-use crate::overflow::Reserved;
+use crate::large::Extents;
 use crate::shared::Shared;
+use crate::task::Reserved;
 
 /// The pages of all uncommitted large values, so that a close can free those of transactions that never end.
 #[derive(Default)]

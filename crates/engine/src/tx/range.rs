@@ -9,7 +9,7 @@ use super::history::{Bounds, Part, Reader, is_within};
 use super::reading::read_large;
 use super::row::Image;
 use crate::error::Result;
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::store::Table;

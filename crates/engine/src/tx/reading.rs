@@ -3,7 +3,8 @@
 use super::row::Image;
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{self, Descriptor};
+use crate::large::Descriptor;
+use crate::overflow;
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::run_as;

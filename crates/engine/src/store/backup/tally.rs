@@ -4,8 +4,7 @@
 //! place, or its value's stamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up looks random, so that
 //! they differ if a page does.
 
-use crate::extents::decode_list;
-use crate::overflow::Descriptor;
+use crate::large::{Descriptor, decode_list};
 use crate::page::{HEADER_BYTES, Node, PAGE_SIZE_MIN, PageKind, VALUE_LEN_MAX, field};
 use crate::place::page_of;
 

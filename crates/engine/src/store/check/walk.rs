@@ -12,13 +12,14 @@ use super::{
     CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::extents::{Extents, ListReader};
-use crate::overflow::{Descriptor, Transfer, give_scratch, scratch_frame, scratch_frame_now};
+use crate::large::{Descriptor, Extents, ListReader};
 use crate::page::Node;
 use crate::place::page_of;
 use crate::shared::{Root, Shared};
 use crate::space::RECORD_PAGES;
-use crate::task::{JoinHandle, latch_free, spawn_to};
+use crate::task::{
+    JoinHandle, Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now, spawn_to,
+};
 
 /// Pages a task reads.
 const BATCH: usize = 64;

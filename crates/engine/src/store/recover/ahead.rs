@@ -9,7 +9,7 @@ use std::sync::Arc;
 use qpair_block::{Arena, Completion, Request};
 
 use crate::error::{Error, Result};
-use crate::overflow::Transfer;
+use crate::task::Transfer;
 
 /// Bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

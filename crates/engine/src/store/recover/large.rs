@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::{ErrorKind, Result};
-use crate::extents::{Extents, extents_of};
-use crate::overflow::Descriptor;
+use crate::large::{Descriptor, Extents};
 use crate::shared::Shared;
+use crate::task::extents_of;
 
 /// Large values whose pages no later one, and no log, took over.
 #[derive(Debug, Default)]

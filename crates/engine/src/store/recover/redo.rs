@@ -16,12 +16,12 @@ use super::gather::{After, Gathered, Redo, Step, sort};
 use super::large::LargeValues;
 use super::stages::{self, Room};
 use crate::error::Result;
+use crate::large::Descriptor;
 use crate::log::{Operation, Record};
-use crate::overflow::Descriptor;
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::store::{StoreInner, make_room, make_room_at, merge_sparse, yield_now};
-use crate::task::{JoinHandle, run, spawn_to};
+use crate::store::{StoreInner, make_room, make_room_at, merge_sparse};
+use crate::task::{JoinHandle, run, spawn_to, yield_now};
 use crate::tree::{Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree};
 
 /// Tasks for each worker: changes that wait for pages beside each other.

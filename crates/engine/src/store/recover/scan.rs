@@ -12,13 +12,13 @@ use super::large::LargeValues;
 use super::unreadable;
 use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
+use crate::large::Descriptor;
 use crate::log::{
     InDoubt, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
 };
-use crate::overflow::{Descriptor, Transfer};
 use crate::shared::Shared;
 use crate::store::log_device::is_on_log_device;
-use crate::store::yield_now;
+use crate::task::{Transfer, yield_now};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;

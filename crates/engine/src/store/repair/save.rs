@@ -6,8 +6,7 @@ use super::super::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves}
 use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extents::{Extents, ListReader};
-use crate::overflow::{Descriptor, part_of};
+use crate::large::{Descriptor, Extents, ListReader, part_of};
 use crate::page::{Node, words_of};
 use crate::task::stepped;
 

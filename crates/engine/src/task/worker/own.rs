@@ -9,8 +9,8 @@ use qpair_memory::FrameIndex;
 
 use super::{Tag, TaskRef, Worker, tag};
 use crate::error::Error;
-use crate::overflow::Reserved;
 use crate::pool::state;
+use crate::task::Reserved;
 
 /// A request of a task's own, in flight or done.
 pub(super) enum OwnRequest {

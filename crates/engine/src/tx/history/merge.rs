@@ -11,8 +11,7 @@ use super::writer::RunWriter;
 use super::{Entered, History, pages};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::store::yield_now;
-use crate::task::current;
+use crate::task::{current, yield_now};
 use crate::tx::Tx;
 use crate::tx::row::Version;
 

@@ -7,10 +7,9 @@ use qpair_block::Request;
 
 use super::run::Run;
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::{Transfer, give_scratch, scratch_frame, scratch_frame_now};
 use crate::page::field;
 use crate::shared::Shared;
-use crate::task::latch_free;
+use crate::task::{Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now};
 
 /// Pages in flight at once.
 const WINDOW: usize = 16;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::filter::Filter;
 use super::image::{ImageRef, images};
 use crate::error::{Error, ErrorKind, Result};
-use crate::overflow::Descriptor;
+use crate::large::Descriptor;
 use crate::page::{HEADER_BYTES, PageKind, damage, field};
 use crate::shared::Shared;
 use crate::tx::rows::hash_of;

@@ -11,7 +11,7 @@ use super::run::Run;
 use super::writer::RunWriter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::store::yield_now;
+use crate::task::yield_now;
 use crate::tx::collect::Old;
 use crate::tx::row::Image;
 

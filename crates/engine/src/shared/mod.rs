@@ -1,5 +1,7 @@
 //! What all workers of a store share.
 
+mod large;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,7 +13,7 @@ use qpair_memory::FrameIndex;
 use crate::canary::Canary;
 use crate::checkpoint::{Checkpoints, Copies, ExpectedRecords, Flushes, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extents::KnownLists;
+use crate::large::KnownLists;
 use crate::log::{Durable, LogGeometry};
 use crate::metrics::Counters;
 use crate::place::page_of;

@@ -1,0 +1,107 @@
+//! The lists that are known of values that lose their records.
+//!
+//! What always holds: who takes a descriptor out of a leaf knows its runs by then, since they become free, or of no checkpoint, under the leaf's
+//! latch. A list is read before the latch is taken again ([`KnownLists::want`]), and known until its pages are free.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::{Descriptor, Extents};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What is known of a list that somebody asked for.
+#[derive(Debug)]
+enum State {
+    /// Somebody reads it.
+    Loading(Vec<Waker>),
+    /// One that is damaged names nothing: `check` finds the pages that are lost.
+    Known(Extents),
+    Failed(Error),
+}
+
+/// What comes of asking for a list.
+pub(crate) enum Want {
+    Known,
+    /// The caller is to read it, and to say so by [`KnownLists::note`].
+    Load,
+    /// The waker is woken.
+    Wait,
+    Failed(Error),
+}
+
+/// The lists of values that lose, or have lost, their records.
+#[derive(Debug, Default)]
+pub(crate) struct KnownLists {
+    /// The store may have values in several runs, as its label says.
+    may_be: AtomicBool,
+    /// By the descriptors' first pages and stamps.
+    lists: Mutex<BTreeMap<(u64, u64), State>>,
+}
+
+impl KnownLists {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u64, u64), State>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store has values in several runs from now on.
+    pub(crate) fn expect(&self) {
+        self.may_be.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the store may have values in several runs.
+    #[inline]
+    pub(crate) fn may_be(&self) -> bool {
+        self.may_be.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a list.
+    pub(crate) fn want(&self, descriptor: Descriptor, waker: &Waker) -> Want {
+        let mut lists = self.lock();
+        match lists.get_mut(&descriptor.key()) {
+            Some(State::Known(_)) => return Want::Known,
+            Some(State::Loading(wakers)) => {
+                if !wakers.iter().any(|other| other.will_wake(waker)) {
+                    wakers.push(waker.clone());
+                }
+                return Want::Wait;
+            }
+            Some(State::Failed(_)) | None => {}
+        }
+        // Who asks next has another try.
+        if let Some(State::Failed(error)) = lists.remove(&descriptor.key()) {
+            return Want::Failed(error);
+        }
+        lists.insert(descriptor.key(), State::Loading(vec![waker.clone()]));
+        Want::Load
+    }
+
+    /// Takes note of a list that was read.
+    pub(crate) fn note(&self, descriptor: Descriptor, read: Result<Option<Extents>>) {
+        let state = match read {
+            Ok(found) => State::Known(found.unwrap_or(Extents::Listed(Arc::default()))),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                State::Known(Extents::Listed(Arc::default()))
+            }
+            Err(error) => State::Failed(error),
+        };
+        let before = self.lock().insert(descriptor.key(), state);
+        if let Some(State::Loading(wakers)) = before {
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// A list that is known.
+    pub(crate) fn get(&self, descriptor: Descriptor) -> Option<Extents> {
+        match self.lock().get(&descriptor.key()) {
+            Some(State::Known(extents)) => Some(extents.clone()),
+            _ => None,
+        }
+    }
+
+    /// A list that nobody asks for any more, or not soon.
+    pub(crate) fn forget(&self, descriptor: Descriptor) {
+        self.lock().remove(&descriptor.key());
+    }
+}

@@ -1,0 +1,9 @@
+//! Values too large for a leaf: what a leaf has in their place, and where their pages are. See docs/design/page-format.md.
+
+mod descriptor;
+mod extents;
+mod known;
+
+pub(crate) use descriptor::{Descriptor, pages_of, part_bytes, part_len, part_of};
+pub(crate) use extents::{Extents, ListReader, Listed, decode_list, runs_per_page};
+pub(crate) use known::{KnownLists, Want};

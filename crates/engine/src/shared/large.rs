@@ -1,0 +1,42 @@
+//! The pages of large values whose records go: no longer of the trees, or free.
+
+use super::Shared;
+use crate::large::{Descriptor, Extents};
+
+impl Shared {
+    /// The pages of the value that an encoded descriptor leads to, as far as is known. One that makes no sense leads to none; `check` finds
+    /// those that are lost.
+    fn known_extents(&self, encoded: &[u8]) -> Option<(Descriptor, Extents)> {
+        let descriptor = Descriptor::decode(encoded, self.page_size).ok()?;
+        let extents = match descriptor.run() {
+            Some(run) => (run.end <= self.space.capacity()).then_some(Extents::Run(run)),
+            None => self.lists.get(descriptor),
+        };
+        extents.map(|extents| (descriptor, extents))
+    }
+
+    /// The trees refer to the pages of a large value no more, but snapshots may still read them.
+    pub(crate) fn detach_large(&self, encoded: &[u8]) {
+        let found = self.known_extents(encoded);
+        let runs = found.iter().flat_map(|(_, extents)| extents.runs());
+        runs.for_each(|run| self.space.detach(run.start, run.end - run.start));
+    }
+
+    /// Gives the pages of a large value back that nobody can read any more.
+    pub(crate) fn free_large(&self, encoded: &[u8]) {
+        let Some((descriptor, extents)) = self.known_extents(encoded) else { return };
+        // Before its pages can be another's.
+        if descriptor.listed {
+            self.lists.forget(descriptor);
+        }
+        self.free_extents(&extents);
+    }
+
+    pub(crate) fn free_extents(&self, extents: &Extents) {
+        extents.runs().for_each(|run| self.space.free(run.start, run.end - run.start));
+    }
+
+    pub(crate) fn attach_extents(&self, extents: &Extents) {
+        extents.runs().for_each(|run| self.space.attach(run.start, run.end - run.start));
+    }
+}

@@ -1,0 +1,39 @@
+//! Reading the lists that name the pages of large values.
+
+use std::sync::Arc;
+
+use super::transfer::read_page;
+use crate::error::{Error, ErrorKind, Result};
+use crate::large::{Descriptor, Extents, ListReader};
+use crate::shared::Shared;
+
+/// Where a value's pages are; nothing if the list is another value's by now.
+///
+/// # Errors
+/// `Corrupt`, and what the device says.
+pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Result<Option<Extents>> {
+    let capacity = shared.space.capacity();
+    if let Some(run) = descriptor.run() {
+        if run.end <= capacity {
+            return Ok(Some(Extents::Run(run)));
+        }
+    } else if descriptor.page_id < capacity {
+        let mut list = ListReader::new(descriptor, capacity);
+        while let Some(page_id) = list.next() {
+            if !list.take(&Box::pin(read_page(shared, page_id)).await?) {
+                return Ok(None);
+            }
+        }
+        return Ok(list.finish());
+    }
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        format!("a large value at page {} past the store's end", descriptor.page_id),
+    ))
+}
+
+/// Reads a list that is to be known.
+pub(crate) async fn load(shared: Arc<Shared>, descriptor: Descriptor) {
+    let read = extents_of(&shared, descriptor).await;
+    shared.lists.note(descriptor, read);
+}

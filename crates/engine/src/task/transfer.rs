@@ -1,0 +1,171 @@
+//! Requests of a task's own, awaited; the frames that are memory for them, and the pages that they are for.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use qpair_block::{Completion, Request};
+use qpair_memory::FrameIndex;
+
+use super::worker::{current, latch_free, verify};
+use crate::error::{Error, ErrorKind, Result};
+use crate::large::Extents;
+use crate::pool::state;
+use crate::shared::Shared;
+
+/// Waits for a free frame, marked as memory for a transfer.
+pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
+    poll_fn(|context| {
+        current(|worker| match worker.take_frame() {
+            Some(frame) => {
+                worker.shared().pool.frames.set_state(frame, state::SCRATCH);
+                Poll::Ready(Ok(frame))
+            }
+            None => worker.keep_waker(context.waker(), worker.wait_for_frame().map(Err)),
+        })
+        .unwrap_or_else(|| Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))))
+    })
+    .await
+}
+
+/// A free frame for a transfer if one is at hand: who has transfers under way must not wait for memory that
+/// only they, and others like them, may free.
+pub(crate) fn scratch_frame_now() -> Option<FrameIndex> {
+    current(|worker| {
+        let frame = worker.take_frame()?;
+        worker.shared().pool.frames.set_state(frame, state::SCRATCH);
+        Some(frame)
+    })
+    .flatten()
+}
+
+/// Frees a frame that [`scratch_frame`] gave.
+pub(crate) fn give_scratch(frame: FrameIndex) {
+    current(|worker| {
+        worker.shared().pool.frames.set_state(frame, state::FREE);
+        worker.give_frame(frame);
+    });
+}
+
+/// A request of a task's own, awaited.
+pub(crate) struct Transfer {
+    ticket: Option<usize>,
+    /// Pages that must not be used again before the request is done.
+    pages: Option<Rc<Reserved>>,
+}
+
+impl Transfer {
+    /// [`Transfer::submit`] of a write to pages that are not free again before it is done.
+    pub(crate) fn submit_to(pages: Rc<Reserved>, request: Request) -> Self {
+        let mut transfer = Self::submit(request);
+        transfer.pages = Some(pages);
+        transfer
+    }
+
+    /// Submits a request; nothing on a thread that is no worker.
+    pub(crate) fn submit(request: Request) -> Self {
+        Self { ticket: current(|worker| worker.submit_own(request)), pages: None }
+    }
+
+    /// Waits for its completion.
+    pub(crate) async fn done(mut self) -> Result<Completion> {
+        let Some(ticket) = self.ticket else {
+            return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
+        };
+        let completion = poll_fn(|context| {
+            current(|worker| worker.keep_waker(context.waker(), worker.poll_own(ticket)))
+                .unwrap_or(Poll::Pending)
+        })
+        .await;
+        self.ticket = None;
+        Ok(completion)
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let pages = self.pages.take();
+            current(|worker| worker.abandon_own(ticket, pages));
+        }
+    }
+}
+
+/// Pages that go back to the free ones unless they are kept.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    extents: RefCell<Extents>,
+    kept: Cell<bool>,
+}
+
+impl Reserved {
+    /// Owns pages that were reserved on this worker's store.
+    pub(crate) fn of(extents: Extents) -> Self {
+        Self { extents: RefCell::new(extents), kept: Cell::new(false) }
+    }
+
+    pub(crate) fn extents(&self) -> Extents {
+        self.extents.borrow().clone()
+    }
+
+    /// The first page of a run.
+    pub(crate) fn page_id(&self) -> u64 {
+        self.extents.borrow().first_page()
+    }
+
+    /// Gives the pages of a run behind the first `pages` back.
+    pub(crate) fn shrink(&self, shared: &Shared, pages: u64) {
+        if let Extents::Run(run) = &mut *self.extents.borrow_mut() {
+            let end = run.start + pages;
+            shared.space.free(end, run.end - end);
+            run.end = end;
+        }
+    }
+
+    /// Something in the trees refers to the pages now.
+    pub(crate) fn keep(&self, shared: &Shared) {
+        shared.attach_extents(&self.extents.borrow());
+        self.kept.set(true);
+    }
+
+    /// The pages are somebody else's to give back; nothing in the trees refers to them yet.
+    pub(crate) fn keep_detached(&self) {
+        self.kept.set(true);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        current(|worker| {
+            let shared = worker.shared();
+            if !self.kept.get() {
+                shared.free_extents(&self.extents.borrow());
+            }
+            shared.space.leave();
+        });
+    }
+}
+
+/// Reads a page past the pool, and checks its checksum and id.
+pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> {
+    let frames = &shared.pool.frames;
+    let frame = scratch_frame().await?;
+    let page = latch_free(shared, frame);
+    frames.set_page_id(frame, page_id);
+    let buffer = page.begin_read();
+    let request = Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0);
+    let completion = Transfer::submit(request).done().await?;
+    let Some(buffer) = completion.buffer else {
+        return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
+    };
+    let page = frames.end_read(buffer);
+    let bytes = page.as_slice().to_vec();
+    shared.pool.end_read(page);
+    give_scratch(frame);
+    completion.result.map_err(|error| Error::io(error, format!("reading page {page_id}")))?;
+    match verify(&bytes, page_id) {
+        Some(error) => Err(error),
+        None => Ok(bytes),
+    }
+}
