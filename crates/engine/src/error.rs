@@ -94,6 +94,12 @@ impl Error {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
+    /// The error of who uses a table that was dropped.
+    #[cold]
+    pub(crate) fn table_dropped() -> Self {
+        Self::new(ErrorKind::NotFound, "the table was dropped")
+    }
+
     /// An error of the block layer on the way of doing `context`.
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {

@@ -57,11 +57,11 @@ pub fn read_labels(slots: &[u8], seal: bool) {
 /// read is what would be written.
 pub fn read_checkpoint(bytes: &[u8]) {
     let (record, image) = bytes.split_at(bytes.len().min(PAGE_SIZE_MIN));
-    let _ = crate::checkpoint::Record::decode(record);
-    if let Ok(image) = crate::checkpoint::Image::decode(image) {
+    let _ = crate::image::Record::decode(record);
+    if let Ok(image) = crate::image::Image::decode(image) {
         // Words of zeroes at the bitmap's end are not written.
         let again = image.encode();
-        let decoded = crate::checkpoint::Image::decode(&again).ok();
+        let decoded = crate::image::Image::decode(&again).ok();
         assert_eq!(decoded.map(|image| image.encode()), Some(again));
     }
 }

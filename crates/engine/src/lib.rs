@@ -19,6 +19,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod head;
+mod image;
 mod large;
 mod log;
 mod metrics;

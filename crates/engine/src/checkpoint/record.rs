@@ -1,110 +1,17 @@
-//! The checkpoint record: one page that says which image is the newest durable one.
-//!
-//! Two places, pages 0 and 1. A new record goes to one of them, and once it is durable to the other too: a torn record leaves
-//! the one before, whose pages are still there, and a damaged one leaves its twin.
+//! Writing and reading checkpoint records, and the descriptions of images that they lead to.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::Request;
 
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::{ImageBytes, Record, image_bytes_per_page};
 use crate::page::{HEADER_BYTES, PageKind, field, seal};
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
-use crate::task::{Transfer, current, read_page, spawn_here};
-
-/// Version of the record's layout.
-const VERSION: u32 = 1;
-
-/// A checkpoint record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) store_id: [u8; 16],
-    /// One more with every record.
-    pub(crate) sequence: u64,
-    /// All commits up to this stamp are in the image, none above it.
-    pub(crate) stamp: u64,
-    /// The run of pages with the image, which may be longer than that, and the image's bytes.
-    pub(crate) image_page: u64,
-    pub(crate) image_pages: u64,
-    pub(crate) image_bytes: u64,
-    /// CRC-32C of the image's bytes.
-    pub(crate) image_checksum: u32,
-    /// The store was closed: there is no log behind this checkpoint.
-    pub(crate) closed: bool,
-    /// Generation of the labels when it was made: a member whose label is older was restored alone.
-    pub(crate) generation: u64,
-    /// The run that the next image is for: the one of the image before. No pages: there is none.
-    pub(crate) spare_page: u64,
-    pub(crate) spare_pages: u64,
-}
+use crate::task::{Transfer, current, flush, read_page, spawn_here};
 
 impl Record {
-    /// Where the pages end that it names.
-    pub(crate) fn end(&self) -> u64 {
-        let end = self.image_page.saturating_add(self.image_pages);
-        end.max(self.spare_page.saturating_add(self.spare_pages))
-    }
-
-    /// The runs of pages that it names: the image's, and the one for the next.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let runs = [(self.image_page, self.image_pages), (self.spare_page, self.spare_pages)];
-        runs.into_iter().filter(|(_, pages)| *pages > 0)
-    }
-
-    /// What the record's page has behind its header.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut content = self.store_id.to_vec();
-        self.words().iter().for_each(|word| content.extend_from_slice(&word.to_le_bytes()));
-        content
-    }
-
-    fn words(&self) -> [u64; 10] {
-        let flags = u64::from(self.closed) << 32 | u64::from(VERSION);
-        [
-            flags,
-            self.sequence,
-            self.stamp,
-            self.image_page,
-            self.image_pages,
-            self.image_bytes,
-            u64::from(self.image_checksum),
-            self.generation,
-            self.spare_page,
-            self.spare_pages,
-        ]
-    }
-
-    /// Reads a record out of a page whose checksum and id are right; nothing if it is something else.
-    pub(crate) fn decode(page: &[u8]) -> Option<Self> {
-        let word = |index: usize| {
-            let at = HEADER_BYTES + 16 + index * 8;
-            page.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
-        };
-        let flags = word(0)?;
-        if page.get(field::KIND) != Some(&(PageKind::CheckpointRecord as u8))
-            || flags as u32 != VERSION
-        {
-            return None;
-        }
-        let mut store_id = [0; 16];
-        store_id.copy_from_slice(page.get(HEADER_BYTES..HEADER_BYTES + 16)?);
-        Some(Self {
-            store_id,
-            sequence: word(1)?,
-            stamp: word(2)?,
-            image_page: word(3)?,
-            image_pages: word(4)?,
-            image_bytes: word(5)?,
-            image_checksum: word(6)? as u32,
-            generation: word(7)?,
-            spare_page: word(8)?,
-            spare_pages: word(9)?,
-            closed: flags >> 32 & 1 == 1,
-        })
-    }
-
     /// Writes the record to both places, one after the other, durably.
     pub(crate) async fn write(&self, shared: &Shared) -> Result<()> {
         let content = self.encode();
@@ -179,11 +86,6 @@ async fn write_pages(
     outcome
 }
 
-/// Bytes of an image in one page.
-pub(crate) fn image_bytes_per_page(page_size: usize) -> usize {
-    page_size - HEADER_BYTES
-}
-
 /// Writes an image's bytes to a run of pages.
 pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) -> Result<()> {
     write_pages(shared, first_page, PageKind::CheckpointImage, bytes).await
@@ -213,98 +115,6 @@ async fn read_page_here(page_id: u64) -> Result<Vec<u8>> {
         Some(shared) => read_page(&shared, page_id).await,
         None => Err(Error::closed()),
     }
-}
-
-/// An image being put together from its pages.
-pub(crate) struct ImageBytes {
-    record: Record,
-    pages: u64,
-    bytes: Vec<u8>,
-}
-
-impl ImageBytes {
-    /// The image that a record leads to, in a store with room for `capacity` pages.
-    pub(crate) fn new(record: &Record, page_size: usize, capacity: u64) -> Result<Self> {
-        let per_page = image_bytes_per_page(page_size) as u64;
-        let end = record.image_page.checked_add(record.image_pages);
-        if record.image_bytes > record.image_pages.saturating_mul(per_page)
-            || end.is_none_or(|end| end > capacity)
-        {
-            return Err(damaged_image("lies past the store's end"));
-        }
-        // The run may be longer than what is in it.
-        let pages = record.image_bytes.div_ceil(per_page);
-        Ok(Self { record: *record, pages, bytes: Vec::new() })
-    }
-
-    /// The pages to be read, in order.
-    pub(crate) fn pages(&self) -> std::ops::Range<u64> {
-        self.record.image_page..self.record.image_page + self.pages
-    }
-
-    /// Takes the next of them, whose checksum and id are right.
-    pub(crate) fn take(&mut self, page_id: u64, page: &[u8]) -> Result<()> {
-        if page[field::KIND] != PageKind::CheckpointImage as u8 {
-            return Err(damaged_image(&format!("is not in page {page_id}")));
-        }
-        self.bytes.extend_from_slice(&page[HEADER_BYTES..]);
-        Ok(())
-    }
-
-    /// The image, once all pages were taken.
-    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
-        self.bytes.truncate(self.record.image_bytes as usize);
-        if crc_fast::crc32_iscsi(&self.bytes) != self.record.image_checksum {
-            return Err(damaged_image("has another checksum than its record says"));
-        }
-        Ok(self.bytes)
-    }
-}
-
-fn damaged_image(what: &str) -> Error {
-    Error::with_hint(ErrorKind::Corrupt, format!("the checkpoint's image {what}"), SALVAGE)
-}
-
-/// Flushes of a store, counted.
-#[derive(Debug, Default)]
-pub(crate) struct Flushes {
-    begun: AtomicU64,
-    /// The last one that ended well.
-    ended: AtomicU64,
-}
-
-/// Makes all writes durable that are done by now. One flush at a time: one that fails may lose writes that another, under way beside it, calls
-/// durable. All who come while one is under way are served by the next.
-///
-/// # Errors
-/// The flush that failed, now or earlier: final for the store.
-pub(crate) async fn flush(shared: &Shared) -> Result<()> {
-    let Some(own) = current(|worker| worker.shared_arc()) else {
-        return Err(Error::new(ErrorKind::Invalid, "flushed by who is no worker"));
-    };
-    // To its end, even if who waits for it goes away: until then there is no other.
-    let begun = own.flushes.begun.load(Ordering::SeqCst);
-    spawn_here(shared, move || async move { flush_alone(&own, begun).await }).await?
-}
-
-/// Flushes, unless one did that began after the one numbered `after`.
-async fn flush_alone(shared: &Shared, after: u64) -> Result<()> {
-    let _alone = shared.flushing.enter().await;
-    if let Some(failure) = shared.failure() {
-        return Err(failure.clone());
-    }
-    if shared.flushes.ended.load(Ordering::SeqCst) > after {
-        return Ok(());
-    }
-    let number = shared.flushes.begun.fetch_add(1, Ordering::SeqCst) + 1;
-    let completion = Transfer::submit(Request::flush(0)).done().await?;
-    completion.result.map_err(|error| {
-        let error = Error::io(error, "flushing the store");
-        shared.fail(error.clone());
-        error
-    })?;
-    shared.flushes.ended.store(number, Ordering::SeqCst);
-    Ok(())
 }
 
 #[cfg(test)]

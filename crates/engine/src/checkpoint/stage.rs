@@ -11,71 +11,15 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use qpair_block::{Arena, Buffer, DeviceInfo, Request};
+use qpair_block::{Arena, Buffer, Request};
 use qpair_memory::{FrameIndex, Version};
 
-use super::Epoch;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::page::{Node, seal};
-use crate::pool::state;
+use crate::pool::{Epoch, state};
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::task::{Transfer, current};
-
-/// Bytes written at once, at most.
-const EXTENT_BYTES: usize = 256 << 10;
-/// Extents of one worker that are being filled or written.
-const EXTENTS: u32 = 4;
-/// The part of the frames that the extents of all workers may have beside them.
-const FRAMES_PART: usize = 8;
-
-/// Memory in which checkpoints copy pages. It is mapped when the store is opened: a checkpoint that found none would make the store read-only.
-#[derive(Debug, Default)]
-pub(crate) struct Copies {
-    /// Each worker's, for its stage.
-    stages: Vec<Arc<Arena>>,
-    /// For what is written beside the trees, by one checkpoint at a time.
-    beside: Option<Arc<Arena>>,
-}
-
-impl Copies {
-    /// # Errors
-    /// `NoMemory`.
-    pub(crate) fn new(
-        device: &DeviceInfo,
-        page_size: usize,
-        frames: u32,
-        workers: usize,
-    ) -> Result<Self> {
-        let most = (EXTENT_BYTES / page_size)
-            .min(device.transfer_bytes_max as usize / page_size)
-            .min(frames as usize / FRAMES_PART / EXTENTS as usize / workers)
-            .max(1);
-        let map = |bytes, blocks| {
-            Arena::new(bytes, blocks, device.small_arena_options()).map_err(|error| {
-                Error::new(ErrorKind::NoMemory, format!("mapping memory for checkpoints: {error}"))
-            })
-        };
-        let extent_bytes = page_size << most.ilog2();
-        Ok(Self {
-            stages: (0..workers).map(|_| map(extent_bytes, EXTENTS)).collect::<Result<_>>()?,
-            beside: Some(map(extent_bytes, EXTENTS)?),
-        })
-    }
-
-    fn of_worker(&self, worker: usize) -> Result<&Arc<Arena>> {
-        self.stages.get(worker).ok_or_else(none)
-    }
-
-    pub(super) fn beside(&self) -> Result<&Arc<Arena>> {
-        self.beside.as_ref().ok_or_else(none)
-    }
-}
-
-/// A store that is only read has no memory for checkpoints.
-fn none() -> Error {
-    Error::new(ErrorKind::ReadOnly, "a checkpoint of a store that was opened for reading only")
-}
 
 /// What became of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +104,7 @@ impl<'a> Stage<'a> {
         if !pool.holds_page(frame) || !pool.is_unsaved(frame, Node::new(page.bytes()), self.epoch) {
             return Ok(false);
         }
-        pool.take_image_place(self.shared, &mut page, place, self.epoch);
+        pool.take_image_place(self.shared.places(), &mut page, place, self.epoch);
         let offset = extent.pages.len() * page_size;
         buffer.part_mut(offset, page_size).copy_from(0, page.as_slice());
         extent.pages.push((frame, page.release()));
@@ -185,7 +129,8 @@ impl<'a> Stage<'a> {
             // It was another page a moment ago: one to be copied beside others.
             return Ok(false);
         }
-        let place = pool.save_copy(shared, &page, buffer.part_mut(0, page_size), self.epoch)?;
+        let place =
+            pool.save_copy(shared.places(), &page, buffer.part_mut(0, page_size), self.epoch)?;
         drop(page);
         seal(&mut buffer, 0, page_size);
         self.submit(buffer, Extent { first_place: place, pages: Vec::new() }, 1);

@@ -7,16 +7,19 @@ use std::time::Instant;
 
 use qpair_memory::FrameIndex;
 
-use super::record::{flush, image_bytes_per_page, write_image};
+use super::record::write_image;
 use super::stage::{Looked, Stage};
-use super::{Epoch, Image, Record};
 use crate::canary::Canary;
 use crate::error::{ErrorKind, Result};
+use crate::image::{Image, Record, image_bytes_per_page};
 use crate::place::page_of;
+use crate::pool::Epoch;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::sync::LocalFuture;
-use crate::task::{Worker, current, guarded_here, promise, run_at_once, spawn_here, yield_now};
+use crate::task::{
+    Worker, current, flush, guarded_here, promise, run_at_once, spawn_here, yield_now,
+};
 use crate::tree::Arrival;
 
 /// Frames looked at before others get the worker.

@@ -11,7 +11,9 @@
 mod chunk;
 mod describe;
 mod durable;
+mod expected;
 mod merge;
+mod old_logs;
 mod position;
 mod reader;
 mod record;
@@ -24,7 +26,9 @@ mod writer;
 
 pub(crate) use describe::{describe, describe_operation};
 pub(crate) use durable::{Durable, OpenStamps};
+pub(crate) use expected::ExpectedRecords;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
+pub(crate) use old_logs::OldLogs;
 pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
 pub(crate) use reader::{EndReason, InDoubt, LogEnd, LogReader};
 pub(crate) use record::{Operation, RECORD_BYTES_MAX, Record, RecordBuilder};

@@ -1,18 +1,38 @@
 //! Eviction: the hands of the clock, and what happens to a page they take.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 
-use super::{Pool, state};
+use super::{Checkpoints, Pool, Root, state};
+use crate::error::Error;
 use crate::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
 use crate::place::page_of;
-use crate::shared::{Root, Shared};
+use crate::space::Space;
 use crate::swip::Swip;
 
 /// Frames the hands move over at once.
 const STRIDE: u64 = 32;
+
+/// What the pool has to know of the store to let pages go.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) space: &'a Space,
+    pub(crate) checkpoints: &'a Checkpoints,
+    /// By tree id.
+    pub(crate) roots: &'a Mutex<BTreeMap<u32, Root>>,
+    /// The write that failed, if one did.
+    pub(crate) failure: &'a OnceLock<Error>,
+}
+
+impl Around<'_> {
+    fn root(&self, tree_id: u32) -> Option<Root> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).get(&tree_id).copied()
+    }
+}
 
 /// What became of a page the back hand took.
 enum Taken {
@@ -30,7 +50,7 @@ impl Pool {
     /// most of what would leave is dirty); how many frames were passed.
     pub(crate) fn sweep(
         &self,
-        shared: &Shared,
+        around: Around<'_>,
         wanted: usize,
         budget: usize,
         write_tag: Option<u64>,
@@ -43,7 +63,7 @@ impl Pool {
         let mut victims = [FrameIndex(0); STRIDE as usize];
         while passed < budget && freed.len() - freed_before + writes.len() - writes_before < wanted
         {
-            if write_tag.is_none() && shared.failure().is_none() && self.is_dirty_ahead() {
+            if write_tag.is_none() && around.failure.get().is_none() && self.is_dirty_ahead() {
                 break;
             }
             let back = self.hand.fetch_add(STRIDE, Ordering::Relaxed);
@@ -70,7 +90,7 @@ impl Pool {
                 }
             }
             for &frame in &victims[..found] {
-                match self.take(shared, frame, write_tag) {
+                match self.take(around, frame, write_tag) {
                     Taken::Freed => freed.push(frame),
                     Taken::Write(request) => writes.push(request),
                     Taken::Kept => {}
@@ -93,7 +113,7 @@ impl Pool {
     }
 
     /// Evicts one page if it may go.
-    fn take(&self, shared: &Shared, frame: FrameIndex, write_tag: Option<u64>) -> Taken {
+    fn take(&self, around: Around<'_>, frame: FrameIndex, write_tag: Option<u64>) -> Taken {
         let Ok(page) = self.frames.try_exclusive(frame) else { return Taken::Kept };
         // Only now does the state stand still.
         let now = self.frames.state(frame);
@@ -102,27 +122,27 @@ impl Pool {
             return if self.unlink(None, page) { Taken::Freed } else { Taken::Kept };
         }
         let node = Node::new(page.bytes());
-        let epoch = shared.checkpoints.epoch();
+        let epoch = around.checkpoints.epoch();
         if now != state::COOLING
             || has_children_in_memory(node)
             || !self.may_leave(frame, node, epoch)
             // The copy of an inner page may be part of an image that came to nothing.
-            || (shared.failure().is_some() && !node.is_leaf())
+            || (around.failure.get().is_some() && !node.is_leaf())
         {
             return Taken::Kept;
         }
         if !self.frames.is_dirty(frame) {
-            return if self.unlink(Some(shared), page) { Taken::Freed } else { Taken::Kept };
+            return if self.unlink(Some(around), page) { Taken::Freed } else { Taken::Kept };
         }
         let Some(write_tag) = write_tag else { return Taken::Kept };
-        self.move_out(shared, page, write_tag)
+        self.move_out(around, page, write_tag)
     }
 
     /// Begins to write a dirty page to a new place. Its parent's copy on the device is out of date from then on.
-    fn move_out(&self, shared: &Shared, mut page: ExclusiveFrame<'_>, tag: u64) -> Taken {
-        let (space, checkpoints) = (&shared.space, &shared.checkpoints);
+    fn move_out(&self, around: Around<'_>, mut page: ExclusiveFrame<'_>, tag: u64) -> Taken {
+        let (space, checkpoints) = (around.space, around.checkpoints);
         let frame = page.index();
-        let Some((parent, _)) = self.find_parent(Some(shared), &page) else { return Taken::Kept };
+        let Some((parent, _)) = self.find_parent(Some(around), &page) else { return Taken::Kept };
         // Read once both are latched: what is done here is of one epoch.
         let epoch = checkpoints.epoch();
         if !self.is_unsaved(frame, Node::new(page.bytes()), epoch) {
@@ -144,12 +164,12 @@ impl Pool {
     /// Latches the parent of a page in memory, and finds the reference in it; nothing if that is not to be had now.
     fn find_parent(
         &self,
-        shared: Option<&Shared>,
+        around: Option<Around<'_>>,
         page: &ExclusiveFrame<'_>,
     ) -> Option<(ExclusiveFrame<'_>, usize)> {
         let frame = page.index();
-        let (parent, position) = match shared.filter(|_| !self.parent_hints) {
-            Some(shared) => self.parent_from_root(shared, Node::new(page.bytes()))?,
+        let (parent, position) = match around.filter(|_| !self.parent_hints) {
+            Some(around) => self.parent_from_root(around, Node::new(page.bytes()))?,
             None => self.frames.parent_hint(frame)?,
         };
         let parent = match self.frames.try_exclusive(parent) {
@@ -172,10 +192,10 @@ impl Pool {
     }
 
     /// The parent of a page, by a way down from the root to the page's lower fence.
-    fn parent_from_root(&self, shared: &Shared, page: Node<'_>) -> Option<(FrameIndex, usize)> {
+    fn parent_from_root(&self, around: Around<'_>, page: Node<'_>) -> Option<(FrameIndex, usize)> {
         let mut key = Vec::new();
         page.lower_fence(&mut key);
-        let Some(Root::Open(mut at)) = shared.roots().get(&page.tree_id()).copied() else {
+        let Some(Root::Open(mut at)) = around.root(page.tree_id()) else {
             return None;
         };
         loop {
@@ -209,11 +229,11 @@ impl Pool {
 
     /// Ends a write-back that succeeded: the page is clean, and goes at once if it is still cooling. The
     /// frame, if it became free.
-    pub(crate) fn written(&self, shared: &Shared, frame: FrameIndex) -> Option<FrameIndex> {
+    pub(crate) fn written(&self, around: Around<'_>, frame: FrameIndex) -> Option<FrameIndex> {
         if self.frames.state(frame) != state::COOLING {
             return None;
         }
-        match self.take(shared, frame, None) {
+        match self.take(around, frame, None) {
             Taken::Freed => {
                 self.evictions.fetch_add(1, Ordering::Relaxed);
                 Some(frame)
@@ -233,9 +253,9 @@ impl Pool {
     }
 
     /// Turns the parent's reference cold, and the frame free; `false` if the parent is not to be had now.
-    fn unlink(&self, shared: Option<&Shared>, page: ExclusiveFrame<'_>) -> bool {
+    fn unlink(&self, around: Option<Around<'_>>, page: ExclusiveFrame<'_>) -> bool {
         let frame = page.index();
-        let Some((mut parent, position)) = self.find_parent(shared, &page) else { return false };
+        let Some((mut parent, position)) = self.find_parent(around, &page) else { return false };
         NodeMut::new(parent.bytes_mut())
             .set_child(position, Swip::Cold(self.frames.page_id(frame)).encode());
         drop(parent);

@@ -5,17 +5,25 @@
 //! back hand, half of the pool behind, takes those nobody has touched since. Touching a cooling page makes it hot again
 //! with one store; no list is kept.
 
+mod copies;
+mod epochs;
 mod evict;
 mod patience;
+mod root;
+mod save;
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
+pub(crate) use copies::Copies;
+pub(crate) use epochs::{Checkpoints, Epoch};
+pub(crate) use evict::Around;
 pub(crate) use patience::Patience;
 use qpair_block::Buffer;
 use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
+pub(crate) use root::{Root, Tree};
 
 use crate::sync::{Ticket, Waiters};
 

@@ -1,5 +1,6 @@
 //! What all workers of a store share.
 
+mod flushes;
 mod large;
 
 use std::collections::BTreeMap;
@@ -8,35 +9,26 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use qpair_block::{BlockDevice, DeviceInfo};
-use qpair_memory::FrameIndex;
 
 use crate::canary::Canary;
-use crate::checkpoint::{Checkpoints, Copies, ExpectedRecords, Flushes, OldLogs, Record};
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Record;
 use crate::large::KnownLists;
-use crate::log::{Durable, LogGeometry};
+use crate::log::{Durable, ExpectedRecords, LogGeometry, OldLogs};
 use crate::metrics::Counters;
 use crate::place::page_of;
-use crate::pool::{Patience, Pool};
+use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
 use crate::store::{LogDevice, Merging};
 use crate::sync::{Alone, Remote, Waiters};
 use crate::task::{Worker, refuse_on_worker};
-use crate::tree::{Tree, table_dropped};
 use crate::tx::{Durability, Tx};
+
+use flushes::Flushes;
 
 /// Segments for each log: one that is being filled, one that its header names, and one to be named by that one's. Once a checkpoint
 /// has passed, no log needs those before.
 const SEGMENTS_MIN: usize = 3;
-
-/// Where the root of a tree is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Root {
-    /// In this frame, pinned.
-    Open(FrameIndex),
-    /// In this page; the tree was not used since the store was opened.
-    Closed(u64),
-}
 
 /// How a store keeps its log.
 #[derive(Clone, Copy, Debug)]
@@ -263,6 +255,17 @@ impl Shared {
         self.canary == Some(canary)
     }
 
+    /// Where pages get new places from, and what they are for.
+    pub(crate) fn places(&self) -> (&Space, &Checkpoints) {
+        (&self.space, &self.checkpoints)
+    }
+
+    /// What the pool has to know of the store to let pages go.
+    pub(crate) fn around(&self) -> Around<'_> {
+        let Self { space, checkpoints, roots, failure, .. } = self;
+        Around { space, checkpoints, roots, failure }
+    }
+
     /// Roots of all trees.
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<u32, Root>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
@@ -348,7 +351,7 @@ impl Shared {
     /// Refuses the use of a table that was dropped. Who reads asks afterwards: by then it may be half empty.
     #[inline(always)]
     pub(crate) fn check_table(&self, tree: Tree) -> Result<()> {
-        if tree.is_open(&self.pool) { Ok(()) } else { Err(table_dropped()) }
+        if tree.is_open(&self.pool) { Ok(()) } else { Err(Error::table_dropped()) }
     }
 
     /// The newest durable checkpoint's record.

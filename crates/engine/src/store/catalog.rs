@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::Operation;
 use crate::page::{Node, NodeInit, NodeMut};
 use crate::place::page_of;
-use crate::pool::{Patience, state};
-use crate::shared::{Root, Shared};
+use crate::pool::{Patience, Root, state};
+use crate::shared::Shared;
 use crate::space::{GateGuard, Purpose};
 use crate::task::{
     Context, Descent, JoinHandle, Need, Operation as Step, Transfer, Worker, astray, current,

@@ -7,8 +7,8 @@ use qpair_block::{
 };
 
 use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
-use crate::checkpoint::Record;
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Record;
 
 /// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
 pub(super) fn transfer(

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::{Store, StoreInner};
 use crate::error::{Error, ErrorKind, Result};
-use crate::shared::{Root, Shared};
+use crate::pool::Root;
+use crate::shared::Shared;
 use crate::task::{JoinHandle, current, run, spawn_to};
 use crate::tree::{Absent, Arrival, Below, Fetch, Fetched, Resident};
 

@@ -4,6 +4,7 @@
 //! or a latch gives control back, and the worker goes on with the next. Eviction and write-back run in the worker's
 //! loop; there are no other threads.
 
+mod flush;
 mod handle;
 mod lists;
 mod operation;
@@ -12,6 +13,7 @@ mod tasks;
 mod transfer;
 mod worker;
 
+pub(crate) use flush::flush;
 pub use handle::JoinHandle;
 pub(crate) use handle::{Promise, guarded_here, promise, spawn_here, spawn_program, spawn_to};
 pub(crate) use lists::extents_of;

@@ -11,14 +11,13 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::lists::load;
 use super::worker::{Loading, Worker, current};
-use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::large::{Descriptor, Want};
 use crate::page::{LeafValue, Node};
 use crate::panics::guarded;
+use crate::pool::Epoch;
 use crate::shared::Shared;
 use crate::sync::Ticket;
-use crate::tree::table_dropped;
 
 /// A page that must be loaded before an operation can go on.
 #[derive(Clone, Copy, Debug)]
@@ -413,7 +412,7 @@ fn turn<O: Operation>(
             Need::Frame => return worker.wait_for_new_frame().map(Err),
             Need::NoSpace => return Poll::Ready(Err(no_space())),
             Need::Sound => return Poll::Ready(Err(astray())),
-            Need::Table => return Poll::Ready(Err(table_dropped())),
+            Need::Table => return Poll::Ready(Err(Error::table_dropped())),
             Need::List(descriptor) => match worker.shared().lists.want(descriptor, waker) {
                 Want::Known => {}
                 Want::Load => {

@@ -26,13 +26,13 @@ pub(crate) use put::{Beside, Change, Lack, Prepare, Prepared, Put, PutOutcome};
 pub(crate) use reach::Reach;
 pub(crate) use read_ahead::{Pace, ReadAhead};
 pub(crate) use remove::{Remove, Removed};
-pub(crate) use root::{Tree, table_dropped};
 pub(crate) use scan::{Batch, Direction, Scan};
 pub(crate) use split::{Split, SplitOutcome};
 
 use qpair_memory::{FrameIndex, OptimisticFrame, Version};
 
 use crate::page::Node;
+pub(crate) use crate::pool::Tree;
 
 /// A leaf and the version it had: a place to go on from, as long as the version stands.
 pub(crate) type Leaf = (FrameIndex, Version);

@@ -15,7 +15,7 @@ use super::prepare::{Preparing, Stop, step};
 use super::recent::Comparing;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
-use crate::checkpoint::{Relief, flush};
+use crate::checkpoint::Relief;
 use crate::error::{ErrorKind, Result};
 use crate::large::Descriptor;
 use crate::log;
@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::space::{GateGuard, Promised, Purpose};
 use crate::store::{Sparse, make_promised_room, make_room, merge_later};
 use crate::sync::AloneGuard;
-use crate::task::{Context, Worker, check_here, current, run_at_once, spawn_here};
+use crate::task::{Context, Worker, check_here, current, flush, run_at_once, spawn_here};
 use crate::tree::{Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Spot};
 
 /// Rows that a commit forgets beside as many as twice its own.

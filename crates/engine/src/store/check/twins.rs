@@ -4,8 +4,9 @@
 use super::super::labels;
 use super::super::superblock::{SLOT_OFFSETS, Superblock};
 use super::walk::Walk;
-use crate::checkpoint::{Record, read_records};
+use crate::checkpoint::read_records;
 use crate::error::Result;
+use crate::image::Record;
 
 impl Walk<'_> {
     /// Names those that cannot be read, where the other can.

@@ -15,7 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::large::{Descriptor, Extents, ListReader};
 use crate::page::Node;
 use crate::place::page_of;
-use crate::shared::{Root, Shared};
+use crate::pool::Root;
+use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
 use crate::task::{
     JoinHandle, Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now, spawn_to,

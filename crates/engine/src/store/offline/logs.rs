@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use super::PageReader;
-use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Record as Checkpoint;
 use crate::log::{
     LogEnd, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Record,
 };

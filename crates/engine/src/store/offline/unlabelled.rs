@@ -9,8 +9,8 @@ use qpair_block::BlockDevice;
 use super::super::labels;
 use super::super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::PageReader;
-use crate::checkpoint::Record;
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Record;
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field, own_place};
 use crate::space::RECORD_PAGES;
 

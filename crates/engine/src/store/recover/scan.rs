@@ -10,8 +10,8 @@ use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
 use super::large::LargeValues;
 use super::unreadable;
-use crate::checkpoint::Record as Checkpoint;
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Record as Checkpoint;
 use crate::large::Descriptor;
 use crate::log::{
     InDoubt, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,

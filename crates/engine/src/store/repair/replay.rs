@@ -7,8 +7,8 @@ use super::super::Table;
 use super::super::offline::{PageReader, read_logs};
 use super::save::{note_large, read_large};
 use super::{RepairStep, RepairedLog, RepairedTable, Salvage, interrupted};
-use crate::checkpoint::Record as Checkpoint;
 use crate::error::{ErrorKind, Result};
+use crate::image::Record as Checkpoint;
 use crate::log::Operation;
 use crate::page::key_len_max;
 

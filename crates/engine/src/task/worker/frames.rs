@@ -94,7 +94,7 @@ impl Worker {
         let phase = self.shared.checkpoints.phase();
         let write_tag = tag(Tag::WriteBack, phase);
         pool.sweep(
-            &self.shared,
+            self.shared.around(),
             wanted,
             budget,
             may_write.then_some(write_tag),

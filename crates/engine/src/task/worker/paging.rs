@@ -10,11 +10,10 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::{Tag, TaskRef, Worker, current, latch_free, load_tag, tag};
 use crate::canary::Canary;
-use crate::checkpoint::Epoch;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::page::{self, Node, NodeMut, PageKind};
 use crate::place::page_of;
-use crate::pool::state;
+use crate::pool::{Epoch, state};
 use crate::swip::Swip;
 use crate::sync::Ticket;
 use crate::task::operation::{LoadPlan, Need};
@@ -195,7 +194,7 @@ impl Worker {
         let frame = pool.end_write(buffer);
         self.write_backs.set(self.write_backs.get().saturating_sub(1));
         if result.is_ok()
-            && let Some(frame) = pool.written(&self.shared, frame)
+            && let Some(frame) = pool.written(self.shared.around(), frame)
         {
             self.give_frame(frame);
         }
@@ -264,7 +263,7 @@ impl Worker {
         let pool = &self.shared.pool;
         pool.frames.set_state(copy, state::SCRATCH);
         let mut image = latch_free(&self.shared, copy);
-        match pool.save_copy(&self.shared, page, image.bytes_mut(), epoch) {
+        match pool.save_copy(self.shared.places(), page, image.bytes_mut(), epoch) {
             Ok(place) => {
                 pool.frames.set_page_id(copy, place);
                 let phase = self.begin_transfer();

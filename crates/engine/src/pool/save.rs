@@ -7,12 +7,10 @@ use std::ops::Range;
 
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, RacyBytesMut};
 
-use super::{Checkpoints, Epoch};
+use super::{Checkpoints, Epoch, Pool, state};
 use crate::error::Result;
 use crate::page::{Node, NodeMut};
 use crate::place::{PAGES_MAX, page_of};
-use crate::pool::{Pool, state};
-use crate::shared::Shared;
 use crate::space::{Purpose, Space};
 use crate::swip::Swip;
 
@@ -50,7 +48,7 @@ impl Pool {
     }
 
     /// The place where the image under way has a page, the first of `spare` unless one was chosen already.
-    pub(super) fn image_place_from(
+    pub(crate) fn image_place_from(
         &self,
         frame: FrameIndex,
         epoch: Epoch,
@@ -70,22 +68,22 @@ impl Pool {
     }
 
     /// Notes that a leaf goes to its place in the image as it is now, by way of a copy; it is dirty until that is written.
-    pub(super) fn take_image_place(
+    pub(crate) fn take_image_place(
         &self,
-        shared: &Shared,
+        (space, checkpoints): (&Space, &Checkpoints),
         page: &mut ExclusiveFrame<'_>,
         place: u64,
         epoch: Epoch,
     ) {
         let frame = page.index();
-        self.take_place(&shared.space, &shared.checkpoints, frame, place);
+        self.take_place(space, checkpoints, frame, place);
         NodeMut::new(page.bytes_mut()).set_place(place);
         self.frames.set_dirty(frame, true);
         self.frames.set_epoch(frame, epoch.number);
     }
 
     /// The place that was chosen in an epoch for a page that never went there. Saving is over.
-    pub(super) fn unused_place(&self, frame: FrameIndex, epoch: Epoch) -> Option<u64> {
+    pub(crate) fn unused_place(&self, frame: FrameIndex, epoch: Epoch) -> Option<u64> {
         let place = target_of(self.frames.target(frame), epoch)?;
         (self.frames.epoch(frame) != epoch.number).then_some(place)
     }
@@ -134,12 +132,12 @@ impl Pool {
     /// `NoSpace`; nothing is changed then.
     pub(crate) fn save_copy(
         &self,
-        shared: &Shared,
+        (space, checkpoints): (&Space, &Checkpoints),
         page: &ExclusiveFrame<'_>,
         mut copy: RacyBytesMut<'_>,
         epoch: Epoch,
     ) -> Result<u64> {
-        let (frame, space) = (page.index(), &shared.space);
+        let frame = page.index();
         let node = Node::new(page.bytes());
         let place = self.image_place(space, frame, epoch)?;
         copy.copy_from(0, page.as_slice());
@@ -164,7 +162,7 @@ impl Pool {
                 copy.set_child(position, Swip::Cold(child_place).encode());
             }
         }
-        self.take_place(space, &shared.checkpoints, frame, place);
+        self.take_place(space, checkpoints, frame, place);
         copy.set_place(place);
         // Until the copy is written its place holds something else: the page must not leave memory as a clean one. Whether
         // that write is over by then nobody keeps track of, so it is written once more when it leaves.

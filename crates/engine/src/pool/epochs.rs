@@ -1,0 +1,68 @@
+//! Epochs: one between the instants of two checkpoints. A frame says of which epoch its page is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::place::{Versions, place};
+
+/// The epoch, and whether its image is being written. One word, so that both are read at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) number: u32,
+    pub(crate) saving: bool,
+    /// Of the pages that are written for its image.
+    version: u32,
+}
+
+impl Epoch {
+    /// The place of a page in its image.
+    pub(super) fn place(self, page_id: u64) -> u64 {
+        place(page_id, self.version)
+    }
+}
+
+/// Where checkpoints stand; shared by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    /// `number << 1 | saving`.
+    epoch: AtomicU64,
+    /// Which of their two counters workers count new transfers of pages in.
+    phase: AtomicU64,
+    /// Checkpoints that became durable since the store was opened.
+    pub(crate) completed: AtomicU64,
+    /// Of the places that pages are written to.
+    pub(crate) versions: Versions,
+    /// Those that found no space, and were given up.
+    pub(crate) refused: AtomicU64,
+}
+
+impl Checkpoints {
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> Epoch {
+        let word = self.epoch.load(Ordering::Acquire);
+        let number = (word >> 1) as u32;
+        Epoch { number, saving: word & 1 == 1, version: self.versions.of_image(number) }
+    }
+
+    /// Begins the next epoch, whose image is to be written.
+    pub(crate) fn begin(&self) {
+        let number = u64::from(self.epoch().number) + 1;
+        self.epoch.store(number << 1 | 1, Ordering::Release);
+    }
+
+    /// All of the image is written, or it was given up.
+    pub(crate) fn end(&self) {
+        let word = self.epoch.load(Ordering::Relaxed);
+        self.epoch.store(word & !1, Ordering::Release);
+    }
+
+    /// In which of the two counters a worker counts the transfer of a page that it begins now.
+    #[inline(always)]
+    pub(crate) fn phase(&self) -> u64 {
+        self.phase.load(Ordering::Acquire) & 1
+    }
+
+    /// Counts transfers in the other phase from now on; the one whose end is to be waited for.
+    pub(crate) fn flip(&self) -> u64 {
+        self.phase.fetch_xor(1, Ordering::AcqRel) & 1
+    }
+}

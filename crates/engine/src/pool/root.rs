@@ -1,0 +1,85 @@
+//! Roots: a tree's name and frame, and how who comes with them notices that the tree is gone.
+//!
+//! A root is the one page that is reached by the number of its frame alone, for as long as somebody has a handle. What always holds:
+//! a frame's owner word names a tree exactly while its root is in that frame; it is set and cleared under the frame's latch, and ids of
+//! trees are not used twice. So who has begun a read of the frame, and then sees the word name his tree, has begun it before the frame
+//! was given away, and his version tells him if it is. Who sees another word sees that for ever.
+
+use qpair_memory::FrameIndex;
+
+use super::Pool;
+use crate::page::Node;
+
+/// More levels than a tree comes to have.
+const LEVELS_MAX: u64 = 12;
+
+/// In a frame's owner word, above the tree's id: the root of a table that is there.
+const OPEN: u64 = 1 << 32;
+/// The same: the root of a table that was dropped, and is not empty yet.
+const DROPPED: u64 = 2 << 32;
+/// The frame has no root.
+const NONE: u64 = 0;
+
+/// Where the root of a tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// In this frame, pinned.
+    Open(FrameIndex),
+    /// In this page; the tree was not used since the store was opened.
+    Closed(u64),
+}
+
+/// A tree that is open: its root is in a frame, and stays there until the tree was dropped and is empty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree {
+    pub(crate) id: u32,
+    pub(crate) root: FrameIndex,
+}
+
+impl Tree {
+    fn open_word(&self) -> u64 {
+        OPEN | u64::from(self.id)
+    }
+
+    fn dropped_word(&self) -> u64 {
+        DROPPED | u64::from(self.id)
+    }
+
+    /// The frame has the tree's root from now on; by the holder of its latch.
+    pub(crate) fn settle(&self, pool: &Pool) {
+        pool.frames.set_owner(self.root, self.open_word());
+    }
+
+    /// The frame is about to be given away; by the holder of its latch.
+    pub(crate) fn leave(&self, pool: &Pool) {
+        pool.frames.set_owner(self.root, NONE);
+    }
+
+    /// The table is about to be dropped (`false`: is not dropped after all).
+    pub(crate) fn note_dropped(&self, pool: &Pool, dropped: bool) {
+        let (from, to) = match dropped {
+            true => (self.open_word(), self.dropped_word()),
+            false => (self.dropped_word(), self.open_word()),
+        };
+        pool.frames.change_owner(self.root, from, to);
+    }
+
+    /// Whether the table is there, and was not dropped.
+    #[inline(always)]
+    pub(crate) fn is_open(&self, pool: &Pool) -> bool {
+        pool.frames.owner(self.root) == self.open_word()
+    }
+
+    /// Whether the root is in its frame: it stays there for a while after its table was dropped.
+    #[inline(always)]
+    pub(crate) fn is_there(&self, pool: &Pool) -> bool {
+        let owner = pool.frames.owner(self.root);
+        owner == self.open_word() || owner == self.dropped_word()
+    }
+
+    /// Levels above the leaves, as the tree is now.
+    pub(crate) fn levels(&self, pool: &Pool) -> u64 {
+        let root = pool.frames.optimistic(self.root);
+        root.map_or(LEVELS_MAX, |root| Node::new(root.bytes()).level().into())
+    }
+}

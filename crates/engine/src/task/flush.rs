@@ -1,0 +1,45 @@
+//! Flushing the device, one flush at a time.
+
+use std::sync::atomic::Ordering;
+
+use qpair_block::Request;
+
+use super::handle::spawn_here;
+use super::transfer::Transfer;
+use super::worker::current;
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+
+/// Makes all writes durable that are done by now. One flush at a time: one that fails may lose writes that another, under way beside it, calls
+/// durable. All who come while one is under way are served by the next.
+///
+/// # Errors
+/// The flush that failed, now or earlier: final for the store.
+pub(crate) async fn flush(shared: &Shared) -> Result<()> {
+    let Some(own) = current(|worker| worker.shared_arc()) else {
+        return Err(Error::new(ErrorKind::Invalid, "flushed by who is no worker"));
+    };
+    // To its end, even if who waits for it goes away: until then there is no other.
+    let begun = own.flushes.begun.load(Ordering::SeqCst);
+    spawn_here(shared, move || async move { flush_alone(&own, begun).await }).await?
+}
+
+/// Flushes, unless one did that began after the one numbered `after`.
+async fn flush_alone(shared: &Shared, after: u64) -> Result<()> {
+    let _alone = shared.flushing.enter().await;
+    if let Some(failure) = shared.failure() {
+        return Err(failure.clone());
+    }
+    if shared.flushes.ended.load(Ordering::SeqCst) > after {
+        return Ok(());
+    }
+    let number = shared.flushes.begun.fetch_add(1, Ordering::SeqCst) + 1;
+    let completion = Transfer::submit(Request::flush(0)).done().await?;
+    completion.result.map_err(|error| {
+        let error = Error::io(error, "flushing the store");
+        shared.fail(error.clone());
+        error
+    })?;
+    shared.flushes.ended.store(number, Ordering::SeqCst);
+    Ok(())
+}
