@@ -1,8 +1,8 @@
 //! Doors for fuzzing: what reads bytes that anybody may have written. No part of the interface.
 
+use crate::labels::{FORMAT_VERSION, Superblock};
 use crate::log::{LogGeometry, LogMerge, LogPosition, LogReader, MergeStep, Record, describe};
 use crate::page::{Node, PAGE_SIZE_MAX, PAGE_SIZE_MIN, checksum, field, words_of};
-use crate::store::{FORMAT_VERSION, choose_label};
 use crate::swip::Swip;
 
 /// Reads a page image in every way there is; nothing may panic.
@@ -50,7 +50,7 @@ pub fn read_labels(slots: &[u8], seal: bool) {
             slot
         })
         .collect();
-    let _ = choose_label(&slots);
+    let _ = Superblock::choose(&slots, "labels");
 }
 
 /// Reads a checkpoint record (the first 512 bytes) and the description of an image (the rest); nothing may panic, and what is

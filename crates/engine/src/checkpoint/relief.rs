@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use super::checkpoint_to_its_end;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log_device::LogDevice;
 use crate::shared::Shared;
-use crate::store::LogDevice;
 use crate::task::current;
 
 /// Tries of a change that finds no frame because pages cannot leave memory, each with a checkpoint after it.

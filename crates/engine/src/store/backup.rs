@@ -17,11 +17,12 @@ use std::sync::{Arc, PoisonError};
 
 use qpair_block::BlockDevice;
 
-use super::{Store, StoreInner, StoreOptions, labels, open};
+use super::{Store, StoreInner, StoreOptions, open};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, read_image};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, Record, image_bytes_per_page};
+use crate::labels;
 use crate::page::{HEADER_BYTES, PageKind, checksum, field};
 use crate::shared::Shared;
 use crate::space::{Bitmap, RECORD_PAGES};

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::superblock::{StoreState, Superblock};
-use super::{Crew, Store, StoreInner, labels};
+use super::{Crew, Store, StoreInner};
 use crate::checkpoint::checkpoint;
 use crate::error::Result;
+use crate::labels::{self, StoreState, Superblock};
 use crate::task::{Worker, refuse_on_worker, stepped};
 
 impl Store {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 
 use super::catalog::decode;
-use super::log_device::LogPlace;
+use super::log_place::LogPlace;
 use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;

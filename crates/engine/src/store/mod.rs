@@ -9,9 +9,8 @@ mod check;
 mod close;
 mod dump;
 mod key_bounds;
-mod labels;
 mod load;
-mod log_device;
+mod log_place;
 mod merging;
 mod observer;
 mod offline;
@@ -20,7 +19,6 @@ mod range;
 mod recover;
 mod repair;
 mod report;
-mod superblock;
 mod table;
 mod warm;
 
@@ -32,8 +30,7 @@ pub use check::{CheckReport, TableCheck};
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
 pub(crate) use key_bounds::bounds;
 pub use key_bounds::{KeyBounds, Prefix};
-pub(crate) use log_device::LogDevice;
-pub use log_device::LogPlace;
+pub use log_place::LogPlace;
 pub(crate) use merging::{Merging, Sparse, merge_later};
 pub use observer::Observer;
 pub use open::{RecoveryProgress, StoreOptions};
@@ -42,7 +39,6 @@ pub use repair::{
     KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, examine_log, repair,
 };
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
-pub(crate) use superblock::FORMAT_VERSION;
 pub use table::{Table, TaskTable};
 pub(crate) use table::{
     check_sizes, make_promised_room, make_room, make_room_at, merge_sparse, needs_overflow,
@@ -59,6 +55,7 @@ use qpair_block::{BlockDevice, ChannelStatistics};
 
 use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
 use crate::error::{Error, ErrorKind, Result};
+use crate::labels::{self, StoreState, Superblock};
 use crate::large::Descriptor;
 use crate::shared::Shared;
 use crate::space::GateGuard;
@@ -68,7 +65,6 @@ use crate::task::{
 };
 use crate::tree::Tree;
 use crate::tx::Awaited;
-use superblock::{StoreState, Superblock};
 
 /// The workers of an open store, for who ends them.
 enum Crew {
@@ -486,9 +482,4 @@ impl Drop for ChangeGuard {
     fn drop(&mut self) {
         self.0.space.leave();
     }
-}
-
-/// Whether one of these label slots is good.
-pub(crate) fn choose_label(slots: &[Vec<u8>]) -> Result<()> {
-    Superblock::choose(slots, "labels").map(|_| ())
 }

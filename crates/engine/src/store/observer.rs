@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 
 use qpair_block::ChannelStatistics;
 
-use super::{LogDevice, Store};
+use super::Store;
 use crate::error::{Error, Result};
+use crate::log_device::LogDevice;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 use crate::task::{current, refuse_on_worker, spawn_to};

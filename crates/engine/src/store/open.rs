@@ -9,13 +9,14 @@ use qpair_block::{
 };
 use qpair_memory::FrameTable;
 
-use super::log_device::{Attached, LogDevice, LogPlace};
+use super::log_place::LogPlace;
 use super::recover::Room;
-use super::superblock::{LABEL_BYTES, StoreState, Superblock};
-use super::{Crew, Store, StoreInner, labels, log_device};
+use super::{Crew, Store, StoreInner};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
 use crate::log::LogGeometry;
+use crate::log_device::{self, Attached, LogDevice};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::panics::of_program;
 use crate::pool::{Copies, Pool};

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use qpair_block::ChannelStatistics;
 
+use super::Store;
 use super::observer::device_statistics;
-use super::{LogDevice, Store};
 use crate::error::{Error, Result};
+use crate::log_device::LogDevice;
 use crate::metrics::WorkerCycles;
 use crate::shared::Recovered;
 

@@ -1,12 +1,11 @@
 //! What a store has twice: labels, and checkpoint records. One of two is enough, so nothing is lost with the other; but a device that
 //! damages one will damage more.
 
-use super::super::labels;
-use super::super::superblock::{SLOT_OFFSETS, Superblock};
 use super::walk::Walk;
 use crate::checkpoint::read_records;
 use crate::error::Result;
 use crate::image::Record;
+use crate::labels::{self, SLOT_OFFSETS, Superblock};
 
 impl Walk<'_> {
     /// Names those that cannot be read, where the other can.

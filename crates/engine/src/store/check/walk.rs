@@ -7,11 +7,11 @@ use std::sync::{Arc, PoisonError};
 use qpair_block::Request;
 
 use super::super::StoreInner;
-use super::super::superblock::LABEL_BYTES;
 use super::{
     CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::labels::LABEL_BYTES;
 use crate::large::{Descriptor, Extents, ListReader};
 use crate::page::Node;
 use crate::place::page_of;

@@ -12,11 +12,10 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
-use super::labels;
-use super::log_device::LogPlace;
-use super::superblock::Superblock;
+use super::log_place::LogPlace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, ImageBytes, Record};
+use crate::labels::{self, Superblock};
 use crate::space::RECORD_PAGES;
 pub(crate) use leaves::{Entry, Hole, Part, entries, walk_leaves};
 pub(crate) use logs::read_logs;

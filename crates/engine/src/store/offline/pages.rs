@@ -10,8 +10,8 @@ use qpair_block::{
     PAIR_SECOND_BYTES, Request, WaitOptions, open_pair,
 };
 
-use super::super::log_device::is_on_log_device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log_device::is_on_log_device;
 use crate::page::damage;
 use crate::place::page_of;
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
-use super::super::labels;
-use super::super::superblock::{LABEL_BYTES, StoreState, Superblock};
 use super::PageReader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Record;
+use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field, own_place};
 use crate::space::RECORD_PAGES;
 

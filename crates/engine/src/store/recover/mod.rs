@@ -13,15 +13,14 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
-use super::labels::Generations;
-use super::log_device::any_on_log_device;
-use super::superblock::StoreState;
 use super::{Behind, StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, note_described, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result, SALVAGE};
 use crate::image::{Image, Record};
+use crate::labels::{Generations, StoreState};
 use crate::log::LogMerge;
+use crate::log_device::any_on_log_device;
 use crate::pool::Root;
 use crate::shared::{Recovered, Shared};
 use crate::task::{current, promise, run};

@@ -16,8 +16,8 @@ use crate::large::Descriptor;
 use crate::log::{
     InDoubt, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
 };
+use crate::log_device::is_on_log_device;
 use crate::shared::Shared;
-use crate::store::log_device::is_on_log_device;
 use crate::task::{Transfer, yield_now};
 
 /// Bytes of one read.

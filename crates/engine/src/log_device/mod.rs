@@ -8,12 +8,11 @@
 mod address;
 mod attached;
 mod device;
-mod label;
-mod place;
 mod refusal;
 
 pub(crate) use address::{any_on_log_device, is_on_log_device};
-pub(super) use attached::{Attached, make_room};
+pub(crate) use attached::{
+    Attached, appoint, attach, attach_new, make_room, refuse_read_only, refuse_too_small,
+};
 pub(crate) use device::LogDevice;
-pub(super) use label::{MAGIC as LOG_LABEL_MAGIC, is_log_of};
-pub use place::LogPlace;
+pub(crate) use refusal::{not_given, not_the_one, other_moment};

@@ -1,10 +1,9 @@
 //! What people are told whose store and log device do not belong together.
 
-use super::super::superblock::LogReference;
-use super::label::Found;
 use crate::error::{Error, ErrorKind};
+use crate::labels::{Found, LogReference};
 
-pub(super) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {
+pub(crate) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {
     let name = &log.name;
     Error::with_hint(
         ErrorKind::Member,
@@ -23,7 +22,7 @@ pub(super) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> E
 }
 
 /// The log of a store is not where it was said to be, and is needed.
-pub(super) fn not_the_one(
+pub(crate) fn not_the_one(
     name: &str,
     found: &Found,
     store_name: &str,
@@ -52,7 +51,7 @@ pub(super) fn not_the_one(
     )
 }
 
-pub(super) fn other_moment(store_name: &str, name: &str) -> Error {
+pub(crate) fn other_moment(store_name: &str, name: &str) -> Error {
     Error::with_hint(
         ErrorKind::Member,
         format!(

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
-use super::super::superblock::{LABEL_BYTES, LogReference, Superblock};
-use super::label::LogLabel;
 use super::refusal::other_moment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::labels::{LABEL_BYTES, LogLabel, LogReference, Superblock};
 
 /// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
 /// is in, two to go on in, and one beside.
@@ -16,13 +15,13 @@ pub(super) const SEGMENTS_PER_WORKER: u64 = 4;
 /// A log device that fits the store, before the store is open.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    pub(in crate::store) device: Arc<dyn BlockDevice>,
-    pub(in crate::store) label: LogLabel,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) label: LogLabel,
 }
 
 impl Attached {
     /// Writes the label of a device that was appointed.
-    pub(in crate::store) fn write_new_label(&self) -> Result<()> {
+    pub(crate) fn write_new_label(&self) -> Result<()> {
         self.label.write_new(self.device.as_ref())
     }
 
@@ -30,7 +29,7 @@ impl Attached {
     ///
     /// # Errors
     /// `Member`.
-    pub(in crate::store) fn fits(
+    pub(crate) fn fits(
         &self,
         store_name: &str,
         label: &Superblock,
@@ -43,7 +42,7 @@ impl Attached {
     }
 }
 
-pub(super) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {
+pub(crate) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {
     match device.info().read_only {
         false => Ok(()),
         true => Err(Error::new(
@@ -57,11 +56,7 @@ pub(super) fn refuse_read_only(device: &dyn BlockDevice) -> Result<()> {
 ///
 /// # Errors
 /// `NoSpace` if there is too little.
-pub(in crate::store) fn make_room(
-    device: &dyn BlockDevice,
-    segment_bytes: u64,
-    workers: u64,
-) -> Result<()> {
+pub(crate) fn make_room(device: &dyn BlockDevice, segment_bytes: u64, workers: u64) -> Result<()> {
     let least_bytes = LABEL_BYTES + workers * SEGMENTS_PER_WORKER * segment_bytes;
     if device.size_bytes() >= least_bytes {
         return Ok(());
@@ -79,7 +74,7 @@ pub(in crate::store) fn make_room(
 }
 
 /// Refuses what has no room for a label.
-pub(super) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
+pub(crate) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
     if device.size_bytes() < LABEL_BYTES
         && let Err(error) = device.grow(LABEL_BYTES)
     {
@@ -89,7 +84,7 @@ pub(super) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
 }
 
 /// Has the label name a log device.
-pub(super) fn attach(
+pub(crate) fn attach(
     device: &Arc<dyn BlockDevice>,
     own: LogLabel,
     label: &mut Superblock,
@@ -104,7 +99,7 @@ pub(super) fn attach(
     Ok(Attached { device: device.clone(), label: own })
 }
 
-pub(super) fn attach_new(
+pub(crate) fn attach_new(
     device: &Arc<dyn BlockDevice>,
     label: &mut Superblock,
 ) -> Result<Attached> {
@@ -114,7 +109,7 @@ pub(super) fn attach_new(
 }
 
 /// Has the label name a log device that is to be one: its own label is not written.
-pub(super) fn appoint(device: &Arc<dyn BlockDevice>, label: &mut Superblock) -> Result<Attached> {
+pub(crate) fn appoint(device: &Arc<dyn BlockDevice>, label: &mut Superblock) -> Result<Attached> {
     let mut id = [0; 16];
     fastrand::fill(&mut id);
     let own = LogLabel {

@@ -238,7 +238,7 @@ impl Superblock {
     }
 
     /// The newer good slot of a member, if one is good.
-    pub(super) fn newest(slots: &[Vec<u8>], name: &str) -> Result<Option<Self>> {
+    pub(crate) fn newest(slots: &[Vec<u8>], name: &str) -> Result<Option<Self>> {
         let mut newest: Option<Self> = None;
         for slot in slots {
             if let Some(found) = Self::decode(slot, name)?

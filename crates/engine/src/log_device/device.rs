@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{BlockDevice, PAIR_SECOND_BYTES};
 
-use super::super::superblock::LABEL_BYTES;
 use super::attached::{Attached, SEGMENTS_PER_WORKER, make_room};
-use super::label::LogLabel;
 use super::refusal::other_moment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::labels::{LABEL_BYTES, LogLabel};
 use crate::log::{LogGeometry, Segments};
 
 /// A file grows to this many times the distance of checkpoints, if it can.
@@ -41,7 +40,7 @@ impl LogDevice {
     ///
     /// # Errors
     /// `NoSpace` if it has too little.
-    pub(in crate::store) fn new(
+    pub(crate) fn new(
         attached: Attached,
         geometry: LogGeometry,
         workers: u64,
@@ -205,7 +204,7 @@ impl LogDevice {
     }
 
     /// Whether a log of this life of the store can be on it: it was there when that life began.
-    pub(in crate::store) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
+    pub(crate) fn fits(&self, store_name: &str, logs: &[Vec<u8>]) -> Result<()> {
         match self.label.is_as_new_as(logs) {
             true => Ok(()),
             false => Err(other_moment(store_name, &self.device.info().name)),
@@ -213,7 +212,7 @@ impl LogDevice {
     }
 
     /// Notes on the device that a life of the store begins to write there, durably.
-    pub(in crate::store) fn mark(&self, generation: u64) -> Result<()> {
+    pub(crate) fn mark(&self, generation: u64) -> Result<()> {
         LogLabel { generation, ..self.label }.write(self.device.as_ref())
     }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
-use super::super::blank::find_content;
-use super::super::superblock::{LogReference, StoreState, Superblock};
-use super::attached::{Attached, appoint, attach, attach_new, refuse_read_only, refuse_too_small};
-use super::label::{Found, LogLabel};
-use super::refusal::{not_given, not_the_one, other_moment};
+use super::blank::find_content;
 use crate::error::{Error, ErrorKind, Result};
+use crate::labels::{Found, LogLabel, LogReference, StoreState, Superblock};
+use crate::log_device::{
+    Attached, appoint, attach, attach_new, not_given, not_the_one, other_moment, refuse_read_only,
+    refuse_too_small,
+};
 
 /// Where a store keeps its write-ahead log.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +28,7 @@ pub enum LogPlace {
 impl LogPlace {
     /// Makes a log device of it for a store that is being made, and has the store's label name it. Its own label is to be written after
     /// those of the members, which tell that it is this store's.
-    pub(in crate::store) fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
+    pub(super) fn make(&self, label: &mut Superblock) -> Result<Option<Attached>> {
         let Self::Device(device) = self else { return Ok(None) };
         refuse_too_small(device.as_ref())?;
         appoint(device, label).map(Some)
@@ -39,7 +40,7 @@ impl LogPlace {
     /// # Errors
     /// `Member` if a device is missing, another store's, or of another moment; `Exists` if there is something on it;
     /// `ReadOnly` if it cannot be written.
-    pub(in crate::store) fn settle(
+    pub(super) fn settle(
         &self,
         store_name: &str,
         label: &mut Superblock,
@@ -157,11 +158,7 @@ impl LogPlace {
     ///
     /// # Errors
     /// `Member` if it was not given, or another one was; `Corrupt`, and what the device says.
-    pub(in crate::store) fn look(
-        &self,
-        store_name: &str,
-        label: &Superblock,
-    ) -> Result<Option<Attached>> {
+    pub(super) fn look(&self, store_name: &str, label: &Superblock) -> Result<Option<Attached>> {
         let Some(log) = &label.log else { return Ok(None) };
         let Self::Device(device) = self else {
             let closed = label.state == StoreState::Clean;

@@ -4,8 +4,8 @@
 
 use qpair_block::BlockDevice;
 
-use super::super::labels::transfer;
-use super::super::superblock::{
+use super::members::transfer;
+use super::superblock::{
     LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, check_features, is_sealed, sealed,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -31,7 +31,7 @@ pub(crate) struct LogLabel {
 
 /// What there is on a device where the label of a log device would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Label(LogLabel),
     /// Zeroes.
     Blank,
@@ -87,7 +87,7 @@ impl LogLabel {
     ///
     /// # Errors
     /// `Version`, and what the device says.
-    pub(super) fn find(device: &dyn BlockDevice) -> Result<Found> {
+    pub(crate) fn find(device: &dyn BlockDevice) -> Result<Found> {
         let name = &device.info().name;
         let len_bytes = device.size_bytes().min(LABEL_BYTES);
         let places = || (0..len_bytes / SLOT_BYTES as u64).map(|part| part * SLOT_BYTES as u64);
@@ -129,7 +129,7 @@ impl LogLabel {
     }
 
     /// Whether all of these logs are of lives that began when the device was there.
-    pub(super) fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
+    pub(crate) fn is_as_new_as(&self, logs: &[Vec<u8>]) -> bool {
         let mut lives = logs.iter().filter_map(|log| LogPosition::decode(log).ok());
         lives.all(|position| position.incarnation <= self.generation)
     }
@@ -141,7 +141,7 @@ impl LogLabel {
     }
 
     /// Writes the label to both slots, so that nothing older stays.
-    pub(super) fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
+    pub(crate) fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
         for generation in [self.generation.saturating_sub(1), self.generation.max(1)] {
             Self { generation, ..*self }.write(device)?;
         }
@@ -153,10 +153,7 @@ impl LogLabel {
 ///
 /// # Errors
 /// `Version`, and what the device says.
-pub(in crate::store) fn is_log_of(
-    device: &dyn BlockDevice,
-    making: Option<&Superblock>,
-) -> Result<bool> {
+pub(crate) fn is_log_of(device: &dyn BlockDevice, making: Option<&Superblock>) -> Result<bool> {
     let Some(Superblock { store_id, log: Some(log), .. }) = making else { return Ok(false) };
     let found = LogLabel::find(device)?;
     Ok(matches!(found, Found::Label(own) if own.store_id == *store_id && own.id == log.id))

@@ -83,7 +83,7 @@ fn read_newest(device: &dyn BlockDevice) -> Result<(Superblock, Option<Error>)> 
 ///
 /// # Errors
 /// What the device says if it reads neither.
-pub(super) fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
+pub(crate) fn read_slots(device: &dyn BlockDevice) -> Result<(Vec<Vec<u8>>, Option<Error>)> {
     let read = SLOT_OFFSETS.map(|offset| transfer(device, vec![(offset, None)]));
     let failure = read.iter().find_map(|slot| slot.as_ref().err()).cloned();
     if read.iter().all(Result::is_err) {
