@@ -46,17 +46,17 @@ pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prom
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{
-    BackupReport, BulkLoader, CheckReport, KeyBounds, KeyRange, LABEL_OFFSETS, LogDeviceReport,
-    LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Prefix, Range,
-    RecoveryProgress, RepairReport, RepairStep, RepairedLog, RepairedTable, Store, StoreOptions,
-    StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore,
-    WriteBatch, dump_log, examine_log, find_content, find_foreign, is_label, repair,
+    BackupReport, BulkLoader, CheckReport, KeyRange, LABEL_OFFSETS, LogDeviceReport, LogDump,
+    LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Range, RecoveryProgress, RepairReport,
+    RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics,
+    Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, WriteBatch, dump_log,
+    examine_log, find_content, find_foreign, is_label, repair,
 };
 pub use task::{JoinHandle, yield_now};
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped};
 pub use tx::{
-    Commit, Durability, Isolation, Savepoint, Snapshot, TaskSnapshot, TaskStore, TaskTransaction,
-    TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions, TransactionRange,
-    TransactionState,
+    Commit, Durability, Isolation, KeyBounds, Prefix, Savepoint, Snapshot, TaskSnapshot, TaskStore,
+    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
+    TransactionRange, TransactionState,
 };

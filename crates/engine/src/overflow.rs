@@ -12,7 +12,7 @@ use qpair_memory::FrameIndex;
 use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::{Descriptor, pages_of, part_bytes, part_len};
-use crate::page::{HEADER_BYTES, PageKind, field};
+use crate::page::{HEADER_BYTES, PageKind, VALUE_LEN_MAX, field, inline_len_max, key_len_max};
 use crate::shared::Shared;
 use crate::task::{
     Reserved, Transfer, check_here, extents_of, give_scratch, latch_free, scratch_frame,
@@ -21,6 +21,37 @@ use crate::task::{
 
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
+
+/// Refuses keys and values that are too long.
+///
+/// # Errors
+/// `KeyTooLong`, `ValueTooLong`.
+pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
+    let longest = key_len_max(shared.page_size);
+    if key.len() > longest {
+        return Err(Error::new(
+            ErrorKind::KeyTooLong,
+            format!(
+                "a key of {} bytes; with pages of {} bytes keys have up to {longest}",
+                key.len(),
+                shared.page_size
+            ),
+        ));
+    }
+    if value.len() > VALUE_LEN_MAX {
+        return Err(Error::new(
+            ErrorKind::ValueTooLong,
+            format!("a value of {} bytes; values have up to {VALUE_LEN_MAX}", value.len()),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a value has pages of its own.
+pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
+    // A value shorter than a descriptor gains nothing by moving out.
+    value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
+}
 
 /// The first frame of a group of transfers is waited for; for more, only what is at hand.
 async fn next_frame(first: bool) -> Result<Option<FrameIndex>> {

@@ -2,6 +2,7 @@
 
 mod flushes;
 mod large;
+mod merging;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,12 +21,11 @@ use crate::metrics::Counters;
 use crate::place::page_of;
 use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
-use crate::store::Merging;
 use crate::sync::{Alone, Remote, Waiters};
-use crate::task::{Worker, refuse_on_worker};
 use crate::tx::{Durability, Tx};
 
 use flushes::Flushes;
+use merging::Merging;
 
 /// Segments for each log: one that is being filled, one that its header names, and one to be named by that one's. Once a checkpoint
 /// has passed, no log needs those before.
@@ -222,12 +222,6 @@ impl Shared {
             closing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
-    }
-
-    /// Refuses a blocking call where it would never return: on a worker, and in a process that is a fork of the one that has the workers.
-    pub(crate) fn check_caller(&self) -> Result<()> {
-        refuse_on_worker()?;
-        self.check_process()
     }
 
     /// Refuses what a fork of the process that opened the store asks of it.
@@ -533,25 +527,6 @@ impl Shared {
     #[inline]
     pub(crate) fn may_give(&self, waits: bool, stamp: u64) -> bool {
         !waits || !self.log.enabled || self.durable.has(stamp)
-    }
-
-    /// Waits, on a worker, until what was found at this stamp may be given to a program.
-    ///
-    /// # Errors
-    /// `ReadOnly` if it never will be: the log could not be written.
-    pub(crate) async fn wait_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
-        if self.may_give(waits, stamp) {
-            return Ok(());
-        }
-        Worker::wait_durable(stamp).await.map_err(|error| match self.failure() {
-            _ if self.panicked().is_some() => error,
-            Some(failure) => Error::with_hint(
-                ErrorKind::ReadOnly,
-                format!("what was read is of commit {stamp} or before, which may be lost: {failure}"),
-                "mend the device and open the store again to see what is durable; with read_non_durable, or in a transaction with Durability::Async, it can be read now",
-            ),
-            None => error,
-        })
     }
 
     /// Closes the gate, and waits until nobody is inside.

@@ -9,13 +9,12 @@ use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Request};
 
-use super::table::{check_sizes, needs_overflow};
 use super::{ChangeGuard, StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{Relief, checkpoint_to_its_end};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Extents;
-use crate::overflow;
+use crate::overflow::{self, check_sizes, needs_overflow};
 use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
 use crate::task::{Reserved, Transfer, current, yield_now};
 use crate::tree::Tree;

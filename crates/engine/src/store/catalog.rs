@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use qpair_block::Request;
 use qpair_memory::{Blocked, ExclusiveFrame};
 
-use super::{Store, StoreInner, Table, make_room, merge_sparse};
+use super::{Store, StoreInner, Table};
 use crate::canary::Canary;
 use crate::checkpoint::Relief;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +22,7 @@ use crate::task::{
 };
 use crate::tree::{
     Batch, Change, Direction, Lack, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
+    make_room, merge_sparse,
 };
 use crate::tx::Reach;
 
@@ -219,7 +220,7 @@ impl StoreInner {
             match run(shared, Prepare::new(catalog, name.as_bytes(), value_len)).await? {
                 Ok(prepared) => break prepared.spot.leaf,
                 Err(Lack { needed_bytes, .. }) => {
-                    make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
+                    make_room(shared, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
                 }
             }
         };
@@ -278,7 +279,7 @@ impl StoreInner {
             match run(shared, Put::new(catalog, name.as_bytes(), &record, false, change)).await? {
                 PutOutcome::Done { .. } => return Ok(()),
                 PutOutcome::Full { needed_bytes } => {
-                    make_room(self, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
+                    make_room(shared, catalog, name.as_bytes(), needed_bytes, Purpose::New).await?;
                 }
             }
         }

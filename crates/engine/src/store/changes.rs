@@ -1,8 +1,9 @@
 //! Changes that depend on what is there, each a transaction of its own, and several changes at once.
 
 use super::Store;
-use super::table::{Table, TaskTable, check_sizes};
+use super::table::{Table, TaskTable};
 use crate::error::Result;
+use crate::overflow::check_sizes;
 use crate::task::check_here;
 use crate::tx::{TaskStore, TaskTransaction, TransactionOptions};
 

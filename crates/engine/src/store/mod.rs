@@ -8,10 +8,8 @@ mod changes;
 mod check;
 mod close;
 mod dump;
-mod key_bounds;
 mod load;
 mod log_place;
-mod merging;
 mod observer;
 mod offline;
 mod open;
@@ -28,10 +26,7 @@ pub use bulk::BulkLoader;
 pub use changes::WriteBatch;
 pub use check::{CheckReport, TableCheck};
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
-pub(crate) use key_bounds::bounds;
-pub use key_bounds::{KeyBounds, Prefix};
 pub use log_place::LogPlace;
-pub(crate) use merging::{Merging, Sparse, merge_later};
 pub use observer::Observer;
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
@@ -40,10 +35,6 @@ pub use repair::{
 };
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub use table::{Table, TaskTable};
-pub(crate) use table::{
-    check_sizes, make_promised_room, make_room, make_room_at, merge_sparse, needs_overflow,
-};
-
 pub use warm::WarmReport;
 
 use std::collections::BTreeMap;

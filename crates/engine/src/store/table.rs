@@ -4,17 +4,14 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::StoreInner;
-use super::key_bounds::{KeyBounds, bounds};
 use super::range::{Range, TaskRange};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
-use crate::overflow;
-use crate::page::{VALUE_LEN_MAX, inline_len_max, key_len_max};
+use crate::overflow::{self, check_sizes};
 use crate::shared::Shared;
-use crate::space::Purpose;
-use crate::task::{check_here, run, run_at_once, run_inline};
-use crate::tree::{Found, Get, Merge, Merged, Seen, Split, SplitOutcome, Tree};
-use crate::tx;
+use crate::task::{check_here, run, run_inline};
+use crate::tree::{Found, Get, Seen, Tree};
+use crate::tx::{self, KeyBounds, bounds};
 
 /// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
 ///
@@ -226,32 +223,6 @@ impl Table {
     }
 }
 
-pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
-    let longest = key_len_max(shared.page_size);
-    if key.len() > longest {
-        return Err(Error::new(
-            ErrorKind::KeyTooLong,
-            format!(
-                "a key of {} bytes; with pages of {} bytes keys have up to {longest}",
-                key.len(),
-                shared.page_size
-            ),
-        ));
-    }
-    if value.len() > VALUE_LEN_MAX {
-        return Err(Error::new(
-            ErrorKind::ValueTooLong,
-            format!("a value of {} bytes; values have up to {VALUE_LEN_MAX}", value.len()),
-        ));
-    }
-    Ok(())
-}
-
-pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
-    // A value shorter than a descriptor gains nothing by moving out.
-    value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
-}
-
 /// A [`Table`]'s calls for tasks: they wait by giving the worker to others.
 #[derive(Clone, Debug)]
 pub struct TaskTable {
@@ -390,84 +361,5 @@ impl TaskTable {
         let (there, stamp) = there?;
         self.wait_to_give(stamp).await?;
         Ok(there)
-    }
-}
-
-/// Makes room for a record in the leaf of a key, and above it first where that is needed. `purpose`: for which the new pages are
-/// asked.
-pub(crate) async fn make_room(
-    inner: &StoreInner,
-    tree: Tree,
-    key: &[u8],
-    needed_bytes: usize,
-    purpose: Purpose,
-) -> Result<()> {
-    make_room_at(inner, (tree, key, false), 0, needed_bytes, purpose).await
-}
-
-/// The same for a commit that has its stamp: the pages are those that it was promised. `sorted`: the writes that come before it are made,
-/// and it was counted on that the leaf is cut there.
-pub(crate) async fn make_promised_room(
-    inner: &StoreInner,
-    tree: Tree,
-    key: &[u8],
-    needed_bytes: usize,
-    sorted: bool,
-) -> Result<()> {
-    make_room_at(inner, (tree, key, sorted), 0, needed_bytes, Purpose::Checkpoint).await
-}
-
-/// Splits the page of this level that covers the key, unless it has so much room, and those above it where they need room for that.
-pub(crate) async fn make_room_at(
-    inner: &StoreInner,
-    (tree, key, sorted): (Tree, &[u8], bool),
-    level: u8,
-    needed_bytes: usize,
-    purpose: Purpose,
-) -> Result<()> {
-    let mut todo = vec![(level, needed_bytes)];
-    while let Some(&(level, needed_bytes)) = todo.last() {
-        let page = ReservedPage::new(inner, purpose)?;
-        let split = Split::new(tree, key, level, needed_bytes, &page.id).sorted(sorted);
-        // A commit has its rows locked.
-        match run_at_once(&inner.shared, split).await? {
-            SplitOutcome::Done => {
-                todo.pop();
-            }
-            SplitOutcome::ParentFull { level, needed_bytes } => todo.push((level, needed_bytes)),
-        }
-    }
-    Ok(())
-}
-
-/// Merges the leaf of a key, if it is sparse, with a neighbour, and the pages above likewise.
-pub(crate) async fn merge_sparse(shared: &Shared, tree: Tree, key: &[u8]) -> Result<()> {
-    let mut level = 0;
-    while let Merged::Merged { parent_sparse: true } =
-        run(shared, Merge::new(tree, key, level)).await?
-    {
-        level += 1;
-    }
-    Ok(())
-}
-
-/// A page id that goes back to the free ones unless it was used.
-struct ReservedPage<'a> {
-    inner: &'a StoreInner,
-    id: std::cell::Cell<Option<u64>>,
-}
-
-impl<'a> ReservedPage<'a> {
-    fn new(inner: &'a StoreInner, purpose: Purpose) -> Result<Self> {
-        Ok(Self { inner, id: std::cell::Cell::new(Some(inner.shared.space.reserve(1, purpose)?)) })
-    }
-}
-
-impl Drop for ReservedPage<'_> {
-    fn drop(&mut self) {
-        if let Some(page_id) = self.id.take() {
-            self.inner.shared.space.free(page_id, 1);
-        }
-        self.inner.shared.space.leave();
     }
 }

@@ -338,6 +338,14 @@ pub(crate) fn refuse_on_worker() -> Result<()> {
     Ok(())
 }
 
+impl Shared {
+    /// Refuses a blocking call where it would never return: on a worker, and in a process that is a fork of the one that has the workers.
+    pub(crate) fn check_caller(&self) -> Result<()> {
+        refuse_on_worker()?;
+        self.check_process()
+    }
+}
+
 /// Refuses a task's call that is not made on one of the store's workers.
 pub(crate) fn check_here(shared: &Shared) -> Result<()> {
     match current(|worker| std::ptr::eq(worker.shared(), shared)) {

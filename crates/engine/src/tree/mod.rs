@@ -13,8 +13,10 @@ mod put;
 mod reach;
 mod read_ahead;
 mod remove;
+mod room;
 mod root;
 mod scan;
+mod sparse;
 mod split;
 
 pub(crate) use below::{Absent, Arrival, Below, Fetch, Fetched, Resident};
@@ -26,7 +28,9 @@ pub(crate) use put::{Beside, Change, Lack, Prepare, Prepared, Put, PutOutcome};
 pub(crate) use reach::Reach;
 pub(crate) use read_ahead::{Pace, ReadAhead};
 pub(crate) use remove::{Remove, Removed};
+pub(crate) use room::{make_promised_room, make_room, make_room_at};
 pub(crate) use scan::{Batch, Direction, Scan};
+pub(crate) use sparse::{Sparse, merge_later, merge_sparse};
 pub(crate) use split::{Split, SplitOutcome};
 
 use qpair_memory::{FrameIndex, OptimisticFrame, Version};

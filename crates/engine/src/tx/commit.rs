@@ -23,10 +23,12 @@ use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
 use crate::space::{GateGuard, Promised, Purpose};
-use crate::store::{Sparse, make_promised_room, make_room, merge_later};
 use crate::sync::AloneGuard;
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once, spawn_here};
-use crate::tree::{Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Spot};
+use crate::tree::{
+    Change, Lack, Leaf, Put, PutOutcome, Remove, Removed, Sparse, Spot, make_promised_room,
+    make_room, merge_later,
+};
 
 /// Rows that a commit forgets beside as many as twice its own.
 const COLLECT_MORE: usize = 16;
@@ -380,8 +382,7 @@ impl Work {
                         break;
                     }
                     Err(Lack { needed_bytes, beside }) => {
-                        make_room(&core.inner, item.tree, item.key, needed_bytes, Purpose::New)
-                            .await?;
+                        make_room(shared, item.tree, item.key, needed_bytes, Purpose::New).await?;
                         was_split |= beside;
                     }
                 }
@@ -546,8 +547,8 @@ impl Work {
                     PutOutcome::Full { needed_bytes } => {
                         // That was counted on, or others took the room that was made. The stamp is taken: this must not fail for want of
                         // space, and what it takes was promised, or is a few pages of those that are kept.
-                        let (inner, cut) = (&core.inner, self.is_cut);
-                        make_promised_room(inner, item.tree, item.key, needed_bytes, cut).await?;
+                        let cut = self.is_cut;
+                        make_promised_room(shared, item.tree, item.key, needed_bytes, cut).await?;
                     }
                 }
             },

@@ -22,9 +22,10 @@ use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
+use crate::overflow::check_sizes;
 use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
-use crate::store::{StoreInner, Table, check_sizes};
+use crate::store::{StoreInner, Table};
 use crate::task::{check_here, current, run_inline, take_turn};
 use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
 

@@ -14,6 +14,7 @@ mod crowd;
 mod fetching;
 mod gone;
 mod history;
+mod key_bounds;
 mod key_list;
 mod large;
 mod locks;
@@ -41,6 +42,8 @@ mod write_set;
 mod writing;
 
 pub use self::core::Savepoint;
+pub(crate) use key_bounds::bounds;
+pub use key_bounds::{KeyBounds, Prefix};
 pub use options::{Commit, Durability, Isolation, TransactionOptions};
 pub use range::{TaskTransactionRange, TransactionRange};
 pub use registry::{TransactionInfo, TransactionState};

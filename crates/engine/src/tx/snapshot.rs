@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::key_bounds::{KeyBounds, bounds};
 use super::range::{RangeCursor, Source, TaskTransactionRange, TransactionRange, View};
 use super::reading::{older_now, read_at};
 use super::slot_here;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{KeyBounds, StoreInner, Table, bounds};
+use crate::store::{StoreInner, Table};
 use crate::task::run_inline;
 use crate::tree::{Found, Get};
 

@@ -6,11 +6,12 @@ use super::ahead::Ahead;
 use super::commit::commit;
 use super::core::Savepoint;
 use super::core::{Core, check_of};
+use super::key_bounds::{KeyBounds, bounds};
 use super::options::{Commit, TransactionOptions};
 use super::range::{RangeCursor, TaskTransactionRange, View};
 use super::snapshot::{SnapshotCore, TaskSnapshot};
 use crate::error::Result;
-use crate::store::{KeyBounds, StoreInner, Table, bounds};
+use crate::store::{StoreInner, Table};
 use crate::task::{check_here, current};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.

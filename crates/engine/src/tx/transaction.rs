@@ -6,12 +6,13 @@ use super::TransactionInfo;
 use super::commit::{Work, nothing_to_do};
 use super::core::Core;
 use super::core::Savepoint;
+use super::key_bounds::{KeyBounds, bounds};
 use super::options::{Commit, TransactionOptions};
 use super::range::{RangeCursor, Source, TransactionRange};
 use super::snapshot::{Snapshot, SnapshotCore};
 use super::task::TaskStore;
 use crate::error::{Error, Result};
-use crate::store::{KeyBounds, Store, Table, bounds};
+use crate::store::{Store, Table};
 use crate::task::refuse_on_worker;
 
 /// A transaction of a thread that is no worker; its calls block. Otherwise as [`TaskTransaction`](super::TaskTransaction).

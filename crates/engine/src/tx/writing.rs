@@ -9,8 +9,8 @@ use super::reading::find_at;
 use super::rows::RowRef;
 use super::write_set::Write;
 use crate::error::Result;
-use crate::overflow;
-use crate::store::{Table, needs_overflow};
+use crate::overflow::{self, needs_overflow};
+use crate::store::Table;
 use crate::tree::{Found, Tree};
 
 impl Core {

@@ -20,9 +20,12 @@ use crate::large::Descriptor;
 use crate::log::{Operation, Record};
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::store::{StoreInner, make_room, make_room_at, merge_sparse};
+use crate::store::StoreInner;
 use crate::task::{JoinHandle, run, spawn_to, yield_now};
-use crate::tree::{Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree};
+use crate::tree::{
+    Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree, make_room,
+    make_room_at, merge_sparse,
+};
 
 /// Tasks for each worker: changes that wait for pages beside each other.
 const TASKS_PER_WORKER: usize = 16;
@@ -347,7 +350,7 @@ impl Maker<'_> {
                 Filled::Made(count) => records = &records[count..],
                 Filled::ParentFull { needed_bytes } => {
                     let at = (tree, first.key, false);
-                    make_room_at(self.inner, at, 1, needed_bytes, Purpose::New).await?;
+                    make_room_at(shared, at, 1, needed_bytes, Purpose::New).await?;
                 }
                 Filled::Apart => {
                     put_one(self.inner, tree, first).await?;
@@ -396,7 +399,7 @@ async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Res
         match run(&inner.shared, Put::new(tree, key, value, overflow, change)).await? {
             PutOutcome::Done { .. } => return Ok(()),
             PutOutcome::Full { needed_bytes } => {
-                make_room(inner, tree, key, needed_bytes, Purpose::New).await?;
+                make_room(&inner.shared, tree, key, needed_bytes, Purpose::New).await?;
             }
         }
     }

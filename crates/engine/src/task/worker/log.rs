@@ -400,3 +400,24 @@ impl Worker {
         }
     }
 }
+
+impl Shared {
+    /// Waits, on a worker, until what was found at this stamp may be given to a program.
+    ///
+    /// # Errors
+    /// `ReadOnly` if it never will be: the log could not be written.
+    pub(crate) async fn wait_to_give(&self, waits: bool, stamp: u64) -> Result<()> {
+        if self.may_give(waits, stamp) {
+            return Ok(());
+        }
+        Worker::wait_durable(stamp).await.map_err(|error| match self.failure() {
+            _ if self.panicked().is_some() => error,
+            Some(failure) => Error::with_hint(
+                ErrorKind::ReadOnly,
+                format!("what was read is of commit {stamp} or before, which may be lost: {failure}"),
+                "mend the device and open the store again to see what is durable; with read_non_durable, or in a transaction with Durability::Async, it can be read now",
+            ),
+            None => error,
+        })
+    }
+}

@@ -1,18 +1,14 @@
 //! Merging leaves that deletes left sparse, in the background: a commit is acknowledged before, and no checkpoint waits for more than one merge.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 
 use qpair_memory::FrameIndex;
 
+use super::{Merge, Merged, Tree};
 use crate::error::Result;
 use crate::shared::Shared;
 use crate::space::Promised;
-use crate::sync::{Ticket, Waiters};
-use crate::task::{current, run_at_once, spawn_here, take_turn};
-use crate::tree::{Merge, Merged, Tree};
+use crate::task::{current, run, run_at_once, spawn_here, take_turn};
 
 /// Leaves that became sparse, by a key of each.
 #[derive(Debug, Default)]
@@ -30,55 +26,13 @@ impl Sparse {
     }
 }
 
-/// The merges that are under way.
-#[derive(Debug, Default)]
-pub(crate) struct Merging {
-    begun: AtomicU64,
-    ended: AtomicU64,
-    waiters: Waiters,
-}
-
-/// Counts as under way until it is dropped.
-struct UnderWay(Arc<Merging>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let ended = self.0.ended.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.waiters.wake_up_to(ended);
-    }
-}
-
-impl Merging {
-    /// Whether there are any.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.ended.load(Ordering::SeqCst) != self.begun.load(Ordering::SeqCst)
-    }
-
-    /// Waits until as many have ended as are under way now.
-    pub(crate) async fn wait(&self) {
-        let begun = self.begun.load(Ordering::SeqCst);
-        let mut ticket = Ticket::default();
-        let is_over = || self.ended.load(Ordering::SeqCst) >= begun;
-        poll_fn(|context| {
-            if is_over() {
-                return Poll::Ready(());
-            }
-            self.waiters.wait(&mut ticket, begun, context.waker());
-            // The last may have ended in between.
-            if is_over() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
 /// Merges leaves that became sparse, in a task of its own. One that cannot be merged is only emptier than it might be.
 pub(crate) fn merge_later(shared: &Shared, sparse: &mut Sparse) {
     let Sparse { keys, .. } = std::mem::take(sparse);
     if keys.is_empty() {
         return;
     }
-    shared.merging.begun.fetch_add(1, Ordering::SeqCst);
-    let under_way = UnderWay(shared.merging.clone());
+    let under_way = shared.merging.begin();
     drop(spawn_here(shared, move || async move {
         let _under_way = under_way;
         let Some(shared) = current(|worker| worker.shared_arc()) else { return };
@@ -107,6 +61,17 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
             _ => return Ok(()),
         }
     }
+}
+
+/// Merges the leaf of a key, if it is sparse, with a neighbour, and the pages above likewise.
+pub(crate) async fn merge_sparse(shared: &Shared, tree: Tree, key: &[u8]) -> Result<()> {
+    let mut level = 0;
+    while let Merged::Merged { parent_sparse: true } =
+        run(shared, Merge::new(tree, key, level)).await?
+    {
+        level += 1;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
