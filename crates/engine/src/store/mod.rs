@@ -6,6 +6,7 @@ mod bulk;
 mod catalog;
 mod changes;
 mod check;
+mod chores;
 mod close;
 mod dump;
 mod load;

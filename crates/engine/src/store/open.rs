@@ -9,6 +9,7 @@ use qpair_block::{
 };
 use qpair_memory::FrameTable;
 
+use super::chores::Chores;
 use super::log_place::LogPlace;
 use super::recover::Room;
 use super::{Crew, Store, StoreInner};
@@ -534,6 +535,7 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
         batch: options.batch.min(depth),
         linger: Duration::from_micros(u64::from(options.linger_us)),
         cycles: options.cycles,
+        upkeep: &Chores,
     };
     match &options.runtime {
         Runtime::Threads => {

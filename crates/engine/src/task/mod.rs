@@ -11,6 +11,7 @@ mod operation;
 pub(crate) mod stepped;
 mod tasks;
 mod transfer;
+mod upkeep;
 mod worker;
 
 pub(crate) use flush::flush;
@@ -26,4 +27,5 @@ pub use stepped::{Runtime, Step, abandon_stepped};
 pub(crate) use transfer::{
     Reserved, Transfer, give_scratch, read_page, scratch_frame, scratch_frame_now,
 };
+pub(crate) use upkeep::Upkeep;
 pub(crate) use worker::{Loading, Worker, WorkerOptions, current, latch_free, log_arena, verify};

@@ -14,7 +14,6 @@ use qpair_block::{Arena, Completion, DeviceInfo, Request, format_bytes};
 
 use super::{Tag, Worker, tag};
 use crate::canary::Canary;
-use crate::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{
     LogIdentity, LogPosition, LogWriter, OpenStamps, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
@@ -248,9 +247,9 @@ impl Worker {
             return;
         }
         let shared = self.shared.clone();
+        let checkpoint = self.options.upkeep.checkpoint(shared.clone());
         self.spawn_own(async move {
-            // If it fails, the store is read-only, and says why.
-            let _ = checkpoint::checkpoint(&shared, false).await;
+            checkpoint.await;
             shared.checkpoint_wanted.store(false, Ordering::Release);
             shared.log_room.wake_all();
         });

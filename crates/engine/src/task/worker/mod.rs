@@ -13,6 +13,7 @@ use qpair_memory::FrameIndex;
 
 use super::stepped;
 use super::tasks::Tasks;
+use super::upkeep::Upkeep;
 use crate::canary::Canary;
 use crate::error::Error;
 use crate::metrics::Part;
@@ -69,6 +70,8 @@ pub(crate) struct WorkerOptions {
     pub(crate) linger: Duration,
     /// Count where the time goes.
     pub(crate) cycles: bool,
+    /// What it does for the layers above.
+    pub(crate) upkeep: &'static dyn Upkeep,
 }
 
 /// What a tag says a completion is.
@@ -174,9 +177,6 @@ const CHARGE_AT_ONCE_MAX: u32 = 1024;
 
 /// Panics of a worker's loop before it ends, as at a close. All who wait were told at the first.
 const PANICS_MAX: u32 = 64;
-
-/// Rows of which a turn forgets older values, at most.
-const COLLECT_ROWS: usize = 64;
 
 /// What one turn of the loop came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -413,8 +413,8 @@ impl Worker {
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
             pace.turns.is_multiple_of(self.shared.remotes.len() as u32) || !self.has_ready();
-        if looks && let Some(slot) = crate::tx::collect(&self.shared, COLLECT_ROWS) {
-            self.spawn_own(crate::tx::spill(self.shared.clone(), slot));
+        if looks && let Some(task) = self.options.upkeep.look(&self.shared) {
+            self.spawn_own(task);
         }
         self.drain_backlog();
         if self.has_ready() || self.remote.is_pending() {
