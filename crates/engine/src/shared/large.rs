@@ -22,6 +22,17 @@ impl Shared {
         runs.for_each(|run| self.space.detach(run.start, run.end - run.start));
     }
 
+    /// Gives the pages of a large value of a table that was dropped back. Where nobody flushes the log, a power cut may take the drop back, as
+    /// long as no checkpoint has it: its values must be whole then.
+    pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
+        if self.log.is_unflushed() && !self.space.is_urgent() {
+            self.detach_large(descriptor);
+            self.tx.give_large_up(self, vec![descriptor.into()]);
+        } else {
+            self.free_large(descriptor);
+        }
+    }
+
     /// Gives the pages of a large value back that nobody can read any more.
     pub(crate) fn free_large(&self, encoded: &[u8]) {
         let Some((descriptor, extents)) = self.known_extents(encoded) else { return };

@@ -21,8 +21,8 @@ use crate::task::{
     give_scratch, latch_free, refuse_on_worker, run, scratch_frame, spawn_to, verify,
 };
 use crate::tree::{
-    Batch, Change, Direction, Lack, Merge, Merged, Prepare, Put, PutOutcome, Remove, Scan, Tree,
-    make_room, merge_sparse,
+    Batch, Change, Direction, Lack, Merge, Merged, NoUndo, Prepare, Put, PutOutcome, Remove, Scan,
+    Tree, make_room, merge_sparse,
 };
 use crate::tx::Reach;
 
@@ -266,7 +266,7 @@ impl StoreInner {
     /// Puts the record of a table's name into the catalog, or removes it.
     pub(super) async fn put_name(&self, name: &str, tree: Option<u32>, stamp: u64) -> Result<()> {
         let (catalog, shared) = (self.catalog()?, &self.shared);
-        let change = Change { stamp, row: None };
+        let change = Change { stamp, undo: NoUndo };
         let Some(id) = tree else {
             let removed = run(shared, Remove::new(catalog, name.as_bytes(), change)).await?;
             if removed.sparse.is_some() {
@@ -352,7 +352,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             continue;
         }
         fewer = true;
-        let change = Change { stamp: shared.tx.clock.stable(), row: None };
+        let change = Change { stamp: shared.tx.clock.stable(), undo: NoUndo };
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;

@@ -148,17 +148,6 @@ impl Context<'_> {
             _ => Ok(()),
         }
     }
-
-    /// Gives the pages of a large value of a table that was dropped back. Where nobody flushes the log, a power cut may take the drop back, as
-    /// long as no checkpoint has it: its values must be whole then.
-    pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
-        if self.shared.log.is_unflushed() && !self.shared.space.is_urgent() {
-            self.shared.detach_large(descriptor);
-            self.shared.tx.give_large_up(self.shared, vec![descriptor.into()]);
-        } else {
-            self.shared.free_large(descriptor);
-        }
-    }
 }
 
 /// One operation on a tree.

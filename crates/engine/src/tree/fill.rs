@@ -9,7 +9,7 @@ use qpair_memory::{ExclusiveFrame, FrameIndex};
 use super::descend::{Route, latch, to_level};
 use super::put::put_record;
 use super::split::{fresh, push_root_down};
-use super::{Change, Tree};
+use super::{Change, NoUndo, Tree};
 use crate::page::{Node, NodeInit, NodeMut, Staged, separator_len, slots_offset};
 use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation, Worker};
@@ -190,7 +190,7 @@ fn has_room(node: Node<'_>, records: &[FillRecord<'_>]) -> bool {
 fn put_all(context: Context<'_>, page: &mut ExclusiveFrame<'_>, records: &[FillRecord<'_>]) {
     for FillRecord { key, value, overflow, stamp } in records {
         let at = Node::new(page.bytes()).lower_bound(key);
-        let change = Change { stamp: *stamp, row: None };
+        let change = Change { stamp: *stamp, undo: NoUndo };
         put_record(context, page, (key, value, *overflow), at, change);
     }
     context.shared.pool.frames.set_dirty(page.index(), true);

@@ -18,6 +18,7 @@ mod root;
 mod scan;
 mod sparse;
 mod split;
+mod undo;
 
 pub(crate) use below::{Absent, Arrival, Below, Fetch, Fetched, Resident};
 pub(crate) use fill::{Fill, FillRecord, FillSpace, Filled};
@@ -32,6 +33,7 @@ pub(crate) use room::{make_promised_room, make_room, make_room_at};
 pub(crate) use scan::{Batch, Direction, Scan};
 pub(crate) use sparse::{Sparse, merge_later, merge_sparse};
 pub(crate) use split::{Split, SplitOutcome};
+pub(crate) use undo::{NoUndo, UndoSink, descriptor};
 
 use qpair_memory::{FrameIndex, OptimisticFrame, Version};
 

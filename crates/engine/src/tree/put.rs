@@ -3,49 +3,18 @@
 use qpair_memory::{ExclusiveFrame, OptimisticFrame};
 
 use super::descend::{Route, latch};
+use super::undo::UndoSink;
 use super::{Leaf, Spot, Tree};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
-use crate::tx::RowRef;
 
 /// The commit that a change belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
+pub(crate) struct Change<U> {
     /// Its stamp; the leaf carries it from then on.
     pub(crate) stamp: u64,
-    /// The row in the row table that keeps what was there before; none where no snapshot can be in use.
-    pub(crate) row: Option<RowRef>,
-}
-
-impl Change {
-    /// Keeps what is at `position` of a latched leaf, or frees its pages if nobody can need them; bytes kept.
-    pub(super) fn keep(
-        self,
-        context: Context<'_>,
-        page: &ExclusiveFrame<'_>,
-        position: Option<usize>,
-        delete: bool,
-    ) -> usize {
-        let value = position.map(|position| Node::new(page.bytes()).value(position));
-        if let Some(row) = self.row {
-            if let Some(value) = value
-                && value.overflow
-                && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
-            {
-                context.shared.detach_large(old);
-                context.shared.tx.note_large(context.shared, old, self.stamp);
-            }
-            let before = value.map(|value| (page.as_slice(), value));
-            return context.shared.tx.rows.keep(row, self.stamp, before, delete);
-        }
-        if let Some(value) = value
-            && value.overflow
-            && let Some(old) = page.as_slice().get(value.offset..value.offset + value.len)
-        {
-            context.give_large_up(old);
-        }
-        0
-    }
+    /// Where what was there before goes.
+    pub(crate) undo: U,
 }
 
 /// How a put ended.
@@ -58,25 +27,25 @@ pub(crate) enum PutOutcome {
 }
 
 /// Inserts or replaces a record in its leaf.
-pub(crate) struct Put<'a> {
+pub(crate) struct Put<'a, U> {
     tree: Tree,
     key: &'a [u8],
     value: &'a [u8],
     overflow: bool,
-    change: Change,
+    change: Change<U>,
     near: Option<Leaf>,
     spot: Option<Spot>,
     descent: Descent,
 }
 
-impl<'a> Put<'a> {
+impl<'a, U> Put<'a, U> {
     /// `overflow`: the value is an overflow descriptor.
     pub(crate) fn new(
         tree: Tree,
         key: &'a [u8],
         value: &'a [u8],
         overflow: bool,
-        change: Change,
+        change: Change<U>,
     ) -> Self {
         let (near, spot, descent) = (None, None, Descent::default());
         Self { tree, key, value, overflow, change, near, spot, descent }
@@ -96,7 +65,7 @@ impl<'a> Put<'a> {
     }
 }
 
-impl Operation for Put<'_> {
+impl<U: UndoSink> Operation for Put<'_, U> {
     type Output = PutOutcome;
 
     fn step(&mut self, context: Context<'_>) -> Result<PutOutcome, Need> {
@@ -137,12 +106,12 @@ impl Operation for Put<'_> {
 /// Puts a record (key, value, and whether that is a descriptor) into a latched leaf that has room for it, where it was found or belongs;
 /// bytes of the before-image.
 #[inline(always)]
-pub(super) fn put_record(
+pub(super) fn put_record<U: UndoSink>(
     context: Context<'_>,
     page: &mut ExclusiveFrame<'_>,
     (key, value, overflow): (&[u8], &[u8], bool),
     (position, found): (usize, bool),
-    change: Change,
+    change: Change<U>,
 ) -> usize {
     let suffix = key.get(Node::new(page.bytes()).prefix_len()..).unwrap_or_default();
     let kept_bytes = change.keep(context, page, found.then_some(position), false);

@@ -3,8 +3,8 @@
 use qpair_memory::FrameIndex;
 
 use super::descend::{Route, latch};
-use super::put::Change;
-use super::{Spot, Tree};
+use super::undo::UndoSink;
+use super::{Change, Spot, Tree};
 use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 
@@ -20,16 +20,16 @@ pub(crate) struct Removed {
 }
 
 /// Removes a key's record from its leaf.
-pub(crate) struct Remove<'a> {
+pub(crate) struct Remove<'a, U> {
     tree: Tree,
     key: &'a [u8],
-    change: Change,
+    change: Change<U>,
     spot: Option<Spot>,
     descent: Descent,
 }
 
-impl<'a> Remove<'a> {
-    pub(crate) fn new(tree: Tree, key: &'a [u8], change: Change) -> Self {
+impl<'a, U> Remove<'a, U> {
+    pub(crate) fn new(tree: Tree, key: &'a [u8], change: Change<U>) -> Self {
         Self { tree, key, change, spot: None, descent: Descent::default() }
     }
 
@@ -46,7 +46,7 @@ pub(crate) fn is_sparse(node: Node<'_>) -> bool {
     node.used_bytes() * 4 <= node.bytes.len()
 }
 
-impl Operation for Remove<'_> {
+impl<U: UndoSink> Operation for Remove<'_, U> {
     type Output = Removed;
 
     fn step(&mut self, context: Context<'_>) -> Result<Removed, Need> {

@@ -498,7 +498,7 @@ impl Work {
             let prepared = self.spots.get(self.done).copied();
             let near = last.filter(|(tree, _)| *tree == item.tree.id).map(|(_, leaf)| leaf);
             let spot = prepared.filter(|spot| near.is_none_or(|near| near.0 != spot.leaf.0));
-            let change = Change { stamp: self.stamp, row: Some(item.row) };
+            let change = Change { stamp: self.stamp, undo: item.row };
             let kept_bytes = match written(&item) {
                 Some((value, large)) => {
                     let mut put =
@@ -534,7 +534,7 @@ impl Work {
     async fn apply_one(&mut self, shared: &Shared) -> Result<()> {
         let Some(core) = &self.core else { return Ok(()) };
         let Some(item) = core.writes.nth(&mut self.cursor) else { return Ok(()) };
-        let change = Change { stamp: self.stamp, row: Some(item.row) };
+        let change = Change { stamp: self.stamp, undo: item.row };
         let kept_bytes = match written(&item) {
             Some((value, large)) => loop {
                 match run_at_once(shared, Put::new(item.tree, item.key, value, large, change))

@@ -38,6 +38,7 @@ mod snapshot;
 mod snapshots;
 mod task;
 mod transaction;
+mod undo;
 mod write_set;
 mod writing;
 
@@ -54,7 +55,6 @@ pub use transaction::Transaction;
 pub(crate) use collect::{collect, spill};
 pub(crate) use outer::Awaited;
 pub(crate) use reach::Reach;
-pub(crate) use rows::RowRef;
 pub(crate) use single::{RangeRemoval, delete, put, put_inline};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,7 +70,7 @@ use large::UncommittedLarge;
 use names::Names;
 use recent::Recent;
 use registry::{Info, Registry, slot_of};
-use rows::Rows;
+use rows::{RowRef, Rows};
 use snapshots::Snapshots;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -23,7 +23,7 @@ use crate::space::Purpose;
 use crate::store::StoreInner;
 use crate::task::{JoinHandle, run, spawn_to, yield_now};
 use crate::tree::{
-    Change, Fill, FillRecord, FillSpace, Filled, Put, PutOutcome, Remove, Tree, make_room,
+    Change, Fill, FillRecord, FillSpace, Filled, NoUndo, Put, PutOutcome, Remove, Tree, make_room,
     make_room_at, merge_sparse,
 };
 
@@ -325,7 +325,7 @@ impl Maker<'_> {
             let (key, value) = (redo.key(&bytes), redo.value(&bytes));
             let overflow = redo.after == After::Large;
             if redo.after == After::Nothing {
-                remove(self.inner, tree, key, Change { stamp: redo.stamp, row: None }).await?;
+                remove(self.inner, tree, key, Change { stamp: redo.stamp, undo: NoUndo }).await?;
             } else if !overflow || self.take(value)? {
                 // The bytes lie in the order of the commits: each record would be waited for.
                 prefetch_bytes(key);
@@ -394,7 +394,7 @@ impl Maker<'_> {
 /// Puts a record by itself.
 async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Result<()> {
     let FillRecord { key, value, overflow, stamp } = *record;
-    let change = Change { stamp, row: None };
+    let change = Change { stamp, undo: NoUndo };
     loop {
         match run(&inner.shared, Put::new(tree, key, value, overflow, change)).await? {
             PutOutcome::Done { .. } => return Ok(()),
@@ -405,7 +405,7 @@ async fn put_one(inner: &StoreInner, tree: Tree, record: &FillRecord<'_>) -> Res
     }
 }
 
-async fn remove(inner: &StoreInner, tree: Tree, key: &[u8], change: Change) -> Result<()> {
+async fn remove(inner: &StoreInner, tree: Tree, key: &[u8], change: Change<NoUndo>) -> Result<()> {
     let removed = run(&inner.shared, Remove::new(tree, key, change)).await?;
     if removed.sparse.is_some() {
         merge_sparse(&inner.shared, tree, key).await?;
