@@ -67,6 +67,7 @@ pub struct Error {
     kind: ErrorKind,
     context: String,
     hint: Option<String>,
+    of_direct_io: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -74,14 +75,14 @@ impl Error {
     /// An error with what was being done, to what.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), hint: None, source: None }
+        Self { kind, context: context.into(), hint: None, of_direct_io: false, source: None }
     }
 
     /// An error of the operating system: kind and cause from `cause`.
     #[must_use]
     pub fn os(cause: std::io::Error, context: impl Into<String>) -> Self {
         let kind = cause.raw_os_error().map_or(ErrorKind::Io, ErrorKind::from_errno);
-        Self { kind, context: context.into(), hint: None, source: Some(Box::new(cause)) }
+        Self::new(kind, context).caused_by(cause)
     }
 
     /// A thread that the system did not start.
@@ -96,6 +97,20 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Notes that there is no direct I/O, and that what has to do without would be served.
+    #[must_use]
+    pub fn of_direct_io(mut self) -> Self {
+        self.of_direct_io = true;
+        self
+    }
+
+    /// Whether there is no direct I/O, and what does without would be served.
+    #[must_use]
+    pub fn is_of_direct_io(&self) -> bool {
+        let below = self.source.as_ref().and_then(|source| source.downcast_ref::<Self>());
+        self.of_direct_io || below.is_some_and(Self::is_of_direct_io)
     }
 
     /// Adds the cause.

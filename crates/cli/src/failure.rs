@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::process::ExitCode;
 
-use qpair::{ErrorKind, block};
+use qpair::{ErrorKind, Remedy, block};
 
 use crate::interrupt::Interrupt;
 
@@ -39,11 +39,13 @@ pub(crate) struct Failure {
     hint: Option<String>,
     /// What kind of error of a store it is, if it is one.
     kind: Option<ErrorKind>,
+    /// The way out, if it is one that the command has words of its own for.
+    remedy: Option<Remedy>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None, kind: None }
+        Self { exit, message: message.into(), hint: None, kind: None, remedy: None }
     }
 
     /// A wrong use that only shows when the command looks at its input.
@@ -76,7 +78,7 @@ impl Failure {
 
     /// Whether there were only zeroes where a store was to be opened.
     pub(crate) fn is_of_blank(&self) -> bool {
-        self.kind == Some(ErrorKind::NotAStore) && self.hint.as_deref() == Some(RESTORE)
+        self.remedy == Some(Remedy::Make)
     }
 
     /// Says what was being done.
@@ -131,9 +133,9 @@ impl From<qpair::Error> for Failure {
             _ => Exit::Failed,
         };
         let mut failure = Self::new(exit, message);
-        failure.kind = Some(error.kind());
+        (failure.kind, failure.remedy) = (Some(error.kind()), error.remedy());
         failure.hint =
-            hints.into_iter().next().map(|hint| in_words_of_the_command(&hint, error.kind()));
+            hints.into_iter().next().map(|hint| in_words_of_the_command(hint, error.remedy()));
         failure
     }
 }
@@ -165,13 +167,18 @@ impl From<block::Error> for Failure {
     }
 }
 
-/// The library's advice with the flag that follows it.
-fn in_words_of_the_command(hint: &str, kind: ErrorKind) -> String {
-    match kind {
-        ErrorKind::Unsupported if hint.contains("buffered") => format!("{hint} (--buffered)"),
-        ErrorKind::NotAStore if hint.contains("new store there") => RESTORE.to_owned(),
-        ErrorKind::Exists if hint.contains("by force") => format!("{hint} (--init-force)"),
-        ErrorKind::NoMemory if hint.contains("at least") => format!("{hint} (--memory)"),
-        _ => hint.to_owned(),
-    }
+/// The library's advice, with the command or option that follows it.
+fn in_words_of_the_command(hint: String, remedy: Option<Remedy>) -> String {
+    let words = match remedy {
+        Some(Remedy::Make) => return RESTORE.to_owned(),
+        Some(Remedy::Repair) => "`qpair repair`",
+        Some(Remedy::Check) => "`qpair check`, `qpair repair`",
+        Some(Remedy::NameLog) => "--log-device DEVICE",
+        Some(Remedy::PlaceLog) => "--log-device DEVICE, --log-device none",
+        Some(Remedy::Overwrite) => "--init-force",
+        Some(Remedy::Memory) => "--memory",
+        Some(Remedy::Buffered) => "--buffered",
+        _ => return hint,
+    };
+    format!("{hint} ({words})")
 }

@@ -61,9 +61,31 @@ pub enum ErrorKind {
     Panicked,
 }
 
+/// What a program may offer people as the way out, which it has its own words for: a command, an option, a button.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Saves what can be read of a damaged store: [`repair`](crate::repair).
+    Repair,
+    /// Finds all damage, before a repair: [`Store::check`](crate::Store::check).
+    Check,
+    /// Makes a store where there is none: only zeroes are there.
+    Make,
+    /// Says that what is on a device may be lost.
+    Overwrite,
+    /// Names the device that a store's log is on: [`LogPlace`](crate::LogPlace).
+    NameLog,
+    /// Names it, or another place for the log of a store that was closed.
+    PlaceLog,
+    /// Gives the store more memory.
+    Memory,
+    /// Opens files without direct I/O.
+    Buffered,
+}
+
 /// The way out of damage.
 pub(crate) const SALVAGE: &str =
-    "restore the store from a backup, or salvage what can be read with `qpair repair`";
+    "restore the store from a backup, or salvage what can be read by a repair";
 
 /// An error: a kind for programs, context for people, the cause, and the way out.
 #[derive(Clone)]
@@ -73,6 +95,7 @@ struct Inner {
     kind: ErrorKind,
     context: String,
     hint: Option<String>,
+    remedy: Option<Remedy>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -80,13 +103,38 @@ impl Error {
     /// An error with what was being done, to what.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self(Inner { kind, context: context.into(), hint: None, source: None }.into())
+        Self::made(kind, context.into(), None, None)
     }
 
     /// An error with a way out.
     #[must_use]
     pub fn with_hint(kind: ErrorKind, context: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self(Inner { kind, context: context.into(), hint: Some(hint.into()), source: None }.into())
+        Self::made(kind, context.into(), Some(hint.into()), None)
+    }
+
+    /// An error with a way out that programs have words of their own for.
+    #[must_use]
+    pub fn with_remedy(
+        kind: ErrorKind,
+        context: impl Into<String>,
+        hint: impl Into<String>,
+        remedy: Remedy,
+    ) -> Self {
+        Self::made(kind, context.into(), Some(hint.into()), Some(remedy))
+    }
+
+    fn made(
+        kind: ErrorKind,
+        context: String,
+        hint: Option<String>,
+        remedy: Option<Remedy>,
+    ) -> Self {
+        Self(Inner { kind, context, hint, remedy, source: None }.into())
+    }
+
+    /// The error of damage that nothing but a backup or a repair helps against.
+    pub(crate) fn damaged(context: impl Into<String>) -> Self {
+        Self::with_remedy(ErrorKind::Corrupt, context, SALVAGE, Remedy::Repair)
     }
 
     /// The error of who comes after the close.
@@ -104,8 +152,10 @@ impl Error {
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {
         let kind = kind_of(source.kind());
+        let remedy = source.is_of_direct_io().then_some(Remedy::Buffered);
         let (source, hint) = source.take_way_out();
-        Self(Inner { kind, context: context.into(), hint, source: Some(Box::new(source)) }.into())
+        let (context, source) = (context.into(), Some(Box::new(source) as _));
+        Self(Inner { kind, context, hint, remedy, source }.into())
     }
 
     /// An error of one request on the way of doing `context`.
@@ -117,6 +167,7 @@ impl Error {
                 kind: kind_of(source.kind),
                 context: context.into(),
                 hint: source.way_out().map(str::to_owned),
+                remedy: None,
                 source: Some(Box::new(cause)),
             }
             .into(),
@@ -145,6 +196,12 @@ impl Error {
     #[must_use]
     pub fn way_out(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+
+    /// What a program may offer as the way out, if it is one of these.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        self.0.remedy
     }
 }
 

@@ -41,7 +41,7 @@ mod tx;
 
 #[doc(hidden)]
 pub use canary::Canary;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Remedy, Result};
 pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;

@@ -304,6 +304,7 @@ fn open_fd(options: &FileOptions, kind: Kind, name: &str) -> Result<OwnedFd> {
             let what = format!("the file system of {name} has no direct I/O (O_DIRECT)");
             return Error::new(ErrorKind::Unsupported, what)
                 .caused_by(cause)
+                .of_direct_io()
                 .hint("use a file system on a drive, such as ext4 or xfs, or open it buffered");
         }
         let error = Error::os(cause, format!("opening {name}"));
@@ -375,7 +376,7 @@ fn geometry(
                 _ if !options.direct => (LOGICAL_BLOCK_DEFAULT, 1, size),
                 Some((0, _)) => {
                     let what = format!("{name} cannot do direct I/O (statx says so)");
-                    return Err(Error::new(ErrorKind::Unsupported, what).hint(
+                    return Err(Error::new(ErrorKind::Unsupported, what).of_direct_io().hint(
                         "encrypted or verified files cannot; use another, or open it buffered",
                     ));
                 }

@@ -15,7 +15,7 @@ use qpair_block as block;
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec};
 use qpair_drivers::Drivers;
 use qpair_engine::{
-    Error, ErrorKind, LogPlace, Result, Store, StoreOptions, find_content, find_foreign,
+    Error, ErrorKind, LogPlace, Remedy, Result, Store, StoreOptions, find_content, find_foreign,
 };
 use qpair_kernel::{FileOptions, KernelDevice, LockHolder, Mode};
 
@@ -277,10 +277,11 @@ fn lock_patience(path: &Path) -> Duration {
 
 /// There is something where a store or its log was to be made.
 fn not_blank(name: &str, at_bytes: u64) -> Error {
-    Error::with_hint(
+    Error::with_remedy(
         ErrorKind::Exists,
         format!("{name} is not blank: there is something at byte {at_bytes}"),
         "if it may be lost, ask for a format by force",
+        Remedy::Overwrite,
     )
 }
 

@@ -1,7 +1,7 @@
 //! The bytes of an image's description, in the pages of its run.
 
 use super::Record;
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, Result};
 use crate::page::{HEADER_BYTES, PageKind, field};
 
 /// Bytes of an image in one page.
@@ -56,5 +56,5 @@ impl ImageBytes {
 }
 
 fn damaged_image(what: &str) -> Error {
-    Error::with_hint(ErrorKind::Corrupt, format!("the checkpoint's image {what}"), SALVAGE)
+    Error::damaged(format!("the checkpoint's image {what}"))
 }

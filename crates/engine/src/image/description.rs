@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, Result};
 use crate::space::Bitmap;
 
 /// The content of the run of pages that a checkpoint record leads to.
@@ -36,9 +36,8 @@ impl Image {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        Self::read(&mut { bytes }).ok_or_else(|| {
-            Error::with_hint(ErrorKind::Corrupt, "the checkpoint's image makes no sense", SALVAGE)
-        })
+        Self::read(&mut { bytes })
+            .ok_or_else(|| Error::damaged("the checkpoint's image makes no sense"))
     }
 
     fn read(bytes: &mut &[u8]) -> Option<Self> {

@@ -7,7 +7,7 @@ use qpair_block::{
 };
 
 use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::image::Record;
 
 /// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
@@ -166,13 +166,14 @@ impl Generations {
     /// What is wrong with a member whose label is too old.
     fn restored_alone(&self, member: &str, generation: u64, other: &str) -> Error {
         if let Some((_, unread)) = self.unread.iter().find(|(of, _)| of == member) {
-            return Error::with_hint(
+            return Error::with_remedy(
                 unread.kind(),
                 format!(
                     "one of the two labels of {member} cannot be read, and the other is of generation {generation}, {other}: {}",
                     unread.context()
                 ),
-                "mend the device, or salvage what can be read with `qpair repair`",
+                "mend the device, or salvage what can be read by a repair",
+                Remedy::Repair,
             );
         }
         Error::with_hint(

@@ -4,7 +4,7 @@
 //! Two slots, written in turn by generation, so that a torn write leaves the other. Member 0 speaks for the
 //! store: it is marked open first and clean last.
 
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 
 /// Bytes at the start of each member that hold labels; pages follow.
@@ -268,22 +268,20 @@ impl Superblock {
         let zero = slots.iter().all(|slot| slot.iter().all(|byte| *byte == 0));
         let marked = slots.iter().any(|slot| slot.starts_with(&MAGIC));
         Err(match (zero, marked) {
-            (true, _) => Error::with_hint(
+            (true, _) => Error::with_remedy(
                 ErrorKind::NotAStore,
                 format!(
                     "{name} is not a qpair store: where its label should be there are only zeroes"
                 ),
-                "if it was one, restore it from a backup, or salvage it with `qpair repair`; to make a new store there, remove it first",
+                "if it was one, restore it from a backup, or salvage it by a repair; to make a new store there, remove it first",
+                Remedy::Make,
             ),
-            (_, true) => Error::with_hint(
-                ErrorKind::Corrupt,
-                format!("both labels of {name} are damaged"),
-                SALVAGE,
-            ),
-            _ => Error::with_hint(
+            (_, true) => Error::damaged(format!("both labels of {name} are damaged")),
+            _ => Error::with_remedy(
                 ErrorKind::NotAStore,
                 format!("{name} is not a qpair store"),
-                "check the path; of a store that something was written over, `qpair repair` salvages what can be read",
+                "check the path; of a store that something was written over, a repair salvages what can be read",
+                Remedy::Repair,
             ),
         })
     }

@@ -1,23 +1,29 @@
 //! What people are told whose store and log device do not belong together.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Remedy};
 use crate::labels::{Found, LogReference};
+
+/// What is left of a store whose log is lost.
+const LOST: &str = "if it is lost, a repair saves what was in the pages at the last checkpoint";
 
 pub(crate) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> Error {
     let name = &log.name;
-    Error::with_hint(
+    let (hint, remedy) = match closed {
+        true => (
+            format!(
+                "give {name} as its log device; since the store was closed, a blank device will do, or the store's own space"
+            ),
+            Remedy::PlaceLog,
+        ),
+        false => (format!("give {name} as its log device; {LOST}"), Remedy::NameLog),
+    };
+    Error::with_remedy(
         ErrorKind::Member,
         format!(
             "{store_name} keeps its log on a device of its own, which was not given: it was {name} when the store was changed last"
         ),
-        match closed {
-            true => format!(
-                "say `--log-device {name}`; since the store was closed, a blank device will do, or `--log-device none` for its own space"
-            ),
-            false => format!(
-                "say `--log-device {name}`; if that is lost, `qpair repair` saves what was in the pages at the last checkpoint"
-            ),
-        },
+        hint,
+        remedy,
     )
 }
 
@@ -28,26 +34,25 @@ pub(crate) fn not_the_one(
     store_name: &str,
     log: &LogReference,
 ) -> Error {
-    let lost = "`qpair repair` saves what was in the pages at the last checkpoint";
     if *found == Found::Damaged {
-        return Error::with_hint(
+        return Error::with_remedy(
             ErrorKind::Corrupt,
             format!(
                 "both labels of the log device {name} are damaged: the log of {store_name} cannot be read"
             ),
-            lost,
+            LOST,
+            Remedy::Repair,
         );
     }
     let blank = if *found == Found::Blank { " blank, and" } else { "" };
     let last = &log.name;
-    Error::with_hint(
+    Error::with_remedy(
         ErrorKind::Member,
         format!(
             "{name} is{blank} not the log device of {store_name}, whose log was on {last} when it was changed last"
         ),
-        format!(
-            "give the device that it is on now, such as `--log-device {last}`; if that is lost, {lost}"
-        ),
+        format!("give the device that it is on now, such as {last}; {LOST}"),
+        Remedy::NameLog,
     )
 }
 

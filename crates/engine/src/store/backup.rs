@@ -20,7 +20,7 @@ use qpair_block::BlockDevice;
 use super::{Store, StoreInner, StoreOptions, open};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, read_image};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::image::{Image, Record, image_bytes_per_page};
 use crate::labels;
 use crate::page::{HEADER_BYTES, PageKind, checksum, field};
@@ -113,10 +113,11 @@ impl Store {
             if !matches!(checked, Ok(None)) {
                 labels::erase(&members)?;
                 let fault = checked?.unwrap_or_default();
-                return Err(Error::with_hint(
+                return Err(Error::with_remedy(
                     ErrorKind::Corrupt,
                     format!("the store is damaged: {suspect}; the copy had this fault: {fault}"),
-                    "`qpair check` lists the damage, `qpair repair` salvages what can be read",
+                    "a check lists the damage, a repair salvages what can be read",
+                    Remedy::Check,
                 ));
             }
         }

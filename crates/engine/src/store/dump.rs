@@ -9,7 +9,7 @@ use qpair_block::BlockDevice;
 use super::catalog::decode;
 use super::log_place::LogPlace;
 use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::large::Descriptor;
 use crate::log::{EndReason, LogEnd, Operation, describe_operation};
 
@@ -109,13 +109,14 @@ pub fn dump_log(
     let Offline { mut reader, remarks, checkpoint, log_fault, .. } =
         Offline::open(members, log_place, None)?;
     let Some((record, image)) = checkpoint else {
-        return Err(Error::with_hint(
+        return Err(Error::with_remedy(
             ErrorKind::Corrupt,
             format!(
                 "no checkpoint can be read, which says where the log begins: {}",
                 remarks.join("; ")
             ),
-            "salvage what can be read with `qpair repair`",
+            "salvage what can be read by a repair",
+            Remedy::Repair,
         ));
     };
     let mut dump = LogDump {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qpair_block::BlockDevice;
 
 use super::blank::find_content;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::labels::{Found, LogLabel, LogReference, StoreState, Superblock};
 use crate::log_device::{
     Attached, appoint, attach, attach_new, not_given, not_the_one, other_moment, refuse_read_only,
@@ -56,16 +56,14 @@ impl LogPlace {
                 label.log = None;
                 Ok(None)
             }
-            (Self::Store, Some(log)) => Err(Error::with_hint(
+            (Self::Store, Some(log)) => Err(Error::with_remedy(
                 ErrorKind::Member,
                 format!(
                     "{store_name} was not closed, and its log is on a device of its own, {}: without it commits would be lost",
                     log.name
                 ),
-                format!(
-                    "open it with `--log-device {}`; once it is closed the log can move",
-                    log.name
-                ),
+                format!("open it with {}; once it is closed the log can move", log.name),
+                Remedy::NameLog,
             )),
             (Self::Device(device), log) => {
                 self.settle_on(device, log.as_ref(), store_name, label, read_only)
@@ -123,7 +121,7 @@ impl LogPlace {
             (None, _) if !closed => Err(Error::with_hint(
                 ErrorKind::Member,
                 format!("{store_name} was not closed, and its log is in its own space"),
-                "open it once without `--log-device`, which recovers it; once it is closed the log can move",
+                "open it once without a log device, which recovers it; once it is closed the log can move",
             )),
             (_, _) if read_only => Err(Error::with_hint(
                 ErrorKind::Member,

@@ -14,7 +14,7 @@ use super::log_place::LogPlace;
 use super::recover::Room;
 use super::{Crew, Store, StoreInner};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
 use crate::log::LogGeometry;
 use crate::log_device::{self, Attached, LogDevice};
@@ -296,12 +296,9 @@ impl Store {
         for member in &members {
             let (name, size_bytes) = (&member.info().name, member.size_bytes());
             if size_bytes < LABEL_BYTES + label.stripe_unit_bytes {
-                return Err(Error::with_hint(
-                    ErrorKind::Corrupt,
-                    format!("{name} was cut short: it has {size_bytes} bytes, too few for pages"),
-                    SALVAGE,
-                )
-                .into());
+                let what =
+                    format!("{name} was cut short: it has {size_bytes} bytes, too few for pages");
+                return Err(Error::damaged(what).into());
             }
             let block = member.info().logical_block_bytes;
             if page_size < block as usize || page_size > member.info().transfer_bytes_max as usize {
@@ -421,13 +418,14 @@ fn start(
     let page_size = label.page_size as usize;
     let frame_count = options.memory_bytes / page_size as u64;
     if frame_count < frames_min(workers) {
-        return Err(Error::with_hint(
+        return Err(Error::with_remedy(
             ErrorKind::NoMemory,
             format!(
                 "{} of memory is too small for {workers} workers and pages of {page_size} bytes",
                 format_bytes(options.memory_bytes)
             ),
             format!("give at least {}", format_bytes(frames_min(workers) * page_size as u64)),
+            Remedy::Memory,
         ));
     }
     let frame_count = u32::try_from(frame_count).map_err(|_| {

@@ -11,7 +11,7 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::lists::load;
 use super::worker::{Loading, Worker, current};
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, ErrorKind, Remedy, Result, SALVAGE};
 use crate::large::{Descriptor, Want};
 use crate::page::{LeafValue, Node};
 use crate::panics::guarded;
@@ -354,10 +354,11 @@ fn no_space() -> Error {
 /// The error of who came to a page of a damaged tree that cannot be there in a sound one.
 #[cold]
 pub(crate) fn astray() -> Error {
-    Error::with_hint(
+    Error::with_remedy(
         ErrorKind::Corrupt,
         "a leaf does not lie where its tree leads",
-        format!("`qpair check` names it; {SALVAGE}"),
+        format!("a check names it; {SALVAGE}"),
+        Remedy::Check,
     )
 }
 

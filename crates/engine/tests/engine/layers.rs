@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../../../../docs/design/layers.md");
 
@@ -55,35 +55,59 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Adds what the files of a folder import. `module`: the one that they are parts of; none in the root folder.
-fn read(folder: &Path, module: Option<&str>, depth: usize, imports: &mut Imports) {
+/// A file of the engine.
+struct Source {
+    path: PathBuf,
+    /// The module of the crate's root that it is, or is part of.
+    module: String,
+    /// What leads from it to the crate's root.
+    root: String,
+    code: String,
+}
+
+/// Adds the files of a folder, `depth` below the root; `module`: the one that they are parts of.
+fn read(folder: &Path, module: Option<&str>, depth: usize, sources: &mut Vec<Source>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
-        let of = module.unwrap_or(name);
-        if path.is_dir() && name != "tests" {
-            read(&path, Some(of), depth + 1, imports);
-        } else if path.is_file() && name != "tests" && of != "lib" {
+        let module = module.unwrap_or(name).to_owned();
+        if name == "tests" || module == "lib" {
+            continue;
+        }
+        if path.is_dir() {
+            read(&path, Some(&module), depth + 1, sources);
+        } else {
+            let root = "super::".repeat(depth + usize::from(name != "mod"));
             let code = code(&fs::read_to_string(&path).unwrap());
-            let above = "super::".repeat(depth + usize::from(name != "mod"));
-            let escapes = !above.is_empty() && code.contains(&above);
-            assert!(!escapes, "{path:?}: `{above}` hides an import; say `crate::`");
-            for (at, path) in code.match_indices("crate::") {
-                let rest = &code[at + path.len()..];
-                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-                let to = &rest[..end.unwrap_or(rest.len())];
-                if to != of {
-                    *imports.entry((of.to_owned(), to.to_owned())).or_default() += 1;
-                }
-            }
+            sources.push(Source { path, module, root, code });
         }
     }
 }
 
+fn sources() -> Vec<Source> {
+    let mut sources = Vec::new();
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), None, 0, &mut sources);
+    sources
+}
+
+fn imports() -> Imports {
+    let mut imports = Imports::new();
+    for Source { path, module, root, code } in sources() {
+        assert!(!code.contains(&root), "{path:?}: `{root}` hides an import; say `crate::`");
+        for (at, prefix) in code.match_indices("crate::") {
+            let rest = &code[at + prefix.len()..];
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            if rest[..end] != module {
+                *imports.entry((module.clone(), rest[..end].to_owned())).or_default() += 1;
+            }
+        }
+    }
+    imports
+}
+
 #[test]
 fn modules_import_downward_only() {
-    let mut imports = Imports::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), None, 0, &mut imports);
+    let mut imports = imports();
     let heights = heights();
     let named: BTreeSet<&String> = imports.keys().flat_map(|(from, to)| [from, to]).collect();
     let unknown: Vec<_> = named.iter().filter(|of| !heights.contains_key(**of)).collect();
@@ -99,5 +123,22 @@ fn modules_import_downward_only() {
     for (edge, allowed) in &debt {
         let count = imports.get(edge).copied().unwrap_or(0);
         assert!(*allowed == count, "{edge:?}: the debt of {allowed} imports has shrunk to {count}");
+    }
+}
+
+/// The command has its own words for the way out ([`Remedy`](qpair_engine::Remedy)): the engine is used by other programs too.
+#[test]
+fn no_text_of_the_engine_names_a_command_or_an_option() {
+    for Source { path, code, .. } in sources() {
+        let option = code
+            .match_indices("--")
+            .find(|(at, _)| code[at + 2..].starts_with(|next: char| next.is_ascii_lowercase()));
+        let command = code.match_indices("qpair ").find(|(at, _)| {
+            let rest = &code[at + 6..];
+            ["backup", "check", "log", "repair", "stat"].iter().any(|name| rest.starts_with(name))
+        });
+        for (at, _) in option.into_iter().chain(command) {
+            panic!("{path:?} says {:?}", code[at..].lines().next());
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::common::{
 };
 use qpair_block::{RamDevice, RamOptions};
 use qpair_engine::{
-    ErrorKind, Isolation, LogPlace, Result, Store, StoreOptions, TransactionOptions,
+    ErrorKind, Isolation, LogPlace, Remedy, Result, Store, StoreOptions, TransactionOptions,
 };
 
 fn open(device: &Device, options: &StoreOptions) -> Result<Store> {
@@ -96,7 +96,7 @@ fn a_log_device_that_is_not_given() {
     let existing = existing(4096, 256);
     let error = open(&left, &existing).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Member);
-    assert!(error.to_string().contains("--log-device"), "{error}");
+    assert_eq!(error.remedy(), Some(Remedy::NameLog), "{error}");
     let inside = StoreOptions { log_place: LogPlace::Store, ..existing.clone() };
     assert_eq!(open(&left, &inside).unwrap_err().kind(), ErrorKind::Member);
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_log_device_that_is_not_given() {
     open(&device, &reading(4096, 256)).unwrap().close().unwrap();
     let error = open(&device, &existing).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Member);
-    assert!(error.to_string().contains("--log-device none"), "{error}");
+    assert_eq!(error.remedy(), Some(Remedy::PlaceLog), "{error}");
 }
 
 #[test]

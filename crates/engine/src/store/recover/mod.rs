@@ -16,7 +16,7 @@ use super::catalog::{decode, make_tree, open_tree};
 use super::{Behind, StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, note_described, read_image, read_newest};
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, Record};
 use crate::labels::{Generations, StoreState};
 use crate::log::LogMerge;
@@ -272,8 +272,7 @@ impl StoreInner {
         let no_record = format!("{name} has no checkpoint record that can be read");
         let newest =
             self.block_on(move || async move { Ok(read_newest(&shared, shared.store_id).await) })?;
-        let record =
-            newest.ok_or_else(|| Error::with_hint(ErrorKind::Corrupt, no_record, SALVAGE))?;
+        let record = newest.ok_or_else(|| Error::damaged(no_record))?;
         generations.check(&record)?;
         let shortest = self.members.iter().min_by_key(|member| member.size_bytes());
         let name = shortest.map_or(name, |member| member.info().name.clone());
@@ -295,11 +294,9 @@ impl StoreInner {
 
 fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
     let room = shared.space.capacity();
-    Error::with_hint(
-        ErrorKind::Corrupt,
-        format!("{name} was cut short: the store has pages up to {end}, its members hold {room}"),
-        SALVAGE,
-    )
+    Error::damaged(format!(
+        "{name} was cut short: the store has pages up to {end}, its members hold {room}"
+    ))
 }
 
 /// Hands out what the logs say: what was kept of the first pass, and what follows it.
@@ -328,5 +325,5 @@ async fn redo(
 
 /// What cannot be recovered, and what is left to do.
 fn unreadable(what: String) -> Error {
-    Error::with_hint(ErrorKind::Corrupt, what, SALVAGE)
+    Error::damaged(what)
 }

@@ -10,7 +10,7 @@ use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::{Tag, TaskRef, Worker, current, latch_free, load_tag, tag};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result, SALVAGE};
+use crate::error::{Error, ErrorKind, Remedy, Result, SALVAGE};
 use crate::page::{self, Node, NodeMut, PageKind};
 use crate::place::page_of;
 use crate::pool::{Epoch, state};
@@ -154,12 +154,13 @@ impl Worker {
             _ if refers_to_frames() => "refers to memory".to_owned(),
             _ => return None,
         };
-        Some(Error::with_hint(
+        Some(Error::with_remedy(
             ErrorKind::Corrupt,
             format!("page {page_id} {what}, though its checksum is right"),
             format!(
                 "the device lost a write, or something other than this software wrote it; {SALVAGE}"
             ),
+            Remedy::Repair,
         ))
     }
 
@@ -289,14 +290,13 @@ pub(crate) fn verify(page: &[u8], place: u64) -> Option<Error> {
 
 #[cold]
 fn corrupt(what: &str, page_size: usize, page_id: u64) -> Error {
-    Error::with_hint(
+    Error::with_remedy(
         ErrorKind::Corrupt,
         format!(
             "page {page_id}, at byte {} of the store's pages, {what}",
             page_id * page_size as u64
         ),
-        format!(
-            "the device or something else changed it; `qpair check` lists all such pages; {SALVAGE}"
-        ),
+        format!("the device or something else changed it; a check lists all such pages; {SALVAGE}"),
+        Remedy::Check,
     )
 }
