@@ -94,13 +94,18 @@ fn imports() -> Imports {
     let mut imports = Imports::new();
     for Source { path, module, root, code } in sources() {
         assert!(!code.contains(&root), "{path:?}: `{root}` hides an import; say `crate::`");
+        let mut note = |to: &str| {
+            if to != module {
+                *imports.entry((module.clone(), to.to_owned())).or_default() += 1;
+            }
+        };
         for (at, prefix) in code.match_indices("crate::") {
             let rest = &code[at + prefix.len()..];
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            if rest[..end] != module {
-                *imports.entry((module.clone(), rest[..end].to_owned())).or_default() += 1;
-            }
+            note(&rest[..end]);
         }
+        // What all workers share has the transactions, which are above it: who reaches through uses them as well.
+        code.matches(".tx.").for_each(|_| note("tx"));
     }
     imports
 }
