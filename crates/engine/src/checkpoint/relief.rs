@@ -94,7 +94,7 @@ impl Relief {
             // What moved since the last one was free at the try after it.
             && self.unused.is_none_or(|unused| shared.space.unused() > unused);
         // Values whose replacement no checkpoint has come free with the next one.
-        let frees_values = !is_log_full && shared.tx.count_large_held() > 0;
+        let frees_values = !is_log_full && shared.count_large_held() > 0;
         if frees_pages || frees_values || shared.log_bytes.load(Ordering::Relaxed) > 0 {
             checkpoint_to_its_end(&shared).await?;
             self.unused = Some(shared.space.unused());

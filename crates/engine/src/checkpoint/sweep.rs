@@ -95,7 +95,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.space.begin_image(|| shared.checkpoints.begin());
     shared.log_bytes.store(0, Ordering::Relaxed);
     let stamp = shared.last_stamp();
-    let large_held = shared.tx.count_large_held();
+    let large_held = shared.count_large_held();
     let phase = shared.checkpoints.flip();
     let roots = shared.begin_image_of_roots();
     let mut logs = shared.old_logs.places();
@@ -127,7 +127,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let record = write_out(shared, stamp, roots, logs, last).await?;
     shared.space.image_is_durable();
     shared.replace_record(record);
-    shared.tx.free_large_held(shared, large_held);
+    shared.free_large_held(large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
     // What it freed is free: who waits for that looks at this.

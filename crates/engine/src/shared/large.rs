@@ -1,5 +1,7 @@
 //! The pages of large values whose records go: no longer of the trees, or free.
 
+use std::sync::{MutexGuard, PoisonError};
+
 use super::Shared;
 use crate::large::{Descriptor, Extents};
 
@@ -27,10 +29,35 @@ impl Shared {
     pub(crate) fn give_large_up(&self, descriptor: &[u8]) {
         if self.log.is_unflushed() && !self.space.is_urgent() {
             self.detach_large(descriptor);
-            self.tx.give_large_up(self, vec![descriptor.into()]);
+            self.large_held().push(descriptor.into());
         } else {
             self.free_large(descriptor);
         }
+    }
+
+    /// Gives the pages of large values back that nobody reads any more, and whose replacement counts as durable.
+    pub(crate) fn free_large_once_durable(&self, large: Vec<Box<[u8]>>) {
+        if self.log.is_unflushed() {
+            // What counts as durable there is only written.
+            self.large_held().extend(large);
+        } else {
+            large.iter().for_each(|descriptor| self.free_large(descriptor));
+        }
+    }
+
+    fn large_held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.large_held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many replaced large values are held until a checkpoint is durable.
+    pub(crate) fn count_large_held(&self) -> usize {
+        self.large_held().len()
+    }
+
+    /// Gives the pages of the first so many of them back: a checkpoint is durable that began when there were these.
+    pub(crate) fn free_large_held(&self, count: usize) {
+        let held: Vec<_> = self.large_held().drain(..count).collect();
+        held.iter().for_each(|descriptor| self.free_large(descriptor));
     }
 
     /// Gives the pages of a large value back that nobody can read any more.

@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) checkpointing: Arc<Alone>,
     /// Where large values are that are in several runs of pages.
     pub(crate) lists: KnownLists,
+    /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
+    large_held: Mutex<Vec<Box<[u8]>>>,
     /// Who flushes the device.
     pub(crate) flushing: Arc<Alone>,
     pub(crate) flushes: Flushes,
@@ -201,6 +203,7 @@ impl Shared {
             checkpoints: Checkpoints::default(),
             checkpointing: Arc::default(),
             lists: KnownLists::default(),
+            large_held: Mutex::default(),
             flushing: Arc::default(),
             flushes: Flushes::default(),
             merging: Arc::default(),

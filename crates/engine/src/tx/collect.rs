@@ -354,32 +354,7 @@ impl Tx {
     pub(crate) fn give_large_back(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
         let bytes = large.iter().map(|descriptor| large_bytes(shared, descriptor)).sum();
         self.old_large_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.give_large_up(shared, large);
-    }
-
-    /// The same where there was no image.
-    pub(crate) fn give_large_up(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
-        if shared.log.is_unflushed() {
-            // What counts as durable there is only written.
-            self.large_held().extend(large);
-        } else {
-            large.iter().for_each(|descriptor| shared.free_large(descriptor));
-        }
-    }
-
-    fn large_held(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
-        self.large_held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many replaced large values are held until a checkpoint is durable.
-    pub(crate) fn count_large_held(&self) -> usize {
-        self.large_held().len()
-    }
-
-    /// Gives the pages of the first so many of them back: a checkpoint is durable that began when there were these.
-    pub(crate) fn free_large_held(&self, shared: &Shared, count: usize) {
-        let held: Vec<_> = self.large_held().drain(..count).collect();
-        held.iter().for_each(|descriptor| shared.free_large(descriptor));
+        shared.free_large_once_durable(large);
     }
 
     /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.

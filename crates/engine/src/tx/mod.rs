@@ -103,8 +103,6 @@ pub(crate) struct Tx {
     large: UncommittedLarge,
     /// What is committed while serializable transactions compare what they have read.
     recent: Arc<Recent>,
-    /// Large values that were replaced, and that nobody reads any more; held until a checkpoint, if the log is not flushed.
-    large_held: Mutex<Vec<Box<[u8]>>>,
     /// Bytes of the device that replaced large values have for which there is an image.
     old_large_bytes: AtomicU64,
     /// The newest commit that replaced one.
@@ -155,7 +153,6 @@ impl Tx {
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
             recent: Arc::default(),
-            large_held: Mutex::default(),
             old_large_bytes: AtomicU64::new(0),
             old_large_newest: AtomicU64::new(0),
             moved: Waiters::default(),
