@@ -49,7 +49,10 @@ impl Relief {
     /// # Errors
     /// As [`checkpoint`].
     async fn comes(&mut self) -> Result<bool> {
-        let Some(shared) = current(|worker| worker.shared_arc()) else { return Ok(false) };
+        let Some((shared, upkeep)) = current(|worker| (worker.shared_arc(), worker.upkeep()))
+        else {
+            return Ok(false);
+        };
         if shared.spare_given.load(Ordering::Relaxed) != self.given
             || self.gave_after.replace(self.completed) != Some(self.completed)
                 && shared.give_spare_segments()
@@ -67,13 +70,12 @@ impl Relief {
         // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
         if !is_log_full() {
             // Where what they need is not as much as the change lacks, they have a better use for it.
-            let there = shared.tx.old_device_bytes() / shared.page_size as u64;
-            if there >= shared.space.short() && shared.tx.give_history_up(&shared) {
+            if upkeep.give_older_values_up(&shared, shared.space.short()) {
                 return Ok(true);
             }
-            if shared.tx.is_writing_history() {
+            if let Some(moved) = upkeep.older_values_moved(&shared) {
                 // What is being written has pages, and is given up once it is there.
-                shared.tx.wait_moved(|| !shared.tx.is_writing_history()).await;
+                moved.await;
                 return Ok(true);
             }
         }
@@ -108,7 +110,7 @@ impl Relief {
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
             return checkpoint_to_its_end(&shared).await.map(|()| true);
         }
-        Ok(is_log_full && shared.tx.give_history_up(&shared))
+        Ok(is_log_full && upkeep.give_older_values_up(&shared, 0))
     }
 
     /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have

@@ -26,4 +26,18 @@ impl Upkeep for Chores {
             let _ = checkpoint(&shared, false).await;
         })
     }
+
+    fn give_older_values_up(&self, shared: &Shared, pages_min: u64) -> bool {
+        shared.tx.old_device_bytes() / shared.page_size as u64 >= pages_min
+            && shared.tx.give_history_up(shared)
+    }
+
+    fn older_values_moved(&self, shared: &Arc<Shared>) -> Option<LocalFuture> {
+        let shared = shared.clone();
+        shared.tx.is_writing_history().then(|| -> LocalFuture {
+            Box::pin(async move {
+                shared.tx.wait_moved(|| !shared.tx.is_writing_history()).await;
+            })
+        })
+    }
 }

@@ -13,4 +13,11 @@ pub(crate) trait Upkeep: Debug + Sync {
 
     /// Makes a checkpoint. If it fails, the store says why.
     fn checkpoint(&self, shared: Arc<Shared>) -> LocalFuture;
+
+    /// Gives up the snapshots that need older values on the device, if those have so many pages; whether that frees some, now or with the next
+    /// checkpoint.
+    fn give_older_values_up(&self, shared: &Shared, pages_min: u64) -> bool;
+
+    /// Waits for older values that are on their way to the device; nothing if none are.
+    fn older_values_moved(&self, shared: &Arc<Shared>) -> Option<LocalFuture>;
 }

@@ -276,6 +276,11 @@ impl Worker {
         self.shared.clone()
     }
 
+    /// What it does for the layers above.
+    pub(crate) fn upkeep(&self) -> &'static dyn Upkeep {
+        self.options.upkeep
+    }
+
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
