@@ -1,6 +1,7 @@
 //! What a worker turns.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use qpair_block::Result;
 
@@ -17,7 +18,7 @@ pub(crate) struct Stopped {
     pub(crate) is_broken: bool,
 }
 
-/// A queue.
+/// A queue, or a controller with its queues.
 pub(crate) trait Unit {
     /// Descriptor by which others say that there is something to do.
     fn kick_fd(&self) -> Option<BorrowedFd<'_>>;
@@ -39,6 +40,11 @@ pub(crate) trait Unit {
 
     /// Asks not to be kicked any more.
     fn be_quiet(&mut self);
+
+    /// How soon it is to be turned though nobody kicks; `None`: it need not be.
+    fn nap(&self) -> Option<Duration> {
+        None
+    }
 
     /// Waits for what is under way, and lets go of the guest's memory.
     fn stop(self: Box<Self>) -> Stopped;

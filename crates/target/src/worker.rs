@@ -1,7 +1,7 @@
-//! A worker: a thread that serves queues.
+//! A worker: a thread that serves queues, and controllers that have several.
 //!
 //! Invariants:
-//! - a queue is in `busy`, and is turned in every round, or it has been asked to be kicked (`Unit::listen`) and waits in the epoll set;
+//! - a unit is in `busy`, and is turned in every round, or it has been asked to be kicked (`Unit::listen`) and waits in the epoll set;
 //! - the worker sleeps only while `busy` is empty, and after it has looked for commands once more.
 
 use std::collections::{HashMap, VecDeque};
@@ -181,6 +181,7 @@ impl Turner {
                 self.rounds = 0;
                 if !self.idle.is_empty() {
                     self.look(Some(Duration::ZERO));
+                    self.visit();
                 }
             } else if !progress {
                 std::hint::spin_loop();
@@ -218,14 +219,30 @@ impl Turner {
 
     fn sleep(&mut self) {
         let is_waiting = self.idle.values().any(|served| served.queue.is_busy());
+        let nap = self.idle.values().filter_map(|served| served.queue.nap()).min();
         self.mailbox.wake.prepare();
         if !self.mailbox.has_news.load(Ordering::SeqCst) {
             let start = Instant::now();
-            self.look(is_waiting.then_some(SLEEP_MAX));
+            self.look(nap.or(is_waiting.then_some(SLEEP_MAX)));
             let slept_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.mailbox.times.idle_ns.fetch_add(slept_ns, Ordering::Relaxed);
         }
         self.mailbox.wake.awake();
+        self.visit();
+    }
+
+    /// Turns the idle ones that nobody wakes.
+    fn visit(&mut self) {
+        let naps = |served: &&mut Served| served.queue.nap().is_some();
+        let mut roused = Vec::new();
+        for served in self.idle.values_mut().filter(naps) {
+            if served.queue.turn() {
+                roused.push(served.id);
+            }
+        }
+        for id in roused {
+            self.rouse(id, false);
+        }
     }
 
     /// Waits for kicks and completions, and makes their queues busy.
