@@ -34,6 +34,15 @@ impl DmaMemory {
         Self(Owner::Arena(arena))
     }
 
+    /// The mapping, if it is of another process.
+    #[must_use]
+    pub fn mapping(&self) -> Option<&Arc<Mapping>> {
+        match &self.0 {
+            Owner::Mapping(mapping) => Some(mapping),
+            Owner::Arena(_) => None,
+        }
+    }
+
     /// The bytes.
     #[inline(always)]
     #[must_use]

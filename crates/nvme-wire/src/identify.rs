@@ -17,6 +17,8 @@ pub struct IdentifyController {
     pub firmware: String,
     /// Largest transfer as a power of two of the smallest page; 0: no limit (MDTS).
     pub mdts: u8,
+    /// What its subsystem has more than one of (CMIC): bit 1, controllers.
+    pub multi_path: u8,
     /// Controller's number in its subsystem.
     pub controller_id: u16,
     /// Version, as the register.
@@ -83,6 +85,7 @@ impl IdentifyController {
             serial: text(&data[4..24]),
             model: text(&data[24..64]),
             firmware: text(&data[64..72]),
+            multi_path: data[76],
             mdts: data[77],
             controller_id: u16_at(data, 78),
             version: u32_at(data, 80),
@@ -109,6 +112,7 @@ impl IdentifyController {
         put_text(&mut data[4..24], &self.serial, b' ');
         put_text(&mut data[24..64], &self.model, b' ');
         put_text(&mut data[64..72], &self.firmware, b' ');
+        data[76] = self.multi_path;
         data[77] = self.mdts;
         data[78..80].copy_from_slice(&self.controller_id.to_le_bytes());
         data[80..84].copy_from_slice(&self.version.to_le_bytes());
@@ -168,6 +172,10 @@ pub struct IdentifyNamespace {
     pub atomic_boundary_power_fail: u16,
     /// End-to-end protection in use (DPS), type 0 to 3.
     pub protection: u8,
+    /// Whether several controllers may have it at a time (NMIC).
+    pub shared: bool,
+    /// Whether it cannot be written (NSATTR).
+    pub write_protected: bool,
     /// Its number all over the world (NGUID); zeroes: none.
     pub nguid: [u8; 16],
     /// The same in 8 bytes (EUI64).
@@ -199,6 +207,8 @@ impl IdentifyNamespace {
             atomic_boundary_offset: u16_at(data, 42),
             atomic_boundary_power_fail: u16_at(data, 44),
             protection: data[29] & 7,
+            shared: data[30] & 1 != 0,
+            write_protected: data[99] & 1 != 0,
             nguid,
             eui64,
         }
@@ -216,9 +226,11 @@ impl IdentifyNamespace {
         data[26] =
             self.format & 0xF | u8::from(self.metadata_inline) << 4 | (self.format >> 4 & 3) << 5;
         data[29] = self.protection;
+        data[30] = self.shared.into();
         data[36..38].copy_from_slice(&self.atomic_write_power_fail.to_le_bytes());
         data[42..44].copy_from_slice(&self.atomic_boundary_offset.to_le_bytes());
         data[44..46].copy_from_slice(&self.atomic_boundary_power_fail.to_le_bytes());
+        data[99] = self.write_protected.into();
         data[104..120].copy_from_slice(&self.nguid);
         data[120..128].copy_from_slice(&self.eui64);
         for (number, format) in self.formats.iter().take(64).enumerate() {
@@ -265,6 +277,7 @@ mod tests {
             model: "a model".into(),
             firmware: "1.0".into(),
             mdts: 5,
+            multi_path: 2,
             namespaces: 2,
             nvm_commands: 0b1101,
             volatile_write_cache: 1,
@@ -284,6 +297,8 @@ mod tests {
                 LbaFormat { metadata_bytes: 8, data_shift: 12 },
             ],
             format: 1,
+            shared: true,
+            write_protected: true,
             nguid: [7; 16],
             ..IdentifyNamespace::default()
         };

@@ -101,5 +101,7 @@ pub const CSTS_FATAL: u32 = 1 << 1;
 pub const CSTS_SHUTDOWN_MASK: u32 = 3 << 2;
 /// Shutdown complete.
 pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
+/// It is shutting down.
+pub const CSTS_SHUTDOWN_OCCURRING: u32 = 1 << 2;
 /// What every register of a function that is gone reads as.
 pub const GONE: u32 = 0xFFFF_FFFF;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::{Error, ErrorKind, Mapping, Result, Segment};
 use qpair_memory::{DmaMemory, SharedBytes};
 
 /// Memory is opened in pages of this size.
@@ -39,6 +39,12 @@ impl Extent {
     #[inline]
     pub(crate) fn len(self) -> usize {
         self.len as usize
+    }
+
+    /// As a part of the table's memory ([`DmaTable::mappings`]).
+    #[inline]
+    pub(crate) fn segment(self) -> Segment {
+        Segment { region: self.region, offset_bytes: self.offset, len_bytes: self.len }
     }
 }
 
@@ -132,6 +138,11 @@ impl DmaTable {
     pub(crate) fn memory(&self, extent: Extent) -> Option<(DmaMemory, usize)> {
         let region = self.regions.get(extent.region as usize)?;
         Some((region.memory.clone(), extent.offset as usize))
+    }
+
+    /// What is mapped, in the order by which extents name it; `None` if some of it is memory of this process.
+    pub(crate) fn mappings(&self) -> Option<Vec<Arc<Mapping>>> {
+        self.regions.iter().map(|region| region.memory.mapping().cloned()).collect()
     }
 
     /// Cuts a list to its first `len` bytes.
@@ -228,7 +239,6 @@ pub(crate) type SharedTable = Arc<DmaTable>;
 
 #[cfg(test)]
 mod tests {
-    use qpair_memory::Mapping;
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! Admin commands (Base §5). They run under the lock of the admin queues, and take locks of I/O queues, whose numbers are higher, below it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use qpair_nvme_wire::command::{admin, cns, feature};
@@ -9,6 +10,7 @@ use super::device::IDENTITY;
 use super::device::{FIRMWARE, SoftNvme, VERSION};
 use super::events::{Events, REQUESTS_MAX};
 use super::features::Features;
+use super::handed::Ticket;
 use super::logs;
 use super::prp::{Direction, Walk};
 use super::queue::{CompletionQueue, Counts, ENTRY_BYTES, Pair, SubmissionQueue, Tools};
@@ -20,6 +22,8 @@ use crate::dma::DmaSpan;
 pub(crate) struct Admin {
     pub(crate) features: Features,
     pub(crate) events: Events,
+    /// Namespaces that changed since the driver read which.
+    pub(crate) changed: BTreeSet<u32>,
 }
 
 /// What becomes of an admin command.
@@ -62,16 +66,25 @@ impl SoftNvme {
 
     fn identify(&self, command: &Command, tools: &mut Tools) -> Answered {
         let nsid = command.nsid();
-        let namespace = || self.target().namespace(nsid);
         let data = match command.cdw(10) as u8 {
             cns::NAMESPACE if nsid == NSID_ALL => return Err(Status::INVALID_NAMESPACE),
-            cns::NAMESPACE => namespace()?.identify().encode(),
+            cns::NAMESPACE => match self.outer_namespaces() {
+                Some(outer) => outer.identify(nsid)?,
+                None => self.target().namespace(nsid)?.identify(),
+            }
+            .encode(),
             cns::CONTROLLER => self.identify_controller().encode(),
             cns::ACTIVE_NAMESPACES if nsid >= NSID_ALL - 1 => {
                 return Err(Status::INVALID_NAMESPACE);
             }
-            cns::ACTIVE_NAMESPACES => logs::active_namespaces(self.namespaces().len() as u32, nsid),
-            cns::NAMESPACE_DESCRIPTORS => logs::descriptors(namespace()?),
+            cns::ACTIVE_NAMESPACES => match self.outer_namespaces() {
+                Some(outer) => logs::active_namespaces(outer.numbers().into_iter(), nsid),
+                None => logs::active_namespaces(1..=self.namespaces().len() as u32, nsid),
+            },
+            cns::NAMESPACE_DESCRIPTORS => logs::descriptors(&match self.outer_namespaces() {
+                Some(outer) => outer.names(nsid)?,
+                None => self.target().namespace(nsid)?.names,
+            }),
             // Nothing special about the NVM command set.
             cns::CONTROLLER_OF_COMMAND_SET if command.cdw(11) >> 24 == 0 => [0; IDENTIFY_BYTES],
             _ => return Err(Status::INVALID_FIELD),
@@ -81,7 +94,7 @@ impl SoftNvme {
 
     fn identify_controller(&self) -> IdentifyController {
         let options = self.options();
-        IdentifyController {
+        let of_drive = IdentifyController {
             vendor: IDENTITY.vendor,
             subsystem_vendor: IDENTITY.vendor,
             serial: options.serial.clone(),
@@ -100,6 +113,10 @@ impl SoftNvme {
             volatile_write_cache: if options.volatile_write_cache { 0b111 } else { 0b110 },
             subsystem: format!("nqn.2026-11.invalid.example:qpair:{}", options.serial),
             ..IdentifyController::default()
+        };
+        match self.outer_namespaces() {
+            Some(outer) => outer.identify_controller(of_drive),
+            None => of_drive,
         }
     }
 
@@ -187,6 +204,7 @@ impl SoftNvme {
                 signal = completion.take_signal(heads);
             }
             side.waiting.clear();
+            side.answered.clear();
             self.store_doorbell(number, false, 0);
             Ok(Answer::Done(0))
         });
@@ -246,6 +264,9 @@ impl SoftNvme {
         };
         if number == feature::VOLATILE_WRITE_CACHE && value & 1 == 0 {
             // What it holds goes to stable storage before it is off.
+            if self.flush_outer(Ticket::new(0, command.cid())) {
+                return Ok(Answer::Held);
+            }
             for namespace in self.namespaces() {
                 namespace.flush().map_err(|_| Status::INTERNAL_ERROR)?;
             }
@@ -273,15 +294,23 @@ impl SoftNvme {
         if len > u64::from(self.target().transfer_bytes_max) || !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD);
         }
-        let whole = logs::log_page(page, self.counts(), FIRMWARE)?;
+        let changed = page == logs::CHANGED_NAMESPACES && self.outer_namespaces().is_some();
+        let whole = match changed {
+            true => logs::changed_namespaces(self.admin().changed.iter().copied()),
+            false => logs::log_page(page, self.counts(), FIRMWARE)?,
+        };
         let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
         let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
         // What lies behind a page reads as zeroes.
         data.resize(len as usize, 0);
         let answered = answer(command, &data, tools)?;
         const RETAIN_EVENT: u32 = 1 << 15;
-        if logs::is_of_errors(page) && command.cdw(10) & RETAIN_EVENT == 0 {
-            self.admin().events.log_was_read();
+        if command.cdw(10) & RETAIN_EVENT == 0 {
+            let mut admin = self.admin();
+            admin.events.log_was_read(page);
+            if changed {
+                admin.changed.clear();
+            }
         }
         Ok(answered)
     }

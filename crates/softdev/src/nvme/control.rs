@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 use qpair_nvme_wire::PAGE_BYTES;
 use qpair_nvme_wire::registers::{
     ACQ, AQA, ASQ, CAP, CC, CC_ENABLE, CC_SHUTDOWN_MASK, CSTS, CSTS_FATAL, CSTS_READY,
-    CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, Capabilities, INTMC, INTMS, VS,
+    CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING, Capabilities, INTMC,
+    INTMS, VS,
 };
 
 use super::device::{SoftNvme, VERSION};
+use super::handed::Ticket;
 use super::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
 use super::ring::Ring;
 
@@ -79,6 +81,9 @@ impl SoftNvme {
         }
         let shuts_down = |cc: u32| cc & CC_SHUTDOWN_MASK != 0;
         if shuts_down(value) && !shuts_down(before) {
+            if self.flush_outer(Ticket::SHUTDOWN) {
+                return self.set_status(CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING);
+            }
             // What the caches hold is safe before it says so. An error here is one of the medium, which nobody is left to hear of.
             for namespace in self.namespaces() {
                 let _ = namespace.flush();

@@ -1,5 +1,6 @@
 //! The controller as a PCI function.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,6 +19,7 @@ use super::features::Features;
 use super::io::Target;
 use super::namespace::Namespace;
 use super::options::SoftNvmeOptions;
+use super::outer::{Outer, OuterOptions};
 use super::queue::Pair;
 use super::step::Slot;
 use crate::config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
@@ -50,6 +52,8 @@ const VECTORS: u8 = 4;
 pub struct SoftNvme {
     options: SoftNvmeOptions,
     namespaces: Vec<Namespace>,
+    /// Its namespaces are elsewhere.
+    outer: Option<Outer>,
     /// Number 0: the admin queues.
     slots: Box<[Slot]>,
     /// One more than the highest number of a queue that was made.
@@ -103,7 +107,26 @@ impl SoftNvme {
             first_byte = first_byte.saturating_add(made.size_bytes());
             namespaces.push(made);
         }
-        let flash = Flash::new(options.profile, first_byte, options.faults.seed)?;
+        Self::of(options, namespaces, first_byte, None)
+    }
+
+    /// Makes one that has no blocks: whoever steps it is handed its commands ([`Self::step_handing`]).
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn outer(options: OuterOptions) -> Result<Arc<Self>> {
+        let of_drive = options.of_drive();
+        of_drive.check_controller()?;
+        Self::of(of_drive, Vec::new(), 0, Some(Outer::new(options)))
+    }
+
+    fn of(
+        options: SoftNvmeOptions,
+        namespaces: Vec<Namespace>,
+        size_bytes: u64,
+        outer: Option<Outer>,
+    ) -> Result<Arc<Self>> {
+        let flash = Flash::new(options.profile, size_bytes, options.faults.seed)?;
         let is_plain = flash.is_instant() && options.faults.is_empty();
         let faults = Mutex::new(Arc::new(Faults::new(options.faults.clone())));
         let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
@@ -112,6 +135,7 @@ impl SoftNvme {
         let vectors = options.queues_max + 1;
         Ok(Arc::new(Self {
             namespaces,
+            outer,
             slots: (0..pairs).map(|_| Slot::default()).collect(),
             slots_in_use: AtomicU32::new(1),
             doorbells,
@@ -203,6 +227,10 @@ impl SoftNvme {
         self.gone.load(Ordering::Acquire)
     }
 
+    pub(crate) fn outer_namespaces(&self) -> Option<&Outer> {
+        self.outer.as_ref()
+    }
+
     pub(crate) fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
     }
@@ -274,6 +302,11 @@ impl SoftNvme {
         self.slots_in_use.fetch_max(u32::from(number) + 1, Ordering::Relaxed);
     }
 
+    /// One more than the highest number of a queue that was made.
+    pub(crate) fn slots_in_use(&self) -> u16 {
+        self.slots_in_use.load(Ordering::Relaxed) as u16
+    }
+
     pub(crate) fn forget_queues(&self) {
         self.slots_in_use.store(1, Ordering::Relaxed);
     }
@@ -314,6 +347,9 @@ impl SoftNvme {
         for slot in &self.slots {
             slot.lock().set_table(held);
         }
+        if let Some(outer) = &self.outer {
+            outer.tell_of_memory();
+        }
     }
 }
 
@@ -321,6 +357,7 @@ fn first_admin(options: &SoftNvmeOptions) -> Admin {
     Admin {
         features: Features::new(options.volatile_write_cache, options.queues_max),
         events: Events::default(),
+        changed: BTreeSet::new(),
     }
 }
 
@@ -507,7 +544,7 @@ impl PciDevice for SoftNvme {
     }
 
     fn step_all(&self) -> Stepped {
-        let queues = 0..self.slots_in_use.load(Ordering::Relaxed);
-        queues.map(|number| self.step_queue(number as u16)).fold(Stepped::default(), Stepped::and)
+        let queues = 0..self.slots_in_use();
+        queues.map(|number| self.step_queue(number)).fold(Stepped::default(), Stepped::and)
     }
 }

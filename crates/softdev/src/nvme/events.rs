@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use qpair_nvme_wire::Status;
 
+use super::logs::{CHANGED_NAMESPACES, ERRORS};
+
 /// Requests at a time.
 pub(crate) const REQUESTS_MAX: usize = 4;
 
@@ -12,25 +14,52 @@ pub(crate) const REQUESTS_MAX: usize = 4;
 pub(crate) enum Event {
     /// A doorbell was rung with a value that cannot be.
     InvalidDoorbell,
+    /// Namespaces came, went, or have another size.
+    NamespacesChanged,
 }
 
 impl Event {
-    /// Type, information and log page, as the completion has them.
-    fn result(self) -> u32 {
+    const ALL: [Self; 2] = [Self::InvalidDoorbell, Self::NamespacesChanged];
+
+    /// Its type, and what it is of that type.
+    fn about(self) -> u32 {
         match self {
-            Self::InvalidDoorbell => 0x01_01_00,
+            Self::InvalidDoorbell => 0x01_00,
+            Self::NamespacesChanged => 0x00_02,
         }
     }
+
+    /// The page that has more of it.
+    fn log(self) -> u8 {
+        match self {
+            Self::InvalidDoorbell => ERRORS,
+            Self::NamespacesChanged => CHANGED_NAMESPACES,
+        }
+    }
+
+    /// As the completion has them.
+    fn result(self) -> u32 {
+        u32::from(self.log()) << 16 | self.about()
+    }
+}
+
+/// What is to be said of a kind of event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Silent,
+    /// It happened, and was not told yet.
+    News,
+    /// Told; no more of the kind until its log page was read.
+    Masked,
 }
 
 /// Requests and events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     requests: VecDeque<u16>,
-    /// Not told yet. Each kind once.
-    news: Option<Event>,
-    /// Told; no more of the kind until its log page was read.
-    masked: bool,
+    /// Of each kind, as in [`Event::ALL`].
+    states: [State; Event::ALL.len()],
     /// Requests that were taken back and not answered yet.
     aborted: VecDeque<u16>,
 }
@@ -55,16 +84,17 @@ impl Events {
 
     /// Something happened. True: there is somebody to tell.
     pub(crate) fn happen(&mut self, event: Event) -> bool {
-        if !self.masked {
-            self.news = Some(event);
+        let state = &mut self.states[event as usize];
+        if *state == State::Silent {
+            *state = State::News;
         }
         self.is_ready()
     }
 
     /// Whether there is a request to be answered.
     pub(crate) fn is_ready(&self) -> bool {
-        let told = self.news.is_some() && !self.masked && !self.requests.is_empty();
-        told || !self.aborted.is_empty()
+        let any_news = self.states.contains(&State::News);
+        any_news && !self.requests.is_empty() || !self.aborted.is_empty()
     }
 
     /// A request, and its answer.
@@ -72,16 +102,18 @@ impl Events {
         if let Some(cid) = self.aborted.pop_front() {
             return Some((cid, Status::ABORT_REQUESTED, 0));
         }
-        if !self.is_ready() {
-            return None;
-        }
-        let (cid, event) = (self.requests.pop_front()?, self.news.take()?);
-        self.masked = true;
-        Some((cid, Status::SUCCESS, event.result()))
+        let at = self.states.iter().position(|state| *state == State::News)?;
+        let cid = self.requests.pop_front()?;
+        self.states[at] = State::Masked;
+        Some((cid, Status::SUCCESS, Event::ALL[at].result()))
     }
 
-    /// The log page of errors was read.
-    pub(crate) fn log_was_read(&mut self) {
-        self.masked = false;
+    /// A log page was read.
+    pub(crate) fn log_was_read(&mut self, page: u8) {
+        for (event, state) in Event::ALL.into_iter().zip(&mut self.states) {
+            if event.log() == page && *state == State::Masked {
+                *state = State::Silent;
+            }
+        }
     }
 }

@@ -37,7 +37,7 @@ impl SoftNvme {
         side: &mut Side,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), waiting, tools } = side else {
+        let Side { submission: Some(queue), waiting, tools, .. } = side else {
             return Ok(Ran::default());
         };
         let mut ran = Ran::default();

@@ -135,24 +135,8 @@ impl<'a> Target<'a> {
 
     fn deallocate(&self, command: &Command, tools: &mut Tools) -> Result<(), Status> {
         let namespace = self.namespace(command.nsid())?;
-        let ranges = (command.cdw(10) & 0xFF) as usize + 1;
-        let len = ranges * Range::BYTES;
-        Walk { table: &tools.table, last: &mut tools.last, extents: &mut tools.extents }.prps(
-            command.prp1(),
-            command.prp2(),
-            len as u32,
-            Direction::FromDriver,
-        )?;
-        // Read once: the driver may be changing them.
-        let mut list = [0; 256 * Range::BYTES];
-        let list = &mut list[..len];
-        DmaSpan::new(&tools.table, &tools.extents).copy_to(list);
-        let ranges = list
-            .as_chunks::<{ Range::BYTES }>()
-            .0
-            .iter()
-            .map(Range::decode)
-            .filter(|r| r.blocks > 0);
+        let mut list = [0; RANGES_BYTES_MAX];
+        let ranges = read_ranges(command, tools, &mut list)?;
         for range in ranges.clone() {
             namespace.range(range.first_block, range.blocks)?;
         }
@@ -178,4 +162,26 @@ impl<'a> Target<'a> {
         }
         flushed(self.namespace(command.nsid())?)
     }
+}
+
+/// Bytes of as many ranges as one command can name.
+pub(crate) const RANGES_BYTES_MAX: usize = 256 * Range::BYTES;
+
+/// The ranges that a Dataset Management command names, but empty ones. Read once: the driver may be changing them.
+pub(crate) fn read_ranges<'l>(
+    command: &Command,
+    tools: &mut Tools,
+    list: &'l mut [u8; RANGES_BYTES_MAX],
+) -> Result<impl Iterator<Item = Range> + Clone + use<'l>, Status> {
+    let len = ((command.cdw(10) & 0xFF) as usize + 1) * Range::BYTES;
+    Walk { table: &tools.table, last: &mut tools.last, extents: &mut tools.extents }.prps(
+        command.prp1(),
+        command.prp2(),
+        len as u32,
+        Direction::FromDriver,
+    )?;
+    let list = &mut list[..len];
+    DmaSpan::new(&tools.table, &tools.extents).copy_to(list);
+    let (chunks, _) = list.as_chunks::<{ Range::BYTES }>();
+    Ok(chunks.iter().map(Range::decode).filter(|range| range.blocks > 0))
 }

@@ -3,12 +3,12 @@
 use qpair_nvme_wire::command::{admin, io};
 use qpair_nvme_wire::{IDENTIFY_BYTES, Status};
 
-use super::namespace::Namespace;
 use super::queue::Counts;
 
-const ERRORS: u8 = 0x01;
+pub(crate) const ERRORS: u8 = 0x01;
 const HEALTH: u8 = 0x02;
 const FIRMWARE: u8 = 0x03;
+pub(crate) const CHANGED_NAMESPACES: u8 = 0x04;
 const EFFECTS: u8 = 0x05;
 
 /// Units of the health log, bytes.
@@ -33,9 +33,17 @@ pub(crate) fn log_page(page: u8, counts: Counts, firmware: &str) -> Result<Vec<u
     }
 }
 
-/// Whether reading a page says that its events were seen.
-pub(crate) fn is_of_errors(page: u8) -> bool {
-    page == ERRORS
+/// The log of namespaces that changed: their numbers in order, or that they are too many.
+pub(crate) fn changed_namespaces(changed: impl ExactSizeIterator<Item = u32>) -> Vec<u8> {
+    let mut page = vec![0; 4096];
+    if changed.len() > page.len() / 4 {
+        page[..4].fill(0xFF);
+        return page;
+    }
+    for (chunk, number) in page.chunks_exact_mut(4).zip(changed) {
+        chunk.copy_from_slice(&number.to_le_bytes());
+    }
+    page
 }
 
 fn health(counts: Counts) -> Vec<u8> {
@@ -88,20 +96,36 @@ fn effects() -> Vec<u8> {
     page
 }
 
-/// Identification descriptors of a namespace (Base §5.17.2.3): EUI64 and NGUID.
-pub(crate) fn descriptors(namespace: &Namespace) -> [u8; IDENTIFY_BYTES] {
+/// Names of a namespace that no other one has; zeroes: it has none of the kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) eui64: [u8; 8],
+    pub(crate) nguid: [u8; 16],
+    pub(crate) uuid: [u8; 16],
+}
+
+/// Identification descriptors of a namespace (Base §5.17.2.3).
+pub(crate) fn descriptors(names: &Names) -> [u8; IDENTIFY_BYTES] {
     let mut data = [0; IDENTIFY_BYTES];
-    data[0..2].copy_from_slice(&[1, 8]);
-    data[4..12].copy_from_slice(&namespace.eui64);
-    data[12..14].copy_from_slice(&[2, 16]);
-    data[16..32].copy_from_slice(&namespace.nguid);
+    let mut at = 0;
+    let all: [&[u8]; 3] = [&names.eui64, &names.nguid, &names.uuid];
+    for (kind, name) in (1..).zip(all) {
+        if name.iter().any(|byte| *byte != 0) {
+            data[at..at + 2].copy_from_slice(&[kind, name.len() as u8]);
+            data[at + 4..at + 4 + name.len()].copy_from_slice(name);
+            at += 4 + name.len();
+        }
+    }
     data
 }
 
-/// The list of namespaces above `nsid`.
-pub(crate) fn active_namespaces(count: u32, nsid: u32) -> [u8; IDENTIFY_BYTES] {
+/// The list of those of `numbers`, which ascend, that are above `nsid`.
+pub(crate) fn active_namespaces(
+    numbers: impl Iterator<Item = u32>,
+    nsid: u32,
+) -> [u8; IDENTIFY_BYTES] {
     let mut data = [0; IDENTIFY_BYTES];
-    let numbers = nsid.saturating_add(1)..=count;
+    let numbers = numbers.filter(|number| *number > nsid);
     for (chunk, number) in data.chunks_exact_mut(4).zip(numbers) {
         chunk.copy_from_slice(&number.to_le_bytes());
     }

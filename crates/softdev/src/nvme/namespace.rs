@@ -5,6 +5,7 @@ use std::ops::Deref;
 use qpair_block::Result;
 use qpair_nvme_wire::{Command, IdentifyNamespace, LbaFormat, Status};
 
+use super::logs::Names;
 use super::options::NamespaceOptions;
 use crate::digest::digest;
 use crate::medium::{Extents, Volume};
@@ -15,9 +16,7 @@ pub(crate) struct Namespace {
     volume: Volume,
     /// Where it begins on the drive, bytes: after the namespaces before it.
     pub(crate) first_byte: u64,
-    /// Numbers that no other namespace has.
-    pub(crate) nguid: [u8; 16],
-    pub(crate) eui64: [u8; 8],
+    pub(crate) names: Names,
 }
 
 impl Deref for Namespace {
@@ -51,9 +50,12 @@ impl Namespace {
         Ok(Self {
             volume,
             first_byte,
-            nguid,
             // Made here, not by a vendor: so says the second bit of the first byte.
-            eui64: (digest(serial, nsid, 3) & !(1 << 56) | 1 << 57).to_be_bytes(),
+            names: Names {
+                nguid,
+                eui64: (digest(serial, nsid, 3) & !(1 << 56) | 1 << 57).to_be_bytes(),
+                ..Names::default()
+            },
         })
     }
 
@@ -75,8 +77,8 @@ impl Namespace {
             capacity_blocks: self.blocks,
             used_blocks: self.blocks,
             formats: vec![LbaFormat { metadata_bytes: 0, data_shift: self.block_shift as u8 }],
-            nguid: self.nguid,
-            eui64: self.eui64,
+            nguid: self.names.nguid,
+            eui64: self.names.eui64,
             ..IdentifyNamespace::default()
         }
     }

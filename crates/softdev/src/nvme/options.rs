@@ -143,18 +143,16 @@ impl SoftNvmeOptions {
     /// # Errors
     /// `Invalid`, and says what.
     pub fn check(&self) -> Result<()> {
-        let in_range = |name: &str, value: u64, least: u64, most: u64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
-            }
-            let context = format!("softnvme with {name}={value}");
-            Err(invalid(context).hint(format!("{name} is from {least} to {most}")))
-        };
+        in_range("namespaces", self.namespaces.len() as u64, 1, NAMESPACES_MAX as u64)?;
+        self.check_controller()
+    }
+
+    /// Checks all but how many namespaces there are.
+    pub(crate) fn check_controller(&self) -> Result<()> {
         in_range("queues", self.queues_max.into(), 1, QUEUES_MAX.into())?;
         in_range("entries", self.queue_entries_max.into(), 2, 65536)?;
         in_range("mdts", self.mdts.into(), 1, 10)?;
         self.profile.check()?;
-        in_range("namespaces", self.namespaces.len() as u64, 1, NAMESPACES_MAX as u64)?;
         let printable = self.serial.bytes().all(|byte| (0x21..0x7F).contains(&byte));
         if self.serial.len() > 20 || !printable {
             let context = format!("softnvme with serial={:?}", self.serial);
@@ -176,6 +174,14 @@ impl SoftNvmeOptions {
         }
         Ok(())
     }
+}
+
+fn in_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let context = format!("softnvme with {name}={value}");
+    Err(invalid(context).hint(format!("{name} is from {least} to {most}")))
 }
 
 impl FromStr for SoftNvmeOptions {

@@ -3,6 +3,8 @@
 //! What always holds: indices are below the queue's entries, whatever a doorbell says; a completion entry that the driver has not
 //! acknowledged is not written over; the last dword of an entry, with the phase, is stored last.
 
+use std::collections::VecDeque;
+
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
 
@@ -208,6 +210,10 @@ pub(crate) struct Tools {
 pub(crate) struct Side {
     pub(crate) submission: Option<SubmissionQueue>,
     pub(crate) waiting: Waiting,
+    /// Commands that were handed out and are not answered yet.
+    pub(crate) handed: u32,
+    /// Answers that are not posted yet: identifiers of commands, and how they ended.
+    pub(crate) answered: VecDeque<(u16, Status)>,
     pub(crate) tools: Tools,
 }
 
@@ -235,6 +241,7 @@ impl Pair {
     pub(crate) fn clear(&mut self) {
         self.side.submission = None;
         self.side.waiting.clear();
+        self.side.answered.clear();
         self.completion = None;
     }
 }

@@ -35,6 +35,12 @@ impl Slot {
     pub(crate) fn call_attention(&self) {
         self.attention.store(true, Ordering::Release);
     }
+
+    /// Whether there may be something to do, with the tail doorbell at this value.
+    #[inline(always)]
+    pub(crate) fn has_news(&self, tail: u32) -> bool {
+        tail != self.tail_seen.load(Ordering::Relaxed) || self.attention.load(Ordering::Acquire)
+    }
 }
 
 /// What a run did.
@@ -53,10 +59,21 @@ impl SoftNvme {
     /// Does what there is to do for one queue.
     #[inline]
     pub(crate) fn step_queue(&self, number: u16) -> Stepped {
+        self.step_queue_by(number, |tail, side, completion| match number {
+            0 => self.run_admin(tail, side, completion),
+            _ => self.run_io(number, tail, side, completion),
+        })
+    }
+
+    /// Has `run` do what there is to do for one queue, if there is something.
+    #[inline]
+    pub(crate) fn step_queue_by(
+        &self,
+        number: u16,
+        run: impl FnOnce(u32, &mut Side, &mut CompletionQueue) -> Result<Ran, Unreachable>,
+    ) -> Stepped {
         let Some(slot) = self.slot(number) else { return Stepped::default() };
-        let tail = self.doorbell(number, false);
-        if tail == slot.tail_seen.load(Ordering::Relaxed) && !slot.attention.load(Ordering::Acquire)
-        {
+        if !slot.has_news(self.doorbell(number, false)) {
             return Stepped::default();
         }
         slot.attention.store(false, Ordering::Relaxed);
@@ -64,7 +81,7 @@ impl SoftNvme {
             let tail = self.doorbell(number, false);
             slot.tail_seen.store(tail, Ordering::Relaxed);
             match (completion, self.status() & (CSTS_READY | CSTS_FATAL)) {
-                (Some(completion), CSTS_READY) => self.run(number, tail, side, completion),
+                (Some(completion), CSTS_READY) => self.run(tail, side, completion, run),
                 _ => Ran::default(),
             }
         });
@@ -81,20 +98,16 @@ impl SoftNvme {
     #[inline]
     fn run(
         &self,
-        number: u16,
         tail: u32,
         side: &mut Side,
         completion: &mut CompletionQueue,
+        run: impl FnOnce(u32, &mut Side, &mut CompletionQueue) -> Result<Ran, Unreachable>,
     ) -> Ran {
         let Some(cq) = side.submission.as_ref().map(|queue| queue.cq) else {
             return Ran::default();
         };
         let heads = || self.doorbell(cq, true);
-        let ran = match number {
-            0 => self.run_admin(tail, side, completion),
-            _ => self.run_io(number, tail, side, completion),
-        };
-        let mut ran = ran.unwrap_or_else(|Unreachable| {
+        let mut ran = run(tail, side, completion).unwrap_or_else(|Unreachable| {
             self.set_status(CSTS_FATAL, CSTS_FATAL);
             Ran { progress: true, ..Ran::default() }
         });
@@ -110,7 +123,7 @@ impl SoftNvme {
 
     /// Entries up to `tail`; none, if the driver wrote what cannot be.
     #[inline(always)]
-    fn pending(&self, queue: &SubmissionQueue, tail: u32) -> u32 {
+    pub(crate) fn pending(&self, queue: &SubmissionQueue, tail: u32) -> u32 {
         if tail >= queue.ring.entries() {
             self.happened(Event::InvalidDoorbell);
             return 0;
@@ -126,7 +139,7 @@ impl SoftNvme {
         side: &mut Side,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), tools, waiting } = side else {
+        let Side { submission: Some(queue), tools, waiting, .. } = side else {
             return Ok(Ran::default());
         };
         let pending = self.pending(queue, tail);
@@ -158,13 +171,15 @@ impl SoftNvme {
         Ok(Ran { progress: now > 0, again: now < pending, ..Ran::default() })
     }
 
-    fn run_admin(
+    pub(crate) fn run_admin(
         &self,
         tail: u32,
         side: &mut Side,
         completion: &mut CompletionQueue,
     ) -> Result<Ran, Unreachable> {
-        let Side { submission: Some(queue), tools, .. } = side else { return Ok(Ran::default()) };
+        let Side { submission: Some(queue), answered, tools, .. } = side else {
+            return Ok(Ran::default());
+        };
         let heads = || self.doorbell(0, true);
         let pending = self.pending(queue, tail);
         let mut ran = Ran::default();
@@ -183,11 +198,14 @@ impl SoftNvme {
             completion.post(0, queue.head, command.cid(), status, result)?;
         }
         while completion.room(1, heads).0 > 0 {
-            let Some((cid, status, result)) = self.admin().events.next() else { break };
+            let later = answered.pop_front().map(|(cid, status)| (cid, status, 0));
+            let Some((cid, status, result)) = later.or_else(|| self.admin().events.next()) else {
+                break;
+            };
             completion.post(0, queue.head, cid, status, result)?;
             ran.progress = true;
         }
-        ran.again |= self.admin().events.is_ready();
+        ran.again |= self.admin().events.is_ready() || !answered.is_empty();
         Ok(ran)
     }
 
@@ -241,7 +259,7 @@ impl SoftNvme {
 
     /// Something happened that the driver may want to hear of.
     #[cold]
-    fn happened(&self, event: Event) {
+    pub(crate) fn happened(&self, event: Event) {
         if self.admin().events.happen(event) {
             self.call_attention(0);
         }

@@ -7,6 +7,7 @@ mod faults;
 mod host;
 mod hostile;
 mod io;
+mod outer;
 mod profiles;
 mod shaped;
 mod shapes;

@@ -183,6 +183,12 @@ impl Server {
         self.session.as_ref().is_some_and(Session::is_agreed)
     }
 
+    /// Whether a reply is on its way that the client's socket has no room for.
+    #[must_use]
+    pub fn is_sending(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_sending)
+    }
+
     /// What was counted, of all clients.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -137,6 +137,10 @@ impl Session {
         Counters { dma_maps, dma_bytes, undelivered_irqs, ..self.counters }
     }
 
+    pub(super) fn is_sending(&self) -> bool {
+        self.outgoing.is_some()
+    }
+
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

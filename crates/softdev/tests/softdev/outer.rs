@@ -1,0 +1,341 @@
+//! A controller whose blocks are elsewhere: what it hands out, what it waits for, and what its driver is told.
+
+use std::sync::Arc;
+
+use qpair_block::{IoError, Op, Segment};
+use qpair_nvme_wire::command::{DEALLOCATE, admin, cns, feature, io};
+use qpair_nvme_wire::registers::{
+    CC, CC_RUN, CC_SHUTDOWN_NORMAL, CSTS, CSTS_READY, CSTS_SHUTDOWN_COMPLETE,
+    CSTS_SHUTDOWN_OCCURRING,
+};
+use qpair_nvme_wire::{Command, IdentifyController, IdentifyNamespace, NSID_ALL, Range, Status};
+use qpair_softdev::SoftNvme;
+use qpair_softdev::nvme::{Ended, Hand, Handed, OuterNamespace, OuterOptions, Part};
+
+use crate::host::{DATA, Host, IOVA, transfer};
+
+/// Keeps what it is handed.
+#[derive(Default)]
+struct Taker {
+    taken: Vec<(Handed, Vec<Segment>)>,
+    is_full: bool,
+    fails: Option<IoError>,
+}
+
+impl Hand for Taker {
+    fn has_room(&self) -> bool {
+        !self.is_full
+    }
+
+    fn take(&mut self, handed: Handed, segments: &mut dyn Iterator<Item = Segment>) -> Ended {
+        if let Some(error) = self.fails {
+            return Err(error);
+        }
+        self.taken.push((handed, segments.collect()));
+        Ok(())
+    }
+}
+
+const SMALL: OuterNamespace = OuterNamespace {
+    nsid: 1,
+    blocks: 2048,
+    logical_block_bytes: 512,
+    read_only: false,
+    uuid: [7; 16],
+};
+const LARGE: OuterNamespace = OuterNamespace {
+    nsid: 3,
+    blocks: 256,
+    logical_block_bytes: 4096,
+    read_only: true,
+    uuid: [9; 16],
+};
+
+fn device() -> Arc<SoftNvme> {
+    let device = SoftNvme::outer(OuterOptions {
+        queues_max: 4,
+        queue_entries_max: 64,
+        mdts: 5,
+        trap_doorbells: false,
+        serial: "S1".into(),
+        model: "a model".into(),
+        subsystem: "nqn.2026-11.invalid.example:x".into(),
+        controller_id: 5,
+        namespaces_max: 8,
+    });
+    device.unwrap()
+}
+
+fn host() -> Host {
+    let device = device();
+    device.set_namespaces(vec![LARGE, SMALL]);
+    let mut host = Host::unready(device);
+    host.enable();
+    host
+}
+
+#[test]
+fn commands_are_handed_out_and_answered_in_any_order() {
+    let mut host = host();
+    let mut queue = host.queue(1, 8, None);
+    let mut taker = Taker::default();
+    assert_eq!(host.device.new_memory().unwrap().len(), 1);
+    assert!(host.device.new_memory().is_none());
+    for (cid, first) in [(10, 0), (11, 2040), (12, 8)] {
+        let mut command = transfer(io::READ, first, 8, DATA + 0x1204);
+        command.set_cid(cid);
+        host.push(&mut queue, &command);
+    }
+    host.ring(&queue);
+    taker.is_full = true;
+    host.device.step_handing(&mut taker);
+    assert!(taker.taken.is_empty());
+    taker.is_full = false;
+    assert!(host.device.step_handing(&mut taker));
+    let part = |offset_bytes| Part { nsid: 1, op: Op::Read, offset_bytes, len_bytes: 4096 };
+    let parts: Vec<_> = taker.taken.iter().map(|(handed, _)| handed.first).collect();
+    assert_eq!(parts, [part(0), part(2040 * 512), part(8 * 512)]);
+    // Neighbours in memory are one segment.
+    let at = DATA + 0x1204 - IOVA;
+    let whole = Segment { region: 0, offset_bytes: at, len_bytes: 4096 };
+    assert_eq!(taker.taken[0].1, [whole]);
+    assert!(host.pop(&mut queue).is_none());
+    for (at, result) in [(1, Ok(())), (0, Err(IoError::IO)), (2, Ok(()))] {
+        host.device.answer(taker.taken[at].0.ticket, Op::Read, result);
+    }
+    host.device.step_handing(&mut taker);
+    let ended: Vec<_> = std::iter::from_fn(|| host.pop(&mut queue))
+        .map(|entry| (entry.cid, entry.status))
+        .collect();
+    let read_error = Status::UNRECOVERED_READ_ERROR;
+    assert_eq!(ended, [(11, Status::SUCCESS), (10, read_error), (12, Status::SUCCESS)]);
+}
+
+/// No more is handed out than can be answered, and what has no room waits for the driver.
+#[test]
+fn answers_wait_for_room() {
+    let mut host = host();
+    let mut queue = host.queue(1, 4, None);
+    let mut taker = Taker::default();
+    let mut ended = Vec::new();
+    for round in 0..3u16 {
+        for cid in 0..3 {
+            let mut command = Command::new(io::FLUSH, 1);
+            command.set_cid(round * 3 + cid);
+            host.push(&mut queue, &command);
+        }
+        host.ring(&queue);
+        host.device.step_handing(&mut taker);
+        for (handed, _) in taker.taken.drain(..) {
+            host.device.answer(handed.ticket, Op::Flush, Ok(()));
+        }
+        host.device.step_handing(&mut taker);
+        if round == 1 {
+            ended.extend(std::iter::from_fn(|| host.pop(&mut queue)));
+            host.device.step_handing(&mut taker);
+            for (handed, _) in taker.taken.drain(..) {
+                host.device.answer(handed.ticket, Op::Flush, Ok(()));
+            }
+            host.device.step_handing(&mut taker);
+        }
+        if round > 0 {
+            ended.extend(std::iter::from_fn(|| host.pop(&mut queue)));
+        }
+    }
+    let cids: Vec<u16> = ended.iter().map(|entry| entry.cid).collect();
+    assert_eq!(cids, (0..9).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_makes_no_sense_is_not_handed_out() {
+    let mut host = host();
+    let mut queue = host.queue(1, 8, None);
+    let mut taker = Taker::default();
+    let mut ended = |host: &Host, taker: &mut Taker, command: Command| {
+        host.push(&mut queue, &command);
+        host.ring(&queue);
+        host.device.step_handing(taker);
+        host.pop(&mut queue).map(|entry| entry.status)
+    };
+    let mut to_large = transfer(io::WRITE, 0, 1, DATA);
+    to_large.0[1] = 3;
+    let mut of_none = transfer(io::READ, 0, 1, DATA);
+    of_none.0[1] = 2;
+    for (command, status) in [
+        (transfer(io::READ, 2047, 2, DATA), Status::LBA_OUT_OF_RANGE),
+        (transfer(io::READ, u64::MAX, 1, DATA), Status::LBA_OUT_OF_RANGE),
+        (transfer(io::READ, 0, 257, DATA), Status::INVALID_FIELD),
+        (transfer(io::READ, 0, 8, 0x1000), Status::DATA_TRANSFER_ERROR),
+        (transfer(io::COMPARE, 0, 8, DATA), Status::INVALID_OPCODE),
+        (to_large, Status::NAMESPACE_WRITE_PROTECTED),
+        (of_none, Status::INVALID_NAMESPACE),
+    ] {
+        assert_eq!(ended(&host, &mut taker, command), Some(status), "{command:?}");
+    }
+    assert!(taker.taken.is_empty());
+    // Errors come to the driver as what makes the same error of them.
+    for error in
+        [IoError::IO, IoError::NO_SPACE, IoError::READ_ONLY, IoError::UNSUPPORTED, IoError::GONE]
+    {
+        taker.fails = Some(error);
+        let status = ended(&host, &mut taker, transfer(io::WRITE, 0, 8, DATA)).unwrap();
+        assert_eq!(status.errno(), error.errno, "{status:?}");
+    }
+    taker.fails = Some(IoError::CANCELED);
+    let status = ended(&host, &mut taker, transfer(io::WRITE, 0, 8, DATA)).unwrap();
+    assert!(status == Status::NAMESPACE_NOT_READY && !status.do_not_retry());
+    // Deallocation is advice.
+    taker.fails = Some(IoError::UNSUPPORTED);
+    host.put(DATA, &Range { attributes: 0, blocks: 8, first_block: 0 }.encode());
+    let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 1);
+    deallocate.set_prps(DATA, 0);
+    deallocate.0[11] = DEALLOCATE;
+    assert_eq!(ended(&host, &mut taker, deallocate), Some(Status::SUCCESS));
+}
+
+#[test]
+fn several_parts_are_one_command() {
+    let mut host = host();
+    let mut queue = host.queue(1, 8, None);
+    let mut taker = Taker::default();
+    for (number, first_block) in [4u64, 100].into_iter().enumerate() {
+        let range = Range { attributes: 0, blocks: 2, first_block };
+        host.put(DATA + 16 * number as u64, &range.encode());
+    }
+    let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 1);
+    deallocate.set_prps(DATA, 0);
+    deallocate.0[10] = 1;
+    deallocate.0[11] = DEALLOCATE;
+    host.push(&mut queue, &deallocate);
+    host.push(&mut queue, &Command::new(io::FLUSH, NSID_ALL));
+    host.ring(&queue);
+    host.device.step_handing(&mut taker);
+    let discard =
+        |first: u64| Part { nsid: 1, op: Op::Discard, offset_bytes: first * 512, len_bytes: 1024 };
+    let flush = |nsid| Part { nsid, op: Op::Flush, offset_bytes: 0, len_bytes: 0 };
+    let [(ranges, _), (flushes, _)] = &taker.taken[..] else { panic!("not handed out") };
+    assert_eq!((ranges.first, &ranges.then[..]), (discard(4), &[discard(100)][..]));
+    assert_eq!((flushes.first, &flushes.then[..]), (flush(1), &[flush(3)][..]));
+}
+
+/// Whoever has commands says when admin commands are executed: they may take away what commands work with.
+#[test]
+fn admin_commands_wait_to_be_let() {
+    let mut host = host();
+    let device = host.device.clone();
+    assert!(!device.has_admin_commands());
+    let mut queue = std::mem::replace(&mut host.admin, host_queue());
+    host.push(&mut queue, &Command::identify(cns::CONTROLLER, 0, DATA));
+    host.ring(&queue);
+    assert!(device.has_admin_commands());
+    for _ in 0..3 {
+        device.step_admin(false);
+        assert!(host.pop(&mut queue).is_none() && device.has_admin_commands());
+    }
+    assert!(device.step_admin(true));
+    assert_eq!(host.pop(&mut queue).unwrap().status, Status::SUCCESS);
+    assert!(!device.has_admin_commands());
+}
+
+fn host_queue() -> crate::host::Queue {
+    crate::host::Queue { number: 0, entries: 2, sq: 0, cq: 0, tail: 0, head: 0, phase: true }
+}
+
+#[test]
+fn the_driver_is_told_of_other_namespaces() {
+    let mut host = host();
+    let identify = |host: &mut Host, what, nsid| {
+        assert_eq!(host.admin_status(Command::identify(what, nsid, DATA)), Status::SUCCESS);
+        <[u8; 4096]>::try_from(host.get(DATA, 4096)).unwrap()
+    };
+    let numbers = |page: &[u8]| -> Vec<u32> {
+        let all = page.chunks_exact(4).map(|it| u32::from_le_bytes(it.try_into().unwrap()));
+        all.take_while(|nsid| *nsid != 0).collect()
+    };
+    let controller = IdentifyController::parse(&identify(&mut host, cns::CONTROLLER, 0));
+    assert_eq!((controller.controller_id, controller.namespaces), (5, 8));
+    assert_eq!(controller.model, "a model");
+    assert_eq!(controller.async_events, 1 << 8);
+    assert_eq!(numbers(&identify(&mut host, cns::ACTIVE_NAMESPACES, 0)), [1, 3]);
+    let large = IdentifyNamespace::parse(&identify(&mut host, cns::NAMESPACE, 3));
+    assert!(large.size_blocks == 256 && large.write_protected && large.shared);
+    let inactive = IdentifyNamespace::parse(&identify(&mut host, cns::NAMESPACE, 2));
+    assert_eq!(inactive.size_blocks, 0);
+    assert_eq!(
+        host.admin_status(Command::identify(cns::NAMESPACE, 9, DATA)),
+        Status::INVALID_NAMESPACE
+    );
+
+    // Not asked for: not told.
+    let log = |host: &mut Host| {
+        let mut command = Command::new(admin::GET_LOG_PAGE, NSID_ALL);
+        command.set_prps(DATA, 0);
+        command.0[10] = 4 | 1023 << 16;
+        assert_eq!(host.admin_status(command), Status::SUCCESS);
+        numbers(&host.get(DATA, 4096))
+    };
+    let mut event = Command::new(admin::ASYNC_EVENT_REQUEST, 0);
+    event.set_cid(77);
+    let mut queue = std::mem::replace(&mut host.admin, host_queue());
+    host.push(&mut queue, &event);
+    host.ring(&queue);
+    let device = host.device.clone();
+    device.set_namespaces(vec![SMALL]);
+    device.step_admin(true);
+    assert!(host.pop(&mut queue).is_none());
+    host.admin = queue;
+    assert_eq!(log(&mut host), [3]);
+    assert_eq!(log(&mut host), []);
+    let wanted = Command::set_features(feature::ASYNC_EVENT, 1 << 8);
+    assert_eq!(host.admin_status(wanted), Status::SUCCESS);
+    device.set_namespaces(vec![SMALL]);
+    let larger = OuterNamespace { blocks: 4096, ..SMALL };
+    device.set_namespaces(vec![larger, LARGE]);
+    let mut queue = std::mem::replace(&mut host.admin, host_queue());
+    // That needs nobody's leave.
+    assert!(device.step_admin(false));
+    let told = host.pop(&mut queue).unwrap();
+    assert_eq!((told.cid, told.result), (77, 0x04_00_02));
+    assert!(host.pop(&mut queue).is_none());
+    host.admin = queue;
+    assert_eq!(log(&mut host), [1, 3]);
+    let small = IdentifyNamespace::parse(&identify(&mut host, cns::NAMESPACE, 1));
+    assert_eq!(small.size_blocks, 4096);
+}
+
+#[test]
+fn what_is_cached_elsewhere_is_flushed_first() {
+    let mut host = host();
+    let device = host.device.clone();
+    let mut taker = Taker::default();
+    let mut off = Command::set_features(feature::VOLATILE_WRITE_CACHE, 0);
+    off.set_cid(5);
+    let mut queue = std::mem::replace(&mut host.admin, host_queue());
+    host.push(&mut queue, &off);
+    host.ring(&queue);
+    device.step_admin(true);
+    device.step_handing(&mut taker);
+    assert!(host.pop(&mut queue).is_none());
+    let (handed, _) = taker.taken.pop().unwrap();
+    assert_eq!((handed.first.op, handed.then.len()), (Op::Flush, 1));
+    device.answer(handed.ticket, Op::Flush, Err(IoError::IO));
+    device.step_admin(false);
+    let ended = host.pop(&mut queue).unwrap();
+    assert_eq!((ended.cid, ended.status), (5, Status::WRITE_FAULT));
+    host.admin = queue;
+    let mut queue = host.queue(1, 8, None);
+    host.push(&mut queue, &transfer(io::WRITE, 0, 8, DATA));
+    host.ring(&queue);
+    device.step_handing(&mut taker);
+    let (handed, _) = taker.taken.pop().unwrap();
+    assert!(handed.force_unit_access, "there is no cache any more");
+    device.answer(handed.ticket, Op::Write, Ok(()));
+    device.step_handing(&mut taker);
+
+    host.write32(CC, CC_RUN | CC_SHUTDOWN_NORMAL);
+    assert_eq!(host.read32(CSTS), CSTS_READY | CSTS_SHUTDOWN_OCCURRING);
+    device.step_handing(&mut taker);
+    let (handed, _) = taker.taken.pop().unwrap();
+    device.answer(handed.ticket, Op::Flush, Ok(()));
+    assert_eq!(host.read32(CSTS), CSTS_READY | CSTS_SHUTDOWN_COMPLETE);
+}
