@@ -164,7 +164,7 @@ pub(crate) fn hash(name: &str, salt: u64) -> u64 {
 }
 
 /// The same for the same name, in the form of a random one.
-fn uuid_of(name: &str) -> String {
+pub(crate) fn uuid_of(name: &str) -> String {
     let (high, low) = (hash(name, 0), hash(name, 0x55C5_E55D_FB68_5F30));
     format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",

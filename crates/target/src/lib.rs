@@ -16,6 +16,7 @@ mod device;
 mod disk;
 mod memory;
 mod metrics;
+mod nvmf;
 mod queue;
 mod rpc;
 mod scsi;

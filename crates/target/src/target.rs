@@ -17,6 +17,7 @@ use rustix::net::Shutdown;
 use crate::blk::Blk;
 use crate::device::Device;
 use crate::disk::Disk;
+use crate::nvmf::Nvmf;
 use crate::scsi::Controller;
 use crate::session::{Session, Shared};
 use crate::workers::{WorkerInfo, Workers};
@@ -196,6 +197,7 @@ struct Door {
 /// A target. Dropped, it lets all front ends go and ends its workers.
 pub struct Target {
     served: Mutex<Vec<Served>>,
+    nvmf: Mutex<Nvmf>,
     workers: Arc<Workers>,
     /// Mappings that had been cut when it was last looked at.
     cut: AtomicU64,
@@ -225,7 +227,8 @@ impl Target {
                 listen(event);
             }
         });
-        Ok(Self { served: Mutex::default(), workers, cut, listen, level })
+        let nvmf = Mutex::new(Nvmf::new(workers.clone(), listen.clone()));
+        Ok(Self { served: Mutex::default(), nvmf, workers, cut, listen, level })
     }
 
     /// From which level on events are told.
@@ -401,6 +404,28 @@ impl Target {
             has_client: served.door.has_client(),
         };
         self.served().iter().map(entry).collect()
+    }
+
+    pub(crate) fn nvmf(&self) -> MutexGuard<'_, Nvmf> {
+        self.nvmf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is served as namespaces of NVMe: each by its subsystem's name and its number, at the first of the controllers.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<ExportInfo> {
+        let mut all = Vec::new();
+        for it in self.nvmf().infos() {
+            all.extend(it.namespaces.into_iter().map(|namespace| ExportInfo {
+                name: format!("{}/{}", it.nqn, namespace.nsid),
+                backend: Backend::Blk {
+                    read_only: namespace.disk.device.info().read_only,
+                    disk: namespace.disk,
+                },
+                socket: it.paths.first().cloned().unwrap_or_default(),
+                has_client: it.has_client,
+            }));
+        }
+        all
     }
 
     /// Keeps each worker to a processor: the first to the first of these, and so on in turns.

@@ -158,12 +158,22 @@ struct Turner {
     idle: HashMap<QueueId, Served>,
     events: Vec<epoll::Event>,
     rounds: u32,
+    /// When idle ones that have requests under way were turned last, though nobody told of their end.
+    watched_at: Instant,
 }
 
 impl Turner {
     fn new(mailbox: Arc<Mailbox>, set: OwnedFd, poll: bool) -> Self {
-        let events = Vec::with_capacity(64);
-        Self { mailbox, set, poll, busy: Vec::new(), idle: HashMap::new(), events, rounds: 0 }
+        Self {
+            mailbox,
+            set,
+            poll,
+            busy: Vec::new(),
+            idle: HashMap::new(),
+            events: Vec::with_capacity(64),
+            rounds: 0,
+            watched_at: Instant::now(),
+        }
     }
 
     fn run(mut self) {
@@ -263,7 +273,9 @@ impl Turner {
             }
         }
         self.events = events;
-        if count == 0 && at_most == Some(SLEEP_MAX) {
+        let is_time = at_most != Some(Duration::ZERO) && self.watched_at.elapsed() >= SLEEP_MAX;
+        if count == 0 && is_time {
+            self.watched_at = Instant::now();
             let waiting = self.idle.values().filter(|served| served.queue.is_busy());
             for id in waiting.map(|served| served.id).collect::<Vec<_>>() {
                 self.rouse(id, false);

@@ -208,6 +208,64 @@ fn a_guest_keeps_its_disk() {
 }
 
 #[test]
+fn subsystems_are_made_and_undone() {
+    let Rig { manager, target, folder } = rig();
+    let nqn = "nqn.2026-11.invalid.example:s";
+    let transport = ("nvmf_create_transport", json!({"trtype": "VFIOUSER"}));
+    let subsystem = ("nvmf_create_subsystem", json!({"nqn": nqn, "ana_reporting": false}));
+    let namespace = |bdev: &str| {
+        ("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": {"bdev_name": bdev}}))
+    };
+    let address = json!({"trtype": "VFIOUSER", "traddr": "n.sock"});
+    let listener = ("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": address}));
+    let first = [
+        malloc("A", 2048),
+        malloc("B", 2048),
+        transport.clone(),
+        subsystem.clone(),
+        namespace("A"),
+        namespace("B"),
+        listener.clone(),
+    ];
+    let change = manager.apply(&calls(&first)).unwrap();
+    assert_eq!(change, ConfigChange { made: 7, undone: 0 });
+    assert_eq!(manager.apply(&calls(&first)).unwrap(), ConfigChange::default());
+    let saved = manager.save();
+    let other = rig();
+    other.manager.load(&saved).unwrap();
+    assert_eq!(other.manager.save(), saved);
+    drop(other);
+    let names =
+        || target.namespaces().into_iter().map(|it| it.disks()[0].name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(), ["A", "B"]);
+    // One of another size is a namespace again, and what cannot be changes nothing.
+    let mut second = first.clone();
+    second[1] = malloc("B", 4096);
+    let change = manager.apply(&calls(&second)).unwrap();
+    assert_eq!(change, ConfigChange { made: 2, undone: 2 });
+    assert_eq!(target.namespaces()[1].disks()[0].device.size_bytes(), 4096 * 512);
+    let before = manager.save();
+    let wrong = [&second[..5], &[malloc("C", 8), namespace("C"), namespace("D")]].concat();
+    let faults = manager.apply(&calls(&wrong)).unwrap_err();
+    assert_eq!(faults.iter().filter_map(|fault| fault.line).collect::<Vec<_>>(), [8], "{faults:?}");
+    let sorted = |config: &Value| {
+        let mut all: Vec<String> = config["subsystems"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|it| it["config"].as_array().unwrap().iter().map(Value::to_string))
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(sorted(&manager.save()), sorted(&before));
+    assert!(folder.path().join("n.sock").exists());
+    let change = manager.apply(&calls(&second[..2])).unwrap();
+    assert_eq!(change, ConfigChange { made: 0, undone: 5 });
+    assert!(target.namespaces().is_empty() && !folder.path().join("n.sock").exists());
+}
+
+#[test]
 fn counters_are_told_as_prometheus_reads_them() {
     let Rig { manager, target, folder } = rig();
     manager.apply(&calls(&[malloc("A", 2048), served("a", "A")])).unwrap();

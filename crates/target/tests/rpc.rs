@@ -2,92 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::Arc;
+mod rig;
 
-use qpair_block::{BlockDevice, Error, ErrorKind, RamDevice, RamOptions, SerialChannel};
-use qpair_target::{Manager, RpcServer, Target, TargetOptions};
+use std::path::Path;
+
+use qpair_block::SerialChannel;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
+use rig::{Rig, ram};
 use serde_json::{Value, json};
 
-/// A target, and a device called "base" that outlives it.
-struct Rig {
-    socket: UnixStream,
-    // Dropped before the manager's folder.
-    _server: RpcServer,
-    folder: tempfile::TempDir,
-}
-
-fn ram() -> Arc<dyn BlockDevice> {
-    let options = RamOptions { size_bytes: 32 << 20, growable: false, ..RamOptions::default() };
-    Arc::new(RamDevice::new(options).unwrap())
-}
-
-impl Rig {
-    /// Files are `device`, whatever they are called.
-    fn start(device: &Arc<dyn BlockDevice>) -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap();
-        let file = device.clone();
-        let open = Box::new(move |_: &Path, _: &str, _| Ok(file.clone()));
-        let manager = Manager::new(Arc::new(target), open, folder.path().to_owned(), "1.2.3");
-        manager.attach_with(Box::new(|address| match address {
-            "0000:01:00.0" => Ok(vec![(1, ram()), (3, ram())]),
-            _ => Err(Error::new(ErrorKind::NotFound, address)),
-        }));
-        let server = RpcServer::start(&folder.path().join("rpc.sock"), manager).unwrap();
-        let socket = UnixStream::connect(server.path()).unwrap();
-        let mut rig = Self { socket, _server: server, folder };
-        rig.ok("bdev_aio_create", json!({"name": "base", "filename": "x"}));
-        rig
-    }
-
-    fn call(&mut self, method: &str, params: &Value) -> Value {
-        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        self.socket.write_all(request.to_string().as_bytes()).unwrap();
-        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
-        while !bytes.ends_with(b"\n") {
-            let count = self.socket.read(&mut part).unwrap();
-            assert!(count > 0, "{method}: the target hung up");
-            bytes.extend_from_slice(&part[..count]);
+/// The front end of `v.sock`, once the one before has gone.
+fn front_end(rig: &Rig) -> VhostUserBlk {
+    let path = rig.folder.path().join("v.sock");
+    let mut tries = 0;
+    loop {
+        match VhostUserBlk::open(&path, VhostUserOptions::default()) {
+            Ok(guest) => return guest,
+            Err(error) => assert!(tries < 1000, "{error}"),
         }
-        serde_json::from_slice(&bytes).unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&mut self, method: &str, params: Value) -> Value {
-        let answer = self.call(method, &params);
-        assert!(answer.get("error").is_none(), "{method} {params}: {answer}");
-        answer["result"].clone()
-    }
-
-    /// The front end of `v.sock`, once the one before has gone.
-    fn guest(&self) -> VhostUserBlk {
-        let path = self.folder.path().join("v.sock");
-        let mut tries = 0;
-        loop {
-            match VhostUserBlk::open(&path, VhostUserOptions::default()) {
-                Ok(guest) => return guest,
-                Err(error) => assert!(tries < 1000, "{error}"),
-            }
-            tries += 1;
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-
-    /// A call that fails with this code, and changes nothing.
-    #[track_caller]
-    fn refused(&mut self, code: i64, method: &str, params: Value) {
-        let state = |rig: &mut Self| {
-            ["bdev_get_bdevs", "bdev_scsi_get_devices", "bdev_nvme_get_controllers"]
-                .map(|method| rig.ok(method, Value::Null))
-        };
-        let before = state(self);
-        let answer = self.call(method, &params);
-        assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
-        assert_eq!(before, state(self), "{method} {params}");
+        tries += 1;
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
@@ -191,7 +125,7 @@ fn limits_are_set_and_saved() {
 fn requests_that_wait_for_a_limit_come_back() {
     let mut rig = Rig::start(&ram());
     rig.ok("vhost_create_blk_controller", json!({"ctrlr": "v.sock", "dev_name": "base"}));
-    let guest = rig.guest();
+    let guest = front_end(&rig);
     let mut channel = SerialChannel::open(&guest).unwrap();
     let mut bytes = vec![0; 256 << 10];
     channel.read(0, &mut bytes).unwrap();
@@ -200,7 +134,7 @@ fn requests_that_wait_for_a_limit_come_back() {
         channel.read(0, &mut bytes).unwrap();
     }
     drop((channel, guest));
-    let guest = rig.guest();
+    let guest = front_end(&rig);
     let mut channel = SerialChannel::open(&guest).unwrap();
     for _ in 0..3 {
         channel.read(0, &mut bytes).unwrap();
@@ -212,7 +146,7 @@ fn faults_are_injected_and_cleared() {
     let mut rig = Rig::start(&ram());
     assert_eq!(rig.ok("bdev_error_create", json!({"base_name": "base"})), true);
     rig.ok("vhost_create_blk_controller", json!({"ctrlr": "v.sock", "dev_name": "EE_base"}));
-    let guest = rig.guest();
+    let guest = front_end(&rig);
     let mut channel = SerialChannel::open(&guest).unwrap();
     let inject = "bdev_error_inject_error";
     let fault = |io_type: &str, num: u64| json!({"name": "EE_base", "io_type": io_type, "error_type": "failure", "num": num});

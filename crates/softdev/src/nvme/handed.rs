@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use qpair_block::{ErrorKind, IoError, Mapping, Op, Segment};
 use qpair_nvme_wire::command::{DEALLOCATE, feature, io};
 use qpair_nvme_wire::registers::{
-    CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING,
+    CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK, CSTS_SHUTDOWN_OCCURRING,
 };
 use qpair_nvme_wire::{Command, NSID_ALL, Status};
 
@@ -89,7 +89,7 @@ impl SoftNvme {
     pub fn set_namespaces(&self, namespaces: Vec<OuterNamespace>) {
         let Some(outer) = self.outer_namespaces() else { return };
         let changed = outer.set(namespaces);
-        if changed.is_empty() {
+        if changed.is_empty() || self.status() & CSTS_READY == 0 {
             return;
         }
         let mut admin = self.admin();

@@ -39,7 +39,8 @@ pub(super) fn text(target: &Target) -> String {
     let cpu_s = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
     let none = String::new();
     metric("process_cpu_seconds_total", "Processor time", "counter", &[(none, cpu_s)]);
-    let exports = target.exports();
+    let mut exports = target.exports();
+    exports.extend(target.namespaces());
     let of = |name: &str, disk: &str| {
         format!("{{export=\"{}\",disk=\"{}\"}}", escaped(name), escaped(disk))
     };

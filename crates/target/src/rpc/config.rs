@@ -59,6 +59,16 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
         "vhost_scsi_controller_add_target" => {
             ("vhost_scsi_controller_remove_target".into(), &["ctrlr", "scsi_target_num"])
         }
+        "nvmf_create_transport" => ("nvmf_delete_transport".into(), &["trtype"]),
+        "nvmf_create_subsystem" => ("nvmf_delete_subsystem".into(), &["nqn"]),
+        "nvmf_subsystem_add_listener" => {
+            ("nvmf_subsystem_remove_listener".into(), &["nqn", "listen_address"])
+        }
+        "nvmf_subsystem_add_ns" => {
+            let nsid = params.get("namespace")?.get("nsid");
+            let params = serde_json::json!({"nqn": params.get("nqn")?, "nsid": nsid});
+            return Some(("nvmf_subsystem_remove_ns".into(), params));
+        }
         _ if method.starts_with("vhost_create_") && method.ends_with("_controller") => {
             ("vhost_delete_controller".into(), &["ctrlr"])
         }

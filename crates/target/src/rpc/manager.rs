@@ -12,6 +12,7 @@ use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
 use super::schema;
 use crate::bdevs::{AttachController, Bdevs, OpenFile};
+use crate::nvmf::Nvmf;
 use crate::target::{Event, Target};
 
 /// A call that can be made again, and what its effect is called.
@@ -74,6 +75,10 @@ impl Manager {
         self.bdevs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn nvmf(&self) -> MutexGuard<'_, Nvmf> {
+        self.target.nvmf()
+    }
+
     pub(super) fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,8 +111,9 @@ impl Manager {
         let found = METHODS.iter().find(|known| known.name == method);
         let Method { run, .. } =
             found.ok_or_else(|| Failure::new(Failure::METHOD, "Method not found"))?;
-        schema::check(method, &params)?;
-        let result = run(self, Params::new(Some(params.clone()))?)?;
+        let mut checked = params.clone();
+        schema::check(method, &mut checked)?;
+        let result = run(self, Params::new(Some(checked))?)?;
         // What has made something is the last of the calls now.
         if let Some(call) = self.calls().last_mut().filter(|call| call.given.is_null()) {
             (call.given, call.of_file) = (params, of_file);

@@ -18,6 +18,11 @@ use super::manager::{Call, Manager};
 use super::nvme::{
     bdev_nvme_attach_controller, bdev_nvme_detach_controller, bdev_nvme_get_controllers,
 };
+use super::nvmf::{
+    nvmf_create_subsystem, nvmf_create_transport, nvmf_delete_subsystem, nvmf_delete_transport,
+    nvmf_get_subsystems, nvmf_subsystem_add_listener, nvmf_subsystem_add_ns,
+    nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
+};
 use super::params::{Failure, Params, Result};
 use super::vhost::{
     vhost_create_blk_controller, vhost_create_scsi_controller, vhost_delete_controller,
@@ -71,6 +76,15 @@ methods! {
     framework_get_subsystems,
     log_get_level,
     log_set_level,
+    nvmf_create_subsystem,
+    nvmf_create_transport,
+    nvmf_delete_subsystem,
+    nvmf_delete_transport,
+    nvmf_get_subsystems,
+    nvmf_subsystem_add_listener,
+    nvmf_subsystem_add_ns,
+    nvmf_subsystem_remove_listener,
+    nvmf_subsystem_remove_ns,
     rpc_get_methods,
     rpc_get_schema,
     spdk_get_version,
@@ -84,7 +98,7 @@ methods! {
 }
 
 /// What the calls of a configuration are sorted by, in the order in which they can be made again.
-pub(super) const SUBSYSTEMS: [&str; 3] = ["bdev", "vhost_blk", "vhost_scsi"];
+pub(super) const SUBSYSTEMS: [&str; 4] = ["bdev", "vhost_blk", "vhost_scsi", "nvmf"];
 
 const MALLOC: &str = "Malloc disk";
 const NULL: &str = "Null disk";
@@ -189,6 +203,7 @@ fn framework_get_subsystems(_: &Manager, params: Params) -> Result<Value> {
         {"subsystem": "bdev", "depends_on": []},
         {"subsystem": "vhost_blk", "depends_on": ["bdev"]},
         {"subsystem": "vhost_scsi", "depends_on": ["bdev"]},
+        {"subsystem": "nvmf", "depends_on": ["bdev"]},
     ]))
 }
 

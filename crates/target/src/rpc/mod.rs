@@ -8,6 +8,7 @@ mod log;
 mod manager;
 mod methods;
 mod nvme;
+mod nvmf;
 mod params;
 mod schema;
 mod server;

@@ -95,6 +95,12 @@ impl Params {
         })
     }
 
+    /// Parameters of their own under one name.
+    pub(super) fn fields(&mut self, name: &str) -> Result<Self> {
+        let found = self.take(name, "object", |value| value.as_object().cloned())?;
+        Self::new(Some(Value::Object(Self::needed(name, found)?)))
+    }
+
     pub(super) fn needed<T>(name: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| Failure::params(format!("{name} is missing")))
     }

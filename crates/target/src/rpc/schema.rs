@@ -17,14 +17,16 @@ pub(super) enum Kind {
     Choice,
     Flag,
     Texts,
+    /// Parameters of their own.
+    Fields(&'static [Param]),
     /// Clients send it for what is not here: it may be named as long as it asks for nothing.
     Nothing,
 }
 
-use Kind::{Choice, Flag, Nothing, Number, Text, Texts};
+use Kind::{Choice, Fields, Flag, Nothing, Number, Text, Texts};
 
 /// A parameter.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Param {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -76,6 +78,23 @@ const FILE_BLOCK_SIZE: Param = may(
 const READ_ONLY: Param = may("readonly", Flag, "It is only read.");
 
 const CONTROLLER: Param = need("ctrlr", Text, "The name of the socket.");
+const NQN: Param = need("nqn", Text, "The subsystem's name.");
+const TRTYPE: Param = need("trtype", Text, "`VFIOUSER`.");
+const BY_FORCE: Param = may("force", Flag, "Also if a driver has it. qpair's own.");
+const LISTEN_ADDRESS: Param = need(
+    "listen_address",
+    Fields(&[
+        TRTYPE,
+        need(
+            "traddr",
+            Text,
+            "The socket; or a folder, where it is called `cntrl`. From the target's folder on.",
+        ),
+        may("adrfam", Text, "There is no network."),
+        may("trsvcid", Text, "The same."),
+    ]),
+    "Where it is.",
+);
 
 const TRUE: &str = "true";
 const ITS_NAME: &str = "its name";
@@ -341,6 +360,118 @@ pub(super) const SCHEMAS: &[Schema] = &[
         TRUE,
     ),
     of(
+        "nvmf_create_subsystem",
+        "Makes an NVMe subsystem: namespaces, and controllers that all have them.",
+        &[
+            need("nqn", Text, "Its name, an NQN."),
+            may("serial_number", Text, "20 characters at most; made of its name if left out."),
+            may("model_number", Text, "40 characters at most."),
+            may("max_namespaces", Number, "Up to 1024; 32 if left out."),
+            may("allow_any_host", Flag, "Whoever reaches a socket may have it in any case."),
+            no("ana_reporting"),
+            no("passthrough"),
+            no("enable_nssr"),
+            no("min_cntlid"),
+            no("max_cntlid"),
+            no("dmrsl"),
+            no("wzsl"),
+            no("tgt_name"),
+        ],
+        TRUE,
+    ),
+    of(
+        "nvmf_create_transport",
+        "Says what controllers are like that come after it; without it there are none.",
+        &[
+            TRTYPE,
+            may("max_queue_depth", Number, "Entries of a queue; 1024 if left out."),
+            may("max_io_qpairs_per_ctrlr", Number, "Pairs of I/O queues; 32 if left out."),
+            may("max_io_size", Number, "Bytes of a transfer, 8192 to 1048576; 131072 if left out."),
+            may("disable_mappable_bar0", Flag, "Each doorbell is a message."),
+            may("disable_shadow_doorbells", Flag, "There are none."),
+            may("c2h_success", Flag, "Of TCP."),
+            no("tgt_name"),
+            no("in_capsule_data_size"),
+            no("io_unit_size"),
+            no("max_aq_depth"),
+            no("num_shared_buffers"),
+            no("buf_cache_size"),
+            no("iobuf_small_cache_size"),
+            no("iobuf_large_cache_size"),
+            no("zcopy"),
+            no("no_srq"),
+            no("dif_insert_or_strip"),
+            no("no_wr_batching"),
+            no("disable_adaptive_irq"),
+            no("disable_command_passthru"),
+            no("abort_timeout_sec"),
+        ],
+        TRUE,
+    ),
+    of(
+        "nvmf_delete_subsystem",
+        "Deletes a subsystem: its controllers end, and its devices are free.",
+        &[NQN, BY_FORCE, no("tgt_name")],
+        TRUE,
+    ),
+    of("nvmf_delete_transport", "Forgets that. qpair's own.", &[TRTYPE], TRUE),
+    of(
+        "nvmf_get_subsystems",
+        "Tells of subsystems.",
+        &[may("nqn", Text, "Of this one alone."), no("tgt_name")],
+        "a list of subsystems",
+    ),
+    of(
+        "nvmf_subsystem_add_listener",
+        "Makes a controller, for one driver at a time, over vfio-user.",
+        &[
+            NQN,
+            LISTEN_ADDRESS,
+            no("secure_channel"),
+            no("ana_state"),
+            no("sock_impl"),
+            no("numa_id"),
+            no("tgt_name"),
+        ],
+        TRUE,
+    ),
+    of(
+        "nvmf_subsystem_add_ns",
+        "Makes a device a namespace. Drivers that are there are told.",
+        &[
+            NQN,
+            need(
+                "namespace",
+                Fields(&[
+                    need("bdev_name", Text, "The device."),
+                    may("nsid", Number, "Its number; the first that is free if left out."),
+                    may("uuid", Text, "Its UUID; the device's if left out."),
+                    no("nguid"),
+                    no("eui64"),
+                    no("ptpl_file"),
+                    no("anagrpid"),
+                    no("no_auto_visible"),
+                    no("hide_metadata"),
+                ]),
+                "The namespace.",
+            ),
+            no("tgt_name"),
+        ],
+        "the namespace's number",
+    ),
+    of(
+        "nvmf_subsystem_remove_listener",
+        "Ends a controller.",
+        &[NQN, LISTEN_ADDRESS, BY_FORCE, no("tgt_name")],
+        TRUE,
+    ),
+    of(
+        "nvmf_subsystem_remove_ns",
+        "Takes a namespace away, when its requests are done. Drivers that are there are told.",
+        &[NQN, need("nsid", Number, "Its number."), BY_FORCE, no("tgt_name")],
+        TRUE,
+    ),
+    of(
         "rpc_get_methods",
         "Names all methods.",
         &[
@@ -425,6 +556,7 @@ impl Kind {
             Number | Choice => "number",
             Flag => "boolean",
             Texts => "list of strings",
+            Fields(_) => "object",
             Nothing => "nothing",
         }
     }
@@ -436,45 +568,65 @@ impl Kind {
             Choice => json!({"type": "integer", "minimum": -1}),
             Flag => json!({"type": "boolean"}),
             Texts => json!({"type": "array", "items": {"type": "string"}}),
+            Fields(params) => object(params),
             Nothing => json!({"enum": [false, 0, null]}),
         }
     }
 }
 
-/// Refuses a parameter that the method does not have.
-pub(super) fn check(method: &str, params: &Value) -> Result<()> {
+/// Refuses a parameter that the method does not have, and takes out what asks for nothing.
+pub(super) fn check(method: &str, params: &mut Value) -> Result<()> {
     let schema = SCHEMAS.iter().find(|schema| schema.method == method);
-    let (Some(schema), Some(params)) = (schema, params.as_object()) else { return Ok(()) };
-    let unknown = params.iter().find(|(name, value)| {
-        !value.is_null() && schema.params.iter().all(|param| param.name != name.as_str())
-    });
-    match unknown {
-        Some((name, _)) => Err(Failure::params(format!("no parameter is called {name}"))),
-        None => Ok(()),
+    match (schema, params.as_object_mut()) {
+        (Some(schema), Some(params)) => check_all(schema.params, params),
+        _ => Ok(()),
     }
+}
+
+fn check_all(known: &[Param], given: &mut Map<String, Value>) -> Result<()> {
+    for (name, value) in given.iter_mut().filter(|(_, value)| !value.is_null()) {
+        let param = known.iter().find(|param| param.name == name.as_str());
+        let param =
+            param.ok_or_else(|| Failure::params(format!("no parameter is called {name}")))?;
+        match (param.kind, &mut *value) {
+            (Fields(params), Value::Object(fields)) => check_all(params, fields)?,
+            (Nothing, Value::Bool(false)) => *value = Value::Null,
+            (Nothing, value) if value.as_u64() == Some(0) => *value = Value::Null,
+            (Nothing, value) => {
+                return Err(Failure::new(-95, format!("{name} is not supported: {value}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// JSON Schema of the parameters of each method, by name.
 pub(super) fn in_json() -> Value {
     let one = |schema: &Schema| {
-        let properties = schema.params.iter().map(|param| {
-            let mut value = param.kind.in_json();
-            if !param.about.is_empty() {
-                value["description"] = json!(param.about);
-            }
-            (param.name.to_owned(), value)
-        });
-        let needed = schema.params.iter().filter(|param| param.is_needed);
-        let params = json!({
-            "type": "object",
-            "properties": properties.collect::<Map<_, _>>(),
-            "required": needed.map(|param| param.name).collect::<Vec<_>>(),
-            "additionalProperties": false,
-        });
+        let params = object(schema.params);
         let value = json!({"description": schema.about, "params": params, "result": schema.result});
         (schema.method.to_owned(), value)
     };
     Value::Object(SCHEMAS.iter().map(one).collect())
+}
+
+/// An object of parameters.
+fn object(params: &[Param]) -> Value {
+    let properties = params.iter().map(|param| {
+        let mut value = param.kind.in_json();
+        if !param.about.is_empty() {
+            value["description"] = json!(param.about);
+        }
+        (param.name.to_owned(), value)
+    });
+    let needed = params.iter().filter(|param| param.is_needed);
+    json!({
+        "type": "object",
+        "properties": properties.collect::<Map<_, _>>(),
+        "required": needed.map(|param| param.name).collect::<Vec<_>>(),
+        "additionalProperties": false,
+    })
 }
 
 /// The reference page, in Markdown.
@@ -494,11 +646,24 @@ pub fn reference() -> String {
         if !params.is_empty() {
             page.push_str("\n| parameter | is a | |\n|---|---|---|\n");
         }
-        for Param { name, kind, is_needed, about } in params {
+        let mut names: Vec<String> =
+            nothing.iter().map(|param| format!("`{}`", param.name)).collect();
+        let mut row = |within: &str, param: &Param| {
+            let Param { name, kind, is_needed, about } = param;
             let mark = if *is_needed { "**" } else { "" };
-            let _ = writeln!(page, "| {mark}`{name}`{mark} | {} | {about} |", kind.word());
+            let _ = writeln!(page, "| {mark}`{within}{name}`{mark} | {} | {about} |", kind.word());
+        };
+        for param in params {
+            row("", param);
+            let Fields(fields) = param.kind else { continue };
+            let within = format!("{}.", param.name);
+            for field in fields {
+                match field.kind {
+                    Nothing => names.push(format!("`{within}{}`", field.name)),
+                    _ => row(&within, field),
+                }
+            }
         }
-        let names: Vec<String> = nothing.iter().map(|param| format!("`{}`", param.name)).collect();
         if !names.is_empty() {
             let _ = writeln!(page, "\nNot supported: {}.", names.join(", "));
         }
@@ -527,42 +692,62 @@ mod tests {
         });
         let manager = Manager::new(Arc::new(target), open, folder.path().to_owned(), "0");
         for Schema { method, params, .. } in SCHEMAS {
-            for wrong in *params {
-                let sample = |param: &Param| match param.kind {
-                    _ if param.name == wrong.name => json!({"odd": 1}),
-                    Text => json!("x"),
-                    Number | Choice => json!(1),
-                    Flag | Nothing => json!(false),
-                    Texts => json!(["x"]),
-                };
-                let given =
-                    params.iter().filter(|param| param.is_needed || param.name == wrong.name);
-                let given: Map<_, _> =
-                    given.map(|param| (param.name.to_owned(), sample(param))).collect();
-                let failure = manager.call(method, Some(Value::Object(given))).unwrap_err();
-                let expected = format!("{} is no", wrong.name);
-                assert!(failure.message.starts_with(&expected), "{method}: {failure:?}");
+            let call = |given: Map<String, Value>| {
+                manager.call(method, Some(Value::Object(given))).unwrap_err().message
+            };
+            for path in paths(params) {
+                let name = path.last().unwrap();
+                let said = call(given(params, &path, Some(json!({"odd": 1}))));
+                assert!(said.starts_with(&format!("{name} is no")), "{method}: {said}");
+                if is_needed(params, &path) {
+                    let said = call(given(params, &path, None));
+                    assert_eq!(said, format!("{name} is missing"), "{method}");
+                }
             }
-            let needed = params.iter().filter(|param| param.is_needed);
-            for missing in needed {
-                let given =
-                    params.iter().filter(|param| param.is_needed && param.name != missing.name);
-                let given: Map<_, _> = given
-                    .map(|param| {
-                        let value = match param.kind {
-                            Number | Choice => json!(1),
-                            Texts => json!(["x"]),
-                            _ => json!("x"),
-                        };
-                        (param.name.to_owned(), value)
-                    })
-                    .collect();
-                let failure = manager.call(method, Some(Value::Object(given))).unwrap_err();
-                let expected = format!("{} is missing", missing.name);
-                assert_eq!(failure.message, expected, "{method}");
-            }
-            let failure = manager.call(method, Some(json!({"odd": 1}))).unwrap_err();
-            assert_eq!(failure.message, "no parameter is called odd", "{method}");
+            let said = call(Map::from_iter([("odd".to_owned(), json!(1))]));
+            assert_eq!(said, "no parameter is called odd", "{method}");
         }
+    }
+
+    /// The names of all parameters, each after those that it is in.
+    fn paths(params: &[Param]) -> Vec<Vec<&'static str>> {
+        let mut all = Vec::new();
+        for param in params {
+            all.push(vec![param.name]);
+            let Fields(fields) = param.kind else { continue };
+            let within = |path: Vec<&'static str>| [vec![param.name], path].concat();
+            all.extend(paths(fields).into_iter().map(within));
+        }
+        all
+    }
+
+    fn is_needed(params: &[Param], path: &[&str]) -> bool {
+        let param = params.iter().find(|param| param.name == path[0]).unwrap();
+        match (param.kind, &path[1..]) {
+            (_, []) => param.is_needed,
+            (Fields(fields), rest) => is_needed(fields, rest),
+            _ => false,
+        }
+    }
+
+    /// What is needed, and at a path this value, or nothing.
+    fn given(params: &[Param], path: &[&str], odd: Option<Value>) -> Map<String, Value> {
+        let mut all = Map::new();
+        for param in params {
+            let is_in = path.first() == Some(&param.name);
+            let rest = if is_in { &path[1..] } else { &[] };
+            let value = match (param.kind, &odd) {
+                (Fields(_), Some(_)) if is_in && rest.is_empty() => Some(json!("odd")),
+                _ if is_in && rest.is_empty() => odd.clone(),
+                _ if !is_in && !param.is_needed => None,
+                (Text, _) => Some(json!("x")),
+                (Number | Choice, _) => Some(json!(1)),
+                (Flag | Nothing, _) => Some(json!(false)),
+                (Texts, _) => Some(json!(["x"])),
+                (Fields(fields), _) => Some(Value::Object(given(fields, rest, odd.clone()))),
+            };
+            all.extend(value.map(|value| (param.name.to_owned(), value)));
+        }
+        all
     }
 }

@@ -1,0 +1,430 @@
+//! A controller of a subsystem, as a worker turns it: its socket, its queues, and a channel to each of its namespaces.
+//!
+//! Invariant: the client is heard, admin commands are executed, and namespaces and channels change only while no command is under way. While
+//! one of these waits, no more commands are taken.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use qpair_block::{Arena, Buffer, Error, ErrorKind, IoError, Mapping, Op, Result, Segment};
+use qpair_memory::mappings_cut;
+use qpair_softdev::nvme::{Ended, Hand, Handed, OuterNamespace, Part, SoftNvme, Ticket};
+use qpair_vfio_user::{Ended as Left, Server};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::subsystem::{Namespace, Post, Subsystem};
+use crate::queue::{End, Job, Lane};
+use crate::target::{Event, Listen};
+use crate::unit::{Stopped, Unit};
+
+/// Bytes of a request that moves no data, at most; a multiple of every logical block.
+const RANGE_BYTES_MAX: u64 = 1 << 31;
+/// Commands under way at a time.
+const COMMANDS: u16 = 256;
+/// Turns between two looks at the socket, as long as there is other work.
+const SOCKET_TURNS: u32 = 1024;
+/// Turns in which the socket is looked at each time, after it had something: registers are accessed one after the other.
+const TALK_TURNS: u32 = 256;
+/// Naps of one whose driver may ring doorbells that nobody is told of; each is twice the one before.
+const NAP_MIN: Duration = Duration::from_micros(20);
+const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// What a controller is made of.
+pub(crate) struct ControllerOptions {
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) device: Arc<SoftNvme>,
+    pub(crate) server: Server,
+    pub(crate) post: Arc<Post>,
+    pub(crate) transfer_bytes_max: u32,
+    pub(crate) listen: Listen,
+}
+
+pub(crate) struct Controller {
+    options: ControllerOptions,
+    hands: Hands,
+    /// The version of the namespaces that it works with.
+    version: Option<u64>,
+    /// Mappings that had been cut when it was last looked at.
+    cut: u64,
+    /// The socket, or what serves it, has something.
+    has_news: bool,
+    turns: u32,
+    talk_turns: u32,
+    /// How long the next nap is, while it is idle.
+    nap: Option<Duration>,
+    /// What it sleeps for: sockets, channels, and other versions.
+    set: OwnedFd,
+}
+
+impl Controller {
+    /// On the thread that is to turn it.
+    ///
+    /// # Errors
+    /// `Limit` if there are no more descriptors.
+    pub(crate) fn start(options: ControllerOptions) -> Result<Box<Self>> {
+        let limit =
+            |errno: rustix::io::Errno| Error::os(errno.into(), "an epoll set for a controller");
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
+        epoll::add(&set, options.post.as_fd(), EventData::new_u64(0), EventFlags::IN)
+            .map_err(limit)?;
+        let hands = Hands::new(options.transfer_bytes_max);
+        Ok(Box::new(Self {
+            options,
+            hands,
+            version: None,
+            cut: mappings_cut(),
+            has_news: true,
+            turns: 0,
+            talk_turns: 0,
+            nap: None,
+            set,
+        }))
+    }
+
+    /// Has what commands are under way go on; whether one has ended.
+    fn settle(&mut self) -> bool {
+        let mut ended = std::mem::take(&mut self.hands.ended);
+        for lane in self.hands.lanes.values_mut() {
+            lane.settle(|end| ended.push(end));
+        }
+        let progress = !ended.is_empty();
+        for end in ended.drain(..) {
+            if let Some((ticket, op, result)) = self.hands.end(end) {
+                self.options.device.answer(ticket, op, result);
+            }
+        }
+        self.hands.ended = ended;
+        progress
+    }
+
+    /// Whether the socket has something to say, and a client whose memory was cut short is to go.
+    fn look_at_sockets(&mut self) {
+        self.turns += 1;
+        if self.has_news || self.turns < SOCKET_TURNS && self.talk_turns == 0 && self.nap.is_none()
+        {
+            return;
+        }
+        self.turns = 0;
+        self.talk_turns = self.talk_turns.saturating_sub(1);
+        let cut = mappings_cut();
+        self.has_news = std::mem::replace(&mut self.cut, cut) != cut || self.is_heard();
+    }
+
+    fn is_heard(&self) -> bool {
+        let sockets: Vec<BorrowedFd<'_>> = self.options.server.sockets().collect();
+        let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // What cannot be looked at is looked at by whoever reads it.
+        let ready = rustix::event::poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0);
+        ready || self.options.server.is_sending()
+    }
+
+    /// Hears the client.
+    fn hear(&mut self) -> bool {
+        let ControllerOptions { server, post, listen, .. } = &mut self.options;
+        let progress = server.poll();
+        self.has_news = progress;
+        if progress {
+            self.talk_turns = TALK_TURNS;
+        }
+        let name = post.path.to_string_lossy();
+        let has_client = server.has_client();
+        if post.has_client.swap(has_client, Ordering::Relaxed) != has_client {
+            let left = server.take_ended();
+            let why = left.filter(|left| !matches!(left, Left::Closed | Left::Disconnected));
+            let why = why.map(|left| Error::new(ErrorKind::Invalid, left.to_string()));
+            listen(if has_client { Event::Connected(&name) } else { Event::Left(&name, why) });
+        }
+        progress
+    }
+
+    /// Works with the subsystem's namespaces as they are now.
+    fn renew(&mut self, version: u64) {
+        let ControllerOptions { subsystem, device, post, .. } = &self.options;
+        self.hands.set(subsystem.namespaces());
+        device.set_namespaces(
+            self.hands.namespaces.iter().map(|(it, blocks)| described(it, *blocks)).collect(),
+        );
+        self.version = Some(version);
+        post.settle(version);
+    }
+
+    /// Whether a namespace has another size than it had.
+    fn is_resized(&self) -> bool {
+        self.hands.namespaces.iter().any(|(it, blocks)| blocks_of(it) != *blocks)
+    }
+}
+
+fn blocks_of(namespace: &Namespace) -> u64 {
+    let device = &namespace.disk.device;
+    device.size_bytes() / u64::from(device.info().logical_block_bytes)
+}
+
+fn described(namespace: &Namespace, blocks: u64) -> OuterNamespace {
+    let info = namespace.disk.device.info();
+    OuterNamespace {
+        nsid: namespace.nsid,
+        blocks,
+        logical_block_bytes: info.logical_block_bytes,
+        read_only: info.read_only,
+        uuid: namespace.uuid,
+    }
+}
+
+impl Unit for Controller {
+    fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+        Ok(Some(self.set.as_fd()))
+    }
+
+    fn count_kick(&self) {}
+
+    fn is_busy(&self) -> bool {
+        self.hands.busy() > 0
+    }
+
+    fn turn(&mut self) -> bool {
+        let mut progress = self.settle();
+        self.look_at_sockets();
+        let version = self.options.subsystem.version();
+        // Sizes are looked at as seldom as the socket.
+        let is_other = self.version != Some(version) || self.turns == 0 && self.is_resized();
+        let has_admin = self.options.device.has_admin_commands();
+        let waits = is_other || self.has_news || has_admin;
+        let may = self.hands.busy() == 0;
+        if may && is_other {
+            self.renew(version);
+        }
+        if may && self.has_news {
+            progress |= self.hear();
+        }
+        progress |= self.options.device.step_admin(may);
+        if may && let Some(regions) = self.options.device.new_memory() {
+            self.hands.open(regions);
+        }
+        self.hands.is_closed = waits && !may;
+        progress |= self.options.device.step_handing(&mut self.hands);
+        if let Some(nap) = &mut self.nap {
+            *nap = if progress { NAP_MIN } else { (2 * *nap).min(NAP_MAX) };
+        }
+        progress
+    }
+
+    fn listen(&mut self) -> bool {
+        let mut is_told = true;
+        for lane in self.hands.lanes.values_mut() {
+            lane.rest();
+            is_told &= match lane.completion_fd() {
+                Ok(Some(fd)) => watch(&self.set, fd),
+                Ok(None) => lane.busy() == 0,
+                Err(_) => false,
+            };
+        }
+        for socket in self.options.server.sockets() {
+            is_told &= watch(&self.set, socket);
+        }
+        let is_idle = is_told && !self.has_news && !self.is_heard();
+        self.nap = is_idle.then_some(NAP_MIN);
+        is_idle
+    }
+
+    fn be_quiet(&mut self) {
+        self.nap = None;
+        self.options.post.hear();
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        // Without a driver nobody rings, and its memory is not cut short.
+        self.nap.filter(|_| self.options.post.has_client())
+    }
+
+    fn stop(mut self: Box<Self>) -> Stopped {
+        while self.hands.busy() > 0 {
+            if !self.settle() {
+                std::thread::yield_now();
+            }
+        }
+        let ControllerOptions { post, listen, .. } = &self.options;
+        if post.has_client.swap(false, Ordering::Relaxed) {
+            listen(Event::Left(&post.path.to_string_lossy(), None));
+        }
+        Stopped::default()
+    }
+}
+
+/// Puts a descriptor into a set, if it is not there.
+fn watch(set: &OwnedFd, fd: BorrowedFd<'_>) -> bool {
+    match epoll::add(set, fd, EventData::new_u64(0), EventFlags::IN) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => true,
+        Err(_) => false,
+    }
+}
+
+/// A command that was handed out.
+struct Command {
+    ticket: Ticket,
+    /// What comes after, the last first.
+    rest: Vec<Part>,
+    force_unit_access: bool,
+}
+
+/// Takes commands, and has them done.
+struct Hands {
+    /// With the number of blocks that the driver was told.
+    namespaces: Vec<(Namespace, u64)>,
+    /// By the numbers of namespaces.
+    lanes: BTreeMap<u32, Lane>,
+    arena: Arc<Arena>,
+    /// Its lists that no command has.
+    lists: Vec<Buffer>,
+    /// By tag.
+    commands: Box<[Option<Command>]>,
+    free: Vec<u16>,
+    transfer_bytes_max: u32,
+    /// No command is taken now.
+    is_closed: bool,
+    ended: Vec<End>,
+}
+
+impl Hands {
+    fn new(transfer_bytes_max: u32) -> Self {
+        Self {
+            namespaces: Vec::new(),
+            lanes: BTreeMap::new(),
+            arena: Arena::foreign(Vec::new(), 1, 1),
+            lists: Vec::new(),
+            commands: (0..COMMANDS).map(|_| None).collect(),
+            free: (0..COMMANDS).rev().collect(),
+            transfer_bytes_max,
+            is_closed: false,
+            ended: Vec::with_capacity(COMMANDS.into()),
+        }
+    }
+
+    fn busy(&self) -> usize {
+        usize::from(COMMANDS) - self.free.len()
+    }
+
+    /// Works with other namespaces; channels to disks that are still there stay.
+    fn set(&mut self, namespaces: Vec<Namespace>) {
+        self.lanes.retain(|nsid, lane| {
+            namespaces.iter().any(|it| it.nsid == *nsid && std::ptr::eq(&*it.disk, lane.disk()))
+        });
+        self.namespaces = namespaces.into_iter().map(|it| (it.clone(), blocks_of(&it))).collect();
+    }
+
+    /// Works with other memory of the driver's.
+    fn open(&mut self, regions: Vec<Arc<Mapping>>) {
+        const PAGE_BYTES: u32 = 4096;
+        self.lanes.clear();
+        // The first and the last page may be parts of pages.
+        let segments_max = (self.transfer_bytes_max / PAGE_BYTES + 1) as usize;
+        self.arena = Arena::foreign(regions, COMMANDS.into(), segments_max);
+        self.lists = std::iter::from_fn(|| self.arena.lease()).collect();
+    }
+
+    fn lane(&mut self, nsid: u32) -> std::result::Result<&mut Lane, IoError> {
+        let Self { namespaces, lanes, arena, .. } = self;
+        match lanes.entry(nsid) {
+            Entry::Occupied(there) => Ok(there.into_mut()),
+            Entry::Vacant(place) => {
+                let found = namespaces.iter().find(|(it, _)| it.nsid == nsid);
+                let (namespace, _) = found.ok_or(IoError::GONE)?;
+                // The driver may try again: what is short now may be there later.
+                let mut lane =
+                    Lane::open(&namespace.disk, arena, COMMANDS).map_err(|_| IoError::NO_THREAD)?;
+                // It is to be asked for before the first request; that there is none is seen again before a sleep.
+                let _ = lane.completion_fd();
+                Ok(place.insert(lane))
+            }
+        }
+    }
+
+    /// Begins a part, as much of it as one request has; what is left.
+    fn begin(
+        &mut self,
+        tag: u16,
+        part: Part,
+        force_unit_access: bool,
+        list: Option<Buffer>,
+    ) -> std::result::Result<Option<Part>, IoError> {
+        let Part { nsid, op, offset_bytes, len_bytes } = part;
+        let now_bytes = len_bytes.min(RANGE_BYTES_MAX);
+        let lane = match self.lane(nsid) {
+            Ok(lane) => lane,
+            Err(error) => {
+                self.lists.extend(list);
+                return Err(error);
+            }
+        };
+        lane.disk().counters.requests.fetch_add(1, Ordering::Relaxed);
+        let durable = force_unit_access;
+        lane.begin(tag, Job { op, durable, offset_bytes, len_bytes: now_bytes as u32 }, list);
+        let (offset_bytes, len_bytes) = (offset_bytes + now_bytes, len_bytes - now_bytes);
+        Ok((len_bytes > 0).then_some(Part { offset_bytes, len_bytes, ..part }))
+    }
+
+    /// Takes in the end of a part of a command; the command's end if it was the last.
+    fn end(&mut self, end: End) -> Option<(Ticket, Op, Ended)> {
+        let End { head: tag, job: Job { op, .. }, list, mut result } = end;
+        self.lists.extend(list);
+        let command = self.commands.get_mut(usize::from(tag))?.as_mut()?;
+        if let (Ok(()), Some(next)) = (result, command.rest.pop()) {
+            let force_unit_access = command.force_unit_access;
+            match self.begin(tag, next, force_unit_access, None) {
+                Ok(left) => {
+                    self.commands[usize::from(tag)].as_mut()?.rest.extend(left);
+                    return None;
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        let command = self.commands.get_mut(usize::from(tag))?.take()?;
+        self.free.push(tag);
+        Some((command.ticket, op, result))
+    }
+}
+
+impl Hand for Hands {
+    fn has_room(&self) -> bool {
+        !self.is_closed && !self.free.is_empty()
+    }
+
+    fn take(&mut self, handed: Handed, segments: &mut dyn Iterator<Item = Segment>) -> Ended {
+        let Handed { ticket, first, then, force_unit_access } = handed;
+        let moves = matches!(first.op, Op::Read | Op::Write);
+        let list = match moves {
+            true => {
+                let mut list = self.lists.pop().ok_or(IoError::NO_THREAD)?;
+                if list.fill(segments).is_err() {
+                    self.lists.push(list);
+                    return Err(IoError::INVALID);
+                }
+                Some(list)
+            }
+            false => None,
+        };
+        let tag = self.free.pop().ok_or(IoError::NO_THREAD)?;
+        match self.begin(tag, first, force_unit_access, list) {
+            Ok(left) => {
+                let mut rest = then;
+                rest.reverse();
+                rest.extend(left);
+                self.commands[usize::from(tag)] = Some(Command { ticket, rest, force_unit_access });
+                Ok(())
+            }
+            Err(error) => {
+                self.free.push(tag);
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Subsystems by name, and the sockets at which their controllers are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use qpair_block::{Error, ErrorKind, Result};
+use qpair_pci::PciDevice;
+use qpair_softdev::nvme::{OuterOptions, SoftNvme};
+use qpair_vfio_user::{Server, ServerOptions};
+
+use super::controller::{Controller, ControllerOptions};
+use super::subsystem::{Namespace, Post, Subsystem};
+use crate::disk::Disk;
+use crate::target::Listen;
+use crate::unit::Unit;
+use crate::workers::{Placed, Workers};
+
+/// What all controllers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transport {
+    /// Most entries of an I/O queue.
+    pub(crate) queue_entries_max: u32,
+    /// Most pairs of I/O queues of a controller.
+    pub(crate) queues_max: u16,
+    /// Largest transfer, as a power of two of 4 KiB.
+    pub(crate) mdts: u8,
+    /// Each doorbell is a message.
+    pub(crate) trap_doorbells: bool,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self { queue_entries_max: 1024, queues_max: 32, mdts: 5, trap_doorbells: false }
+    }
+}
+
+/// A controller that a worker turns. Dropped, it ends.
+#[derive(Debug)]
+struct Served {
+    /// Where it is, as it was asked for.
+    address: String,
+    controller_id: u16,
+    post: Arc<Post>,
+    subsystem: Arc<Subsystem>,
+    workers: Arc<Workers>,
+    placed: Option<Placed>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.subsystem.leave(&self.post);
+        if let Some(placed) = self.placed.take() {
+            self.workers.remove(placed);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    subsystem: Arc<Subsystem>,
+    controllers: Vec<Served>,
+}
+
+/// A subsystem, as others may know it.
+#[derive(Clone, Debug)]
+pub(crate) struct SubsystemInfo {
+    pub(crate) nqn: String,
+    pub(crate) serial: String,
+    pub(crate) model: String,
+    pub(crate) namespaces_max: u32,
+    pub(crate) namespaces: Vec<Namespace>,
+    /// Where its controllers are: as they were asked for, and their sockets.
+    pub(crate) addresses: Vec<String>,
+    pub(crate) paths: Vec<PathBuf>,
+    /// A driver is at one of them.
+    pub(crate) has_client: bool,
+}
+
+/// All subsystems.
+#[derive(Debug)]
+pub(crate) struct Nvmf {
+    workers: Arc<Workers>,
+    listen: ListenTo,
+    pub(crate) transport: Option<Transport>,
+    all: BTreeMap<String, Entry>,
+}
+
+/// As [`Listen`], which says nothing of itself.
+struct ListenTo(Listen);
+
+impl std::fmt::Debug for ListenTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listen")
+    }
+}
+
+fn busy(what: &str) -> Error {
+    Error::new(ErrorKind::Busy, format!("Device or resource busy: a driver has {what}"))
+        .hint("end it first, or say force=true")
+}
+
+impl Nvmf {
+    pub(crate) fn new(workers: Arc<Workers>, listen: Listen) -> Self {
+        Self { workers, listen: ListenTo(listen), transport: None, all: BTreeMap::new() }
+    }
+
+    pub(crate) fn has(&self, nqn: &str) -> bool {
+        self.all.contains_key(nqn)
+    }
+
+    pub(crate) fn has_controllers(&self) -> bool {
+        self.all.values().any(|entry| !entry.controllers.is_empty())
+    }
+
+    fn get(&mut self, nqn: &str) -> Result<&mut Entry> {
+        self.all.get_mut(nqn).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("Subsystem with NQN '{nqn}' not found"))
+        })
+    }
+
+    /// Makes a subsystem of nothing.
+    ///
+    /// # Errors
+    /// `Exists`.
+    pub(crate) fn create(
+        &mut self,
+        nqn: &str,
+        serial: String,
+        model: String,
+        namespaces_max: u32,
+    ) -> Result<()> {
+        if self.has(nqn) {
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("Subsystem NQN '{nqn}' already exists"),
+            ));
+        }
+        let subsystem = Subsystem::new(nqn.to_owned(), serial, model, namespaces_max);
+        self.all.insert(nqn.to_owned(), Entry { subsystem, controllers: Vec::new() });
+        Ok(())
+    }
+
+    /// Ends its controllers, and lets its disks go: they.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if a driver is there and `force` is not said.
+    pub(crate) fn delete(&mut self, nqn: &str, force: bool) -> Result<Vec<Arc<Disk>>> {
+        if self.get(nqn)?.subsystem.has_client() && !force {
+            return Err(busy(nqn));
+        }
+        let entry = self.all.remove(nqn);
+        let Some(Entry { subsystem, controllers }) = entry else { return Ok(Vec::new()) };
+        drop(controllers);
+        Ok(subsystem.namespaces().into_iter().map(|it| it.disk).collect())
+    }
+
+    /// Gives a disk a number: the one that is asked for, or the first that is free.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` for a number that is taken, `Invalid` for one that is none, `NoSpace` if all are taken.
+    pub(crate) fn add(
+        &mut self,
+        nqn: &str,
+        nsid: Option<u32>,
+        disk: &Arc<Disk>,
+        uuid: [u8; 16],
+    ) -> Result<u32> {
+        let subsystem = &self.get(nqn)?.subsystem;
+        let (taken, most) = (subsystem.namespaces(), subsystem.namespaces_max);
+        let is_taken = |nsid: u32| taken.iter().any(|it| it.nsid == nsid);
+        let nsid = match nsid {
+            None => (1..=most).find(|nsid| !is_taken(*nsid)).ok_or_else(|| {
+                Error::new(ErrorKind::NoSpace, format!("{nqn} has {most} namespaces already"))
+            })?,
+            Some(nsid) if nsid == 0 || nsid > most => {
+                return Err(Error::new(ErrorKind::Invalid, format!("namespace {nsid} of {most}")));
+            }
+            Some(nsid) if is_taken(nsid) => {
+                let context = format!("{nqn} has a namespace {nsid} already");
+                return Err(Error::new(ErrorKind::Exists, context));
+            }
+            Some(nsid) => nsid,
+        };
+        subsystem.change(|all| all.push(Namespace { nsid, disk: disk.clone(), uuid }));
+        Ok(nsid)
+    }
+
+    /// Takes a namespace away: its disk.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if a driver is there and `force` is not said.
+    pub(crate) fn remove(&mut self, nqn: &str, nsid: u32, force: bool) -> Result<Arc<Disk>> {
+        let subsystem = &self.get(nqn)?.subsystem;
+        let found = subsystem.namespaces().into_iter().find(|it| it.nsid == nsid);
+        let namespace = found.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{nqn} has no namespace {nsid}"))
+        })?;
+        if subsystem.has_client() && !force {
+            return Err(busy(&format!("namespace {nsid} of {nqn}")));
+        }
+        subsystem.change(|all| all.retain(|it| it.nsid != nsid));
+        Ok(namespace.disk)
+    }
+
+    /// Puts a controller on a worker, for whoever comes to the socket at `path`: one driver at a time.
+    ///
+    /// # Errors
+    /// `NotFound` without the subsystem, `Invalid` without a transport, `Exists` for an address that is in use; what binding the socket says.
+    pub(crate) fn listen(&mut self, nqn: &str, address: &str, path: &Path) -> Result<()> {
+        let transport = self.transport.ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, "there is no transport of the type VFIOUSER")
+                .hint("nvmf_create_transport makes it")
+        })?;
+        let (workers, listen) = (self.workers.clone(), self.listen.0.clone());
+        let Entry { subsystem, controllers } = self.get(nqn)?;
+        if controllers.iter().any(|it| it.address == address) {
+            let context = format!("{nqn} has a controller at {address} already");
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        let is_free = |id: &u16| controllers.iter().all(|it| it.controller_id != *id);
+        let controller_id = (1..=u16::MAX).find(is_free).unwrap_or(u16::MAX);
+        let device = SoftNvme::outer(OuterOptions {
+            queues_max: transport.queues_max,
+            queue_entries_max: transport.queue_entries_max,
+            mdts: transport.mdts,
+            trap_doorbells: transport.trap_doorbells,
+            serial: subsystem.serial.clone(),
+            model: subsystem.model.clone(),
+            subsystem: subsystem.nqn.clone(),
+            controller_id,
+            namespaces_max: subsystem.namespaces_max,
+        })?;
+        let path = match path.is_dir() {
+            // What SPDK calls the socket in the folder that it is given.
+            true => path.join("cntrl"),
+            false => path.to_owned(),
+        };
+        let server =
+            Server::bind(&path, device.clone() as Arc<dyn PciDevice>, ServerOptions::default())?;
+        let post = Post::new(PathBuf::from(server.path()))?;
+        let options = ControllerOptions {
+            subsystem: subsystem.clone(),
+            device,
+            server,
+            post: post.clone(),
+            transfer_bytes_max: 4096 << transport.mdts,
+            listen,
+        };
+        let start = move || Ok(Controller::start(options)? as Box<dyn Unit>);
+        let placed = Some(workers.add(Box::new(start))?);
+        // It looks at the namespaces by itself the first time.
+        subsystem.join(&post);
+        let (address, subsystem) = (address.to_owned(), subsystem.clone());
+        controllers.push(Served { address, controller_id, post, subsystem, workers, placed });
+        Ok(())
+    }
+
+    /// Ends the controller at an address.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if a driver is there and `force` is not said.
+    pub(crate) fn unlisten(&mut self, nqn: &str, address: &str, force: bool) -> Result<()> {
+        let controllers = &mut self.get(nqn)?.controllers;
+        let at = controllers.iter().position(|it| it.address == address);
+        let at = at.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{nqn} has no controller at {address}"))
+        })?;
+        if controllers[at].post.has_client() && !force {
+            return Err(busy(&format!("the controller at {address}")));
+        }
+        drop(controllers.remove(at));
+        Ok(())
+    }
+
+    /// All of them, by name.
+    pub(crate) fn infos(&self) -> Vec<SubsystemInfo> {
+        let info = |entry: &Entry| {
+            let it = &entry.subsystem;
+            SubsystemInfo {
+                nqn: it.nqn.clone(),
+                serial: it.serial.clone(),
+                model: it.model.clone(),
+                namespaces_max: it.namespaces_max,
+                namespaces: it.namespaces(),
+                addresses: entry.controllers.iter().map(|it| it.address.clone()).collect(),
+                paths: entry.controllers.iter().map(|it| it.post.path.clone()).collect(),
+                has_client: it.has_client(),
+            }
+        };
+        self.all.values().map(info).collect()
+    }
+}

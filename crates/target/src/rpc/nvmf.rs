@@ -1,0 +1,288 @@
+//! Subsystems, their namespaces, and the controllers by which drivers have them.
+
+use serde_json::{Value, json};
+
+use super::manager::Manager;
+use super::methods::kept;
+use super::params::{Failure, Params, Result};
+use crate::bdevs::uuid_of;
+use crate::nvmf::{SubsystemInfo, Transport};
+
+const VFIOUSER: &str = "VFIOUSER";
+/// Namespaces of a subsystem, if nobody says how many.
+const NAMESPACES: u64 = 32;
+const NAMESPACES_MAX: u64 = 1024;
+
+/// What a call has made is called so.
+fn namespace_of(nqn: &str, nsid: u32) -> String {
+    format!("namespace {nsid} of {nqn}")
+}
+
+fn controller_of(nqn: &str, traddr: &str) -> String {
+    format!("controller of {nqn} at {traddr}")
+}
+
+/// SPDK's answer to a subsystem that is not there, and to what makes no sense.
+fn failed(error: qpair_block::Error) -> Failure {
+    use qpair_block::ErrorKind::{Invalid, NotFound};
+    match error.kind() {
+        NotFound | Invalid => Failure::params(error.to_string()),
+        _ => error.into(),
+    }
+}
+
+/// Refuses all but what there is.
+fn check_trtype(trtype: &str) -> Result<()> {
+    match trtype.eq_ignore_ascii_case(VFIOUSER) {
+        true => Ok(()),
+        false => Err(Failure::params(format!("Transport type '{trtype}' unavailable"))),
+    }
+}
+
+/// What is asked for, or what is usual, if it is within bounds.
+fn within(name: &str, asked: Option<u64>, usual: u64, bounds: [u64; 2]) -> Result<u64> {
+    let ([least, most], amount) = (bounds, asked.unwrap_or(usual));
+    match (least..=most).contains(&amount) {
+        true => Ok(amount),
+        false => {
+            Err(Failure::params(format!("{name} is from {least} to {most}, and not {amount}")))
+        }
+    }
+}
+
+pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Result<Value> {
+    let trtype = params.name("trtype")?;
+    let depth = params.number("max_queue_depth")?;
+    let queues = params.number("max_io_qpairs_per_ctrlr")?;
+    let io_size = params.number("max_io_size")?;
+    let trap_doorbells = params.flag("disable_mappable_bar0")?;
+    // There are none that could be used, and the other is TCP's.
+    params.flag("disable_shadow_doorbells")?;
+    params.flag("c2h_success")?;
+    params.finish()?;
+    check_trtype(&trtype)?;
+    let usual = Transport::default();
+    let entries = within("max_queue_depth", depth, usual.queue_entries_max.into(), [2, 65536])?;
+    let pairs = within("max_io_qpairs_per_ctrlr", queues, usual.queues_max.into(), [1, 511])?;
+    let bytes = within("max_io_size", io_size, 4096 << usual.mdts, [8192, 1 << 20])?;
+    let mut nvmf = manager.nvmf();
+    if nvmf.transport.is_some() {
+        return Err(Failure::new(-32603, format!("Transport type '{VFIOUSER}' already exists")));
+    }
+    nvmf.transport = Some(Transport {
+        queue_entries_max: entries as u32,
+        queues_max: pairs as u16,
+        mdts: (bytes / 4096).ilog2() as u8,
+        trap_doorbells,
+    });
+    let params = kept(&[
+        ("trtype", json!(VFIOUSER)),
+        ("max_queue_depth", json!(depth)),
+        ("max_io_qpairs_per_ctrlr", json!(queues)),
+        ("max_io_size", json!(io_size)),
+        ("disable_mappable_bar0", if trap_doorbells { json!(true) } else { Value::Null }),
+    ]);
+    manager.made("nvmf", VFIOUSER, "nvmf_create_transport", params);
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_delete_transport(manager: &Manager, mut params: Params) -> Result<Value> {
+    let trtype = params.name("trtype")?;
+    params.finish()?;
+    check_trtype(&trtype)?;
+    let mut nvmf = manager.nvmf();
+    if nvmf.has_controllers() {
+        return Err(Failure::new(-16, "Device or resource busy: there are controllers"));
+    }
+    if nvmf.transport.take().is_none() {
+        return Err(Failure::params(format!("there is no transport of the type {VFIOUSER}")));
+    }
+    manager.unmade("nvmf", VFIOUSER);
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Result<Value> {
+    let nqn = params.name("nqn")?;
+    let (serial, model) = (params.text("serial_number")?, params.text("model_number")?);
+    let most = params.number("max_namespaces")?;
+    // Whoever reaches a controller's socket may have it: over vfio-user a driver has no name.
+    let any_host = params.flag("allow_any_host")?;
+    params.finish()?;
+    let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;
+    if !nqn.starts_with("nqn.") || nqn.len() > 223 || !nqn.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(Failure::params(format!("{nqn} is no NQN")));
+    }
+    // Made of its name: the same whenever it is made.
+    let of_name = || uuid_of(&nqn).replace('-', "")[..20].to_uppercase();
+    let serial_number = serial.clone().unwrap_or_else(of_name);
+    let model_number = model.clone().unwrap_or_else(|| "qpair bdev Controller".to_owned());
+    let is_text = |text: &str, most: usize| {
+        !text.is_empty()
+            && text.len() <= most
+            && text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+    };
+    if !is_text(&serial_number, 20) || serial_number.contains(' ') || !is_text(&model_number, 40) {
+        let message = "a serial number has 20 printable characters at most, a model 40";
+        return Err(Failure::params(message));
+    }
+    manager.nvmf().create(&nqn, serial_number, model_number, most as u32).map_err(failed)?;
+    let params = kept(&[
+        ("nqn", json!(nqn)),
+        ("serial_number", json!(serial)),
+        ("model_number", json!(model)),
+        ("max_namespaces", json!(most)),
+        ("allow_any_host", if any_host { json!(true) } else { Value::Null }),
+    ]);
+    manager.made("nvmf", &nqn, "nvmf_create_subsystem", params);
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_delete_subsystem(manager: &Manager, mut params: Params) -> Result<Value> {
+    let (nqn, force) = (params.name("nqn")?, params.flag("force")?);
+    params.finish()?;
+    let info = manager.nvmf().infos().into_iter().find(|info| info.nqn == nqn);
+    let disks = manager.nvmf().delete(&nqn, force).map_err(failed)?;
+    let mut bdevs = manager.bdevs();
+    for disk in disks {
+        bdevs.claim(&disk.name, false);
+    }
+    drop(bdevs);
+    if let Some(SubsystemInfo { namespaces, addresses, .. }) = info {
+        for namespace in namespaces {
+            manager.unmade("nvmf", &namespace_of(&nqn, namespace.nsid));
+        }
+        for traddr in addresses {
+            manager.unmade("nvmf", &controller_of(&nqn, &traddr));
+        }
+    }
+    manager.unmade("nvmf", &nqn);
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_add_ns(manager: &Manager, mut params: Params) -> Result<Value> {
+    let nqn = params.name("nqn")?;
+    let mut namespace = params.fields("namespace")?;
+    params.finish()?;
+    let bdev_name = namespace.name("bdev_name")?;
+    let (nsid, uuid) = (namespace.number("nsid")?, namespace.text("uuid")?);
+    namespace.finish()?;
+    let mut bdevs = manager.bdevs();
+    let bdev = bdevs.get(&bdev_name).and_then(|_| bdevs.unclaimed(&bdev_name)).map_err(failed)?;
+    let its_uuid = uuid.as_ref().unwrap_or(&bdev.uuid);
+    let digits = u128::from_str_radix(&its_uuid.replace('-', ""), 16);
+    let digits = digits.map_err(|_| Failure::params(format!("{its_uuid} is no UUID")))?;
+    // Zero asks for the first that is free, as none does.
+    let asked = nsid.filter(|nsid| *nsid != 0);
+    let asked = asked.map(|nsid| u32::try_from(nsid).unwrap_or(u32::MAX));
+    let disk = bdev.disk.clone();
+    let added = manager.nvmf().add(&nqn, asked, &disk, digits.to_be_bytes()).map_err(failed)?;
+    bdevs.claim(&bdev_name, true);
+    let namespace =
+        kept(&[("bdev_name", json!(bdev_name)), ("nsid", json!(added)), ("uuid", json!(uuid))]);
+    let params = kept(&[("nqn", json!(nqn)), ("namespace", namespace)]);
+    manager.made("nvmf", &namespace_of(&nqn, added), "nvmf_subsystem_add_ns", params);
+    Ok(json!(added))
+}
+
+pub(super) fn nvmf_subsystem_remove_ns(manager: &Manager, mut params: Params) -> Result<Value> {
+    let (nqn, nsid) = (params.name("nqn")?, params.amount("nsid")?);
+    let force = params.flag("force")?;
+    params.finish()?;
+    let nsid = u32::try_from(nsid).unwrap_or(u32::MAX);
+    let disk = manager.nvmf().remove(&nqn, nsid, force).map_err(failed)?;
+    manager.bdevs().claim(&disk.name, false);
+    manager.unmade("nvmf", &namespace_of(&nqn, nsid));
+    Ok(json!(true))
+}
+
+/// Where a controller is to be, or is.
+fn address(params: &mut Params) -> Result<String> {
+    let mut address = params.fields("listen_address")?;
+    let trtype = address.name("trtype")?;
+    let traddr = address.name("traddr")?;
+    // Words of networks: there is none in between.
+    address.text("adrfam")?;
+    address.text("trsvcid")?;
+    address.finish()?;
+    check_trtype(&trtype)?;
+    match traddr.is_empty() {
+        true => Err(Failure::params("traddr is no path")),
+        false => Ok(traddr),
+    }
+}
+
+pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params) -> Result<Value> {
+    let nqn = params.name("nqn")?;
+    let traddr = address(&mut params)?;
+    params.finish()?;
+    let path = manager.folder.join(&traddr);
+    manager.nvmf().listen(&nqn, &traddr, &path).map_err(failed)?;
+    let address = json!({"trtype": VFIOUSER, "traddr": traddr});
+    let params = kept(&[("nqn", json!(nqn)), ("listen_address", address)]);
+    let what = controller_of(&nqn, &traddr);
+    manager.made("nvmf", &what, "nvmf_subsystem_add_listener", params);
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_remove_listener(
+    manager: &Manager,
+    mut params: Params,
+) -> Result<Value> {
+    let (nqn, force) = (params.name("nqn")?, params.flag("force")?);
+    let traddr = address(&mut params)?;
+    params.finish()?;
+    manager.nvmf().unlisten(&nqn, &traddr, force).map_err(failed)?;
+    manager.unmade("nvmf", &controller_of(&nqn, &traddr));
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_get_subsystems(manager: &Manager, mut params: Params) -> Result<Value> {
+    let nqn = params.text("nqn")?;
+    params.finish()?;
+    let all = manager.nvmf().infos();
+    let shown: Vec<Value> = all
+        .iter()
+        .filter(|it| nqn.as_ref().is_none_or(|nqn| *nqn == it.nqn))
+        .map(in_json)
+        .collect();
+    match nqn {
+        Some(nqn) if shown.is_empty() => {
+            Err(Failure::params(format!("Subsystem with NQN '{nqn}' not found")))
+        }
+        _ => Ok(Value::Array(shown)),
+    }
+}
+
+fn in_json(info: &SubsystemInfo) -> Value {
+    let hex = |uuid: [u8; 16]| format!("{:032X}", u128::from_be_bytes(uuid));
+    let dashed = |uuid: [u8; 16]| {
+        let hex = hex(uuid).to_lowercase();
+        let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+        parts.map(|(from, to)| &hex[from..to]).join("-")
+    };
+    let namespaces: Vec<Value> = info
+        .namespaces
+        .iter()
+        .map(|it| {
+            let name = &it.disk.name;
+            json!({
+                "nsid": it.nsid, "bdev_name": name, "name": name,
+                "nguid": hex(it.uuid), "uuid": dashed(it.uuid),
+            })
+        })
+        .collect();
+    let address = |traddr: &String| json!({"trtype": VFIOUSER, "adrfam": "", "traddr": traddr, "trsvcid": ""});
+    json!({
+        "nqn": info.nqn,
+        "subtype": "NVMe",
+        "listen_addresses": info.addresses.iter().map(address).collect::<Vec<_>>(),
+        "allow_any_host": true,
+        "hosts": [],
+        "serial_number": info.serial,
+        "model_number": info.model,
+        "max_namespaces": info.namespaces_max,
+        "min_cntlid": 1,
+        "max_cntlid": u16::MAX - 1,
+        "namespaces": namespaces,
+    })
+}
