@@ -35,7 +35,6 @@ pub(super) fn bdev_error_inject_error(manager: &Manager, mut params: Params) -> 
     let name = params.name("name")?;
     let (io_type, error_type) = (params.name("io_type")?, params.name("error_type")?);
     let num = params.number("num")?.unwrap_or(1);
-    params.absent(&["queue_depth", "corrupt_offset", "corrupt_value", "nvme_sct", "nvme_sc"])?;
     params.finish()?;
     let ops: &[Op] = match io_type.as_str() {
         "read" => &[Op::Read],

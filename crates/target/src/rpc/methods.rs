@@ -148,7 +148,6 @@ impl Manager {
         let (name, filename) = (params.name("name")?, params.name("filename")?);
         let (block_size, uuid) = (params.number("block_size")?, params.text("uuid")?);
         let read_only = params.flag("readonly")?;
-        params.absent(&["fallocate", "nowait"])?;
         params.finish()?;
         if self.bdevs().has(&name) {
             return Err(Failure::new(-17, format!("a device is called {name} already")));
@@ -309,7 +308,6 @@ fn bdev_get_bdevs(manager: &Manager, mut params: Params) -> Result<Value> {
 fn bdev_get_iostat(manager: &Manager, mut params: Params) -> Result<Value> {
     let mut names = params.texts("names")?.unwrap_or_default();
     names.extend(params.text("name")?);
-    params.absent(&["per_channel"])?;
     let reset = params.text("reset_mode")?;
     if reset.is_some_and(|mode| mode != "none") {
         return Err(Failure::new(-95, "counters are not reset here"));
@@ -346,16 +344,6 @@ fn bytes_of(blocks: u64, block_size: u64) -> Result<u64> {
 fn bdev_malloc_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let (blocks, block_size) = (params.amount("num_blocks")?, params.amount("block_size")?);
     let (name, uuid) = (params.text("name")?, params.text("uuid")?);
-    params.absent(&[
-        "optimal_io_boundary",
-        "md_size",
-        "md_interleave",
-        "dif_type",
-        "dif_is_head_of_md",
-        "dif_pi_format",
-        "physical_block_size",
-        "numa_id",
-    ])?;
     params.finish()?;
     let logical_block_bytes = u32::try_from(block_size).unwrap_or(u32::MAX);
     let size_bytes = bytes_of(blocks, block_size)?;
@@ -383,18 +371,6 @@ fn bdev_malloc_delete(manager: &Manager, params: Params) -> Result<Value> {
 fn bdev_null_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let (blocks, block_size) = (params.amount("num_blocks")?, params.amount("block_size")?);
     let (name, uuid) = (params.name("name")?, params.text("uuid")?);
-    params.absent(&[
-        "physical_block_size",
-        "md_size",
-        "dif_type",
-        "dif_is_head_of_md",
-        "dif_pi_format",
-        "preferred_write_alignment",
-        "preferred_write_granularity",
-        "optimal_write_size",
-        "preferred_unmap_alignment",
-        "preferred_unmap_granularity",
-    ])?;
     params.finish()?;
     let device = NullDevice::new(NullOptions { size_bytes: bytes_of(blocks, block_size)? })?;
     let block = u64::from(device.info().logical_block_bytes);
@@ -437,7 +413,6 @@ fn bdev_raid_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let bases = params.texts("base_bdevs")?;
     let bases = Params::needed("base_bdevs", bases)?;
     let (strip, uuid) = (params.number("strip_size_kb")?, params.text("uuid")?);
-    params.absent(&["superblock"])?;
     params.finish()?;
     if !matches!(level.as_str(), "raid0" | "0") {
         return Err(Failure::new(-95, format!("raid level {level}: raid0 is what is there")));
@@ -462,8 +437,7 @@ fn bdev_raid_create(manager: &Manager, mut params: Params) -> Result<Value> {
     Ok(json!(true))
 }
 
-fn bdev_raid_delete(manager: &Manager, mut params: Params) -> Result<Value> {
-    params.absent(&["clear_sb"])?;
+fn bdev_raid_delete(manager: &Manager, params: Params) -> Result<Value> {
     manager.delete(params, &[RAID])
 }
 

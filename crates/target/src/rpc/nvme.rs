@@ -27,8 +27,6 @@ fn address(trtype: &str, traddr: &str) -> Result<String> {
 pub(super) fn bdev_nvme_attach_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.name("name")?;
     let (trtype, traddr) = (params.name("trtype")?, params.name("traddr")?);
-    params.absent(&["prchk_reftag", "prchk_guard", "hdgst", "ddgst", "allow_unrecognized_csi"])?;
-    params.absent(&["disable_sq_flow_control", "multipath", "num_io_queues", "max_bdevs"])?;
     params.finish()?;
     let mut bdevs = manager.bdevs();
     if bdevs.controllers.contains_key(&name) {

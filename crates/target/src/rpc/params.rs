@@ -115,19 +115,6 @@ impl Params {
         Self::needed(name, number)
     }
 
-    /// What clients always send and this target does not have: it may be named as long as it asks for nothing.
-    pub(super) fn absent(&mut self, names: &[&str]) -> Result<()> {
-        for name in names {
-            if let Some(value) = self.0.remove(*name) {
-                let asks = !matches!(value, Value::Bool(false)) && value.as_u64() != Some(0);
-                if asks {
-                    return Err(Failure::new(-95, format!("{name} is not supported: {value}")));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// There is nothing left.
     pub(super) fn finish(self) -> Result<()> {
         match self.0.keys().next() {

@@ -28,20 +28,9 @@ fn check_socket_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn unsupported_text(params: &mut Params, names: &[&str]) -> Result<()> {
-    for unused in names {
-        if let Some(value) = params.text(unused)? {
-            return Err(Failure::params(format!("{unused} is not supported: {value}")));
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn vhost_create_blk_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let (name, bdev_name) = (params.name("ctrlr")?, params.name("dev_name")?);
     let read_only = params.flag("readonly")?;
-    params.absent(&["packed_ring"])?;
-    unsupported_text(&mut params, &["cpumask", "transport"])?;
     params.finish()?;
     check_socket_name(&name)?;
     let mut bdevs = manager.bdevs();
@@ -63,8 +52,6 @@ pub(super) fn vhost_create_blk_controller(manager: &Manager, mut params: Params)
 
 pub(super) fn vhost_create_scsi_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.name("ctrlr")?;
-    params.absent(&["delay"])?;
-    unsupported_text(&mut params, &["cpumask"])?;
     params.finish()?;
     check_socket_name(&name)?;
     let path = manager.folder.join(&name);
