@@ -53,19 +53,9 @@ impl DelayDevice {
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("latencies are in microseconds, at most a minute"));
         }
-        let below = inner.info();
-        let info = DeviceInfo {
-            name: format!(
-                "delay:read_us={read_us},write_us={write_us},flush_us={flush_us}:{}",
-                below.name
-            ),
-            interface: format!("delay+{}", below.interface),
-            mode: format!(
-                "reads +{read_us} us, writes +{write_us} us, flushes +{flush_us} us; {}",
-                below.mode
-            ),
-            ..below.clone()
-        };
+        let latencies = format!("read_us={read_us},write_us={write_us},flush_us={flush_us}:");
+        let does = format!("reads +{read_us} us, writes +{write_us} us, flushes +{flush_us} us");
+        let info = inner.info().behind("delay", &latencies, &does);
         Ok(Self { info, options, inner })
     }
 }

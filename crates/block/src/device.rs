@@ -47,6 +47,16 @@ impl DeviceInfo {
         ArenaOptions { shared: self.shared_memory, ..ArenaOptions::default() }
     }
 
+    /// That of a layer before the device: the layer's specifier, with its options, and what it does come before what the device says.
+    pub(crate) fn behind(&self, kind: &str, options: &str, does: &str) -> Self {
+        Self {
+            name: format!("{kind}:{options}{}", self.name),
+            interface: format!("{kind}+{}", self.interface),
+            mode: format!("{does}; {}", self.mode),
+            ..self.clone()
+        }
+    }
+
     /// [`DeviceInfo::arena_options`] for little memory: reserved huge pages are left to others.
     #[must_use]
     pub fn small_arena_options(&self) -> ArenaOptions {

@@ -68,13 +68,8 @@ impl FaultDevice {
         control.set_error_rate(Op::Write, write_error_rate);
         control.set_error_rate(Op::Flush, flush_error_rate);
         control.set_corrupt_read_rate(corrupt_read_rate);
-        let below = inner.info();
-        let info = DeviceInfo {
-            name: format!("fault:seed={seed}:{}", below.name),
-            interface: format!("fault+{}", below.interface),
-            mode: format!("faults from seed {seed}; {}", below.mode),
-            ..below.clone()
-        };
+        let does = format!("faults from seed {seed}");
+        let info = inner.info().behind("fault", &format!("seed={seed}:"), &does);
         Ok(Self { info, inner, control, seed, channels: AtomicU64::new(0) })
     }
 

@@ -80,13 +80,7 @@ impl IoThreadDevice {
     /// # Errors
     /// `Limit` if the process has no descriptors or threads left.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Result<Self> {
-        let info = inner.info().clone();
-        let info = DeviceInfo {
-            name: format!("iothread:{}", info.name),
-            interface: format!("iothread+{}", info.interface),
-            mode: format!("one thread for all I/O; {}", info.mode),
-            ..info
-        };
+        let info = inner.info().behind("iothread", "", "one thread for all I/O");
         let wake = WakeEvent::new().map_err(|error| Error::os(error, "eventfd"))?;
         let hub = Arc::new(Hub { wake, joining: Mutex::default(), is_closed: false.into() });
         let set = PollSet::new()?;

@@ -25,13 +25,7 @@ impl OneLockDevice {
     /// Puts a lock before `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
-        let below = inner.info();
-        let info = DeviceInfo {
-            name: format!("onelock:{}", below.name),
-            interface: format!("onelock+{}", below.interface),
-            mode: format!("one lock for all I/O; {}", below.mode),
-            ..below.clone()
-        };
+        let info = inner.info().behind("onelock", "", "one lock for all I/O");
         Self { info, inner, lock: Arc::default() }
     }
 }
