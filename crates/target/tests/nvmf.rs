@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "seeds and skips are reported")]
 
+#[path = "rig/narrow.rs"]
+mod narrow;
 mod rig;
 
 use std::io::Write;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use narrow::Narrow;
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, ErrorKind, IoChannel, IoError,
     RamDevice, RamOptions, Request, SerialChannel, WaitOptions,
@@ -96,32 +99,6 @@ fn our_driver_on_our_target() {
         report.assert_passed();
         let skipped: Vec<_> = report.skipped().map(|(name, _)| name).collect();
         assert_eq!(skipped, ["grow", "read_only_refuses_writes", "reset"], "{report}");
-    }
-}
-
-/// As another device, but for what it says of itself.
-#[derive(Debug)]
-struct Narrow {
-    info: DeviceInfo,
-    inner: Arc<dyn BlockDevice>,
-}
-
-impl BlockDevice for Narrow {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-
-    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
-        self.inner.grow(size_bytes)
-    }
-
-    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
-        self.info.check_channel(options)?;
-        self.inner.open_channel(options)
     }
 }
 

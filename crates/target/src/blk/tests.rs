@@ -1,12 +1,13 @@
 //! A disk's queue against a driver made by hand.
 
+#[path = "../../tests/rig/narrow.rs"]
+mod narrow;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair_block::{
-    BlockDevice, ChannelOptions, DeviceInfo, FaultDevice, FaultOptions, IoChannel, IoError, Mapping,
-};
+use qpair_block::{BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping};
 use qpair_virtio::ring::{INDIRECT, NEXT, WRITE};
 
 use super::Blk;
@@ -14,6 +15,7 @@ use crate::disk::Disk;
 use crate::queue::rig::{GUEST, MEMORY_BYTES, Memory, Ring, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
+use narrow::Narrow;
 
 /// Where headers, data and statuses lie, by head.
 const HEADERS_AT: u64 = 0x8000;
@@ -290,32 +292,6 @@ fn requests_survive_the_target() {
     guest.request(6, IN, 0, (DATA_AT + 8192, 1024), true);
     assert_eq!(guest.finish(&mut queue, 1), [(6, 0, 1025)]);
     assert_eq!(guest.get(DATA_AT + 8192, 1024), [[1; 512], [4; 512]].concat());
-}
-
-/// A device that takes little at once, and wants it aligned.
-#[derive(Debug)]
-struct Narrow {
-    info: DeviceInfo,
-    inner: Arc<dyn BlockDevice>,
-}
-
-impl BlockDevice for Narrow {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-
-    fn grow(&self, size_bytes: u64) -> qpair_block::Result<()> {
-        self.inner.grow(size_bytes)
-    }
-
-    fn open_channel(&self, options: &ChannelOptions) -> qpair_block::Result<Box<dyn IoChannel>> {
-        self.info.check_channel(options)?;
-        self.inner.open_channel(options)
-    }
 }
 
 /// Requests that go in parts, more of them than the channel takes, and lists that the device does not take as they lie.

@@ -1,0 +1,31 @@
+//! A device that says other things of itself.
+
+use std::sync::Arc;
+
+use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel, Result};
+
+/// As the device below, but for what it says of itself: it takes less at once, or wants memory aligned.
+#[derive(Debug)]
+pub(crate) struct Narrow {
+    pub(crate) info: DeviceInfo,
+    pub(crate) inner: Arc<dyn BlockDevice>,
+}
+
+impl BlockDevice for Narrow {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        self.inner.grow(size_bytes)
+    }
+
+    fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        self.inner.open_channel(options)
+    }
+}
