@@ -72,6 +72,6 @@ pub use serial::SerialChannel;
 pub use size::{format_bytes, parse_bytes};
 pub use sleep::{WaitClock, sleep};
 pub use slice::SliceDevice;
-pub use spec::{DRIVERS, DeviceSpec, Opener, SharedWay, open_slice};
+pub use spec::{DRIVERS, DeviceSpec, KINDS, Opener, SharedWay, open_slice};
 pub use stripe::{Member, StripeDevice};
 pub use wake::WakeEvent;

@@ -116,6 +116,23 @@ impl SharedWay {
     }
 }
 
+/// Words that begin a specifier, each before a colon.
+pub const KINDS: [&str; 13] = [
+    "file",
+    "ram",
+    "null",
+    "delay",
+    "fault",
+    "carve",
+    "iothread",
+    "onelock",
+    "stripe",
+    "nvme",
+    "softnvme",
+    "scsi",
+    "vhost-user",
+];
+
 /// Words that name a driver in this program rather than a file.
 pub const DRIVERS: [&str; 4] = ["nvme", "softnvme", "scsi", "vhost-user"];
 
@@ -205,9 +222,9 @@ impl DeviceSpec {
         }
         let path = |text: &str| {
             if text.is_empty() {
-                return Err(Error::new(ErrorKind::Invalid, "an empty device name").hint(
-                    "name a path, or ram:, null:, delay:, fault:, carve:, iothread:, onelock:, stripe:, nvme:, softnvme:, scsi:",
-                ));
+                let kinds = KINDS.map(|kind| format!("{kind}:"))[1..].join(", ");
+                return Err(Error::new(ErrorKind::Invalid, "an empty device name")
+                    .hint(format!("name a path, or {kinds}")));
             }
             plain(text, quoted).map(|text| Self::File(text.into()))
         };
@@ -287,8 +304,11 @@ impl DeviceSpec {
                     return Ok(Self::Driven { driver, name: plain(rest, quoted)? });
                 }
                 let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
+                let kinds = KINDS.map(|kind| format!("{kind}:"));
+                let [before @ .., last] = &kinds;
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are file:, ram:, null:, delay:, fault:, carve:, iothread:, onelock:, stripe:, nvme:, softnvme:, scsi: and vhost-user:; a file of that name is file:{text}"
+                    "known are {} and {last}; a file of that name is file:{text}",
+                    before.join(", ")
                 )))
             }
         }

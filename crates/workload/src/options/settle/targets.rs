@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use qpair_block::{DeviceSpec, NullOptions, Result};
+use qpair_block::{DeviceSpec, KINDS, NullOptions, Result};
 
 use super::interface::Way;
 use super::reader::Reader;
@@ -27,21 +27,6 @@ impl Place {
 
 /// Most files of a job: each is open.
 const FILES_MAX: u32 = 4096;
-
-/// Kinds of devices that are named by a specifier.
-const SCHEMES: [&str; 11] = [
-    "file:",
-    "ram:",
-    "null:",
-    "delay:",
-    "fault:",
-    "carve:",
-    "stripe:",
-    "nvme:",
-    "softnvme:",
-    "scsi:",
-    "vhost-user:",
-];
 
 pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) -> Result<Place> {
     let names = names(reader, clone)?;
@@ -212,7 +197,7 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
 
 /// A device specifier, if the text is one.
 fn device(text: &str) -> Read<Option<DeviceSpec>> {
-    if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+    if !KINDS.iter().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))) {
         return Ok(None);
     }
     DeviceSpec::parse(text).map(Some).map_err(|error| error.to_string())

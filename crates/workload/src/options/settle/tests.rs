@@ -198,6 +198,11 @@ fn clones_have_files_seeds_and_offsets_of_their_own() {
         names(&plan("name=a filename=carve:name=s:/dev/x direct=1").jobs[0]),
         ["carve:name=s:/dev/x"]
     );
+    // One list serves what reads specifiers and what splits names at colons.
+    for kind in ["iothread", "onelock"] {
+        let name = format!("{kind}:ram:size=1MiB");
+        assert_eq!(names(&plan(&format!("name=a filename={name} size=50%")).jobs[0]), [&*name]);
+    }
 }
 
 #[test]
