@@ -3,6 +3,9 @@
 use super::Bitmap;
 use super::bitmap::PART_WORDS;
 
+/// Words of the bitmaps in which the shortest row is looked for: 16,384 pages.
+const SHORT_ROW_WORDS: usize = 256;
+
 /// Which pages are in use, by whom, and how many.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -135,6 +138,47 @@ impl Inner {
             }
         }
         None
+    }
+
+    /// Finds the last page of the shortest row near where the last search for a single page ended. On a device that is full single pages come
+    /// from there: long rows are left for the logs of the store's next life, and for what describes a checkpoint.
+    pub(super) fn find_in_short_row(&mut self, capacity: u64) -> Option<u64> {
+        let words = capacity.div_ceil(64) as usize;
+        let begin = self.cursor.min(words.saturating_sub(1));
+        // A row that begins before the first word looks longer than it is.
+        let mut len = if begin > 0 { self.word(begin - 1).leading_zeros() } else { 0 };
+        let mut shortest = None;
+        for step in 0..words.min(SHORT_ROW_WORDS) {
+            let index = (begin + step) % words;
+            let end = (capacity - index as u64 * 64).min(64) as u32;
+            if index == 0 {
+                len = 0;
+            }
+            let word = self.word(index);
+            let mut bit = 0;
+            while bit < end {
+                let free = (word >> bit).trailing_zeros().min(end - bit);
+                bit += free;
+                len += free;
+                if bit == 64 {
+                    break;
+                }
+                if len > 0 && shortest.is_none_or(|(least, _)| len < least) {
+                    shortest = Some((len, index as u64 * 64 + u64::from(bit) - 1));
+                }
+                if len == 1 {
+                    break;
+                }
+                len = 0;
+                bit += (word >> bit).trailing_ones();
+            }
+            if matches!(shortest, Some((1, _))) {
+                break;
+            }
+        }
+        let (_, page_id) = shortest?;
+        self.cursor = (page_id / 64) as usize;
+        Some(page_id)
     }
 
     pub(super) fn take(&mut self, start: u64, count: u64) {

@@ -167,8 +167,11 @@ impl Space {
 
     /// Whether what is free may soon be too little for a checkpoint, as the device is.
     pub(crate) fn is_short(&self) -> bool {
-        let inner = self.lock();
-        inner.free(self.capacity()) < 2 * self.written_out(&inner)
+        self.is_short_of(&self.lock())
+    }
+
+    fn is_short_of(&self, inner: &Inner) -> bool {
+        inner.free(self.capacity()) < 2 * self.written_out(inner)
     }
 
     /// Makes sure that as many pages are free as what is in memory may need, and as many as the logs have: a store is for more than
@@ -326,7 +329,12 @@ impl Space {
             refusal = self.grow(inner, count + keep, purpose).err();
         }
         if inner.free(self.capacity()) >= count + keep {
-            if let Some(start) = inner.find(count, self.capacity()) {
+            let is_full = inner.refused_bytes.is_some() && self.is_short_of(inner);
+            let found = match count == 1 && is_full {
+                true => inner.find_in_short_row(self.capacity()),
+                false => None,
+            };
+            if let Some(start) = found.or_else(|| inner.find(count, self.capacity())) {
                 inner.take(start, count);
                 self.note_low(inner, keep);
                 return Ok(start);

@@ -306,3 +306,28 @@ fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
     assert_eq!(wakes.count(), 1);
     assert!(waiting.as_mut().poll(&mut context).is_ready());
 }
+
+/// What a full device has in rows is there still after any number of pages have moved.
+#[test]
+fn pages_that_move_on_a_full_device_leave_rows_alone() {
+    let space = fixed(4096);
+    let mut pages: Vec<u64> = std::iter::from_fn(|| space.allocate(1, Purpose::New).ok()).collect();
+    let row = space.allocate_detached(16, Purpose::FirstLog).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut checkpoint = |pages: &mut Vec<u64>, moving: usize| {
+        space.begin_image(|| {});
+        for _ in 0..moving {
+            let page = rng.usize(0..pages.len());
+            let place = space.allocate(1, Purpose::Checkpoint).unwrap();
+            space.moved(pages[page], place, || false);
+            pages[page] = place;
+        }
+        space.image_is_durable();
+    };
+    // Scattered, until there is nothing else: then the log's row comes free.
+    (0..200).for_each(|_| checkpoint(&mut pages, 40));
+    space.free_log(row, 16);
+    (0..200).for_each(|_| checkpoint(&mut pages, 40));
+    checkpoint(&mut pages, 0);
+    space.allocate_detached(16, Purpose::FirstLog).unwrap();
+}
