@@ -124,6 +124,8 @@ struct hwperf_found {
 	u64 strangers;
 	/* After the ramp. */
 	u64 counted;
+	/* Of those: the clock was less at the end than at the begin. Counted as 0. */
+	u64 backwards;
 	u64 begin;
 	u64 end;
 	u64 sum;

@@ -168,6 +168,23 @@ bool hwperf_queue_submit(struct hwperf_queue *queue,
 	return true;
 }
 
+static void count(struct hwperf_found *found, u64 begin, u64 now)
+{
+	u64 cycles = now - begin;
+
+	/* The TSCs of two processors may differ by more than a command takes. */
+	if (now < begin) {
+		found->backwards++;
+		cycles = 0;
+	}
+	found->counted++;
+	found->sum += cycles;
+	found->least = min(found->least, cycles);
+	found->most = max(found->most, cycles);
+	found->classes[hwperf_class(cycles)]++;
+	found->end = max(found->end, now);
+}
+
 /* Takes what has completed; how many. Latencies count that began after `from`. */
 u32 hwperf_queue_reap(struct hwperf_queue *queue,
 		      const struct hwperf_load *load,
@@ -176,13 +193,17 @@ u32 hwperf_queue_reap(struct hwperf_queue *queue,
 	const struct hwperf_ops *ops = queue->controller->ops;
 	struct hwperf_end end;
 	u32 taken = 0;
-	u64 now = 0;
 
 	while (ops->poll(queue, &end)) {
+		/*
+		 * One look at the clock for each: the other thread rings all the
+		 * while, and what it sends now may be the next that is taken here.
+		 * Ordered: not before the completion was read.
+		 */
+		u64 now = rdtsc_ordered();
 		struct hwperf_slot *slot;
 
-		if (!taken++)
-			now = get_cycles();
+		taken++;
 		if (end.slot >= queue->depth || !queue->slots[end.slot].is_out) {
 			found->strangers++;
 			continue;
@@ -194,14 +215,7 @@ u32 hwperf_queue_reap(struct hwperf_queue *queue,
 			if (!found->errors++)
 				found->first_error = end.status;
 		} else if (slot->begin >= from) {
-			u64 cycles = now - slot->begin;
-
-			found->counted++;
-			found->sum += cycles;
-			found->least = min(found->least, cycles);
-			found->most = max(found->most, cycles);
-			found->classes[hwperf_class(cycles)]++;
-			found->end = now;
+			count(found, slot->begin, now);
 		}
 		if (load->verify && load->verb == HWPERF_READ)
 			verify(queue, slot, found);

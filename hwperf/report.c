@@ -148,8 +148,8 @@ char *hwperf_report(const struct hwperf_controller *controller,
 		       found->completion_doorbells, found->strangers);
 	seq_buf_printf(&text, "\"verified_blocks\":%llu,\"wrong_blocks\":%llu,",
 		       found->verified, found->wrong);
-	seq_buf_printf(&text, "\"counted\":%llu,\"counted_ns\":%llu,",
-		       found->counted, took);
+	seq_buf_printf(&text, "\"counted\":%llu,\"counted_ns\":%llu,\"backwards\":%llu,",
+		       found->counted, took, found->backwards);
 	seq_buf_printf(&text, "\"ios_per_s\":%llu,\"bytes_per_s\":%llu,", per_s,
 		       per_s * load->block_bytes);
 	seq_buf_printf(&text, "\"latency_ns\":{\"mean\":%llu,\"min\":%llu,",

@@ -109,7 +109,7 @@ fn parse(text: &str, write: bool) -> Option<Turn> {
         bytes_per_s: number("bw_bytes")?,
         mean_us: side["lat_ns"]["mean"].as_f64()? / 1e3,
         percentiles_us: ["50.000000", "90.000000", "99.000000", "99.900000"].map(us),
-        commands_and_doorbells: None,
+        ..Turn::default()
     })
 }
 

@@ -31,6 +31,7 @@ struct Found {
     doorbells: u64,
     counted: u64,
     counted_ns: u64,
+    backwards: u64,
     ios_per_s: f64,
     bytes_per_s: f64,
     latency_ns: Latency,
@@ -89,6 +90,7 @@ impl Hwperf {
             mean_us: us(latency.mean),
             percentiles_us: [latency.p50, latency.p90, latency.p99, latency.p999].map(us),
             commands_and_doorbells: Some((found.ios, found.doorbells)),
+            backwards: found.backwards,
         })
     }
 
@@ -146,7 +148,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("hwperf-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         // As the module of guest/tests/floor said it.
-        let said = r#"{"format":"hwperf","version":1,"address":"0000:00:03.0","model":"QEMU NVMe Ctrl","serial":"a","rw":"randread","block_bytes":512,"depth":16,"jobs":1,"submit_cpu":0,"poll_cpu":1,"tsc_khz":2100000,"ios":900,"doorbells":900,"completions":900,"completion_doorbells":310,"strangers":0,"verified_blocks":0,"wrong_blocks":0,"counted":800,"counted_ns":300000000,"ios_per_s":2666,"bytes_per_s":1364992,"latency_ns":{"mean":5990,"min":2000,"p50":6000,"p90":7000,"p99":8000,"p999":9000,"max":9100}}"#;
+        let said = r#"{"format":"hwperf","version":1,"address":"0000:00:03.0","model":"QEMU NVMe Ctrl","serial":"a","rw":"randread","block_bytes":512,"depth":16,"jobs":1,"submit_cpu":0,"poll_cpu":1,"tsc_khz":2100000,"ios":900,"doorbells":900,"completions":900,"completion_doorbells":310,"strangers":0,"verified_blocks":0,"wrong_blocks":0,"counted":800,"counted_ns":300000000,"backwards":2,"ios_per_s":2666,"bytes_per_s":1364992,"latency_ns":{"mean":5990,"min":2000,"p50":6000,"p90":7000,"p99":8000,"p999":9000,"max":9100}}"#;
         fs::write(folder.join("report"), said).unwrap();
         fs::write(folder.join("run"), "").unwrap();
         let length = Length { ramp: Duration::ZERO, run: Duration::from_millis(1) };
@@ -154,7 +156,7 @@ mod tests {
         let turn = Hwperf(folder.clone())
             .turn(Ask { load: &load, length, seed: 1, stop: &|| false })
             .unwrap();
-        assert_eq!(turn.commands_and_doorbells, Some((900, 900)));
+        assert_eq!((turn.commands_and_doorbells, turn.backwards), (Some((900, 900)), 2));
         assert_eq!((turn.ios, turn.mean_us, turn.percentiles_us[3]), (800, 5.99, 9.0));
         fs::remove_dir_all(folder).unwrap();
     }

@@ -77,6 +77,13 @@ pub struct Turn {
     /// Of the floor: commands sent and submission doorbells rung in the whole turn, ramp and end included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands_and_doorbells: Option<(u64, u64)>,
+    /// Of the module's floor: latencies below zero, by the clocks of two processors that differ. They count as zero.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub backwards: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Turn {
@@ -89,7 +96,7 @@ impl Turn {
             bytes_per_s: rates.1,
             mean_us: latencies.mean() / 1e3,
             percentiles_us: [0.5, 0.9, 0.99, 0.999].map(us),
-            commands_and_doorbells: None,
+            ..Self::default()
         }
     }
 }
@@ -309,7 +316,7 @@ pub(crate) mod tests {
                         bytes_per_s,
                         mean_us,
                         percentiles_us,
-                        commands_and_doorbells: None,
+                        ..Turn::default()
                     });
                 }
             }

@@ -59,9 +59,15 @@ pub(crate) fn counts(point: &Point) -> impl Iterator<Item = String> {
     point.ways.iter().filter_map(|way| {
         let counted = way.turns.iter().filter_map(|turn| turn.commands_and_doorbells);
         let (commands, doorbells) = counted.reduce(|a, b| (a.0 + b.0, a.1 + b.1))?;
-        let name = way.way.name();
+        let (name, backwards) = (way.way.name(), way.turns.iter().map(|turn| turn.backwards).sum());
+        let differ = match backwards {
+            0_u64 => String::new(),
+            _ => format!(
+                "; {backwards} latencies were below zero and count as zero: the clocks (TSC) of the two processors differ"
+            ),
+        };
         Some(format!(
-            "the {name} sent {commands} commands and rang {doorbells} submission doorbells"
+            "the {name} sent {commands} commands and rang {doorbells} submission doorbells{differ}"
         ))
     })
 }
@@ -166,6 +172,17 @@ mod tests {
             .find(|line| line.starts_with("  stack") && line.contains("us").eq(&false))
             .unwrap();
         assert!(row.len() <= header.len(), "columns are right-aligned");
+    }
+
+    #[test]
+    fn clocks_that_differ_are_told() {
+        let mut report = synthetic();
+        let turns = &mut report.points[0].ways[0].turns;
+        turns[0].commands_and_doorbells = Some((1000, 1000));
+        let said = |report: &Report| counts(&report.points[0]).collect::<Vec<_>>().join("\n");
+        assert!(said(&report).ends_with("rang 1000 submission doorbells"), "{}", said(&report));
+        report.points[0].ways[0].turns[1].backwards = 3;
+        assert!(said(&report).contains("; 3 latencies were below zero"), "{}", said(&report));
     }
 
     #[test]
