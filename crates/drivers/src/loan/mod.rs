@@ -106,30 +106,37 @@ impl Loan {
         give_back(self.address, &self.owed)
     }
 
-    /// The block device of a drive of it, which the kernel makes a moment after its driver has the drive.
+    /// The block device of a drive of it, which the kernel makes a moment after its driver has the drive: one that can be opened.
     ///
     /// # Errors
     /// `Gone`: there is none after a minute, or it is another drive's.
     pub fn block_device(&self, unit: Unit) -> Result<PathBuf> {
         let (address, begin) = (self.address, Instant::now());
+        let mut why = None;
         loop {
             let function = Function::read(&Root::system(), address)?;
-            if let Some(path) = node_of(&function, unit) {
-                if self.serial != function.serial {
+            match node_of(&function, unit).map(opens) {
+                Some(Ok(path)) if self.serial == function.serial => return Ok(path),
+                Some(Ok(_)) => {
                     let context = format!(
                         "{address} has another serial number than before ({:?}, {:?})",
                         function.serial, self.serial
                     );
                     return Err(Error::new(ErrorKind::Gone, context));
                 }
-                return Ok(path);
+                Some(Err(error)) => why = Some(error),
+                None => {}
             }
             if begin.elapsed() > BACK_WITHIN {
                 let context = format!(
                     "{address}: no block device of {unit:?} within {} s",
                     BACK_WITHIN.as_secs()
                 );
-                return Err(Error::new(ErrorKind::Gone, context).hint("dmesg | tail says why"));
+                let error = Error::new(ErrorKind::Gone, context).hint("dmesg | tail says why");
+                return Err(match why {
+                    Some(cause) => error.caused_by(cause),
+                    None => error,
+                });
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -241,7 +248,15 @@ fn node_of(function: &Function, unit: Unit) -> Option<PathBuf> {
         unit.is_at(name) && sectors.is_some_and(|sectors| sectors > 0)
     };
     let node = function.nodes.iter().find(|node| is_it(&node.name))?;
-    Some(Path::new("/dev").join(&node.name)).filter(|path| path.exists())
+    Some(Path::new("/dev").join(&node.name))
+}
+
+/// The kernel shows a block device a moment before it lets anybody open it (`ENXIO`), and one that goes a moment longer.
+fn opens(path: PathBuf) -> Result<PathBuf> {
+    match fs::File::open(&path) {
+        Ok(_) => Ok(path),
+        Err(cause) => Err(Error::os(cause, format!("opening {}", path.display()))),
+    }
 }
 
 /// All that is owed, and the end of the note.
