@@ -5,7 +5,7 @@
 use qpair_scsi_wire::capacity::Capacity;
 use qpair_scsi_wire::inquiry::Inquiry;
 use qpair_scsi_wire::vpd::{BlockLimits, Characteristics, Provisioning};
-use qpair_scsi_wire::{Command, Sense, Width, luns, mode, operations, unmap, vpd};
+use qpair_scsi_wire::{Command, Sense, Width, luns, mode, operations, timestamp, unmap, vpd};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some(sense) = Sense::decode(bytes) {
@@ -59,6 +59,12 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
     }
     let _ = (operations::decode_one(bytes), operations::decode_all(bytes).count());
+    if let Some(timestamp) = timestamp::Timestamp::decode(bytes) {
+        assert_eq!(timestamp::Timestamp::decode(&timestamp.encode()), Some(timestamp));
+    }
+    if let Some(ms) = timestamp::decode_set(bytes) {
+        assert_eq!(timestamp::decode_set(&timestamp::encode_set(ms)), Some(ms));
+    }
     if let Some(ranges) = unmap::decode(bytes) {
         assert!(ranges.len() * 16 <= bytes.len());
     }

@@ -38,6 +38,16 @@ pub(crate) const OPERATIONS: &[(u8, Option<u16>, &[u8])] = &[
         Some(opcode::ACTION_REPORT_OPERATIONS as u16),
         &[0xA3, 0x0C, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
     ),
+    (
+        opcode::MAINTENANCE_IN,
+        Some(opcode::ACTION_TIMESTAMP as u16),
+        &[0xA3, 0x0F, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+    ),
+    (
+        opcode::MAINTENANCE_OUT,
+        Some(opcode::ACTION_TIMESTAMP as u16),
+        &[0xA4, 0x0F, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+    ),
     (opcode::READ_12, None, &TWELVE[0]),
     (opcode::WRITE_12, None, &TWELVE[1]),
     (opcode::VERIFY_12, None, &TWELVE[2]),

@@ -6,8 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
+use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES};
 use qpair_scsi_wire::{Command, Undecodable, Width};
 
+use crate::clock::Clock;
 use crate::facts::Facts;
 
 /// Unit attentions that wait to be told, at most: older ones go first.
@@ -23,6 +25,7 @@ pub struct LogicalUnit {
     /// Whether the write cache is in use.
     write_cache: AtomicBool,
     is_stopped: AtomicBool,
+    clock: Mutex<Clock>,
 }
 
 /// How a command has ended.
@@ -63,6 +66,8 @@ pub enum Step {
     Ended(Reply),
     /// Its parameters are to be taken to [`LogicalUnit::mode_select`].
     ModeSelect(ModeSelect),
+    /// Its parameters, so many bytes, are to be taken to [`LogicalUnit::set_timestamp`].
+    SetTimestamp(usize),
     /// It is one for blocks, which are the caller's.
     Blocks(Command),
 }
@@ -77,6 +82,7 @@ impl LogicalUnit {
             attentions: Mutex::default(),
             has_attention: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
+            clock: Mutex::default(),
         };
         unit.attend(Code::POWER_ON);
         unit
@@ -86,6 +92,10 @@ impl LogicalUnit {
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn attentions(&self) -> MutexGuard<'_, VecDeque<Code>> {
@@ -121,10 +131,26 @@ impl LogicalUnit {
         self.attend(code);
     }
 
+    /// A hard reset: its timestamp begins anew.
+    pub fn hard_reset(&self, code: Code) {
+        *self.clock() = Clock::default();
+        self.reset(code);
+    }
+
     /// The power failed, and is back.
     pub fn power_cut(&self) {
         self.attentions().clear();
-        self.reset(Code::POWER_ON);
+        self.hard_reset(Code::POWER_ON);
+    }
+
+    /// Sets the timestamp to what came with the command.
+    ///
+    /// # Errors
+    /// The parameters are cut.
+    pub fn set_timestamp(&self, bytes: &[u8]) -> Result<(), Sense> {
+        let wrong_length = Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH);
+        *self.clock() = Clock::set(timestamp::decode_set(bytes).ok_or(wrong_length)?);
+        Ok(())
     }
 
     /// Whether writes may be answered before they are durable.
@@ -197,6 +223,14 @@ impl LogicalUnit {
             Command::ReportOperations { .. } => {
                 return Step::Ended(self.report_operations(&command));
             }
+            Command::ReportTimestamp { allocation } => {
+                let bytes = self.clock().now().encode();
+                return Step::Ended(Reply::data(&bytes, allocation as usize));
+            }
+            Command::SetTimestamp { len: 0 } => return Step::Ended(Reply::Good),
+            Command::SetTimestamp { len } => {
+                return Step::SetTimestamp(TIMESTAMP_BYTES.min(len as usize));
+            }
             Command::LogSense { page, subpage, parameter, allocation, .. } => {
                 let reply = Self::log_sense(page, subpage, parameter, allocation.into());
                 return Step::Ended(reply);
@@ -223,5 +257,96 @@ impl LogicalUnit {
             }
             command => Step::Blocks(command),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qpair_scsi_wire::timestamp::{ORIGIN_POWER_ON, ORIGIN_SET, Timestamp, encode_set};
+
+    use super::*;
+    use crate::facts::Limits;
+
+    fn unit(without: &'static [u8]) -> LogicalUnit {
+        let limits = Limits {
+            transfer_bytes_max: 1 << 20,
+            unmap_bytes_max: 1 << 20,
+            unmap_ranges_max: 1,
+            write_same_bytes_max: 1 << 20,
+        };
+        let unit = LogicalUnit::new(Facts {
+            product: "DISK",
+            serial: "1".to_owned(),
+            naa: 3 << 60 | 1,
+            port: None,
+            block_bytes: 512,
+            physical_exponent: 0,
+            rotation: 1,
+            has_cache: true,
+            read_only: false,
+            reads_zeroes: true,
+            limits,
+            without,
+        });
+        unit.take_attention();
+        unit
+    }
+
+    fn begin(unit: &LogicalUnit, command: Command) -> Step {
+        unit.begin(Lun::default(), command.encode().bytes(), 8)
+    }
+
+    fn report(unit: &LogicalUnit) -> Timestamp {
+        let Step::Ended(Reply::Data(bytes)) =
+            begin(unit, Command::ReportTimestamp { allocation: 12 })
+        else {
+            panic!("no timestamp")
+        };
+        Timestamp::decode(&bytes).unwrap()
+    }
+
+    #[test]
+    fn a_timestamp_is_kept_over_resets_that_are_not_hard() {
+        let unit = unit(&[]);
+        assert_eq!(report(&unit).origin, ORIGIN_POWER_ON);
+        assert_eq!(begin(&unit, Command::SetTimestamp { len: 99 }), Step::SetTimestamp(12));
+        assert_eq!(begin(&unit, Command::SetTimestamp { len: 0 }), Step::Ended(Reply::Good));
+        assert!(unit.set_timestamp(&[0; 11]).is_err());
+        for hard in [None, Some(false), Some(true)] {
+            unit.set_timestamp(&encode_set(1 << 40)).unwrap();
+            unit.reset(Code::DEVICE_RESET);
+            unit.take_attention();
+            let now = report(&unit);
+            assert!(now.origin == ORIGIN_SET && now.ms >= 1 << 40, "{now:?}");
+            match hard {
+                None => continue,
+                Some(true) => unit.hard_reset(Code::DEVICE_RESET),
+                Some(false) => unit.power_cut(),
+            }
+            unit.take_attention();
+            let now = report(&unit);
+            assert!(now.origin == ORIGIN_POWER_ON && now.ms < 1 << 40, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_unit_may_do_without_a_timestamp() {
+        use qpair_scsi_wire::{command::opcode, operations};
+        let is_known = |unit: &LogicalUnit| {
+            let ask = Command::ReportOperations {
+                timeouts: false,
+                options: 3,
+                opcode: opcode::MAINTENANCE_OUT,
+                action: opcode::ACTION_TIMESTAMP.into(),
+                allocation: 64,
+            };
+            let Step::Ended(Reply::Data(bytes)) = begin(unit, ask) else { panic!("no answer") };
+            operations::decode_one(&bytes)
+        };
+        assert_eq!(is_known(&unit(&[])), Some(true));
+        let without = unit(&[opcode::MAINTENANCE_OUT]);
+        assert_eq!(is_known(&without), Some(false));
+        let refused = Step::Ended(Reply::illegal(Code::INVALID_OPCODE));
+        assert_eq!(begin(&without, Command::SetTimestamp { len: 12 }), refused);
     }
 }

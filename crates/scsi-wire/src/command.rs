@@ -33,6 +33,7 @@ pub mod opcode {
     pub const SERVICE_ACTION_IN_16: u8 = 0x9E;
     pub const REPORT_LUNS: u8 = 0xA0;
     pub const MAINTENANCE_IN: u8 = 0xA3;
+    pub const MAINTENANCE_OUT: u8 = 0xA4;
     pub const READ_12: u8 = 0xA8;
     pub const WRITE_12: u8 = 0xAA;
     pub const VERIFY_12: u8 = 0xAF;
@@ -40,6 +41,8 @@ pub mod opcode {
     pub const ACTION_READ_CAPACITY_16: u8 = 0x10;
     /// Service action of [`MAINTENANCE_IN`]: REPORT SUPPORTED OPERATION CODES.
     pub const ACTION_REPORT_OPERATIONS: u8 = 0x0C;
+    /// Service action of [`MAINTENANCE_IN`]: REPORT TIMESTAMP; and of [`MAINTENANCE_OUT`]: SET TIMESTAMP.
+    pub const ACTION_TIMESTAMP: u8 = 0x0F;
 }
 
 /// Longest command descriptor block here, bytes.
@@ -269,6 +272,16 @@ pub enum Command {
         /// See above.
         allocation: u32,
     },
+    /// REPORT TIMESTAMP.
+    ReportTimestamp {
+        /// See above.
+        allocation: u32,
+    },
+    /// SET TIMESTAMP.
+    SetTimestamp {
+        /// Bytes of parameters.
+        len: u32,
+    },
     /// LOG SENSE.
     LogSense {
         /// Save the parameters (SP).
@@ -405,6 +418,11 @@ impl Command {
                     action: u16_at(cdb, 4),
                     allocation: u32_at(cdb, 6),
                 },
+                opcode::ACTION_TIMESTAMP => Self::ReportTimestamp { allocation: u32_at(cdb, 6) },
+                _ => return Err(Undecodable::Field(1)),
+            },
+            opcode::MAINTENANCE_OUT => match u8_at(cdb, 1) & 0x1F {
+                opcode::ACTION_TIMESTAMP => Self::SetTimestamp { len: u32_at(cdb, 6) },
                 _ => return Err(Undecodable::Field(1)),
             },
             opcode::LOG_SENSE => Self::LogSense {
@@ -503,6 +521,12 @@ impl Command {
                 b[3] = opcode;
                 put(&mut b, 4, &action.to_be_bytes());
                 put(&mut b, 6, &allocation.to_be_bytes());
+            }
+            Self::ReportTimestamp { allocation: bytes } | Self::SetTimestamp { len: bytes } => {
+                let is_set = matches!(self, Self::SetTimestamp { .. });
+                b[0] = if is_set { opcode::MAINTENANCE_OUT } else { opcode::MAINTENANCE_IN };
+                b[1] = opcode::ACTION_TIMESTAMP;
+                put(&mut b, 6, &bytes.to_be_bytes());
             }
             Self::LogSense { save, control, page, subpage, parameter, allocation } => {
                 b[0] = opcode::LOG_SENSE;
@@ -629,6 +653,8 @@ mod tests {
                 action: 7,
                 allocation: 99,
             },
+            Command::ReportTimestamp { allocation: 12 },
+            Command::SetTimestamp { len: 12 },
             Command::LogSense {
                 save: false,
                 control: 1,
@@ -650,6 +676,10 @@ mod tests {
             protect: 1,
         };
         assert_eq!(read.encode().bytes(), [0x28, 0x28, 1, 2, 3, 4, 0, 5, 6, 0]);
+        let (report, set) =
+            (Command::ReportTimestamp { allocation: 12 }, Command::SetTimestamp { len: 12 });
+        assert_eq!(report.encode().bytes(), [0xA3, 0x0F, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0]);
+        assert_eq!(set.encode().bytes(), [0xA4, 0x0F, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0]);
         assert_eq!(
             Cdb::transfer(true, 0x0102_0304_0506_0708, 9, true),
             Command::Write {

@@ -16,6 +16,7 @@ pub mod luns;
 pub mod mode;
 pub mod operations;
 pub mod sense;
+pub mod timestamp;
 pub mod unmap;
 pub mod vpd;
 

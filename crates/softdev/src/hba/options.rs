@@ -26,6 +26,8 @@ pub struct DiskOptions {
     pub medium: MediumOptions,
     /// How long its commands take.
     pub profile: DiskProfile,
+    /// Whether it keeps a timestamp that can be set.
+    pub timestamp: bool,
 }
 
 impl Default for DiskOptions {
@@ -35,6 +37,7 @@ impl Default for DiskOptions {
             logical_block_bytes: 512,
             medium: MediumOptions::Ram,
             profile: DiskProfile::default(),
+            timestamp: true,
         }
     }
 }
@@ -86,7 +89,7 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Reads `disks=2,size=1GiB,block=4096,profile=sas-ssd,mpi=2.6,queues=8,credit=1024,cache=on,strict=on,serial=TEXT`: disks are all alike.
+    /// Reads `disks=2,size=1GiB,block=4096,profile=sas-ssd,mpi=2.6,queues=8,credit=1024,cache=on,timestamp=on,strict=on,serial=TEXT`: disks are all alike.
     ///
     /// # Errors
     /// `Invalid`, and names the option.
@@ -135,11 +138,12 @@ impl SoftHbaOptions {
                 "expanders" => options.has_expanders = is_on()?,
                 "pcie" => options.has_pcie = is_on()?,
                 "cache" => options.volatile_write_cache = is_on()?,
+                "timestamp" => disk.timestamp = is_on()?,
                 "strict" => options.strict = is_on()?,
                 "serial" => options.serial = value.to_owned(),
                 _ => {
                     return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, profile, expanders, mpi, pcie, queues, credit, cache, strict and serial",
+                        "known are disks, size, block, medium, profile, expanders, mpi, pcie, queues, credit, cache, timestamp, strict and serial",
                     ));
                 }
             }

@@ -62,7 +62,7 @@ impl SoftHba {
                 (response::COMPLETE, self.end_parked(of_unit, ended))
             }
             kind::TARGET_RESET => {
-                phy.unit.reset(Code::DEVICE_RESET);
+                phy.unit.hard_reset(Code::DEVICE_RESET);
                 (response::COMPLETE, self.end_parked(|it| it.handle == task.handle, ended))
             }
             kind::QUERY_TASK => {

@@ -2,6 +2,7 @@
 
 use qpair_block::Result;
 use qpair_scsi_unit::{Facts, Limits, LogicalUnit, ModeSelect, Reply, Step};
+use qpair_scsi_wire::command::opcode;
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
 use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
@@ -31,6 +32,8 @@ pub(crate) struct UnitOptions {
     pub(crate) port: u64,
     /// 1: a solid state drive; else revolutions a minute.
     pub(crate) rotation: u16,
+    /// Whether it keeps a timestamp that can be set.
+    pub(crate) timestamp: bool,
 }
 
 impl UnitOptions {
@@ -46,6 +49,7 @@ impl UnitOptions {
             naa,
             port: naa + 1,
             rotation: disk.profile.rotation(),
+            timestamp: disk.timestamp,
         }
     }
 }
@@ -146,7 +150,7 @@ impl Unit {
                 unmap_ranges_max: UNMAP_RANGES_MAX,
                 write_same_bytes_max: WRITE_SAME_BYTES_MAX,
             },
-            without: &[],
+            without: if options.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
         };
         Ok(Self { volume, logical: LogicalUnit::new(facts) })
     }
@@ -154,6 +158,11 @@ impl Unit {
     /// It was reset: it forgets what a reset forgets, and says so.
     pub(crate) fn reset(&self, code: Code) {
         self.logical.reset(code);
+    }
+
+    /// A hard reset.
+    pub(crate) fn hard_reset(&self, code: Code) {
+        self.logical.hard_reset(code);
     }
 
     /// The power failed, and is back.
@@ -170,6 +179,11 @@ impl Unit {
             Step::Ended(Reply::Data(bytes)) => data.give(&bytes),
             Step::Ended(Reply::Check(sense)) => Answer::check(sense),
             Step::ModeSelect(select) => self.mode_select(select, &mut data),
+            Step::SetTimestamp(len) => {
+                let bytes = data.take(len).unwrap_or_default();
+                let set = self.logical.set_timestamp(&bytes);
+                set.map_or_else(Answer::check, |()| Answer::good(len))
+            }
             Step::Blocks(command) => self.execute_blocks(command, &mut data),
         }
     }

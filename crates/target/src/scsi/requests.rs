@@ -269,6 +269,12 @@ impl RequestVerbs {
                 mode_select(unit, select, |bytes| take(memory, named, bytes))
                     .map_err(Ended::check)?
             }
+            Step::SetTimestamp(len) => {
+                let mut bytes = vec![0; len];
+                let is_whole = take(memory, named, &mut bytes);
+                let set = unit.logical.set_timestamp(if is_whole { &bytes } else { &[] });
+                return Err(set.map_or_else(Ended::check, |()| Ended::good(len as u32)));
+            }
             Step::Blocks(command) => {
                 let sent = |bytes: &mut [u8]| take(memory, named, bytes);
                 match plan(unit, command, sent).map_err(Ended::check)? {

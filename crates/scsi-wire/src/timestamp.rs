@@ -1,0 +1,79 @@
+//! The timestamp of a unit: milliseconds since somebody set it, and who that was.
+
+use crate::bytes::{get, put, u8_at, u16_at};
+
+/// Bytes of what REPORT TIMESTAMP answers, and of what goes with SET TIMESTAMP.
+pub const TIMESTAMP_BYTES: usize = 12;
+/// Where the milliseconds are in both.
+const MS_AT: usize = 4;
+/// Milliseconds have 48 bits.
+const MS_MAX: u64 = (1 << 48) - 1;
+
+/// What it began with: nothing, at power on or by a hard reset.
+pub const ORIGIN_POWER_ON: u8 = 0;
+/// What it began with: a SET TIMESTAMP.
+pub const ORIGIN_SET: u8 = 2;
+
+/// What REPORT TIMESTAMP answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamp {
+    /// What it began with.
+    pub origin: u8,
+    /// Milliseconds, since 1970 if whoever set it meant that; 48 bits.
+    pub ms: u64,
+}
+
+impl Timestamp {
+    /// Reads an answer. `None`: it is too short, or says that it is.
+    #[must_use]
+    pub fn decode(data: &[u8]) -> Option<Self> {
+        let is_whole = data.len() >= TIMESTAMP_BYTES - 2 && u16_at(data, 0) >= 8;
+        is_whole.then(|| Self { origin: u8_at(data, 2) & 7, ms: decode_ms(data) })
+    }
+
+    /// As an answer.
+    #[must_use]
+    pub fn encode(&self) -> [u8; TIMESTAMP_BYTES] {
+        let mut data = encode_set(self.ms);
+        put(&mut data, 0, &10u16.to_be_bytes());
+        data[2] = self.origin & 7;
+        data
+    }
+}
+
+fn decode_ms(data: &[u8]) -> u64 {
+    let [a, b, c, d, e, f] = get(data, MS_AT);
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+/// The parameters of SET TIMESTAMP.
+#[must_use]
+pub fn encode_set(ms: u64) -> [u8; TIMESTAMP_BYTES] {
+    let mut data = [0; TIMESTAMP_BYTES];
+    put(&mut data, MS_AT, &(ms & MS_MAX).to_be_bytes()[2..]);
+    data
+}
+
+/// The milliseconds in the parameters of SET TIMESTAMP. `None`: the parameters are cut.
+#[must_use]
+pub fn decode_set(data: &[u8]) -> Option<u64> {
+    (data.len() >= TIMESTAMP_BYTES).then(|| decode_ms(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_its_bytes() {
+        let timestamp = Timestamp { origin: ORIGIN_SET, ms: 0x0102_0304_0506 };
+        let bytes = timestamp.encode();
+        assert_eq!(bytes, [0, 10, 2, 0, 1, 2, 3, 4, 5, 6, 0, 0]);
+        assert_eq!(Timestamp::decode(&bytes), Some(timestamp));
+        assert_eq!(Timestamp::decode(&bytes[..9]), None);
+        assert_eq!(Timestamp::decode(&[0; 12]), None, "it says that there is nothing");
+        assert_eq!(encode_set(u64::MAX), [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 0, 0]);
+        assert_eq!(decode_set(&encode_set(1 << 47)), Some(1 << 47));
+        assert_eq!(decode_set(&[0; 11]), None);
+    }
+}
