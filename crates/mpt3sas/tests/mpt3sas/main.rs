@@ -7,6 +7,7 @@ mod allocations;
 mod conformance;
 mod faults;
 mod lists;
+mod power;
 mod resets;
 mod rig;
 mod stub;

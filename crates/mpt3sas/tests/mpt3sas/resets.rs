@@ -109,50 +109,6 @@ fn a_disk_that_comes_back_is_the_same() {
     assert_eq!(rig.disk(1, scsi_options()).facts().name, disk.facts().name);
 }
 
-/// A flush over a loss of power fails once: what was acknowledged before may be gone. It is not told to the flush alone.
-#[test]
-fn a_flush_over_a_loss_of_power_fails() {
-    let rig = Rig::new("size=8MiB,cache=on");
-    let disk = rig.disk(0, scsi_options());
-    let mut worker = Worker::new(&disk, 8);
-    let mut other = Worker::new(&disk, 8);
-    assert_eq!(worker.run(Op::Write, 0, 1), Ok(()));
-    rig.card.power_cut(7);
-    // Another channel's command is the one that is told.
-    assert_eq!(other.run(Op::Read, 5, 0), Ok(()));
-    assert_eq!(worker.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
-    assert_eq!(other.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
-    assert_eq!(worker.run(Op::Write, 0, 2), Ok(()));
-    assert_eq!(worker.run(Op::Flush, 0, 0), Ok(()));
-    rig.card.power_cut(8);
-    assert_eq!(worker.fill_of(0), Some(2), "flushed");
-}
-
-/// The command that is told of the loss of power is another channel's, whose thread has not looked when the flush is done.
-#[test]
-fn a_flush_waits_for_what_other_channels_were_told() {
-    let rig = Rig::new("size=8MiB,cache=on");
-    // Never late.
-    let disk = rig.disk(0, ScsiOptions { timeout_ms: 60_000, ..scsi_options() });
-    let mut worker = Worker::new(&disk, 8);
-    let mut other = Worker::new(&disk, 8);
-    assert_eq!(worker.run(Op::Write, 0, 1), Ok(()));
-    rig.card.power_cut(7);
-    let request = other.request(Op::Read, 5, 0);
-    other.submit(request);
-    // It is told, and nobody looks.
-    other.channel.kick();
-    let request = worker.request(Op::Flush, 0, 0);
-    worker.submit(request);
-    for _ in 0..1000 {
-        assert_eq!(worker.channel.poll(&mut worker.completions), 0);
-        std::thread::yield_now();
-    }
-    other.drain();
-    let (_, result) = worker.drain().pop().unwrap();
-    assert_eq!(result.unwrap_err().kind, ErrorKind::Io);
-}
-
 /// As many channels as there are reply queues beside the driver's own; each closed one makes room.
 #[test]
 fn channels_are_as_many_as_reply_queues() {

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel, IoError,
@@ -17,6 +17,7 @@ use qpair_block::{
 use qpair_scsi_wire::unmap;
 
 use super::device::MEMORY_ALIGNMENT_BYTES;
+use super::flushed::Flushed;
 use super::plan::{BOUNCE_BYTES, BOUNCES, Layout, Plan};
 use super::recall::Answers;
 use crate::host::{Host, QueueOptions, Unit};
@@ -27,7 +28,7 @@ const NO_BOUNCE: u16 = u16::MAX;
 
 /// What is known of a request beside its buffer.
 #[derive(Clone, Copy, Debug)]
-struct Job {
+pub(super) struct Job {
     op: Op,
     force_unit_access: bool,
     /// Its writes are done, and are being flushed.
@@ -42,42 +43,36 @@ struct Job {
     piece_bytes: u32,
     bounce: u16,
     /// Losses of power when its flush was sent.
-    power_losses: u64,
+    pub(super) power_losses: u64,
     /// A reset waits for it.
     is_recalled: bool,
 }
 
-/// A flush that succeeded. One command alone is told of a loss of power, and it may be another channel's, whose thread has not looked yet.
-struct Flushed {
-    tag: u16,
-    look: u64,
-    since: Instant,
-}
-
 pub(crate) struct ScsiChannel {
-    queue: Queue,
-    jobs: Box<[Option<Job>]>,
+    pub(super) queue: Queue,
+    pub(super) jobs: Box<[Option<Job>]>,
     pub(crate) taken: u32,
     depth: u32,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     plan: Plan,
-    layout: Layout,
+    pub(super) layout: Layout,
     done: Vec<Done>,
     /// Completions made without the disk.
     ended: Vec<Completion>,
     waiting: VecDeque<u16>,
     free_bounces: Vec<u16>,
     /// Losses of power up to the last flush that succeeded.
-    power_losses: u64,
+    pub(super) power_losses: u64,
     /// What resets wait for: the recall that was seen last, and how many of the jobs are recalled.
-    state: Arc<UnitState>,
-    answers: Arc<Answers>,
+    pub(super) state: Arc<UnitState>,
+    pub(super) answers: Arc<Answers>,
     recall: u64,
     recalled: u32,
-    /// The look that was answered last.
-    look: u64,
-    /// Flushes that the disk has done, and the looks that they wait for.
-    flushed: Vec<Flushed>,
+    /// The look that was seen last, and whether it has not been answered.
+    pub(super) look: u64,
+    pub(super) is_looking: bool,
+    /// Flushes that the disk has done, and what they wait for.
+    pub(super) flushed: Vec<Flushed>,
     info: DeviceInfo,
     pub(crate) statistics: ChannelStatistics,
     pub(crate) wake: Option<Arc<WakeEvent>>,
@@ -106,7 +101,7 @@ impl ScsiChannel {
         let queue =
             host.open_queue(unit, &QueueOptions { depth: channel.depth, arenas: &arenas, sleeps })?;
         let queue = Queue::new(queue, depth, scratch, state.clone(), options, false);
-        let power_losses = queue.power_losses();
+        let power_losses = state.power.losses();
         let wake = channel.wake.clone().filter(|_| queue.interrupt().is_some());
         let answers = state.recall.enlist(wake);
         Ok(Self {
@@ -125,6 +120,7 @@ impl ScsiChannel {
             recall: state.recall.number(),
             recalled: 0,
             look: 0,
+            is_looking: false,
             flushed: Vec::new(),
             state,
             answers,
@@ -322,7 +318,7 @@ impl ScsiChannel {
     }
 
     fn flush(&self, job: &mut Job) -> Command {
-        job.power_losses = self.queue.power_losses();
+        job.power_losses = self.state.power.losses();
         Command::plain(self.plan.flush())
     }
 
@@ -348,12 +344,10 @@ impl ScsiChannel {
         if recall != self.recall {
             self.recalled(recall);
         }
-        let look = self.state.recall.looks();
         let mut done = std::mem::take(&mut self.done);
         self.queue.turn(&mut done);
-        if look != self.look {
-            self.look = look;
-            self.answers.answer_look(look);
+        if self.is_looking || self.state.recall.looks() != self.look {
+            self.look_up();
         }
         self.settle(&mut done, completions);
         self.done = done;
@@ -404,13 +398,11 @@ impl ScsiChannel {
                 self.go_on(next);
             }
         }
+        if job.op == Op::Flush || job.is_flushing {
+            return self.flush_ended(tag, result, completions);
+        }
         if let Err(error) = result {
             return self.finish(tag, Err(error), completions);
-        }
-        if job.op == Op::Flush || job.is_flushing {
-            let look = self.state.recall.begin_look(&self.answers);
-            self.flushed.push(Flushed { tag, look, since: Instant::now() });
-            return;
         }
         job.done_bytes += job.piece_bytes;
         if job.done_bytes >= job.len_bytes {
@@ -423,36 +415,9 @@ impl ScsiChannel {
         self.go_on(tag);
     }
 
-    /// Ends the flushes of which all channels have looked whether the drive may have lost what it had taken before: then the flush proves
-    /// nothing of it. A channel that nobody looks after is not waited for any longer than a command: what it was told is not known.
-    #[cold]
-    fn settle_flushes(&mut self, completions: &mut Vec<Completion>) {
-        let mut flushed = std::mem::take(&mut self.flushed);
-        flushed.retain(|flush| {
-            let is_known = self.state.recall.has_looked(flush.look, &self.answers);
-            if !is_known && flush.since.elapsed() < self.timeout {
-                return true;
-            }
-            let power_losses = self.queue.power_losses();
-            let at_sending = self.jobs[usize::from(flush.tag)].map(|job| job.power_losses);
-            let is_kept =
-                at_sending == Some(self.power_losses) && power_losses == self.power_losses;
-            self.power_losses = power_losses;
-            let result = if is_known && is_kept { Ok(()) } else { Err(IoError::IO) };
-            self.finish(flush.tag, result, completions);
-            false
-        });
-        self.flushed = flushed;
-    }
-
-    /// Whether a flush waits for other threads, which do not wake this one.
-    pub(crate) fn awaits_looks(&self) -> bool {
-        !self.flushed.is_empty()
-    }
-
     /// Gives a request back.
     #[inline]
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         tag: u16,
         result: std::result::Result<(), IoError>,

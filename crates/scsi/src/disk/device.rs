@@ -1,17 +1,20 @@
 //! A disk, and what is said of it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+use qpair_scsi_wire::Command;
+use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES};
 
 use super::channel::ScsiChannel;
 use super::facts::DiskFacts;
 use super::plan::Plan;
+use super::power::Token;
 use super::reset;
 use crate::host::{Host, Unit};
-use crate::middle::UnitState;
+use crate::middle::{Runner, UnitState};
 use crate::options::ScsiOptions;
 
 /// Largest request, bytes: channels cut it into commands.
@@ -28,6 +31,8 @@ pub struct ScsiDisk {
     facts: DiskFacts,
     info: DeviceInfo,
     plan: Plan,
+    /// Whether its timestamp was set, or cannot be.
+    is_watched: Mutex<bool>,
 }
 
 impl fmt::Debug for ScsiDisk {
@@ -71,7 +76,24 @@ impl ScsiDisk {
             depth_max: about.depth_max,
             shared_memory: about.shared_memory,
         };
-        Ok(Self { host, unit, state, options, facts, info, plan })
+        let is_watched = Mutex::new(false);
+        Ok(Self { host, unit, state, options, facts, info, plan, is_watched })
+    }
+
+    /// Sets the timestamp of a unit that keeps one, before the first channel writes anything: looking at a disk does not change it.
+    fn watch(&self) -> Result<()> {
+        let mut is_watched = self.is_watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.facts.timestamp && !*is_watched {
+            let mut runner = Runner::open(&self.host, self.unit, self.state.clone(), self.options)?;
+            let (token, command) =
+                (Token::new(), Command::SetTimestamp { len: TIMESTAMP_BYTES as u32 });
+            // A unit that does not take it is one without: docs/design/scsi.md says what follows.
+            let is_set = runner.tell(command, &timestamp::encode_set(token.ms)).is_ok();
+            self.state.power.watch(is_set.then_some(token));
+            self.state.power.set_has_witness(is_set);
+        }
+        *is_watched = true;
+        Ok(())
     }
 
     /// What it says of itself.
@@ -128,6 +150,7 @@ impl BlockDevice for ScsiDisk {
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
+        self.watch()?;
         let channel = ScsiChannel::open(
             &self.host,
             self.unit,

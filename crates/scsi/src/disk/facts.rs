@@ -7,6 +7,7 @@ use qpair_scsi_wire::capacity::Capacity;
 use qpair_scsi_wire::command::opcode;
 use qpair_scsi_wire::inquiry::{Inquiry, TYPE_DISK, TYPE_ZONED};
 use qpair_scsi_wire::mode::{self, Head};
+use qpair_scsi_wire::timestamp::{TIMESTAMP_BYTES, Timestamp};
 use qpair_scsi_wire::vpd::{self, BlockLimits, Characteristics, Provisioning, UnitName, page};
 use qpair_scsi_wire::{Command, Width, operations};
 
@@ -44,6 +45,9 @@ pub struct DiskFacts {
     pub write_cache: bool,
     /// Whether it writes through the cache if asked to (FUA).
     pub force_unit_access: bool,
+    /// Whether it keeps a timestamp that can be set, which tells a loss of power from a reset. Asked of a disk with a volatile write cache
+    /// that can be written.
+    pub timestamp: bool,
     /// Whether it can be written.
     pub read_only: bool,
     /// Blocks of a transfer, at most; `None`: nothing is said.
@@ -104,7 +108,9 @@ impl DiskFacts {
         let capacity = capacity(&mut runner, what)?;
         check_blocks(&capacity, what)?;
         let mode = mode_of(&mut runner);
-        let write_same = knows(&mut runner, opcode::WRITE_SAME_16);
+        let write_same = knows(&mut runner, 1, opcode::WRITE_SAME_16, 0).unwrap_or(false);
+        let has_cache = mode.write_cache && !mode.head.write_protected;
+        let timestamp = has_cache && keeps_timestamp(&mut runner);
         let at_most = |blocks: u64| match blocks {
             0 => Some(u32::MAX),
             blocks => Some(u32::try_from(blocks).unwrap_or(u32::MAX)),
@@ -121,6 +127,7 @@ impl DiskFacts {
             rotation: characteristics.rotation,
             write_cache: mode.write_cache,
             force_unit_access: mode.head.force_unit_access,
+            timestamp,
             read_only: mode.head.write_protected,
             transfer_blocks_max: (limits.transfer_blocks_max > 0)
                 .then_some(limits.transfer_blocks_max),
@@ -234,13 +241,17 @@ fn mode_of(runner: &mut Runner) -> Mode {
     Mode { head: Head::default(), write_cache: true }
 }
 
-fn knows(runner: &mut Runner, opcode: u8) -> bool {
-    let command = Command::ReportOperations {
-        timeouts: false,
-        options: 1,
-        opcode,
-        action: 0,
-        allocation: 64,
-    };
-    runner.ask(command, 64).ok().and_then(|data| operations::decode_one(&data)).unwrap_or(false)
+/// Whether it knows a command. `options` are those of the question; `None`: it does not say.
+fn knows(runner: &mut Runner, options: u8, opcode: u8, action: u8) -> Option<bool> {
+    let action = action.into();
+    let command =
+        Command::ReportOperations { timeouts: false, options, opcode, action, allocation: 64 };
+    runner.ask(command, 64).ok().and_then(|data| operations::decode_one(&data))
+}
+
+fn keeps_timestamp(runner: &mut Runner) -> bool {
+    let report = Command::ReportTimestamp { allocation: TIMESTAMP_BYTES as u32 };
+    let answer = runner.ask(report, TIMESTAMP_BYTES).ok();
+    answer.and_then(|data| Timestamp::decode(&data)).is_some()
+        && knows(runner, 3, opcode::MAINTENANCE_OUT, opcode::ACTION_TIMESTAMP) != Some(false)
 }

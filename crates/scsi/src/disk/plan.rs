@@ -2,6 +2,7 @@
 
 use qpair_block::Op;
 use qpair_scsi_wire::command::{Cdb, Range};
+use qpair_scsi_wire::timestamp::TIMESTAMP_BYTES;
 use qpair_scsi_wire::unmap::ONE_RANGE_BYTES;
 use qpair_scsi_wire::{Command, Width};
 
@@ -85,6 +86,16 @@ impl Plan {
 
     pub(crate) fn unmap() -> Cdb {
         Command::Unmap { anchor: false, len: ONE_RANGE_BYTES as u16 }.encode()
+    }
+
+    /// Asks for the timestamp, or sets it.
+    pub(crate) fn timestamp(is_set: bool) -> Cdb {
+        let bytes = TIMESTAMP_BYTES as u32;
+        match is_set {
+            true => Command::SetTimestamp { len: bytes },
+            false => Command::ReportTimestamp { allocation: bytes },
+        }
+        .encode()
     }
 
     pub(crate) fn flush(&self) -> Cdb {

@@ -1,10 +1,10 @@
 //! What a disk's channels say of themselves: whether what they had under way has come back, which a reset waits for, and whether they have
-//! looked at what was reported to them, which a flush waits for.
+//! seen how that ended at the device, which a flush waits for.
 //!
 //! Invariants:
 //! - a recall has a number, and each is larger than the one before; so has a look;
 //! - a channel that has answered a recall's number has nothing under way that it had when it saw it;
-//! - a channel that has answered a look's number has taken all that was reported to it before it saw it;
+//! - a channel that has answered a look's number has been told of the end of all that it had sent when it saw it;
 //! - a channel that is not busy has nothing under way, and nothing that it has not taken.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::WakeEvent;
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 const NAP: Duration = Duration::from_micros(50);
 
@@ -55,33 +55,38 @@ impl Recall {
         self.number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last look that was asked for. To be read before the channel takes what was reported.
+    /// The last look that was asked for.
     #[inline(always)]
     pub(crate) fn looks(&self) -> u64 {
-        // Acquire: what the device had reported when the look was asked for is seen after this.
+        // Acquire: what is sent after this is sent after the flush was done; the partner is `begin_look`.
         self.looks.load(Ordering::Acquire)
     }
 
-    /// Asks all channels but the asking one to take what was reported to them; the number to ask about.
+    /// Asks all channels how what they have sent ends, and wakes all but the asking one; the number to ask about.
     pub(crate) fn begin_look(&self, but: &Arc<Answers>) -> u64 {
         let number = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
-        for channel in self.others(but).iter().filter(|it| it.is_unseen(number)) {
-            if let Some(wake) = &channel.wake {
+        for channel in self.all() {
+            if let Some(wake) = &channel.wake
+                && !Arc::ptr_eq(&channel, but)
+                && channel.is_unseen(number)
+            {
                 wake.wake();
             }
         }
         number
     }
 
-    /// Whether they have.
-    pub(crate) fn has_looked(&self, number: u64, but: &Arc<Answers>) -> bool {
-        !self.others(but).iter().any(|channel| channel.is_unseen(number))
+    /// Whether they know.
+    pub(crate) fn is_seen(&self, number: u64) -> bool {
+        !self.all().iter().any(|channel| channel.is_unseen(number))
     }
 
-    fn others(&self, but: &Arc<Answers>) -> Vec<Arc<Answers>> {
+    fn all(&self) -> Vec<Arc<Answers>> {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = channels.iter().filter_map(Weak::upgrade);
-        all.filter(|channel| !Arc::ptr_eq(channel, but)).collect()
+        let all = channels.iter().filter_map(Weak::upgrade).collect();
+        // What a channel noted that is closed is seen: the partner is its last `Arc`.
+        fence(Ordering::Acquire);
+        all
     }
 
     /// Waits for the answers; how many are missing when the time is up.
@@ -110,11 +115,11 @@ impl Answers {
     }
 
     fn is_unseen(&self, number: u64) -> bool {
-        // Acquire: what the channel took is seen by whoever is told so.
+        // Acquire: what the channel noted is seen by whoever is told so.
         self.is_busy.load(Ordering::Acquire) && self.looked.load(Ordering::Acquire) < number
     }
 
-    /// What was reported before this look was asked for is taken.
+    /// The end is known of all that was sent when this look was seen.
     #[cold]
     pub(crate) fn answer_look(&self, number: u64) {
         self.looked.store(number, Ordering::Release);
@@ -134,40 +139,42 @@ impl Answers {
 mod tests {
     use super::*;
 
-    /// A loss of power that one channel was told of before a flush ended on another: the flush knows of it.
+    /// A loss of power that one channel is told of, by a command that it sent before a flush was done on another: the flush knows of it.
     #[test]
-    fn what_was_reported_before_a_look_is_known_after_it() {
-        loom::model(|| {
-            let recall = Arc::new(Recall::default());
-            let (own, other) = (recall.enlist(None), recall.enlist(None));
-            other.set_busy(true);
-            let (reported, power_losses) =
-                (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-            let channel = {
-                let (recall, reported, power_losses) =
-                    (recall.clone(), reported.clone(), power_losses.clone());
-                loom::thread::spawn(move || {
-                    // It is busy until it has taken what is reported.
-                    while power_losses.load(Ordering::Relaxed) == 0 {
-                        let look = recall.looks();
-                        if reported.load(Ordering::Relaxed) == 1 {
-                            power_losses.store(1, Ordering::Relaxed);
+    fn what_was_sent_before_a_flush_is_known_after_a_look() {
+        for goes_idle in [false, true] {
+            loom::model(move || {
+                let recall = Arc::new(Recall::default());
+                let (own, other) = (recall.enlist(None), recall.enlist(None));
+                let (sent, power_losses) =
+                    (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+                let channel = {
+                    let (recall, sent, power_losses) =
+                        (recall.clone(), sent.clone(), power_losses.clone());
+                    loom::thread::spawn(move || {
+                        other.set_busy(true);
+                        // With nothing sent yet.
+                        other.answer_look(recall.looks());
+                        sent.store(1, Ordering::Release);
+                        // It ends, and says so.
+                        power_losses.store(1, Ordering::Relaxed);
+                        match goes_idle {
+                            true => other.set_busy(false),
+                            false => other.answer_look(recall.looks()),
                         }
-                        other.answer_look(look);
-                        loom::thread::yield_now();
+                        other
+                    })
+                };
+                // The device does it, and then the flush.
+                if sent.load(Ordering::Acquire) == 1 {
+                    let look = recall.begin_look(&own);
+                    if recall.is_seen(look) {
+                        assert_eq!(power_losses.load(Ordering::Relaxed), 1);
                     }
-                    other.set_busy(false);
-                    other
-                })
-            };
-            // The device reports it there, and then the flush here.
-            reported.store(1, Ordering::Relaxed);
-            let look = recall.begin_look(&own);
-            if recall.has_looked(look, &own) {
-                assert_eq!(power_losses.load(Ordering::Relaxed), 1);
-            }
-            drop(channel.join().unwrap());
-        });
+                }
+                drop(channel.join().unwrap());
+            });
+        }
     }
 
     /// Whoever waits for a recall sees all that a channel did with what it had under way: that channel answers, or is not busy any more.

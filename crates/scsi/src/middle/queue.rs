@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Buffer, IoError};
@@ -17,7 +16,7 @@ use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
 
 use super::ladder::Ladder;
 use super::verdict::{self, Verdict};
-use crate::disk::Recall;
+use crate::disk::{Power, Recall};
 use crate::host::{Data, HostQueue, Outcome, Refusal, Report, SENSE_BYTES};
 use crate::options::ScsiOptions;
 
@@ -33,8 +32,7 @@ const GROWTH: u32 = 64;
 /// What all channels of a unit know of it.
 #[derive(Debug, Default)]
 pub(crate) struct UnitState {
-    /// Times that it may have been without power.
-    pub(crate) power_losses: AtomicU64,
+    pub(crate) power: Power,
     /// Resets wait here for what its channels have under way.
     pub(crate) recall: Recall,
 }
@@ -85,6 +83,8 @@ struct Slot {
     retries: u8,
     /// The ladder was begun for it.
     is_late: bool,
+    /// In which of two rounds it was sent last.
+    round: bool,
     command: Command,
     buffer: Option<Buffer>,
     /// When it was sent last, when it was begun, and when it may be sent again: ms of the queue's own time.
@@ -114,6 +114,9 @@ pub(crate) struct Queue {
     options: ScsiOptions,
     /// Commands sent and not reported.
     sent: u32,
+    /// Commands sent before this round and not reported.
+    older: u32,
+    round: bool,
     /// Commands that may be sent at a time.
     window: u32,
     good: u32,
@@ -140,6 +143,7 @@ impl Queue {
             stage: Stage::Free,
             retries: 0,
             is_late: false,
+            round: false,
             command: Command::plain(Cdb::default()),
             buffer: None,
             sent_ms: 0,
@@ -156,6 +160,8 @@ impl Queue {
             unit,
             options,
             sent: 0,
+            older: 0,
+            round: false,
             window: depth.into(),
             good: 0,
             ladder: Ladder::default(),
@@ -186,10 +192,6 @@ impl Queue {
     pub(crate) fn reach(&mut self, tag: u16, offset: u32, len: u32) -> u32 {
         let Some(buffer) = &self.slots[usize::from(tag)].buffer else { return 0 };
         self.host.reach(buffer, offset as usize, len).min(len)
-    }
-
-    pub(crate) fn power_losses(&self) -> u64 {
-        self.unit.power_losses.load(Ordering::Relaxed)
     }
 
     pub(crate) fn due(&self) -> Option<Instant> {
@@ -260,6 +262,7 @@ impl Queue {
     fn dispatch(&mut self, tag: u16) -> bool {
         let slot = &mut self.slots[usize::from(tag)];
         let Command { cdb, is_out, place, offset, len } = slot.command;
+        slot.round = self.round;
         let buffer = match place {
             Place::None => None,
             Place::Buffer => slot.buffer.as_mut(),
@@ -323,6 +326,9 @@ impl Queue {
         }
         slot.stage = Stage::Idle;
         self.sent -= 1;
+        if self.older > 0 && slot.round != self.round {
+            self.older -= 1;
+        }
         self.ladder.forget_fruitless();
         if self.window < self.slots.len() as u32 {
             self.good += 1;
@@ -335,12 +341,15 @@ impl Queue {
 
     #[cold]
     fn ended_otherwise(&mut self, tag: u16, outcome: Outcome, done: &mut Vec<Done>) {
-        let is_sent = |slot: &Slot| slot.stage == Stage::Sent;
-        if !self.slots.get(usize::from(tag)).is_some_and(is_sent) {
+        let Some(slot) = self.slots.get_mut(usize::from(tag)) else { return };
+        if slot.stage != Stage::Sent {
             return;
         }
-        self.slots[usize::from(tag)].stage = Stage::Idle;
+        slot.stage = Stage::Idle;
         self.sent -= 1;
+        if self.older > 0 && slot.round != self.round {
+            self.older -= 1;
+        }
         let mut sense = None;
         let mut short = None;
         let verdict = match outcome {
@@ -361,7 +370,9 @@ impl Queue {
             Outcome::Gone => Verdict::Fail(IoError::GONE),
         };
         if sense.as_ref().is_some_and(verdict::may_have_lost_cache) {
-            self.unit.power_losses.fetch_add(1, Ordering::Relaxed);
+            self.unit.power.note_loss();
+        } else if verdict::is_unseen(outcome, sense.as_ref()) {
+            self.unit.power.note_unseen();
         }
         self.look_at_clock();
         let retries_max = self.options.retries_max;
@@ -464,6 +475,18 @@ impl Queue {
     /// Commands that the device may still touch the memory of.
     pub(crate) fn sent(&self) -> u32 {
         self.sent
+    }
+
+    /// Begins a round: [`Queue::older`] counts what was sent before. Not before the round before it is over.
+    pub(crate) fn begin_round(&mut self) {
+        self.round = !self.round;
+        self.older = self.sent;
+    }
+
+    /// Commands that were sent before this round, and have not been reported.
+    #[inline(always)]
+    pub(crate) fn older(&self) -> u32 {
+        self.older
     }
 
     /// Ends those that wait to be sent: nobody will wait for them.

@@ -60,9 +60,29 @@ impl Runner {
         len: usize,
     ) -> std::result::Result<Vec<u8>, Unanswered> {
         let len = len.min(ANSWER_BYTES);
+        let done = self.run(command, false, len)?;
+        let len = done.short.map_or(len, |moved| (moved as usize).min(len));
+        Ok(self.queue.scratch().as_slice()[..len].to_vec())
+    }
+
+    /// Runs a command that takes these bytes.
+    pub(crate) fn tell(
+        &mut self,
+        command: ScsiCommand,
+        bytes: &[u8],
+    ) -> std::result::Result<(), Unanswered> {
+        self.queue.scratch().copy_from(0, bytes);
+        self.run(command, true, bytes.len()).map(drop)
+    }
+
+    fn run(
+        &mut self,
+        command: ScsiCommand,
+        is_out: bool,
+        len: usize,
+    ) -> std::result::Result<Done, Unanswered> {
         let place = if len == 0 { Place::None } else { Place::Scratch };
-        let command =
-            Command { cdb: command.encode(), is_out: false, place, offset: 0, len: len as u32 };
+        let command = Command { cdb: command.encode(), is_out, place, offset: 0, len: len as u32 };
         let failed = |error| Unanswered { error, sense: None };
         let tag = self.queue.begin(None).map_err(|_| failed(IoError::IO))?;
         self.queue.send(tag, command);
@@ -78,8 +98,7 @@ impl Runner {
         self.queue.end(tag);
         let done = self.done.pop().ok_or(failed(IoError::IO))?;
         done.result.map_err(|error| Unanswered { error, sense: done.sense })?;
-        let len = done.short.map_or(len, |moved| (moved as usize).min(len));
-        Ok(self.queue.scratch().as_slice()[..len].to_vec())
+        Ok(done)
     }
 }
 

@@ -7,6 +7,8 @@ use qpair_scsi_wire::{
     TASK_SET_FULL,
 };
 
+use crate::host::Outcome;
+
 /// Somebody else has reserved the unit: EACCES.
 const RESERVED: i32 = 13;
 /// How long a unit that is becoming ready is left alone, ms.
@@ -71,6 +73,15 @@ pub(crate) fn may_have_lost_cache(sense: &Sense) -> bool {
         && matches!(sense.code, Code::POWER_ON_OR_RESET | Code::POWER_ON)
 }
 
+/// Whether what the unit had to say of a command is not known, if it said anything.
+pub(crate) fn is_unseen(outcome: Outcome, sense: Option<&Sense>) -> bool {
+    match outcome {
+        Outcome::Status(CHECK_CONDITION) => sense.is_none(),
+        Outcome::Good | Outcome::Short(_) | Outcome::Status(_) | Outcome::Busy => false,
+        Outcome::Terminated | Outcome::Reset | Outcome::Gone | Outcome::Failed => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +120,9 @@ mod tests {
         assert_eq!(of_status(0x30, None), Verdict::Fail(IoError::IO), "ACA active");
         assert!(may_have_lost_cache(&Sense::new(Key::UnitAttention, Code::POWER_ON)));
         assert!(!may_have_lost_cache(&Sense::new(Key::UnitAttention, Code::DEVICE_RESET)));
+        let attention = Sense::new(Key::UnitAttention, Code::POWER_ON);
+        let check = Outcome::Status(CHECK_CONDITION);
+        assert!(is_unseen(check, None) && !is_unseen(check, Some(&attention)));
+        assert!(is_unseen(Outcome::Reset, None) && !is_unseen(Outcome::Status(BUSY), None));
     }
 }

@@ -1,0 +1,165 @@
+//! Flushes that the disk has done: whether they prove anything.
+//!
+//! A flush that succeeded says nothing of what a loss of power took before it, and one command alone was told of the loss. So all that was
+//! under way then, on any channel, is to be seen to its end; or the unit is asked for its timestamp, which says it also.
+
+use std::time::{Duration, Instant};
+
+use qpair_block::{Completion, IoError};
+use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES, Timestamp};
+
+use super::channel::ScsiChannel;
+use super::plan::Plan;
+use super::power::Token;
+use crate::middle::{Command, Place};
+
+/// How long the ends of other commands are waited for, before the unit is asked: its answer takes about as long.
+const ASK_AFTER: Duration = Duration::from_millis(2);
+
+/// What such a flush waits for.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// What was under way when it was done, or for the time to be up.
+    Looking { look: u64, since: Instant },
+    /// The timestamp, asked for when so many commands had ended unseen.
+    Asking { unseen: u64 },
+    /// The timestamp to be set anew; then it fails.
+    Setting(Token),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flushed {
+    tag: u16,
+    step: Step,
+}
+
+impl ScsiChannel {
+    /// A command of a flush has ended: SYNCHRONIZE CACHE, or what came after it.
+    #[cold]
+    pub(super) fn flush_ended(
+        &mut self,
+        tag: u16,
+        result: std::result::Result<(), IoError>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let known = self.flushed.iter().position(|it| it.tag == tag);
+        let step = known.map(|at| self.flushed.swap_remove(at).step);
+        match (step, result) {
+            (None, Ok(())) => {
+                let look = self.state.recall.begin_look(&self.answers);
+                self.look_up();
+                let step = Step::Looking { look, since: Instant::now() };
+                self.flushed.push(Flushed { tag, step });
+            }
+            (Some(Step::Asking { unseen }), Ok(())) => {
+                let at = self.layout.list(tag) as usize;
+                let mut bytes = [0; TIMESTAMP_BYTES];
+                self.queue.scratch().shared().copy_to(at, &mut bytes);
+                let timestamp = Timestamp::decode(&bytes);
+                if timestamp.is_some_and(|it| self.state.power.is_as_set(it)) {
+                    self.state.power.clear(unseen);
+                    match self.is_kept(tag) {
+                        true => self.finish(tag, Ok(()), completions),
+                        false => self.fail(tag, false, completions),
+                    }
+                } else {
+                    self.fail(tag, true, completions);
+                }
+            }
+            (Some(Step::Setting(token)), result) => {
+                self.state.power.watch(result.is_ok().then_some(token));
+                self.power_losses = self.state.power.losses();
+                self.finish(tag, Err(IoError::IO), completions);
+            }
+            // Nothing is known of what was lost.
+            (_, Err(error)) => self.finish(tag, Err(error), completions),
+            (Some(Step::Looking { .. }), Ok(())) => {}
+        }
+    }
+
+    /// Sees to the looks that flushes ask for, one after the other: a look is answered when all has ended that was sent when it was seen.
+    #[cold]
+    pub(super) fn look_up(&mut self) {
+        loop {
+            if self.queue.older() > 0 {
+                return;
+            }
+            if self.is_looking {
+                self.is_looking = false;
+                self.answers.answer_look(self.look);
+            }
+            let look = self.state.recall.looks();
+            if look == self.look {
+                return;
+            }
+            (self.look, self.is_looking) = (look, true);
+            self.queue.begin_round();
+        }
+    }
+
+    /// Goes on with the flushes that know what they waited for.
+    #[cold]
+    pub(super) fn settle_flushes(&mut self, completions: &mut Vec<Completion>) {
+        let mut at = 0;
+        while let Some(&Flushed { tag, step }) = self.flushed.get(at) {
+            at += 1;
+            let Step::Looking { look, since } = step else { continue };
+            let is_seen = self.state.recall.is_seen(look);
+            let power = &self.state.power;
+            let (can_ask, is_unsure) = (power.has_witness(), power.is_unsure());
+            let patience = if can_ask { ASK_AFTER } else { self.timeout };
+            if !is_seen && !is_unsure && since.elapsed() < patience {
+                continue;
+            }
+            at -= 1;
+            self.flushed.swap_remove(at);
+            if !self.is_kept(tag) {
+                self.fail(tag, false, completions);
+            } else if is_seen && !is_unsure {
+                self.finish(tag, Ok(()), completions);
+            } else if can_ask {
+                let unseen = self.state.power.unseen();
+                self.send_timestamp(tag, None, Step::Asking { unseen });
+            } else {
+                self.finish(tag, Err(IoError::IO), completions);
+            }
+        }
+    }
+
+    /// Whether no loss was counted since the last flush.
+    fn is_kept(&self, tag: u16) -> bool {
+        let at_sending = self.jobs[usize::from(tag)].map(|job| job.power_losses);
+        at_sending == Some(self.power_losses) && self.state.power.losses() == self.power_losses
+    }
+
+    /// Writes may be lost that were done before this flush. The timestamp is set anew, so that it tells of the next loss.
+    fn fail(&mut self, tag: u16, is_news: bool, completions: &mut Vec<Completion>) {
+        let power = &self.state.power;
+        let losses = power.losses();
+        // A loss that the timestamp alone tells of is to be counted, unless another channel has done that.
+        let is_to_count = is_news && losses == self.power_losses;
+        if is_to_count || power.has_witness() && !power.is_watched() {
+            let token = Token::new();
+            return self.send_timestamp(tag, Some(token), Step::Setting(token));
+        }
+        self.power_losses = losses;
+        self.finish(tag, Err(IoError::IO), completions);
+    }
+
+    /// Asks for the timestamp, or sets it.
+    fn send_timestamp(&mut self, tag: u16, token: Option<Token>, step: Step) {
+        let offset = self.layout.list(tag);
+        let bytes = token.map_or([0; TIMESTAMP_BYTES], |token| timestamp::encode_set(token.ms));
+        self.queue.scratch().shared().copy_from(offset as usize, &bytes);
+        let is_out = token.is_some();
+        let (place, len) = (Place::Scratch, TIMESTAMP_BYTES as u32);
+        self.flushed.push(Flushed { tag, step });
+        let cdb = Plan::timestamp(is_out);
+        self.queue.send(tag, Command { cdb, is_out, place, offset, len });
+    }
+
+    /// Whether a flush waits for other threads, which do not wake this one.
+    pub(crate) fn awaits_looks(&self) -> bool {
+        self.flushed.iter().any(|it| matches!(it.step, Step::Looking { .. }))
+    }
+}

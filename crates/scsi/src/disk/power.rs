@@ -1,0 +1,203 @@
+//! What is known of a unit's power: a loss takes what its volatile cache held, and one command alone is told of it.
+//!
+//! A command that ended without the unit's own status may have been the one that was told. Whether it was, a witness says: the unit's
+//! timestamp, which is set to a token here, and begins anew with the power.
+//!
+//! Invariants:
+//! - a loss before a command ended is counted in `losses`, or that command in `unseen` and not in `cleared`, or the timestamp is no token;
+//! - a loss before a token is known here is in `losses` by then.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use qpair_scsi_wire::timestamp::{ORIGIN_SET, Timestamp};
+
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+/// Tokens are times of that many ms and more, in the 43rd century: nobody sets a clock to them who means the time.
+const TOKEN_MIN: u64 = 1 << 46;
+/// What a drive's clock may run ahead, beside running at twice the speed.
+const CLOCK_SLACK: Duration = Duration::from_secs(60);
+
+/// A timestamp that was set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Token {
+    pub(crate) ms: u64,
+    /// Before it was sent.
+    since: Instant,
+}
+
+impl Token {
+    pub(crate) fn new() -> Self {
+        let random = RandomState::new().hash_one(0);
+        Self { ms: TOKEN_MIN + random % TOKEN_MIN, since: Instant::now() }
+    }
+
+    /// Whether a timestamp is what has become of it since.
+    fn is_in(&self, timestamp: Timestamp) -> bool {
+        let at_most = (2 * self.since.elapsed() + CLOCK_SLACK).as_millis();
+        let passed = timestamp.ms.checked_sub(self.ms);
+        timestamp.origin == ORIGIN_SET && passed.is_some_and(|ms| u128::from(ms) <= at_most)
+    }
+}
+
+/// All channels' knowledge.
+#[derive(Debug, Default)]
+pub(crate) struct Power {
+    /// Times that it may have been off.
+    losses: AtomicU64,
+    /// Commands that ended without the unit's own status.
+    unseen: AtomicU64,
+    /// How many of the unseen ones hide no loss that is not counted.
+    cleared: AtomicU64,
+    /// Whether the unit keeps a timestamp that can be set.
+    has_witness: AtomicBool,
+    /// The token that it was set to last, and the losses that there were then.
+    witness: Mutex<Option<(Token, u64)>>,
+}
+
+impl Power {
+    #[inline]
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
+    /// The unit says that it may have been off.
+    #[cold]
+    pub(crate) fn note_loss(&self) {
+        self.losses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A command ended, and what the unit had to say of it is not known. Without a witness it counts as a loss.
+    #[cold]
+    pub(crate) fn note_unseen(&self) {
+        let count = if self.has_witness() { &self.unseen } else { &self.losses };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_witness(&self) -> bool {
+        self.has_witness.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_has_witness(&self, has_one: bool) {
+        self.has_witness.store(has_one, Ordering::Relaxed);
+    }
+
+    /// Commands that ended unseen: to be read before the unit is asked, for [`Power::clear`].
+    pub(crate) fn unseen(&self) -> u64 {
+        self.unseen.load(Ordering::Relaxed)
+    }
+
+    /// Whether there may be a loss that is not counted. To be asked before [`Power::losses`].
+    #[inline]
+    pub(crate) fn is_unsure(&self) -> bool {
+        // Acquire: whoever sees that they are cleared sees the losses that were counted before; the partner is `clear`.
+        self.unseen.load(Ordering::Relaxed) > self.cleared.load(Ordering::Acquire)
+    }
+
+    /// Whether a timestamp that the unit has answered with says that it was not off since it was set.
+    pub(crate) fn is_as_set(&self, timestamp: Timestamp) -> bool {
+        let witness = *lock(&self.witness);
+        witness.is_some_and(|(token, _)| token.is_in(timestamp))
+    }
+
+    /// The unit was not off before it answered: these unseen commands hide nothing.
+    pub(crate) fn clear(&self, unseen: u64) {
+        self.cleared.fetch_max(unseen, Ordering::Release);
+    }
+
+    /// Whether the timestamp was set after the last loss that is known.
+    pub(crate) fn is_watched(&self) -> bool {
+        let witness = *lock(&self.witness);
+        witness.is_some_and(|(_, losses)| losses == self.losses())
+    }
+
+    /// A SET TIMESTAMP is over. It covers up what was lost before, so that is counted, and only then the token is known.
+    pub(crate) fn watch(&self, token: Option<Token>) {
+        let unseen = self.unseen();
+        let losses = self.losses.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(token) = token {
+            self.clear(unseen);
+            *lock(&self.witness) = Some((token, losses));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn at(token: Token, ms: u64) -> Timestamp {
+        Timestamp { origin: ORIGIN_SET, ms: token.ms + ms }
+    }
+
+    #[test]
+    fn a_timestamp_that_somebody_else_set_is_no_witness() {
+        let (power, token) = (Power::default(), Token::new());
+        assert!(!power.is_as_set(at(token, 0)), "not set yet");
+        power.watch(Some(token));
+        assert!(power.is_as_set(at(token, 0)) && power.is_as_set(at(token, 1000)));
+        let hour = 3_600_000;
+        assert!(!power.is_as_set(at(token, hour)), "more time than has passed");
+        assert!(!power.is_as_set(Timestamp { origin: 0, ..at(token, 0) }));
+        assert!(!power.is_as_set(Timestamp { origin: ORIGIN_SET, ms: 1_800_000_000_000 }));
+        let other = Token::new();
+        assert!(!power.is_as_set(at(other, 0)) && other.ms < 1 << 47);
+    }
+
+    #[test]
+    fn what_is_unseen_is_a_loss_until_it_is_cleared() {
+        let power = Power::default();
+        power.note_unseen();
+        assert_eq!((power.losses(), power.is_unsure()), (1, false), "no witness");
+        power.set_has_witness(true);
+        power.watch(Some(Token::new()));
+        let losses = power.losses();
+        power.note_unseen();
+        let asked = power.unseen();
+        power.note_unseen();
+        power.clear(asked);
+        assert!(power.is_unsure() && power.losses() == losses);
+        power.clear(power.unseen());
+        assert!(!power.is_unsure() && power.is_watched());
+        power.note_loss();
+        assert!(!power.is_watched());
+        power.note_unseen();
+        power.watch(None);
+        assert!(power.is_unsure() && !power.is_watched(), "the timestamp was not set");
+        power.watch(Some(Token::new()));
+        assert!(!power.is_unsure() && power.is_watched() && power.losses() == losses + 3);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A loss that one channel found and covered up by setting the timestamp again: a flush on another channel to which nothing is unsure any
+    /// more, or which finds the new token, knows of it.
+    #[test]
+    fn a_loss_that_is_covered_up_is_counted() {
+        loom::model(|| {
+            let power = Arc::new(Power::default());
+            power.set_has_witness(true);
+            power.note_unseen();
+            let token = Token::new();
+            let channel = {
+                let power = power.clone();
+                loom::thread::spawn(move || power.watch(Some(token)))
+            };
+            let found = Timestamp { origin: ORIGIN_SET, ms: token.ms };
+            if !power.is_unsure() || power.is_as_set(found) {
+                assert_eq!(power.losses(), 1);
+            }
+            channel.join().unwrap();
+        });
+    }
+}
