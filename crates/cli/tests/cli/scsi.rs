@@ -19,6 +19,15 @@ fn disks_are_listed_and_say_what_they_are() {
     let name = all[1]["name"].as_str().unwrap();
     let text = directory.run(&format!("scsi info scsi:{host}/{name}")).done();
     assert!(text.contains(name) && text.contains("4.0 KiB logical"), "{text}");
+    for (options, words) in [
+        ("", "takes no write"),
+        (",cache=on", "from a reset by its timestamp"),
+        (",cache=on,timestamp=off", "no timestamp"),
+    ] {
+        let text = directory.run(&format!("scsi info {host}{options}/0")).done();
+        let told = text.lines().find(|line| line.starts_with("loss of power")).unwrap();
+        assert!(told.contains(words), "{text}");
+    }
     directory.run(&format!("scsi info {host}/9")).failed(3, &["no target 9", "there are: 0, 1"]);
     directory.run("scsi list soft:disks=33").failed(2, &["expanders=on"]);
 }

@@ -30,6 +30,11 @@ impl Info {
             None => "not supported".to_owned(),
         };
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let power = match (facts.write_cache && !facts.read_only, facts.timestamp) {
+            (false, _) => "takes no write that was answered",
+            (true, true) => "told from a reset by its timestamp",
+            (true, false) => "not told from a reset (no timestamp): a flush after a reset may fail",
+        };
         let rotation = match facts.rotation {
             0 => "not said".to_owned(),
             1 => "solid state".to_owned(),
@@ -53,6 +58,7 @@ impl Info {
             ("medium", rotation),
             ("write cache", if facts.write_cache { "volatile, in use" } else { "none" }.to_owned()),
             ("writes through it", yes(facts.force_unit_access)),
+            ("loss of power", power.to_owned()),
             ("can be written", yes(!facts.read_only)),
             ("largest transfer", transfer),
             ("unmap", or_not(facts.unmap_blocks_max)),
