@@ -105,17 +105,20 @@ fn faults(random: &mut fastrand::Rng) -> Vec<Rule> {
     (0..count).map(|_| rule(random)).collect()
 }
 
-/// Resets the controller and the disk until the writers are done, and lets the power fail at some time in most lives.
-fn disturb(bed: &Bed, at: &Plugged, seed: u64, is_over: &AtomicBool) -> bool {
+fn commits(writers: &[Writer]) -> u64 {
+    writers.iter().map(|it| it.acknowledged.load(Ordering::Relaxed)).sum()
+}
+
+/// Resets the controller and the disk until the writers are done, and lets the power fail after some commits in half of the lives.
+fn disturb(bed: &Bed, at: &Plugged, seed: u64, writers: &[Writer], is_over: &AtomicBool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
-    let cut_after = random.bool().then(|| random.u64(0..30));
+    // By commits, not by time: a fast machine is not done before.
+    let before = commits(writers);
+    let cut_after = random.bool().then(|| random.u64(0..COMMITS * WRITERS / 2));
     let mut is_cut = false;
-    for step in 0.. {
-        if is_over.load(Ordering::Relaxed) {
-            break;
-        }
+    while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_micros(random.u64(0..8000)));
-        if cut_after == Some(step) {
+        if !is_cut && cut_after.is_some_and(|after| commits(writers) - before >= after) {
             bed.card.power_cut(random.u64(..));
             is_cut = true;
         }
@@ -167,8 +170,8 @@ fn lives(
         let is_over = AtomicBool::new(false);
         let before = at.driver.resets();
         std::thread::scope(|scope| {
-            let disturbing =
-                scope.spawn(|| disturb(bed, &at, seed.wrapping_mul(1000) + life, &is_over));
+            let disturbing = scope
+                .spawn(|| disturb(bed, &at, seed.wrapping_mul(1000) + life, &writers, &is_over));
             std::thread::scope(|scope| {
                 for (id, writer) in (0..).zip(&writers) {
                     let store = &store;
@@ -184,7 +187,7 @@ fn lives(
         };
         counts.failed += u64::from(writers.iter().any(is_stopped));
         counts.resets += at.driver.resets() - before;
-        counts.commits = writers.iter().map(|it| it.acknowledged.load(Ordering::Relaxed)).sum();
+        counts.commits = commits(&writers);
         // The program ends as it is: what closing would flush is not to save it.
         bed.card.power_cut(random.u64(..));
         drop(store);
