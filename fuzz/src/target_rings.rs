@@ -52,7 +52,7 @@ fn setup() -> &'static Setup {
     SETUP.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("target-rings-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).expect("a target");
+        let target = Target::new(TargetOptions::default()).expect("a target");
         let disk = |name: &str| {
             let options = RamOptions { size_bytes: 1 << 20, ..RamOptions::default() };
             Disk::new(name, Arc::new(RamDevice::new(options).expect("memory")))

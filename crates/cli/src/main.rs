@@ -16,6 +16,7 @@
 
 mod bar;
 mod command;
+mod events;
 mod failure;
 mod interrupt;
 mod key;
@@ -62,7 +63,10 @@ fn main() -> ExitCode {
     // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so, and does not end the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     interrupt::tell_of_waits();
-    qpair_drivers::set_notices(|text| eprintln!("qpair: note: {text}"));
+    // `target` logs what others take note of.
+    if !matches!(command, Command::Target(_)) {
+        events::notes();
+    }
     match command.run() {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(),

@@ -14,6 +14,12 @@ pub(crate) enum Color {
     Bold,
 }
 
+/// Whether colour is unwanted, or not possible, also on a terminal.
+pub(crate) fn is_unwanted() -> bool {
+    let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    unwanted || env::var_os("TERM").is_some_and(|value| value == "dumb")
+}
+
 /// Colours text, or leaves it as it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
@@ -23,9 +29,7 @@ pub(crate) struct Paint {
 impl Paint {
     /// Colour for a terminal, unless NO_COLOR says otherwise (no-color.org).
     pub(crate) fn for_output() -> Self {
-        let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Self { colored: Output::is_terminal() && !unwanted && !dumb }
+        Self { colored: Output::is_terminal() && !is_unwanted() }
     }
 
     /// The text in a colour.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub use loan::{Loan, Named, Unit, reasons, recover, uses};
 pub use nvme::{controller, function};
-pub use patience::{set_notices, set_patience};
+pub use patience::set_patience;
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 pub use qpair_pci::{Patience, Waiting};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice, NvmeTarget};
 use qpair_pci::PciFunction;
+use tracing::warn;
 
 /// A controller that is open, and how.
 type Known = (Weak<Controller>, ControllerOptions);
@@ -60,10 +61,11 @@ pub fn controller(address: &NvmeAddress) -> Result<Arc<Controller>> {
     }
     let controller = Controller::open(function(&address.target)?, options.clone())?;
     if !controller.info().doorbells_mapped {
-        crate::patience::notice(&format!(
+        warn!(
+            name: "slow",
             "nvme:{address}: its doorbells cannot be mapped; each is a call, which costs most of the IOPS: the other side must offer \
              the registers from 0x1000 on for mapping"
-        ));
+        );
     }
     open.insert(address.target.clone(), (Arc::downgrade(&controller), options));
     Ok(controller)

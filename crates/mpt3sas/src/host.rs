@@ -10,6 +10,7 @@ use qpair_mpi_wire::init::Facts;
 use qpair_mpi_wire::registers::{HOST_INTERRUPT_MASK, MASK_ALL, MASK_REPLY};
 use qpair_pci::{Interrupt, Maps, PciFunction, Step, command};
 use qpair_scsi::host::{Change, Host, HostInfo, HostQueue, QueueOptions, Target, Unit};
+use tracing::{error, info, warn};
 
 use crate::coherent::{Coherent, Sizes};
 use crate::core::Core;
@@ -161,6 +162,7 @@ impl Inner {
     }
 
     pub(crate) fn changed(&self, change: Change) {
+        info!(name: "changed", controller = self.name(), ?change, "the controller's targets change");
         let mut changes = locked(&self.changes);
         if changes.len() < CHANGES_MAX {
             changes.push(change);
@@ -225,7 +227,10 @@ impl Inner {
         let watched_ms = self.watched_ms.load(Ordering::Relaxed);
         if now_ms.saturating_sub(watched_ms) >= self.options.watch_ms.into() {
             self.watched_ms.store(now_ms, Ordering::Relaxed);
-            if self.state.get().phase() == Phase::Running && self.check_state().is_err() {
+            if self.state.get().phase() == Phase::Running
+                && let Err(error) = self.check_state()
+            {
+                warn!(name: "failed", controller = self.name(), %error, "the controller has failed");
                 self.begin_reset();
             }
         }
@@ -259,6 +264,7 @@ impl Inner {
             return Err(gone(self.name()));
         }
         let life = word.life();
+        warn!(name: "reset", controller = self.name(), "the controller is reset");
         self.state.set(Word::new(life, Phase::Stopping));
         // Nothing of this life is posted after this.
         for gate in locked(&self.gates).iter().filter_map(Weak::upgrade) {
@@ -267,6 +273,8 @@ impl Inner {
         let mut failure = gone(self.name());
         for attempt in 1..=ATTEMPTS_MAX {
             if let Err(error) = recovery::reset(&self.registers, &self.options) {
+                let controller = self.name();
+                warn!(name: "not_started", controller, attempt, %error, "the controller cannot be reset");
                 failure = error;
                 if failure.kind() == ErrorKind::Gone {
                     break;
@@ -287,13 +295,20 @@ impl Inner {
                     self.resets.fetch_add(1, Ordering::Relaxed);
                     self.changed(Change::Reset);
                     self.state.set(Word::new(life, Phase::Running));
+                    let (controller, resets) = (self.name(), self.resets.load(Ordering::Relaxed));
+                    info!(name: "running", controller, resets, "the controller runs");
                     return Ok(());
                 }
-                Err(error) => failure = error,
+                Err(error) => {
+                    let controller = self.name();
+                    warn!(name: "not_started", controller, attempt, %error, "the controller did not start");
+                    failure = error;
+                }
             }
             // It may have begun to touch memory again.
             self.state.set(Word::new(life, Phase::Stopping));
         }
+        error!(name: "given_up", controller = self.name(), error = %failure, "the controller is given up");
         self.give_up();
         Err(failure)
     }

@@ -17,6 +17,7 @@ use qpair_nvme_wire::registers::{
 };
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, NSID_ALL};
 use qpair_pci::{Maps, Patience, PciFunction, QueueMemory, Step, command};
+use tracing::{error, info, warn};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
 use crate::registers::{Doorbells, Registers, gone};
@@ -224,6 +225,8 @@ impl Core {
     pub(crate) fn reset(&mut self, why: &str) {
         if matches!(self.recovery, Recovery::None) && self.state().phase() == Phase::Running {
             self.resets += 1;
+            let controller = self.function.name();
+            warn!(name: "reset", controller, error = why, "the controller is reset");
             self.failure = Some((ErrorKind::Io, why.to_owned()));
             self.disable();
         }
@@ -281,6 +284,7 @@ impl Core {
 
     /// Makes sure that the controller touches no memory any more, and ends its last life.
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
+        error!(name: "given_up", controller = self.function.name(), error = why, "the controller is given up");
         // What is gone cannot be written to.
         let _ = self.function.change_command(0, command::BUS_MASTER);
         self.is_runaway = !self.maps.cut_off();
@@ -365,10 +369,15 @@ impl Core {
         command.0[10] = log | (LOG_BYTES as u32 / 4 - 1) << 16;
         self.admin.submit_unowned(command, self.timeout);
         self.events += 1;
+        let controller = self.function.name();
+        let (kind, information) = (event & 7, event >> 8 & 0xFF);
+        info!(name: "told", controller, kind, information, log, "the controller tells of an event");
     }
 
     /// It does not stop when told to.
     fn reset_function(&mut self) {
+        let controller = self.function.name();
+        warn!(name: "function_reset", controller, "it does not stop: its function is reset");
         match self.function.reset() {
             Ok(()) => self.is_quiet(),
             Err(error) => {
@@ -384,6 +393,8 @@ impl Core {
     /// A start that failed.
     fn try_again(&mut self, why: &str) {
         self.attempts += 1;
+        let (controller, attempt) = (self.function.name(), self.attempts);
+        warn!(name: "not_started", controller, attempt, error = why, "the controller did not start");
         if self.attempts >= ATTEMPTS_MAX {
             // It may have got memory by now.
             let why = why.to_owned();
@@ -419,6 +430,8 @@ impl Core {
             self.queues_known = true;
             self.free_queues = (1..=self.queues_granted).rev().collect();
         }
+        let (controller, queues) = (self.function.name(), self.queues_granted);
+        info!(name: "running", controller, queues, resets = self.resets, "the controller runs");
         self.attempts = 0;
         self.failure = None;
         self.recovery = Recovery::None;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use qpair_block::{Error, ErrorKind, IoError, Result};
 use qpair_nvme_wire::Command;
 use qpair_nvme_wire::command::admin;
+use tracing::warn;
 
 use crate::admin::{Outcome, Ticket};
 use crate::channel::NvmeChannel;
@@ -407,6 +408,8 @@ impl NvmeChannel {
         }
         // Also those that nobody could be asked to abort.
         if is_stuck || oldest > patience.saturating_mul(2) {
+            let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
+            warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");
             self.is_open = false;
             self.line.place = Place::Unwanted;
         }
@@ -414,6 +417,7 @@ impl NvmeChannel {
 
     fn abort_overdue(&mut self) {
         let mut core = self.controller.hub.lock();
+        let mut aborts = 0;
         for number in 0..self.slots.len() {
             let slot = self.slots.get(number);
             let age = self.epoch.wrapping_sub(slot.epoch);
@@ -421,12 +425,19 @@ impl NvmeChannel {
                 continue;
             }
             if !core.abort(self.seen, self.queue, number, self.controller.limits.aborts) {
-                return;
+                break;
             }
+            aborts += 1;
             let epoch = self.epoch;
             let slot = self.slots.get_mut(number);
             slot.stage = Stage::Aborting;
             slot.epoch = epoch;
+        }
+        drop(core);
+        if aborts > 0 {
+            let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
+            let timeout_ms = self.controller.options.timeout().as_millis() as u64;
+            warn!(name: "timeout", controller, queue, aborts, timeout_ms, "commands take too long: they are aborted");
         }
     }
 

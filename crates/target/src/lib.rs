@@ -30,8 +30,6 @@ mod workers;
 pub use bdevs::{AttachController, AttachedController, Bdev, Bdevs, OpenFile};
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
-pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Manager, RpcServer, reference};
-pub use target::{
-    Backend, BlkOptions, Event, ExportInfo, Level, Listen, QUEUES_MAX, Target, TargetOptions,
-};
+pub use rpc::{ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcServer, reference};
+pub use target::{Backend, BlkOptions, ExportInfo, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

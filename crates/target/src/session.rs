@@ -16,6 +16,7 @@ use qpair_vhost_user::codec::{
     Request, RingAddresses, RingFile, RingState, feature, number, parse_number, protocol,
 };
 use rustix::event::{PollFd, PollFlags};
+use tracing::{debug, warn};
 
 use crate::device::Device;
 use crate::memory::{GuestMemory, REGIONS_MAX, RegionPlace};
@@ -62,6 +63,8 @@ struct Ring {
 }
 
 pub(crate) struct Session {
+    /// What it is served as.
+    name: Arc<str>,
     stream: UnixStream,
     incoming: Incoming<Header>,
     device: Arc<dyn Device>,
@@ -88,6 +91,7 @@ fn wrong(what: impl Into<String>) -> Error {
 
 impl Session {
     pub(crate) fn new(
+        name: Arc<str>,
         stream: UnixStream,
         device: Arc<dyn Device>,
         workers: Arc<Workers>,
@@ -96,6 +100,7 @@ impl Session {
         device.reset();
         let rings = (0..device.queues()).map(|_| Ring::default()).collect();
         Self {
+            name,
             stream,
             incoming: Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX),
             device,
@@ -147,6 +152,7 @@ impl Session {
         let Some(request) = Request::of(header.request) else {
             return Err(wrong(format!("a request that is not known: {}", header.request)));
         };
+        debug!(name: "message", disk = &*self.name, ?request, "the front end says something");
         let answered = self.carry_out(request, message);
         let has_ack = self.protocol & protocol::REPLY_ACK != 0 && header.needs_reply();
         match answered {
@@ -155,7 +161,10 @@ impl Session {
             Ok(Answer::Done) if has_ack => self.send(header, &number(0), None),
             Ok(Answer::Done) => Ok(()),
             // The front end knows, and decides what becomes of it.
-            Err(_) if has_ack => self.send(header, &number(1), None),
+            Err(error) if has_ack => {
+                warn!(name: "refused", disk = &*self.name, ?request, %error, "a message is refused");
+                self.send(header, &number(1), None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -424,6 +433,8 @@ impl Session {
         };
         self.device.settle(self.features);
         let options = RingOptions {
+            disk: self.name.clone(),
+            number: number as u16,
             size: ring.size,
             addresses,
             taken: ring.base,

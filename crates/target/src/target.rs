@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -13,6 +13,7 @@ use qpair_memory::mappings_cut;
 use qpair_socket::{Listener, send};
 use qpair_vhost_user::codec::Header;
 use rustix::net::Shutdown;
+use tracing::{info, warn};
 
 use crate::blk::Blk;
 use crate::device::Device;
@@ -98,70 +99,6 @@ impl ExportInfo {
     }
 }
 
-/// What happened at a socket.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// A front end has come to the disk of this name.
-    Connected(&'a str),
-    /// It has gone; or it was sent away, for this reason.
-    Left(&'a str, Option<Error>),
-    /// A client has called this method; it failed, for this reason.
-    Called(&'a str, Option<&'a str>),
-}
-
-/// How much is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// What went wrong.
-    Error,
-    /// What somebody should look at.
-    Warning,
-    /// What happened.
-    Notice,
-    /// What was asked for.
-    Info,
-    /// All.
-    Debug,
-}
-
-impl Level {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Error, Self::Warning, Self::Notice, Self::Info, Self::Debug];
-
-    /// SPDK's word for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Error => "ERROR",
-            Self::Warning => "WARNING",
-            Self::Notice => "NOTICE",
-            Self::Info => "INFO",
-            Self::Debug => "DEBUG",
-        }
-    }
-
-    /// The level of that name, in letters of any size.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
-    }
-}
-
-impl Event<'_> {
-    /// From which level on it is told.
-    #[must_use]
-    pub fn level(&self) -> Level {
-        match self {
-            Self::Left(_, Some(_)) => Level::Warning,
-            Self::Connected(_) | Self::Left(_, None) | Self::Called(_, Some(_)) => Level::Notice,
-            Self::Called(_, None) => Level::Info,
-        }
-    }
-}
-
-/// Hears of events, from any thread.
-pub type Listen = Arc<dyn Fn(Event<'_>) + Send + Sync>;
-
 struct Served {
     name: String,
     kind: Kind,
@@ -201,9 +138,6 @@ pub struct Target {
     workers: Arc<Workers>,
     /// Mappings that had been cut when it was last looked at.
     cut: AtomicU64,
-    listen: Listen,
-    /// Events above it are not told.
-    level: Arc<AtomicU8>,
 }
 
 impl fmt::Debug for Target {
@@ -217,33 +151,11 @@ impl Target {
     ///
     /// # Errors
     /// `Invalid` for none; what starting a thread says.
-    pub fn new(options: TargetOptions, listen: Listen) -> Result<Self> {
+    pub fn new(options: TargetOptions) -> Result<Self> {
         let workers = Arc::new(Workers::start(options.workers, options.poll)?);
         let cut = AtomicU64::new(mappings_cut());
-        let level = Arc::new(AtomicU8::new(Level::Notice as u8));
-        let told = level.clone();
-        let listen: Listen = Arc::new(move |event| {
-            if event.level() as u8 <= told.load(Ordering::Relaxed) {
-                listen(event);
-            }
-        });
-        let nvmf = Mutex::new(Nvmf::new(workers.clone(), listen.clone()));
-        Ok(Self { served: Mutex::default(), nvmf, workers, cut, listen, level })
-    }
-
-    /// From which level on events are told.
-    #[must_use]
-    pub fn level(&self) -> Level {
-        Level::ALL[usize::from(self.level.load(Ordering::Relaxed)).min(Level::ALL.len() - 1)]
-    }
-
-    /// Tells more from now on, or less.
-    pub fn set_level(&self, level: Level) {
-        self.level.store(level as u8, Ordering::Relaxed);
-    }
-
-    pub(crate) fn tell(&self, event: Event<'_>) {
-        (self.listen)(event);
+        let nvmf = Mutex::new(Nvmf::new(workers.clone()));
+        Ok(Self { served: Mutex::default(), nvmf, workers, cut })
     }
 
     /// Gives a disk, under a name, to whoever comes to the socket at `path`: one front end at a time.
@@ -299,9 +211,8 @@ impl Target {
             .stack_size(STACK_BYTES)
             .spawn({
                 let door = door.clone();
-                let (workers, listen) = (self.workers.clone(), self.listen.clone());
-                let name = name.to_owned();
-                move || receive(&listener, &door, (&name, &device), &workers, &listen)
+                let (workers, name) = (self.workers.clone(), Arc::from(name));
+                move || receive(&listener, &door, (&name, &device), &workers)
             })
             .map_err(|cause| Error::thread(cause, "a socket"))?;
         let name = name.to_owned();
@@ -377,15 +288,17 @@ impl Target {
     pub fn look_after(&self) {
         let cut = mappings_cut();
         let is_news = self.cut.swap(cut, Ordering::Relaxed) != cut;
-        for Served { door, kind, .. } in &*self.served() {
+        for Served { name, door, kind, .. } in &*self.served() {
             if is_news {
                 let memory =
                     door.shared.memory.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 if memory.is_cut() {
+                    warn!(name: "cut_short", disk = name, "the guest's memory was cut short");
                     door.send_away();
                 }
             }
             if kind.device().look_after() {
+                info!(name: "resized", disk = name, "its guest is told of its size");
                 door.tell_of_configuration();
             }
         }
@@ -477,13 +390,21 @@ impl Drop for Served {
     }
 }
 
+/// A front end, or a driver, is there now, or has gone: by itself, or for that reason.
+pub(crate) fn told_of_client(disk: &str, is_there: bool, why: Option<Error>) {
+    match why {
+        _ if is_there => info!(name: "connected", disk, "a guest has come"),
+        None => info!(name: "left", disk, "the guest has gone"),
+        Some(error) => warn!(name: "left", disk, %error, "the guest was sent away"),
+    }
+}
+
 /// The life of the thread of a socket.
 fn receive(
     listener: &Listener,
     door: &Door,
-    (name, device): (&str, &Arc<dyn Device>),
+    (name, device): (&Arc<str>, &Arc<dyn Device>),
     workers: &Arc<Workers>,
-    listen: &Listen,
 ) {
     loop {
         let client = listener.wait(door.wake.as_fd());
@@ -494,10 +415,11 @@ fn receive(
         let Ok(other) = stream.try_clone() else { continue };
         *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(other);
         if !door.stop.load(Ordering::Acquire) {
-            listen(Event::Connected(name));
+            told_of_client(name, true, None);
             let shared = door.shared.clone();
-            let ended = Session::new(stream, device.clone(), workers.clone(), shared).run();
-            listen(Event::Left(name, ended.err()));
+            let (device, workers) = (device.clone(), workers.clone());
+            let ended = Session::new(name.clone(), stream, device, workers, shared).run();
+            told_of_client(name, false, ended.err());
         }
         *door.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *door.shared.back.lock().unwrap_or_else(PoisonError::into_inner) = None;

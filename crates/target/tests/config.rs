@@ -23,7 +23,7 @@ struct Rig {
 fn rig() -> Rig {
     let folder =
         tempfile::Builder::new().prefix("tc").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let target = Arc::new(Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap());
+    let target = Arc::new(Target::new(TargetOptions::default()).unwrap());
     let open = Box::new(|path: &Path, _: &str, _: bool| {
         Err(Error::new(ErrorKind::NotFound, format!("{}: no such file", path.display())))
     });

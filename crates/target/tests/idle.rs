@@ -32,7 +32,7 @@ fn a_thousand_idle_disks_wake_nobody() {
     const GUESTS: usize = 100;
     let folder =
         tempfile::Builder::new().prefix("ti").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap();
+    let target = Target::new(TargetOptions::default()).unwrap();
     let options = NullOptions { size_bytes: 1 << 30 };
     for number in 0..DISKS {
         let disk = Disk::new(&format!("d{number}"), Arc::new(NullDevice::new(options).unwrap()));
@@ -82,7 +82,7 @@ fn workers_stay_on_their_processors() {
     let usable = status(&std::process::id().to_string(), "Cpus_allowed_list").unwrap();
     let first: usize = usable.split([',', '-']).next().unwrap().parse().unwrap();
     let options = TargetOptions { workers: 3, poll: false };
-    let target = Target::new(options, Arc::new(|_| {})).unwrap();
+    let target = Target::new(options).unwrap();
     target.pin(&[first]).unwrap();
     for worker in target.workers() {
         let its = status(&worker.tid.to_string(), "Cpus_allowed_list");

@@ -188,7 +188,7 @@ fn queues_that_sleep_are_woken() {
         tempfile::Builder::new().prefix("vs").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("host");
     let options = TargetOptions { workers: 2, poll: false };
-    let target = Target::new(options, Arc::new(|_| {})).unwrap();
+    let target = Target::new(options).unwrap();
     target.serve_scsi("host", &path, 1).unwrap();
     assert_eq!(target.add_scsi_target("host", None, &ram("first")).unwrap(), 0);
     let mut guest = Guest::connect(&path);

@@ -29,7 +29,7 @@ fn ram(logical_block_bytes: u32) -> Arc<dyn BlockDevice> {
 }
 
 fn target(workers: usize, poll: bool) -> Target {
-    Target::new(TargetOptions { workers, poll }, Arc::new(|event| println!("{event:?}"))).unwrap()
+    Target::new(TargetOptions { workers, poll }).unwrap()
 }
 
 /// As soon as somebody listens.

@@ -13,6 +13,7 @@ use qpair_virtio::scsi::{CONTROL_QUEUE, EVENT_QUEUE, Event, REQUEST_QUEUE, event
 use qpair_virtio::{
     STATUS_ACKNOWLEDGE, STATUS_DRIVER, STATUS_DRIVER_OK, STATUS_FEATURES_OK, STATUS_NEEDS_RESET,
 };
+use tracing::{error, info, warn};
 
 use crate::core::{Core, TASK_STRIDE};
 use crate::driver::check_ids;
@@ -178,6 +179,7 @@ impl Inner {
             stepper.step(EVENT_QUEUE);
         }
         if core.look(|event| self.happened(event)).is_err() {
+            warn!(name: "failed", controller = self.name(), "what the device has answered makes no sense");
             self.begin_reset();
         }
     }
@@ -205,6 +207,7 @@ impl Inner {
     }
 
     fn changed(&self, change: Change) {
+        info!(name: "changed", controller = self.name(), ?change, "the host's targets change");
         let mut changes = locked(&self.changes);
         if changes.len() < CHANGES_MAX {
             changes.push(change);
@@ -221,6 +224,7 @@ impl Inner {
             let is_running = self.state().phase() == Phase::Running;
             let status = self.transport.status();
             if is_running && status.map_or(true, |status| status & STATUS_NEEDS_RESET != 0) {
+                warn!(name: "failed", controller = self.name(), "the device asks for a reset, or is gone");
                 self.begin_reset();
             }
         }
@@ -252,6 +256,7 @@ impl Inner {
             return Err(gone(self.name()));
         }
         let life = word.life();
+        warn!(name: "reset", controller = self.name(), "the device is reset");
         self.set_state(life, Phase::Stopping);
         let mut failure = gone(self.name());
         for attempt in 1..=ATTEMPTS_MAX {
@@ -272,14 +277,21 @@ impl Inner {
                     self.resets.fetch_add(1, Ordering::Relaxed);
                     self.changed(Change::Reset);
                     self.set_state(life, Phase::Running);
+                    let (controller, resets) = (self.name(), self.resets.load(Ordering::Relaxed));
+                    info!(name: "running", controller, resets, "the device runs");
                     return Ok(());
                 }
-                Err(error) => failure = error,
+                Err(error) => {
+                    let controller = self.name();
+                    warn!(name: "not_started", controller, attempt, %error, "the device did not start");
+                    failure = error;
+                }
             }
             if failure.kind() == ErrorKind::Gone {
                 break;
             }
         }
+        error!(name: "given_up", controller = self.name(), error = %failure, "the device is given up");
         self.give_up();
         Err(failure)
     }

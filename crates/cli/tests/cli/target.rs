@@ -1,6 +1,6 @@
 //! `qpair target` as a service: its file, its signals, what it tells.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -118,9 +118,28 @@ fn a_service() {
         format!("{DISK}\n[[bdev_split_create]]\nbase_bdev = \"X\"\nsplit_count = 2\n[[no]]\n"),
     );
     target.signal(Signal::HUP);
-    let faults = target.event("refused")["faults"].clone();
-    assert_eq!(faults[0]["line"], 19, "{faults}");
+    let fault = target.event("fault");
+    assert_eq!((&fault["line"], &fault["file"]), (&19.into(), &"t.toml".into()), "{fault}");
+    assert_eq!(target.event("refused")["faults"], 1);
     assert_eq!(saved(), before);
+    reloaded();
+
+    // What is logged is part of what is read again.
+    let log = |levels: &str| {
+        let disk = DISK.replace("[target]\n", &format!("[target]\nlog = \"{levels}\"\n"));
+        directory.file("t.toml", format!("{disk}{MORE}"));
+    };
+    log("error,qpair_target=debug");
+    target.signal(Signal::HUP);
+    target.event("configured");
+    reloaded();
+    let level = directory.run("rpc --socket d/rpc log_get_level").done();
+    assert_eq!(level.trim(), "\"ERROR\"");
+    let called = target.event("called");
+    assert_eq!((&called["method"], &called["level"]), (&"log_get_level".into(), &"DEBUG".into()));
+    log("notice");
+    target.signal(Signal::HUP);
+    target.event("configured");
     reloaded();
 
     let guest = UnixStream::connect(directory.path("d/m")).unwrap();
@@ -146,6 +165,52 @@ fn a_service() {
     assert!(rest.contains("a front end has m") && !rest.contains("LOUD"), "{rest}");
     assert_eq!(target.child.wait().unwrap().code(), Some(0));
     assert_eq!(told(&notify), "STOPPING=1");
+}
+
+/// The drive's fault is told by its driver's crate, and by no other: that one alone was turned up.
+#[test]
+fn a_driver_s_crate_can_be_turned_up_alone() {
+    let directory = Directory::new();
+    let drive = "softnvme:size=16MiB,fatal_after=100";
+    let words = format!("--folder d --disk d={drive} --log error,qpair_nvme=debug");
+    let mut target = Target::start(&directory, &words);
+    target.event("serving");
+    // What was under way when the drive stopped fails.
+    let _ = directory.run("bench io --name=f --filename=vhost-user:d/d.sock --rw=randread --bs=4k --iodepth=8 --size=4m");
+    let reset = target.event("reset");
+    assert_eq!((&reset["crate"], &reset["controller"]), (&"qpair_nvme".into(), &drive.into()));
+    assert!(reset["error"].as_str().unwrap().contains("fatal"), "{reset}");
+    assert_eq!(
+        (&reset["level"], &target.event("running")["level"]),
+        (&"WARN".into(), &"INFO".into())
+    );
+    target.signal(rustix::process::Signal::INT);
+    for line in (&mut target.says).lines() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert!(event["crate"].is_null() || event["crate"] == "qpair_nvme", "{event}");
+    }
+    assert_eq!(target.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_front_end_that_makes_no_sense_is_told_of() {
+    let directory = Directory::new();
+    let mut command = directory.command("target --folder d --disk d=ram:size=1MiB");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut tells = BufReader::new(child.stderr.take().unwrap()).lines();
+    let says = BufReader::new(child.stdout.take().unwrap());
+    let mut target = Target { child, says };
+    assert!((&mut target.says).lines().any(|line| line.unwrap().starts_with("Ctrl-C")));
+    let mut guest = UnixStream::connect(directory.path("d/d.sock")).unwrap();
+    // A header: request 99, version 1, no payload.
+    guest.write_all(&[99, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    let line = tells.find(|line| line.as_ref().unwrap().contains("sent away")).unwrap().unwrap();
+    for word in [" WARN qpair_target", "disk=\"d\"", "a request that is not known: 99"] {
+        assert!(line.contains(word), "{line}");
+    }
+    assert!(!line.contains('\u{1b}'), "coloured, and no terminal: {line}");
+    directory.run("target --rpc r --log loud").failed(2, &["'loud' is no level", "notice"]);
+    directory.run("target --rpc r --log qpair_nvm=debug").failed(2, &["no crate", "qpair_nvme"]);
 }
 
 #[test]

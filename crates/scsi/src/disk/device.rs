@@ -7,6 +7,7 @@ use std::time::Duration;
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
 use qpair_scsi_wire::Command;
 use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES};
+use tracing::warn;
 
 use super::channel::ScsiChannel;
 use super::facts::DiskFacts;
@@ -53,7 +54,7 @@ impl ScsiDisk {
         options: ScsiOptions,
     ) -> Result<Self> {
         let name = name.into();
-        let state = Arc::new(UnitState::default());
+        let state = Arc::new(UnitState { name: name.clone(), ..UnitState::default() });
         let facts = DiskFacts::ask(&host, unit, &name, state.clone(), options)?;
         let about = host.info();
         let plan = Plan::new(&facts, about.transfer_bytes_max);
@@ -137,6 +138,7 @@ impl BlockDevice for ScsiDisk {
     }
 
     fn reset(&self) -> Result<()> {
+        warn!(name: "reset", disk = self.info.name, "the disk is reset");
         let number = self.state.recall.begin();
         let task_timeout = Duration::from_millis(self.options.task_timeout_ms.into());
         reset::reset(&self.host, self.unit, task_timeout)?;

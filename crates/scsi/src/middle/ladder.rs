@@ -23,7 +23,7 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rung {
+pub(crate) enum Rung {
     Abort,
     LunReset,
     TargetReset,
@@ -81,21 +81,21 @@ impl Ladder {
         self.fruitless >= FRUITLESS_MAX
     }
 
-    /// Goes on. `is_victim_over`: the command for which it was begun was reported.
+    /// Goes on: the step that was begun, if one was. `is_victim_over`: the command for which it was begun was reported.
     pub(crate) fn climb(
         &mut self,
         host: &mut dyn HostQueue,
         is_victim_over: bool,
         now_ms: u32,
         task_timeout_ms: u32,
-    ) {
+    ) -> Option<Rung> {
         match self.step {
-            Step::Idle => return,
+            Step::Idle => return None,
             Step::Next(_) if is_victim_over => self.step = Step::Idle,
             Step::Next(_) => {}
             Step::Doing(rung, since_ms) => {
                 if now_ms.wrapping_sub(since_ms) < task_timeout_ms {
-                    return;
+                    return None;
                 }
                 self.step = Step::Next(rung.next());
                 self.wanted_ms = 0;
@@ -109,10 +109,10 @@ impl Ladder {
                 if is_victim_over {
                     self.step = Step::Idle;
                 }
-                return;
+                return None;
             }
         }
-        let Step::Next(rung) = self.step else { return };
+        let Step::Next(rung) = self.step else { return None };
         let task = match rung {
             Rung::Abort => Task::Abort(self.victim),
             Rung::LunReset => Task::LunReset,
@@ -121,11 +121,12 @@ impl Ladder {
                 self.fruitless += 1;
                 self.step = Step::Resetting;
                 host.begin_reset();
-                return;
+                return Some(rung);
             }
         };
         if host.begin_task(task).is_ok() {
             self.step = Step::Doing(rung, now_ms);
+            return Some(rung);
         } else if self.wanted_ms == 0 {
             self.wanted_ms = now_ms.max(1);
         } else if now_ms.wrapping_sub(self.wanted_ms) >= task_timeout_ms {
@@ -133,5 +134,6 @@ impl Ladder {
             self.step = Step::Next(rung.next());
             self.wanted_ms = 0;
         }
+        None
     }
 }

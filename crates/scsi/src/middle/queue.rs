@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Buffer, IoError};
 use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
+use tracing::{error, warn};
 
 use super::ladder::Ladder;
 use super::verdict::{self, Verdict};
@@ -32,6 +33,8 @@ const GROWTH: u32 = 64;
 /// What all channels of a unit know of it.
 #[derive(Debug, Default)]
 pub(crate) struct UnitState {
+    /// What its disk is called.
+    pub(crate) name: String,
     pub(crate) power: Power,
     /// Resets wait here for what its channels have under way.
     pub(crate) recall: Recall,
@@ -370,6 +373,8 @@ impl Queue {
             Outcome::Gone => Verdict::Fail(IoError::GONE),
         };
         if sense.as_ref().is_some_and(verdict::may_have_lost_cache) {
+            let disk = self.unit.name.as_str();
+            warn!(name: "power_loss", disk, "the disk may have been without power: its cache may be lost");
             self.unit.power.note_loss();
         } else if verdict::is_unseen(outcome, sense.as_ref()) {
             self.unit.power.note_unseen();
@@ -456,13 +461,20 @@ impl Queue {
             });
             let Some(victim) = late else { return };
             self.slots[victim].is_late = true;
+            let disk = self.unit.name.as_str();
+            warn!(name: "timeout", disk, tag = victim, timeout_ms, "a command takes too long");
             self.ladder.begin(victim as u16);
         }
         let victim = self.ladder.victim();
         let is_victim_over = self.slots[usize::from(victim)].stage != Stage::Sent;
         let task_timeout_ms = self.options.task_timeout_ms;
-        self.ladder.climb(&mut *self.host, is_victim_over, now_ms, task_timeout_ms);
-        if self.ladder.gave_up() {
+        let step = self.ladder.climb(&mut *self.host, is_victim_over, now_ms, task_timeout_ms);
+        let disk = self.unit.name.as_str();
+        if let Some(step) = step {
+            warn!(name: "ladder", disk, tag = victim, ?step, "the next step for a command that takes too long");
+        }
+        if self.ladder.gave_up() && !self.is_offline {
+            error!(name: "given_up", disk, "resets do not help: the disk is given up");
             self.is_offline = true;
         }
     }

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::subsystem::{Namespace, Post, Subsystem};
 use crate::queue::{End, Job, Lane};
-use crate::target::{Event, Listen};
+use crate::target::told_of_client;
 use crate::unit::{Stopped, Unit};
 
 /// Bytes of a request that moves no data, at most; a multiple of every logical block.
@@ -41,7 +41,6 @@ pub(crate) struct ControllerOptions {
     pub(crate) server: Server,
     pub(crate) post: Arc<Post>,
     pub(crate) transfer_bytes_max: u32,
-    pub(crate) listen: Listen,
 }
 
 pub(crate) struct Controller {
@@ -126,7 +125,7 @@ impl Controller {
 
     /// Hears the client.
     fn hear(&mut self) -> bool {
-        let ControllerOptions { server, post, listen, .. } = &mut self.options;
+        let ControllerOptions { server, post, .. } = &mut self.options;
         let progress = server.poll();
         self.has_news = progress;
         if progress {
@@ -138,7 +137,7 @@ impl Controller {
             let left = server.take_ended();
             let why = left.filter(|left| !matches!(left, Left::Closed | Left::Disconnected));
             let why = why.map(|left| Error::new(ErrorKind::Invalid, left.to_string()));
-            listen(if has_client { Event::Connected(&name) } else { Event::Left(&name, why) });
+            told_of_client(&name, has_client, why);
         }
         progress
     }
@@ -252,9 +251,9 @@ impl Unit for Controller {
                 std::thread::yield_now();
             }
         }
-        let ControllerOptions { post, listen, .. } = &self.options;
+        let ControllerOptions { post, .. } = &self.options;
         if post.has_client.swap(false, Ordering::Relaxed) {
-            listen(Event::Left(&post.path.to_string_lossy(), None));
+            told_of_client(&post.path.to_string_lossy(), false, None);
         }
         Stopped::default()
     }

@@ -12,7 +12,6 @@ use qpair_vfio_user::{Server, ServerOptions};
 use super::controller::{Controller, ControllerOptions};
 use super::subsystem::{Namespace, Post, Subsystem};
 use crate::disk::Disk;
-use crate::target::Listen;
 use crate::unit::Unit;
 use crate::workers::{Placed, Workers};
 
@@ -81,18 +80,8 @@ pub(crate) struct SubsystemInfo {
 #[derive(Debug)]
 pub(crate) struct Nvmf {
     workers: Arc<Workers>,
-    listen: ListenTo,
     pub(crate) transport: Option<Transport>,
     all: BTreeMap<String, Entry>,
-}
-
-/// As [`Listen`], which says nothing of itself.
-struct ListenTo(Listen);
-
-impl std::fmt::Debug for ListenTo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Listen")
-    }
 }
 
 fn busy(what: &str) -> Error {
@@ -101,8 +90,8 @@ fn busy(what: &str) -> Error {
 }
 
 impl Nvmf {
-    pub(crate) fn new(workers: Arc<Workers>, listen: Listen) -> Self {
-        Self { workers, listen: ListenTo(listen), transport: None, all: BTreeMap::new() }
+    pub(crate) fn new(workers: Arc<Workers>) -> Self {
+        Self { workers, transport: None, all: BTreeMap::new() }
     }
 
     pub(crate) fn has(&self, nqn: &str) -> bool {
@@ -212,7 +201,7 @@ impl Nvmf {
             Error::new(ErrorKind::Invalid, "there is no transport of the type VFIOUSER")
                 .hint("nvmf_create_transport makes it")
         })?;
-        let (workers, listen) = (self.workers.clone(), self.listen.0.clone());
+        let workers = self.workers.clone();
         let Entry { subsystem, controllers } = self.get(nqn)?;
         if controllers.iter().any(|it| it.address == address) {
             let context = format!("{nqn} has a controller at {address} already");
@@ -245,7 +234,6 @@ impl Nvmf {
             server,
             post: post.clone(),
             transfer_bytes_max: 4096 << transport.mdts,
-            listen,
         };
         let start = move || Ok(Controller::start(options)? as Box<dyn Unit>);
         let placed = Some(workers.add(Box::new(start))?);

@@ -89,6 +89,8 @@ impl Ring {
         let layout = self.layout;
         let start = USER + self.at() as u64;
         RingOptions {
+            disk: "disk".into(),
+            number: self.number,
             size: SIZE,
             addresses: [0, layout.available_at() as u64, layout.used_at() as u64]
                 .map(|at| start + at),

@@ -9,6 +9,8 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_pci::IrqEvent;
 use qpair_virtio::ring::{Area, Areas, Broken, DeviceRing, Layout, Segment as Named, walk};
 
+use tracing::warn;
+
 use super::inflight::Inflight;
 use crate::memory::{GuestMemory, Place};
 use crate::session::Call;
@@ -17,6 +19,9 @@ use crate::unit::Stopped;
 /// What a ring starts with.
 #[derive(Debug)]
 pub(crate) struct RingOptions {
+    /// Whose it is, and which, for events.
+    pub(crate) disk: Arc<str>,
+    pub(crate) number: u16,
     pub(crate) size: u16,
     /// Descriptors, what is available, what was used: addresses of the front end's.
     pub(crate) addresses: [u64; 3],
@@ -159,6 +164,8 @@ impl GuestRing {
     #[cold]
     fn give_up(&mut self) {
         self.is_broken = true;
+        let (disk, queue) = (&*self.options.disk, self.options.number);
+        warn!(name: "broken", disk, queue, "the guest's ring makes no sense: it is stopped");
         if let Some(error) = &self.options.error {
             error.signal();
         }

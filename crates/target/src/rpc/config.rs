@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
+use tracing::debug;
 
 use super::limits::no_limits;
 use super::manager::{Call, Manager};
@@ -147,7 +148,10 @@ impl Manager {
         let mut undone = Vec::new();
         for call in undo.iter().rev() {
             match self.undo(call) {
-                Ok(()) => undone.push(call),
+                Ok(()) => {
+                    debug!(name: "undone", method = call.method, what = call.what, "a call was undone");
+                    undone.push(call);
+                }
                 Err(failure) => {
                     let what = format!("{} stays: {}", call.what, failure.message);
                     faults.push(ConfigFault { line: None, what });
@@ -158,7 +162,10 @@ impl Manager {
         let mut made = Vec::new();
         for entry in make.iter().filter(|_| undone.len() == undo.len()) {
             match self.make(&entry.method, entry.params.clone(), true) {
-                Ok(_) => made.push(entry),
+                Ok(_) => {
+                    debug!(name: "made", method = entry.method, line = entry.line, "a call was made");
+                    made.push(entry);
+                }
                 Err(failure) => {
                     let what = format!("{}: {}", entry.method, failure.message);
                     faults.push(ConfigFault { line: Some(entry.line), what });

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tracing::{debug, info};
 
+use super::log::Log;
 use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
 use super::schema;
 use crate::bdevs::{AttachController, Bdevs, OpenFile};
 use crate::nvmf::Nvmf;
-use crate::target::{Event, Target};
+use crate::target::Target;
 
 /// A call that can be made again, and what its effect is called.
 #[derive(Clone)]
@@ -37,6 +39,7 @@ pub struct Manager {
     alone: Mutex<()>,
     pub(super) open: OpenFile,
     pub(super) attach: OnceLock<AttachController>,
+    pub(super) log: OnceLock<Arc<dyn Log>>,
     /// Where the sockets of what is served are.
     pub(super) folder: PathBuf,
     pub(super) version: String,
@@ -60,6 +63,7 @@ impl Manager {
             alone: Mutex::default(),
             open,
             attach: OnceLock::new(),
+            log: OnceLock::new(),
             folder,
             version: version.to_owned(),
             started: Instant::now(),
@@ -69,6 +73,11 @@ impl Manager {
     /// Has it attach NVMe controllers. Once: a second function is not asked.
     pub fn attach_with(&self, attach: AttachController) {
         let _ = self.attach.set(attach);
+    }
+
+    /// Has it say how much is logged, and change that. Once, as above.
+    pub fn log_with(&self, log: Arc<dyn Log>) {
+        let _ = self.log.set(log);
     }
 
     pub(super) fn bdevs(&self) -> MutexGuard<'_, Bdevs> {
@@ -101,8 +110,10 @@ impl Manager {
     pub(super) fn call(&self, method: &str, params: Option<Value>) -> Result<Value> {
         let _alone = self.alone();
         let result = self.make(method, params.unwrap_or_default(), false);
-        let why = result.as_ref().err().map(|failure| failure.message.as_str());
-        self.target.tell(Event::Called(method, why));
+        match &result {
+            Ok(_) => debug!(name: "called", method, "a call was made"),
+            Err(failure) => info!(name: "called", method, error = failure.message, "a call failed"),
+        }
         result
     }
 

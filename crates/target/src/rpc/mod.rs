@@ -15,6 +15,7 @@ mod server;
 mod vhost;
 
 pub use config::{ConfigCall, ConfigChange, ConfigFault};
+pub use log::{Level, Log};
 pub use manager::Manager;
 pub use schema::reference;
 pub use server::RpcServer;

@@ -352,11 +352,15 @@ pub(super) const SCHEMAS: &[Schema] = &[
         &[],
         "a list of subsystems",
     ),
-    of("log_get_level", "Tells how much the target tells.", &[], "the level"),
+    of("log_get_level", "Tells how much the target logs.", &[], "the level"),
     of(
         "log_set_level",
-        "Sets how much the target tells.",
-        &[need("level", Text, "`ERROR`, `WARNING`, `NOTICE`, `INFO` or `DEBUG`.")],
+        "Sets how much the target logs: of all crates that `--log` or `log` of the configuration gives no level of their own.",
+        &[need(
+            "level",
+            Text,
+            "`ERROR`, `WARNING`, `NOTICE`, `INFO` (as much as `NOTICE`) or `DEBUG`.",
+        )],
         TRUE,
     ),
     of(
@@ -686,7 +690,7 @@ mod tests {
         let names: Vec<_> = SCHEMAS.iter().map(|schema| schema.method).collect();
         assert_eq!(names, Manager::methods());
         let folder = tempfile::tempdir().unwrap();
-        let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap();
+        let target = Target::new(TargetOptions::default()).unwrap();
         let open = Box::new(|_: &std::path::Path, _: &str, _| {
             Err(qpair_block::Error::new(qpair_block::ErrorKind::NotFound, "no files"))
         });

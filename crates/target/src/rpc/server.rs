@@ -14,6 +14,7 @@ use qpair_block::{Error, Result};
 use qpair_socket::Listener;
 use rustix::net::Shutdown;
 use serde_json::{Value, json};
+use tracing::{info, warn};
 
 use super::manager::Manager;
 use super::params::Failure;
@@ -74,6 +75,7 @@ fn accept(listener: &Listener, stop: &Stop, manager: &Arc<Manager>) {
         let Some(stream) = client else { continue };
         // One too many is closed again.
         if clients.count.load(Ordering::Relaxed) >= CLIENTS_MAX {
+            warn!(name: "refused", most = CLIENTS_MAX, "a client too many of JSON-RPC");
             continue;
         }
         let is_ready = stream.set_nonblocking(false).is_ok()
@@ -136,6 +138,7 @@ fn serve(mut stream: UnixStream, manager: &Manager) -> io::Result<()> {
             broken = Some(format!("a request of more than {REQUEST_BYTES_MAX} bytes"));
         }
         if let Some(why) = &broken {
+            info!(name: "refused", error = why, "what a client of JSON-RPC says makes no sense");
             answers.push(error_of(&Value::Null, &Failure::new(Failure::PARSE, why.clone())));
         }
         for answer in answers {

@@ -29,7 +29,7 @@ impl Rig {
     /// Files are `device`, whatever they are called.
     pub(crate) fn start(device: &Arc<dyn BlockDevice>) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let target = Target::new(TargetOptions::default(), Arc::new(|_| {})).unwrap();
+        let target = Target::new(TargetOptions::default()).unwrap();
         let file = device.clone();
         let open = Box::new(move |_: &Path, _: &str, _| Ok(file.clone()));
         let target = Arc::new(target);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use tracing::warn;
 
 use super::{ClientOptions, errors};
 use crate::codec::{Command, Header, RegionAccess};
@@ -56,6 +57,7 @@ impl Connection {
 
     /// Closes the connection: the device took away memory that is shared with it.
     pub(super) fn cut_short(&mut self) -> Error {
+        warn!(name: "lost", device = self.name, "the device cut short memory that is shared with it");
         self.stream = None;
         self.is_cut_short = true;
         errors::cut_short(&self.name)
@@ -79,10 +81,11 @@ impl Connection {
     }
 
     fn close(&mut self, command: Command, end: End) -> Error {
-        if !matches!(end, End::Before) {
+        let is_first = !matches!(end, End::Before);
+        if is_first {
             self.stream = None;
         }
-        match end {
+        let error = match end {
             End::Closed => errors::closed(&self.name, command),
             End::TooSlow => errors::too_slow(&self.name, command, self.options.timeout),
             End::Stopped => errors::stopped(&self.name, command),
@@ -90,7 +93,11 @@ impl Connection {
             End::Before => errors::gone(&self.name),
             End::Refused(errno) => errors::refused(&self.name, command, errno),
             End::Wrong(why) => errors::nonsense(&self.name, command).caused_by(why),
+        };
+        if is_first {
+            warn!(name: "lost", device = self.name, ?command, %error, "the connection is closed");
         }
+        error
     }
 
     fn exchange(

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::Result;
 use qpair_pci::PciDevice;
+use tracing::{debug, info, warn};
 
 pub use counters::Counters;
 pub use host::{Host, Idle};
@@ -146,18 +147,27 @@ impl Server {
             match said {
                 Said::All(message) if self.session.is_some() => {
                     self.counters.refused += 1;
+                    let socket = self.path().display();
+                    info!(name: "refused", %socket, "a second client is refused");
                     caller.refuse(message.header);
                 }
                 Said::All(message) => self.begin(caller, message),
                 // Of those who come beside a client nobody needs to hear.
                 _ if self.session.is_some() => {}
-                Said::Gone(true) => self.ended = Some(Ended::Cut),
-                Said::Wrong(error) => self.ended = Some(Ended::Wrong(error)),
+                Said::Gone(true) => self.turn_away(Ended::Cut),
+                Said::Wrong(error) => self.turn_away(Ended::Wrong(error)),
                 // Somebody who only tries whether anybody is here is no client.
                 Said::Gone(false) | Said::NotYet => {}
             }
         }
         progress
+    }
+
+    /// Somebody who is no client made no sense.
+    fn turn_away(&mut self, ended: Ended) {
+        let socket = self.path().display();
+        warn!(name: "refused", %socket, error = %ended, "who came makes no sense");
+        self.ended = Some(ended);
     }
 
     fn begin(&mut self, caller: Caller, first: Message) {
@@ -168,12 +178,14 @@ impl Server {
         self.session = Some(session);
         (self.active_at, self.is_active) = (Instant::now(), true);
         self.counters.clients += 1;
+        debug!(name: "session", socket = %self.path().display(), "a client has come");
     }
 
     fn end(&mut self, ended: Ended) {
         if let Some(session) = self.session.take() {
             self.counters.add(Counters { dma_maps: 0, dma_bytes: 0, ..session.counters() });
         }
+        debug!(name: "session_ended", socket = %self.path().display(), why = %ended, "a client has gone");
         self.ended = Some(ended);
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_pci::{IrqEvent, PciDevice};
 use rustix::io::Errno;
+use tracing::debug;
 
 use super::ServerOptions;
 use super::answer::{Answer, Reply, errno_of};
@@ -221,7 +222,11 @@ impl Session {
         }
         let was_agreed = self.is_agreed;
         let answer = self.answer(message);
-        self.counters.errors += u64::from(answer.is_err());
+        if let Err(errno) = &answer {
+            let (command, device) = (header.command, self.device.kind());
+            debug!(name: "refused", device, command, %errno, "a client's message is refused");
+            self.counters.errors += 1;
+        }
         let then = (!was_agreed && answer.is_err()).then_some(Ended::Version);
         if header.wants_no_reply() && then.is_none() {
             return;

@@ -18,6 +18,7 @@ use qpair_block::{Arena, ArenaOptions, Error, ErrorKind, Result};
 use qpair_socket::{Incoming, Received, send};
 use qpair_virtio::blk::{Config, SECTOR_SHIFT, feature as blk};
 use rustix::event::{PollFd, PollFlags};
+use tracing::{error, info, warn};
 
 use super::connection::{Connection, back_channel};
 use super::device::VhostUserOptions;
@@ -281,6 +282,7 @@ impl Link {
                 return;
             }
             if !revents[1].is_empty() {
+                warn!(name: "lost", device = self.name(), "the back end has gone");
                 self.enter(&mut locked(&self.up), None, Phase::Lost);
                 continue;
             }
@@ -301,7 +303,9 @@ impl Link {
                 let is_news = header.request == Header::CONFIG_CHANGE;
                 let config = is_news.then(|| up.config().ok()).flatten();
                 if let Some(config) = &config {
-                    self.size_bytes.store(config.sectors << SECTOR_SHIFT, Ordering::Release);
+                    let size_bytes = config.sectors << SECTOR_SHIFT;
+                    info!(name: "resized", device = self.name(), size_bytes, "the disk has another size");
+                    self.size_bytes.store(size_bytes, Ordering::Release);
                 }
                 if let (true, Some((back, _))) = (header.needs_reply(), &up.back) {
                     let answer = header.reply(8).message(&number(config.is_none().into()));
@@ -327,6 +331,7 @@ impl Link {
         up.set_all(&all)?;
         self.size_bytes.store(size_bytes, Ordering::Release);
         self.enter(&mut current, Some(up), Phase::Up);
+        info!(name: "running", device = self.name(), size_bytes, "the back end is back");
         Ok(())
     }
 
@@ -341,6 +346,7 @@ impl Link {
                 || options.patience.is_over(&self.name(), "to come back", start, options.reconnect);
             *locked(&self.why) = Some(error.to_string());
             if is_over {
+                error!(name: "given_up", device = self.name(), %error, "the back end does not come back");
                 self.enter(&mut locked(&self.up), None, Phase::Gone);
             }
             let mut fds = [PollFd::new(stop, PollFlags::IN)];

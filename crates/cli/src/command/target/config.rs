@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use qpair_target::{ConfigCall, ConfigFault, Level, MetricsAddress};
+use qpair_target::{ConfigCall, ConfigFault, MetricsAddress};
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use crate::events::Levels;
 
 /// What `[target]` says; what it does not say is as it is without.
 #[derive(Debug, Default, PartialEq)]
@@ -17,7 +19,7 @@ pub(super) struct Settings {
     pub(super) cpus: Option<Vec<usize>>,
     pub(super) poll: Option<bool>,
     pub(super) buffered: Option<bool>,
-    pub(super) log: Option<Level>,
+    pub(super) log: Option<Levels>,
 }
 
 /// A file that was read.
@@ -114,7 +116,7 @@ impl Reader<'_> {
                 }
                 "poll" => put(&mut settings.poll, flag),
                 "buffered" => put(&mut settings.buffered, flag),
-                "log" => put(&mut settings.log, text.and_then(Level::named)),
+                "log" => put(&mut settings.log, text.and_then(|text| Levels::parse(text).ok())),
                 _ => {
                     let what = format!(
                         "[target] has no {name}: folder, rpc, metrics, workers, cpus, poll, buffered and log are what it has"
@@ -204,7 +206,7 @@ mod tests {
 folder = "/run/q"   # where sockets are
 workers = 2
 cpus = [1, 0]
-log = "info"
+log = "info,qpair_nvme=debug"
 
 [[vhost_create_blk_controller]]
 ctrlr = "b.sock"
@@ -220,7 +222,8 @@ block_size = 512
     fn calls_stand_in_the_order_of_the_file() {
         let config = Config::parse(TEXT).unwrap();
         assert_eq!(config.settings.folder, Some("/run/q".into()));
-        assert_eq!((config.settings.workers, config.settings.log), (Some(2), Some(Level::Info)));
+        assert_eq!(config.settings.workers, Some(2));
+        assert_eq!(config.settings.log, Levels::parse("info,qpair_nvme=debug").ok());
         assert_eq!(config.settings.cpus, Some(vec![1, 0]));
         let found: Vec<_> = config.calls.iter().map(|it| (it.line, it.method.as_str())).collect();
         assert_eq!(found, [(8, "vhost_create_blk_controller"), (12, "bdev_malloc_create")]);

@@ -17,12 +17,14 @@ use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_nvme::NvmeAddress;
 use qpair_target::{
-    BlkOptions, ConfigChange, ConfigFault, Disk, Level, Manager, MetricsAddress, MetricsServer,
-    OpenFile, RpcServer, Target, TargetOptions,
+    BlkOptions, ConfigChange, ConfigFault, Disk, Manager, MetricsAddress, MetricsServer, OpenFile,
+    RpcServer, Target, TargetOptions,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{error, info};
 
 use crate::command::bench_peak::parse_mode;
+use crate::events::{Events, Levels};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use config::{Config, Settings};
@@ -31,6 +33,8 @@ use systemd::Systemd;
 
 /// How often memory that was cut short is looked for, disks that have grown, and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// As what this command logs.
+const LOG: &str = "qpair_target";
 /// How long a device may be somebody else's who is about to end.
 const PREDECESSOR: Duration = Duration::from_secs(3);
 
@@ -46,6 +50,10 @@ workers; a guest that is idle costs nothing, unless --poll is given. One guest a
 DEVICE is a file, a block device, or any device specifier: nvme:0000:3b:00.0, scsi:HOST/UNIT, softnvme:size=1GiB, \
 stripe:..., ram:size=1GiB. Who has the disk sees NAME as its serial number (/dev/disk/by-id/virtio-NAME). Ctrl-C lets all \
 guests go and removes the sockets; a guest goes on when the target is there again (QEMU's reconnect option).
+
+What happens is logged: a line each on standard error, or with --json an object each on standard output. --log turns it up or down, \
+for all crates or for one: qpair_drivers, qpair_mpt3sas, qpair_nvme, qpair_scsi, qpair_target, qpair_vfio_user, qpair_vhost_user, \
+qpair_virtio_scsi. notice and info are the same.
 
 --rpc lets SPDK's client (pip install spdk) make devices, layers of devices and disks while the target runs; `qpair rpc` does \
 the same with less. `spdk-rpc -s PATH save_config` prints all that there is, and --load makes it again.
@@ -64,7 +72,7 @@ Examples:
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
   qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M
 
-  qpair target --config /etc/qpair/target.toml --metrics 127.0.0.1:9100"
+  qpair target --config /etc/qpair/target.toml --metrics 127.0.0.1:9100 --log warning,qpair_nvme=debug"
 )]
 pub(crate) struct TargetCommand {
     /// Read what there is to be from a file, and again at SIGHUP
@@ -87,9 +95,10 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<MetricsAddress>,
 
-    /// Tell what is as important as this: ERROR, WARNING, NOTICE, INFO or DEBUG [default: NOTICE]
-    #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
-    log: Option<Level>,
+    /// Log what is as important as this, by all crates or by some: error, warning, notice, info or debug; info,qpair_nvme=debug
+    /// [default: notice]
+    #[arg(long, value_name = "LEVEL,CRATE=LEVEL", value_parser = Levels::parse)]
+    log: Option<Levels>,
 
     /// Make the calls of a configuration first: what `spdk-rpc save_config` has printed
     #[arg(long, value_name = "FILE", requires = "rpc")]
@@ -141,10 +150,6 @@ fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
     Ok((name.to_owned(), spec))
 }
 
-fn parse_level(text: &str) -> std::result::Result<Level, String> {
-    Level::named(text).ok_or_else(|| "not a level".to_owned())
-}
-
 /// The same, whether the file or the command line says it.
 const FOLDER: &str = "/run/qpair";
 
@@ -165,15 +170,12 @@ impl TargetCommand {
             Some(file) => read(file)?.map_err(|faults| refused(file, &faults))?,
         };
         self.settle(config.settings);
-        let reporter = Arc::new(Reporter::new(self.json));
+        let reporter = Reporter::new(self.json);
+        let events = Events::install(self.log.take().unwrap_or_default(), self.json);
         let workers = self.workers.unwrap_or(1).into();
         let options = TargetOptions { workers, poll: self.poll };
-        let target = Arc::new(Target::new(options, {
-            let reporter = reporter.clone();
-            Arc::new(move |event| reporter.event(&event))
-        })?);
+        let target = Arc::new(Target::new(options)?);
         target.pin(&self.cpus)?;
-        target.set_level(self.log.unwrap_or(Level::Notice));
         let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
         std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
         let mut carved = HashMap::new();
@@ -183,7 +185,7 @@ impl TargetCommand {
             let options = BlkOptions { queues: self.queues, read_only: self.read_only };
             target.serve_blk(name, &disk, &path, options)?;
         }
-        let manager = self.manager(folder, &target)?;
+        let manager = self.manager(folder, &target, &events)?;
         if let Some(file) = &self.config {
             manager.apply(&config.calls).map_err(|faults| refused(file, &faults))?;
         }
@@ -202,12 +204,15 @@ impl TargetCommand {
                 self.config.as_ref().filter(|_| hang_up.swap(false, Ordering::Relaxed))
             {
                 systemd.reloading();
-                let outcome = self.read_again(file, &manager, &target);
-                reporter.configured(file, &outcome);
-                systemd.ready(if outcome.is_ok() {
-                    "serving"
-                } else {
-                    "serving; the configuration was refused"
+                systemd.ready(match read_again(file, &manager, &events) {
+                    Ok(ConfigChange { made, undone }) => {
+                        info!(name: "configured", target: LOG, made, undone, "the configuration was read again");
+                        "serving"
+                    }
+                    Err(faults) => {
+                        tell_of_faults(file, &faults);
+                        "serving; the configuration was refused"
+                    }
                 });
             }
         }
@@ -233,28 +238,16 @@ impl TargetCommand {
         }
         self.poll |= poll.unwrap_or(false);
         self.buffered |= buffered.unwrap_or(false);
-        self.log = self.log.or(log);
-    }
-
-    /// Makes the difference between what the file says now and what there is.
-    fn read_again(
-        &self,
-        file: &Path,
-        manager: &Manager,
-        target: &Target,
-    ) -> std::result::Result<ConfigChange, Vec<ConfigFault>> {
-        let unreadable = |what: String| vec![ConfigFault { line: None, what }];
-        let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
-        let config = Config::parse(&text)?;
-        let change = manager.apply(&config.calls)?;
-        if let Some(level) = config.settings.log {
-            target.set_level(level);
-        }
-        Ok(change)
+        self.log = self.log.take().or(log);
     }
 
     /// What manages the target, after the calls of a saved configuration.
-    fn manager(&self, folder: PathBuf, target: &Arc<Target>) -> Result<Arc<Manager>> {
+    fn manager(
+        &self,
+        folder: PathBuf,
+        target: &Arc<Target>,
+        events: &Arc<Events>,
+    ) -> Result<Arc<Manager>> {
         let (io, direct) = (self.io, !self.buffered);
         let open: OpenFile = Box::new(move |path, kind, read_only| {
             let interface = match kind {
@@ -267,6 +260,7 @@ impl TargetCommand {
         });
         let version = env!("CARGO_PKG_VERSION");
         let manager = Manager::new(target.clone(), open, folder, version);
+        manager.log_with(events.clone());
         manager.attach_with(Box::new(|address| {
             let controller = qpair_drivers::controller(&NvmeAddress::parse(address)?)?;
             let usable = controller.namespaces().iter().filter(|it| it.unusable.is_none());
@@ -328,6 +322,30 @@ fn read(file: &Path) -> Result<std::result::Result<Config, Vec<ConfigFault>>> {
     let text =
         std::fs::read_to_string(file).map_err(|error| Failure::io(&error, file.display()))?;
     Ok(Config::parse(&text))
+}
+
+/// Makes the difference between what the file says now and what there is.
+fn read_again(
+    file: &Path,
+    manager: &Manager,
+    events: &Events,
+) -> std::result::Result<ConfigChange, Vec<ConfigFault>> {
+    let unreadable = |what: String| vec![ConfigFault { line: None, what }];
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    let config = Config::parse(&text)?;
+    let change = manager.apply(&config.calls)?;
+    if let Some(levels) = config.settings.log {
+        events.set(levels);
+    }
+    Ok(change)
+}
+
+fn tell_of_faults(file: &Path, faults: &[ConfigFault]) {
+    let (file, count) = (file.display(), faults.len());
+    for ConfigFault { line, what } in faults {
+        error!(name: "fault", target: LOG, %file, line, "{what}");
+    }
+    error!(name: "refused", target: LOG, %file, faults = count, "the configuration was refused: nothing has changed");
 }
 
 /// `FILE:LINE: WHAT`, a line for each.

@@ -1,12 +1,9 @@
-//! What the command says: where disks are, who comes and goes, and what was done.
+//! What the command says at its begin and its end: where disks are, and what was done.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_target::{
-    Backend, ConfigChange, ConfigFault, Disk, DiskCounters, Event, ExportInfo, MetricsAddress,
-    Target,
-};
+use qpair_target::{Backend, Disk, DiskCounters, ExportInfo, MetricsAddress, Target};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -96,65 +93,6 @@ impl Reporter {
         }
         out.line("Ctrl-C ends the target.")?;
         out.finish()
-    }
-
-    /// From any thread.
-    pub(super) fn event(&self, event: &Event<'_>) {
-        let (word, name, error) = match event {
-            Event::Connected(name) => ("connected", name, None),
-            Event::Left(name, error) => ("left", name, error.as_ref()),
-            Event::Called(method, why) => return self.called(method, *why),
-        };
-        let line = match (self.json, error) {
-            (true, None) => json!({"event": word, "disk": name}).to_string(),
-            (true, Some(error)) => {
-                json!({"event": word, "disk": name, "error": error.to_string()}).to_string()
-            }
-            (false, None) if word == "left" => format!("{name}: the guest has gone"),
-            (false, None) => format!("{name}: a guest has come"),
-            (false, Some(error)) => format!("{name}: the guest was sent away: {error}"),
-        };
-        // Whoever read this may have gone: guests are served all the same.
-        let _ = say(line);
-    }
-
-    fn called(&self, method: &str, why: Option<&str>) {
-        let line = match (self.json, why) {
-            (true, _) => json!({"event": "called", "method": method, "error": why}).to_string(),
-            (false, None) => format!("{method}: done"),
-            (false, Some(why)) => format!("{method}: refused: {why}"),
-        };
-        // As above.
-        let _ = say(line);
-    }
-
-    /// A configuration was read again.
-    pub(super) fn configured(
-        &self,
-        file: &Path,
-        outcome: &std::result::Result<ConfigChange, Vec<ConfigFault>>,
-    ) {
-        let line = match (self.json, outcome) {
-            (true, Ok(change)) => {
-                json!({"event": "configured", "made": change.made, "undone": change.undone})
-                    .to_string()
-            }
-            (true, Err(faults)) => {
-                let faults: Vec<Value> = faults
-                    .iter()
-                    .map(|fault| json!({"line": fault.line, "what": fault.what}))
-                    .collect();
-                json!({"event": "refused", "file": file, "faults": faults}).to_string()
-            }
-            (false, Ok(change)) => {
-                format!("configuration: {} made, {} undone", change.made, change.undone)
-            }
-            (false, Err(faults)) => {
-                format!("{}\nnothing has changed", super::lines(file, faults))
-            }
-        };
-        // As above.
-        let _ = say(line);
     }
 
     pub(super) fn end(&self, target: &Target) -> Result<()> {

@@ -1,0 +1,75 @@
+//! What the crates below tell by `tracing`, for people and programs. `qpair target` logs it: lines on standard error, or JSON objects on
+//! standard output. Of other commands people hear what makes a device slow.
+
+mod json;
+mod levels;
+mod notes;
+
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_target::{Level, Log};
+use tracing::subscriber::set_global_default;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::{Registry, fmt, registry, reload};
+
+use json::JsonLines;
+pub(crate) use levels::Levels;
+use notes::Notes;
+
+use crate::paint::is_unwanted;
+
+/// A log whose levels can be changed.
+pub(crate) struct Events {
+    levels: Mutex<Levels>,
+    filter: reload::Handle<Targets, Registry>,
+}
+
+impl Events {
+    /// Logs from now on, for as long as the process lives.
+    pub(crate) fn install(levels: Levels, json: bool) -> Arc<Self> {
+        let (filter, handle) = reload::Layer::new(levels.filter());
+        let output = match json {
+            true => JsonLines.boxed(),
+            false => fmt::layer()
+                .with_writer(io::stderr)
+                .with_ansi(io::stderr().is_terminal() && !is_unwanted())
+                .boxed(),
+        };
+        // A process has one log: who comes second logs by the first one.
+        let _ = set_global_default(registry().with(filter).with(output));
+        Arc::new(Self { levels: Mutex::new(levels), filter: handle })
+    }
+
+    fn levels(&self) -> MutexGuard<'_, Levels> {
+        self.levels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs by other levels.
+    pub(crate) fn set(&self, levels: Levels) {
+        let mut held = self.levels();
+        *held = levels;
+        // It fails only where the log is gone, and it lives as long as the process.
+        let _ = self.filter.reload(held.filter());
+    }
+}
+
+impl Log for Events {
+    fn level(&self) -> Level {
+        self.levels().all
+    }
+
+    fn set_level(&self, level: Level) {
+        let mut levels = self.levels().clone();
+        levels.all = level;
+        self.set(levels);
+    }
+}
+
+/// Tells people of what makes a device slower than it need be.
+pub(crate) fn notes() {
+    let filter = Targets::new().with_target("qpair_drivers", tracing::Level::WARN);
+    // As above.
+    let _ = set_global_default(registry().with(filter).with(Notes));
+}
