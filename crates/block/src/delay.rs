@@ -77,6 +77,10 @@ impl BlockDevice for DelayDevice {
         self.inner.grow(size_bytes)
     }
 
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        self.inner.shrink(size_bytes)
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         let lane = |latency_us| Lane {

@@ -148,6 +148,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// `NoSpace` if there is none, or the device has a fixed size.
     fn grow(&self, size_bytes: u64) -> Result<()>;
 
+    /// Gives back the space behind `size_bytes`, in whole blocks, if the device can: one of fixed size stays as it is. Nobody has a request
+    /// there, and what was there is gone.
+    ///
+    /// # Errors
+    /// What the system says; then it is as large as before.
+    fn shrink(&self, _size_bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Its name, or that of a part of it, if it was removed meanwhile: a file without a name goes when the last who has it open closes it, and
     /// all that is in it with it.
     fn removed(&self) -> Option<String> {

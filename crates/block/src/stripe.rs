@@ -204,6 +204,16 @@ impl BlockDevice for StripeDevice {
         Ok(())
     }
 
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        let rows = size_bytes.div_ceil(self.layout.unit_bytes).div_ceil(self.members.len() as u64);
+        let shrunk = self.members.iter().try_for_each(|member| {
+            member.device.shrink(member.start_bytes + rows * self.layout.unit_bytes)
+        });
+        // Where one failed, those before it are smaller all the same.
+        self.size_bytes.store(self.layout.size_bytes(&self.members), Ordering::Release);
+        shrunk
+    }
+
     /// Resets all members, also after one that fails: the first failure is told. Of a request over several units the part that was under way
     /// has come back; the parts after it may be sent since.
     fn reset(&self) -> Result<()> {
@@ -266,6 +276,23 @@ mod tests {
         ];
         let stripe = StripeDevice::new(4096, members).unwrap();
         assert_eq!(stripe.size_bytes(), 3 * 2 * 4096);
+    }
+
+    #[test]
+    fn shrinks_to_whole_rows() {
+        let clock = crate::sim::SimClock::new();
+        let member = |start_bytes| {
+            let options = crate::sim::SimOptions::new(start_bytes, &clock);
+            Member { device: Arc::new(crate::sim::SimDevice::new(options).unwrap()), start_bytes }
+        };
+        let stripe = StripeDevice::new(4096, vec![member(0), member(8192)]).unwrap();
+        stripe.grow(20 * 4096).unwrap();
+        stripe.shrink(2 * 4096 + 1).unwrap();
+        assert_eq!(stripe.size_bytes(), 4 * 4096);
+        let sizes: Vec<u64> = stripe.members.iter().map(|it| it.device.size_bytes()).collect();
+        assert_eq!(sizes, [2 * 4096, 8192 + 2 * 4096]);
+        stripe.grow(6 * 4096).unwrap();
+        assert_eq!(stripe.size_bytes(), 6 * 4096);
     }
 
     #[test]

@@ -201,6 +201,13 @@ impl BlockDevice for KernelDevice {
         }
     }
 
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        match &self.target {
+            Target::File(file) => file.shrink(size_bytes),
+            Target::Namespace(_) => Ok(()),
+        }
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         match &self.target {
             Target::File(file) => open_channel(file, self.choice.mode, options),

@@ -1,7 +1,7 @@
 //! Opening a regular file or a whole block device, its geometry, and its growth.
 //!
 //! Invariants:
-//! - `size_bytes` is a multiple of the logical block and only grows while the file is open;
+//! - `size_bytes` is a multiple of the logical block; while the file is open it shrinks only where its user has no request;
 //! - a file that grew has its space reserved up to `size_bytes`; one that could not grow has its old size.
 
 use std::ffi::CString;
@@ -231,6 +231,23 @@ impl File {
             }
         }
         *reserved = new;
+        self.size_bytes.store(new, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Cuts a file that may be written off behind `wanted` bytes, rounded up to whole blocks.
+    pub(crate) fn shrink(&self, wanted: u64) -> Result<()> {
+        let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.size_bytes();
+        let new = wanted.next_multiple_of(u64::from(self.limits.logical_block_bytes));
+        if new >= old || self.kind == Kind::BlockDevice || self.limits.read_only {
+            return Ok(());
+        }
+        ftruncate(&self.fd, new).map_err(|cause| {
+            let what = format!("shrinking {} from {old} to {new} bytes", self.name());
+            Error::os(cause.into(), what)
+        })?;
+        *reserved = new.min(*reserved);
         self.size_bytes.store(new, Ordering::Relaxed);
         Ok(())
     }

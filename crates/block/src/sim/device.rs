@@ -195,6 +195,16 @@ impl BlockDevice for SimDevice {
         Ok(())
     }
 
+    /// Survives a loss of power at once.
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        let mut disk = self.disk();
+        let size_bytes = size_bytes.next_multiple_of(self.info.logical_block_bytes.into());
+        if self.info.growable && size_bytes < disk.size_bytes() && !disk.is_dead() {
+            disk.shrink(size_bytes);
+        }
+        Ok(())
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         Ok(Box::new(SimChannel::new(

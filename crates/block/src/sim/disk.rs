@@ -98,7 +98,14 @@ impl Disk {
 
     pub(super) fn grow(&mut self, size_bytes: u64) {
         if let Some(medium) = &mut self.medium {
-            medium.grow(size_bytes as usize);
+            medium.resize(size_bytes as usize);
+            self.size_bytes = size_bytes;
+        }
+    }
+
+    pub(super) fn shrink(&mut self, size_bytes: u64) {
+        if let Some(medium) = &mut self.medium {
+            medium.shrink(size_bytes as usize);
             self.size_bytes = size_bytes;
         }
     }

@@ -51,10 +51,17 @@ impl Medium {
         }
     }
 
-    pub(super) fn grow(&mut self, size_bytes: usize) {
+    /// Makes it that large; what is new reads as zeroes.
+    pub(super) fn resize(&mut self, size_bytes: usize) {
         self.visible.resize(size_bytes, 0);
         self.durable.resize(size_bytes, 0);
         self.durable_order.resize(size_bytes / SECTOR_BYTES, 0);
+    }
+
+    pub(super) fn shrink(&mut self, size_bytes: usize) {
+        self.resize(size_bytes);
+        self.unflushed.retain(|write| write.offset_bytes + write.data.len() <= size_bytes);
+        self.bad.retain(|sector| *sector < size_bytes / SECTOR_BYTES);
     }
 
     /// Makes a write visible, and durable if it is said so.

@@ -215,3 +215,18 @@ fn grows_up_to_its_limit() {
     assert_eq!(device.size_bytes(), 2 << 20);
     assert!(device.grow((2 << 20) + 1).is_err());
 }
+
+#[test]
+fn what_shrank_stays_small_and_grows_with_zeroes() {
+    let clock = SimClock::new();
+    let options = SimOptions { size_bytes_max: 2 << 20, ..SimOptions::new(1, &clock) };
+    let (power, content) = (options.power.clone(), vec![7; 1 << 20]);
+    let device = SimDevice::over(options, content).unwrap();
+    device.shrink(4096).unwrap();
+    assert_eq!(device.content(), [7; 4096]);
+    device.grow(8192).unwrap();
+    assert_eq!(device.content(), [[7; 4096], [0; 4096]].concat());
+    device.shrink(4096).unwrap();
+    power.cut();
+    assert_eq!(device.content(), [7; 4096]);
+}

@@ -302,7 +302,8 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
         // The run is part of the image, which may be longer for it.
         let words = shared.space.capacity().div_ceil(64) + 1;
         let pages = |words: u64| (fixed_bytes + words * 8).div_ceil(per_page);
-        if before.spare_pages >= pages(words) {
+        let is_before_front = shared.space.is_before_front(before.spare_page, before.spare_pages);
+        if before.spare_pages >= pages(words) && is_before_front {
             return Ok((before.spare_page, before.spare_pages));
         }
         // Twice as long, so that it lasts until the device is twice as large.

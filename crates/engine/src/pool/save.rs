@@ -176,6 +176,12 @@ impl Pool {
         node.is_leaf() || !epoch.saving || self.frames.epoch(frame) == epoch.number
     }
 
+    /// Whether a frame holds a page of a tree whose place is this one, or behind it.
+    pub(crate) fn is_behind(&self, frame: FrameIndex, place: u64) -> bool {
+        let Ok(page) = self.frames.try_exclusive(frame) else { return false };
+        self.holds_page(frame) && page_of(self.frames.page_id(page.index())) >= place
+    }
+
     /// Whether a frame holds a page of a tree.
     pub(crate) fn holds_page(&self, frame: FrameIndex) -> bool {
         matches!(self.frames.state(frame), state::HOT | state::COOLING | state::PINNED)

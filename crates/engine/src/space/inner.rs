@@ -87,6 +87,11 @@ impl Inner {
         capacity.saturating_sub(self.taken)
     }
 
+    /// Where the last durable checkpoint's pages end, to a word.
+    pub(super) fn durable_end(&self) -> u64 {
+        self.durable.words_len() as u64 * 64
+    }
+
     /// Finds `count` pages in a row below `capacity`, from where the last such search ended and round.
     pub(super) fn find(&mut self, count: u64, capacity: u64) -> Option<u64> {
         let words = capacity.div_ceil(64) as usize;

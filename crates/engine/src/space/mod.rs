@@ -86,6 +86,8 @@ pub(crate) struct Space {
     unsaved: AtomicU64,
     /// Pages for which the next checkpoint's description has its run already; a device that was full before it was found has none.
     described: AtomicU64,
+    /// A checkpoint's description ends before it; none does until a close moves what is behind it.
+    front: AtomicU64,
     inner: Mutex<Inner>,
     /// A close waits for those who have entered.
     left: Waiters,
@@ -110,6 +112,7 @@ impl Space {
             gate: Arc::default(),
             unsaved: AtomicU64::new(0),
             described: AtomicU64::new(u64::MAX),
+            front: AtomicU64::new(u64::MAX),
             inner: Mutex::new(inner),
             left: Waiters::default(),
         }

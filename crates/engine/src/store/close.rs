@@ -3,11 +3,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use qpair_memory::FrameIndex;
+
 use super::{Crew, Store, StoreInner};
-use crate::checkpoint::checkpoint;
-use crate::error::Result;
+use crate::checkpoint::{checkpoint, on_every_worker};
+use crate::error::{ErrorKind, Result};
 use crate::labels::{self, StoreState, Superblock};
-use crate::task::{Worker, refuse_on_worker, stepped};
+use crate::shared::Shared;
+use crate::task::{Worker, current, refuse_on_worker, stepped};
+
+/// Bytes of pages that a close moves at most, so that the file can be cut off behind them.
+const MOVED_BYTES_MAX: u64 = 256 << 20;
 
 impl Store {
     /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
@@ -150,8 +156,11 @@ impl StoreInner {
                 Worker::wait_durable(shared.last_stamp()).await?;
             }
             shared.tx.collect_all(&shared);
-            checkpoint(&shared, true).await
+            checkpoint(&shared, true).await?;
+            move_to_the_front(&shared).await
         })?;
+        // What a file that stays too large costs is space: the store is as closed as it would be without.
+        let _ = self.shared.space.cut_end_off();
         self.mark_clean()
     }
 
@@ -173,6 +182,41 @@ impl StoreInner {
     pub(crate) fn evictions(&self) -> u64 {
         self.shared.pool.evictions.load(Ordering::Relaxed)
     }
+}
+
+/// Moves the pages of a closed store that lie far behind to the front, where all are in memory and not too many: the file can be cut off behind
+/// them then. The logs had the front until now.
+async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
+    on_every_worker(shared, || {
+        Box::pin(async {
+            current(|worker| {
+                worker.mark_log();
+                worker.truncate_log();
+            })
+        })
+    })
+    .await?;
+    shared.give_spare_segments();
+    let Some((front, behind)) = shared.space.front() else { return Ok(()) };
+    let frames = || (0..shared.pool.frames.len()).map(FrameIndex);
+    let in_memory = frames().filter(|frame| shared.pool.is_behind(*frame, front)).count() as u64;
+    let described: u64 = shared.record().runs().map(|(_, pages)| pages).sum();
+    if behind * shared.page_size as u64 > MOVED_BYTES_MAX || behind > in_memory + described {
+        return Ok(());
+    }
+    shared.space.allocate_before(front);
+    // What differs from its copy on the device goes to a new place; inner pages do with every checkpoint.
+    let moving = frames().filter(|frame| shared.pool.is_behind(*frame, front));
+    moving.for_each(|frame| shared.pool.frames.set_dirty(frame, true));
+    // Two, since the runs that describe the checkpoints take turns.
+    for _ in 0..2 {
+        match checkpoint(shared, true).await {
+            // The one before counts.
+            Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+            outcome => outcome?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Device, assert_sound, options, ram};
+use qpair_block::sim::{SimClock, SimDevice, SimOptions};
 use qpair_block::{DelayDevice, DelayOptions, RamDevice, RamOptions};
-use qpair_engine::{Durability, ErrorKind, Store, StoreOptions, Table, TransactionOptions};
+use qpair_engine::{
+    Durability, ErrorKind, Runtime, Store, StoreOptions, Table, TransactionOptions,
+};
 
 const PAGE: usize = 4096;
 /// A quarter of them may be promised to commits without a look.
@@ -296,4 +299,32 @@ fn locks_count_against_what_a_transaction_may_have() {
         tx.put(&table, &sorted(i), &[3; 8]).unwrap();
     }
     tx.commit().unwrap();
+}
+
+/// The reserve of an open store, and what its logs had, are given back when it is closed.
+#[test]
+fn a_closed_store_ends_where_its_last_page_does() {
+    let clock = SimClock::new();
+    let device: Device = Arc::new(SimDevice::new(SimOptions::new(1, &clock)).unwrap());
+    let runtime = Runtime::Stepped { seed: 1, clock: clock.clone() };
+    let options = StoreOptions { workers: 1, runtime, ..options(PAGE, 16 * FRAMES) };
+    for life in 0..3 {
+        let again = StoreOptions { format: life == 0, ..options.clone() };
+        let store = Store::open(vec![device.clone()], &again).unwrap();
+        let table = store.table("t").unwrap();
+        (0..20_000).for_each(|i| _ = table.put(&scattered(life * 20_000 + i), &[2; 100]).unwrap());
+        let open_bytes = device.size_bytes();
+        drop(table);
+        store.close().unwrap();
+        let closed_bytes = device.size_bytes();
+        let again = StoreOptions { format: false, ..options.clone() };
+        let store = Store::open(vec![device.clone()], &again).unwrap();
+        let report = store.report();
+        let used = report.pages - report.free_pages - report.retained_pages;
+        let used_bytes = used * PAGE as u64;
+        assert!(open_bytes > 4 * used_bytes, "{life}: {open_bytes} bytes for {used_bytes}");
+        assert!(2 * closed_bytes <= 3 * used_bytes, "{life}: {closed_bytes} for {used_bytes}");
+        assert_eq!(store.table("t").unwrap().iter().count() as u64, (life + 1) * 20_000);
+        store.close().unwrap();
+    }
 }

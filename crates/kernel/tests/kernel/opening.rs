@@ -114,6 +114,24 @@ fn the_lock_goes_with_the_device() {
 }
 
 #[test]
+fn a_file_is_cut_off_and_grows_again() {
+    let scratch = Scratch::new("shrink");
+    let device = scratch.create(1 << 20).unwrap();
+    let len = || std::fs::metadata(&scratch.0).unwrap().len();
+    // Whole blocks; and nothing grows by it.
+    device.shrink(8192 - 1).unwrap();
+    assert_eq!((device.size_bytes(), len()), (8192, 8192));
+    device.shrink(1 << 20).unwrap();
+    assert_eq!((device.size_bytes(), len()), (8192, 8192));
+    device.grow(1 << 19).unwrap();
+    assert_eq!((device.size_bytes(), len()), (1 << 19, 1 << 19));
+    let read_only = FileOptions { read_only: true, ..scratch.options() };
+    drop(device);
+    open(&read_only, Interface::Posix).unwrap().shrink(4096).unwrap();
+    assert_eq!(len(), 1 << 19);
+}
+
+#[test]
 fn space_is_reserved_or_the_size_stays() {
     let scratch = Scratch::new("grow");
     let device = scratch.create(8192).unwrap();
