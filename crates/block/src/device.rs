@@ -32,6 +32,10 @@ pub struct DeviceInfo {
     pub volatile_write_cache: bool,
     /// Whether it can be written.
     pub read_only: bool,
+    /// Whether it knows discards. What is below may refuse one all the same: a file system, say.
+    pub discards: bool,
+    /// Whether it knows write-zeroes, likewise.
+    pub writes_zeroes: bool,
     /// Whether [`BlockDevice::grow`] can work.
     pub growable: bool,
     /// Requests one channel can have in flight.

@@ -54,6 +54,8 @@ impl NullDevice {
             atomic_write_bytes: 0,
             volatile_write_cache: false,
             read_only: false,
+            discards: true,
+            writes_zeroes: true,
             growable: false,
             depth_max: 1 << 16,
             shared_memory: false,

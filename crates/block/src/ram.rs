@@ -93,6 +93,8 @@ impl RamDevice {
             atomic_write_bytes: 0,
             volatile_write_cache: false,
             read_only,
+            discards: true,
+            writes_zeroes: true,
             growable,
             depth_max: 1 << 16,
             shared_memory: false,

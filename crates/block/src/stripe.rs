@@ -136,6 +136,8 @@ impl StripeDevice {
             atomic_write_bytes: atomic_write_bytes(unit_bytes, &members),
             volatile_write_cache: infos.iter().any(|i| i.volatile_write_cache),
             read_only: infos.iter().any(|i| i.read_only),
+            discards: infos.iter().all(|i| i.discards),
+            writes_zeroes: infos.iter().all(|i| i.writes_zeroes),
             growable: infos.iter().all(|i| i.growable),
             depth_max: infos.iter().map(|i| i.depth_max).min().unwrap_or(1),
             shared_memory: infos.iter().any(|i| i.shared_memory),

@@ -217,11 +217,16 @@ fn punch(rig: &mut Rig, zeroes: bool) -> CheckResult {
         false => Request::discard(u64::from(third), third, 1),
     };
     let op = request.op;
+    let info = rig.device.info();
+    let is_known = if zeroes { info.writes_zeroes } else { info.discards };
     let result = line.run(request)?.result;
     let third = third as usize;
     if result == Err(IoError::UNSUPPORTED) {
         line.expect(0, &bytes)?;
         return Ok(Pass::Skipped(format!("{op:?} is not supported")));
+    }
+    if !is_known {
+        return Err(format!("{op:?}: {result:?} of a device that says that it does not know it"));
     }
     result.map_err(|e| format!("{op:?}: {e}"))?;
     line.expect(0, &bytes[..third])?;

@@ -144,9 +144,13 @@ fn no_file(file: &File) -> Error {
 
 fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
     let cache = if file.direct { "O_DIRECT" } else { "page cache" };
+    // libaio has no command for either.
+    let has_all_verbs = mode.interface != Interface::Libaio;
     DeviceInfo {
         interface: mode.short_name(),
         mode: format!("{words}, {cache}"),
+        discards: has_all_verbs && file.limits.discards,
+        writes_zeroes: has_all_verbs && file.limits.writes_zeroes,
         ..file.limits.clone()
     }
 }

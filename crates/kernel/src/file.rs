@@ -125,6 +125,8 @@ impl File {
             // A file's is more than its drive's: extents that are not marked as written yet.
             volatile_write_cache: kind == Kind::Regular || has_volatile_cache(&handle),
             read_only: options.read_only || (kind != Kind::Regular && is_set_read_only(&handle)),
+            discards: true,
+            writes_zeroes: true,
             growable: kind == Kind::Regular && !options.read_only,
             depth_max: DEPTH_MAX,
             shared_memory: false,

@@ -119,6 +119,8 @@ mod tests {
             atomic_write_bytes: 0,
             volatile_write_cache: true,
             read_only: false,
+            discards: true,
+            writes_zeroes: true,
             growable: false,
             depth_max: 1,
             shared_memory: false,

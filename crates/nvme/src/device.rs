@@ -73,6 +73,8 @@ impl NvmeDevice {
             atomic_write_bytes: namespace.atomic_write_bytes,
             volatile_write_cache: controller.limits.volatile_write_cache,
             read_only: false,
+            discards: controller.limits.deallocate,
+            writes_zeroes: controller.limits.write_zeroes,
             growable: false,
             depth_max: controller.queue_entries_max() - 1,
             shared_memory: controller.maps.needs_shared_memory(),

@@ -5,11 +5,11 @@
 pub struct Limits {
     /// Bytes of a READ or WRITE.
     pub transfer_bytes_max: u64,
-    /// Bytes of an UNMAP.
+    /// Bytes of an UNMAP; 0: it knows none.
     pub unmap_bytes_max: u64,
     /// Ranges of an UNMAP.
     pub unmap_ranges_max: u32,
-    /// Bytes of a WRITE SAME.
+    /// Bytes of a WRITE SAME; 0: it knows none.
     pub write_same_bytes_max: u64,
 }
 
@@ -40,4 +40,10 @@ pub struct Facts {
     pub limits: Limits,
     /// Operation codes that a disk may do without, and this one does.
     pub without: &'static [u8],
+}
+
+impl Facts {
+    pub(crate) fn unmaps(&self) -> bool {
+        !self.read_only && self.limits.unmap_bytes_max > 0
+    }
 }

@@ -78,9 +78,9 @@ impl LogicalUnit {
                 Characteristics { rotation: facts.rotation, zoned: 0 }.encode()
             }
             page::LOGICAL_BLOCK_PROVISIONING => Provisioning {
-                unmap: !facts.read_only,
+                unmap: facts.unmaps(),
                 // By WRITE SAME with UNMAP blocks read as zeroes in any case.
-                write_same: !facts.read_only,
+                write_same: !facts.read_only && limits.write_same_bytes_max > 0,
                 reads_zeroes: facts.reads_zeroes,
                 kind: 2,
             }
@@ -95,7 +95,7 @@ impl LogicalUnit {
             last_block: blocks.saturating_sub(1),
             block_bytes: facts.block_bytes,
             physical_exponent: facts.physical_exponent,
-            provisioned: !facts.read_only,
+            provisioned: facts.unmaps(),
             reads_zeroes: facts.reads_zeroes,
             ..Capacity::default()
         }

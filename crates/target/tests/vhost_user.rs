@@ -9,12 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block::{
-    Arena, BlockDevice, ChannelOptions, ErrorKind, IoChannel, Op, RamDevice, RamOptions, Request,
-    WaitOptions,
+    Arena, BlockDevice, ChannelOptions, DeviceInfo, ErrorKind, IoChannel, Op, RamDevice,
+    RamOptions, Request, WaitOptions,
 };
 use qpair_conformance::{Options, run};
 use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
+
+#[path = "rig/narrow.rs"]
+mod narrow;
+
+use narrow::Narrow;
 
 const ONE: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
 
@@ -59,6 +64,23 @@ fn our_front_end_on_our_target() {
         let disk = Disk::new("disk", ram(block));
         target.serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
         conforms(&path);
+    }
+}
+
+/// A guest is offered what the device knows, and nothing else.
+#[test]
+fn verbs_are_those_of_the_device() {
+    let folder = folder();
+    let path = folder.path().join("disk.sock");
+    for (discards, writes_zeroes) in [(true, true), (true, false), (false, true), (false, false)] {
+        let target = target(1, false);
+        let inner = ram(512);
+        let info = DeviceInfo { discards, writes_zeroes, ..inner.info().clone() };
+        let disk = Disk::new("disk", Arc::new(Narrow { info, inner }));
+        target.serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
+        let device = open(&path);
+        let found = (device.info().discards, device.info().writes_zeroes);
+        assert_eq!(found, (discards, writes_zeroes));
     }
 }
 

@@ -105,6 +105,8 @@ impl SimDevice {
             atomic_write_bytes: SECTOR_BYTES as u32,
             volatile_write_cache: options.volatile_write_cache,
             read_only: false,
+            discards: true,
+            writes_zeroes: true,
             growable: size_bytes_max > content.len() as u64,
             depth_max: 1 << 12,
             shared_memory: false,

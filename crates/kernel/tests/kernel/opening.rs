@@ -241,6 +241,23 @@ fn the_mode_in_words() {
     }
 }
 
+/// What an interface has no command for, its devices do not say that they know.
+#[test]
+fn verbs_are_those_of_the_interface() {
+    let scratch = Scratch::new("verbs");
+    drop(scratch.create(8192).unwrap());
+    for interface in [Interface::IoUring, Interface::Libaio, Interface::Posix] {
+        match open(&scratch.options(), interface) {
+            Ok(device) => {
+                let info = device.info();
+                let knows = interface != Interface::Libaio;
+                assert_eq!((info.discards, info.writes_zeroes), (knows, knows), "{interface}");
+            }
+            Err(error) => println!("skipped: {interface}: {error}"),
+        }
+    }
+}
+
 /// A file that somebody cuts while it is open gives errors, not short reads.
 #[test]
 fn a_file_cut_from_outside() {

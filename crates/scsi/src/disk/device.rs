@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+use qpair_block::{
+    BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Op, Result,
+};
 use qpair_scsi_wire::Command;
 use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES};
 use tracing::warn;
@@ -73,6 +75,8 @@ impl ScsiDisk {
             atomic_write_bytes: 0,
             volatile_write_cache: facts.write_cache,
             read_only: facts.read_only,
+            discards: plan.piece_bytes_max(Op::Discard) > 0,
+            writes_zeroes: plan.piece_bytes_max(Op::WriteZeroes) > 0,
             growable: false,
             depth_max: about.depth_max,
             shared_memory: about.shared_memory,

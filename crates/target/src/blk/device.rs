@@ -16,10 +16,9 @@ use crate::unit::Unit;
 const SEG_MAX: u32 = 126;
 /// Most bytes of a discard or of zeroes.
 const DISCARD_BYTES_MAX: u32 = 1 << 31;
-/// Features: of all disks, and of those that can be written.
+/// Features of all disks.
 const READS: u64 =
     feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH | feature::TOPOLOGY | feature::MQ;
-const WRITES: u64 = feature::CONFIG_WCE | feature::DISCARD | feature::WRITE_ZEROES;
 
 /// A disk that is given to guests.
 #[derive(Debug)]
@@ -51,7 +50,13 @@ impl Device for Blk {
     }
 
     fn features(&self) -> u64 {
-        READS | if self.read_only { feature::READ_ONLY } else { WRITES }
+        if self.read_only {
+            return READS | feature::READ_ONLY;
+        }
+        let info = self.disk.device.info();
+        let discard = if info.discards { feature::DISCARD } else { 0 };
+        let zeroes = if info.writes_zeroes { feature::WRITE_ZEROES } else { 0 };
+        READS | feature::CONFIG_WCE | discard | zeroes
     }
 
     fn settle(&self, features: u64) {

@@ -1,8 +1,5 @@
 //! A disk's queue against a driver made by hand.
 
-#[path = "../../tests/rig/narrow.rs"]
-mod narrow;
-
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,10 +9,9 @@ use qpair_virtio::ring::{INDIRECT, NEXT, WRITE};
 
 use super::Blk;
 use crate::disk::Disk;
-use crate::queue::rig::{GUEST, MEMORY_BYTES, Memory, Ring, SIZE, ram};
+use crate::queue::rig::{GUEST, MEMORY_BYTES, Memory, Narrow, Ring, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
-use narrow::Narrow;
 
 /// Where headers, data and statuses lie, by head.
 const HEADERS_AT: u64 = 0x8000;

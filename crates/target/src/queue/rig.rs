@@ -1,5 +1,8 @@
 //! A driver made by hand, whose memory is the test's too.
 
+#[path = "../../tests/rig/narrow.rs"]
+mod narrow;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -11,6 +14,7 @@ use super::{GuestRing, RingOptions};
 use crate::device::Device;
 use crate::memory::{GuestMemory, RegionPlace};
 use crate::unit::Unit;
+pub(crate) use narrow::Narrow;
 
 pub(crate) const SIZE: u16 = 16;
 pub(crate) const GUEST: u64 = 0x10_0000;

@@ -103,7 +103,7 @@ const ITS_NAME: &str = "its name";
 pub(super) const SCHEMAS: &[Schema] = &[
     of(
         "bdev_aio_create",
-        "Opens a file or block device over libaio.",
+        "Opens a file or block device over libaio, which knows no discards and no write-zeroes.",
         &[NEW_NAME, FILENAME, FILE_BLOCK_SIZE, READ_ONLY, UUID, no("fallocate"), no("nowait")],
         ITS_NAME,
     ),

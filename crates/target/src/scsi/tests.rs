@@ -28,7 +28,7 @@ use qpair_virtio::scsi::{
 use super::Controller;
 use crate::device::Device;
 use crate::disk::Disk;
-use crate::queue::rig::{MEMORY_BYTES, Memory, Ring, SIZE, ram};
+use crate::queue::rig::{MEMORY_BYTES, Memory, Narrow, Ring, SIZE, ram};
 use crate::queue::{Inflight, RingOptions, inflight_bytes};
 use crate::unit::Unit;
 
@@ -265,6 +265,35 @@ impl Host {
         let used = self.events.take()?;
         let bytes = self.get(EVENTS_AT + 16 * u64::from(used.id), EVENT_BYTES);
         Some(Event::decode(bytes[..].try_into().unwrap()))
+    }
+}
+
+/// What a device does not know, its unit does not say that it knows.
+#[test]
+fn verbs_are_those_of_the_device() {
+    for (discards, writes_zeroes) in [(true, true), (true, false), (false, true), (false, false)] {
+        let inner = ram();
+        let info = DeviceInfo { discards, writes_zeroes, ..inner.info().clone() };
+        let mut host = Host::new(&[Arc::new(Narrow { info, inner })]);
+        let mut queue = host.start();
+        let inquiry = Scsi::Inquiry { page: Some(0xB2), allocation: 255 };
+        let found = Provisioning::decode(&host.ask(&mut queue, inquiry, 255)).unwrap();
+        assert_eq!((found.unmap, found.write_same), (discards, writes_zeroes));
+        let capacity = host.ask(&mut queue, Scsi::ReadCapacity16 { allocation: 32 }, 32);
+        assert_eq!(Capacity::decode16(&capacity).unwrap().provisioned, discards);
+        let known = Scsi::ReportOperations {
+            timeouts: false,
+            options: 0,
+            opcode: 0,
+            action: 0,
+            allocation: 4096,
+        };
+        let bytes = host.ask(&mut queue, known, 4096);
+        let known: Vec<u8> = operations::decode_all(&bytes).map(|(code, _)| code).collect();
+        let knows = |code| known.contains(&code);
+        let zeroes = (knows(opcode::WRITE_SAME_10), knows(opcode::WRITE_SAME_16));
+        assert_eq!((knows(opcode::UNMAP), zeroes), (discards, (writes_zeroes, writes_zeroes)));
+        assert!(knows(opcode::WRITE_10) && !knows(opcode::LOG_SENSE) && !knows(opcode::VERIFY_10));
     }
 }
 

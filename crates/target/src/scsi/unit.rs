@@ -13,6 +13,16 @@ use crate::bdevs::hash;
 use crate::disk::Disk;
 
 const PRODUCT: &str = "DISK";
+/// What a unit does without: the first if its device knows no discards, the last two if it knows no write-zeroes, and what is between always.
+const WITHOUT: [u8; 7] = [
+    opcode::UNMAP,
+    opcode::VERIFY_10,
+    opcode::VERIFY_12,
+    opcode::VERIFY_16,
+    opcode::LOG_SENSE,
+    opcode::WRITE_SAME_10,
+    opcode::WRITE_SAME_16,
+];
 /// Names that are assigned locally (NAA 3).
 const NAA_LOCAL: u64 = 3 << 60;
 
@@ -44,11 +54,11 @@ impl Unit {
             reads_zeroes: false,
             limits: Limits {
                 transfer_bytes_max: TRANSFER_BYTES_MAX,
-                unmap_bytes_max: UNMAP_BYTES_MAX,
-                unmap_ranges_max: UNMAP_RANGES_MAX,
-                write_same_bytes_max: WRITE_SAME_BYTES_MAX,
+                unmap_bytes_max: if info.discards { UNMAP_BYTES_MAX } else { 0 },
+                unmap_ranges_max: if info.discards { UNMAP_RANGES_MAX } else { 0 },
+                write_same_bytes_max: if info.writes_zeroes { WRITE_SAME_BYTES_MAX } else { 0 },
             },
-            without: &[opcode::VERIFY_10, opcode::VERIFY_12, opcode::VERIFY_16, opcode::LOG_SENSE],
+            without: &WITHOUT[usize::from(info.discards)..if info.writes_zeroes { 5 } else { 7 }],
         };
         Self {
             size_bytes: AtomicU64::new(disk.device.size_bytes()),

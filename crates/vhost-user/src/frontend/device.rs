@@ -108,6 +108,8 @@ impl VhostUserBlk {
             atomic_write_bytes: 0,
             volatile_write_cache: facts.features & blk::FLUSH != 0,
             read_only: facts.features & blk::READ_ONLY != 0,
+            discards: facts.features & blk::DISCARD != 0,
+            writes_zeroes: facts.features & blk::WRITE_ZEROES != 0,
             growable: false,
             depth_max: DEPTH_MAX,
             shared_memory: true,

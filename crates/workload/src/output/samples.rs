@@ -34,6 +34,8 @@ pub(super) fn device(name: &str) -> DeviceInfo {
         atomic_write_bytes: 0,
         volatile_write_cache: true,
         read_only: false,
+        discards: true,
+        writes_zeroes: true,
         growable: false,
         depth_max: 1024,
         shared_memory: false,
