@@ -17,6 +17,7 @@ mod disk;
 mod memory;
 mod metrics;
 mod nvmf;
+mod patience;
 mod queue;
 mod rpc;
 mod scsi;

@@ -15,10 +15,9 @@ use qpair_block::{Error, ErrorKind, Result, WakeEvent};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use crate::patience::Patience;
 use crate::unit::{Start, Stopped, Unit};
 
-/// How long a queue has nothing before it goes idle.
-const HOT: Duration = Duration::from_micros(200);
 /// Rounds between two looks for queues that were kicked, while others are busy.
 const ROUNDS: u32 = 64;
 /// Longest sleep while requests are under way: channels keep time only while somebody looks.
@@ -145,6 +144,9 @@ struct Served {
     queue: Box<dyn Unit>,
     /// When it had something last.
     busy_at: Instant,
+    /// When it went idle.
+    idle_at: Instant,
+    patience: Patience,
     /// A descriptor tells of its completions. Without one it stays busy while requests are under way.
     is_told: bool,
 }
@@ -213,12 +215,14 @@ impl Turner {
             }
             let now = *now.get_or_insert_with(Instant::now);
             let is_watched = !served.is_told && served.queue.is_busy();
-            if self.poll || is_watched || now.saturating_duration_since(served.busy_at) < HOT {
+            let quiet = now.saturating_duration_since(served.busy_at);
+            if self.poll || is_watched || quiet < served.patience.time() {
                 continue;
             }
             if served.queue.listen() {
                 at -= 1;
-                let served = self.busy.swap_remove(at);
+                let mut served = self.busy.swap_remove(at);
+                served.idle_at = now;
                 self.idle.insert(served.id, served);
             } else {
                 served.queue.be_quiet();
@@ -289,6 +293,7 @@ impl Turner {
             served.queue.count_kick();
         }
         served.busy_at = Instant::now();
+        served.patience.learn(served.busy_at.saturating_duration_since(served.idle_at));
         served.queue.be_quiet();
         self.busy.push(served);
     }
@@ -339,7 +344,8 @@ impl Turner {
             epoll::add(&self.set, completion, EventData::new_u64(id.0 << 1), EventFlags::IN)
                 .map_err(failed)?;
         }
-        self.busy.push(Served { id, queue, busy_at: Instant::now(), is_told });
+        let (now, patience) = (Instant::now(), Patience::new());
+        self.busy.push(Served { id, queue, busy_at: now, idle_at: now, patience, is_told });
         Ok(())
     }
 

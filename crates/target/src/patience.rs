@@ -1,0 +1,48 @@
+//! How long a queue that has nothing is watched before it goes idle.
+
+use std::time::Duration;
+
+/// Longest and shortest time that is worth it; below the shortest a queue goes idle at once.
+const LONGEST: Duration = Duration::from_micros(200);
+const SHORTEST: Duration = Duration::from_micros(10);
+
+/// The time, as it has paid so far: halved when nothing came while the queue was watched, doubled when something came so soon after that the
+/// longest watch would have seen it. A guest that is slow between its requests costs no processor, and a quick one no wake-ups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience(Duration);
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self(LONGEST)
+    }
+
+    /// How long to watch now.
+    pub(crate) fn time(self) -> Duration {
+        self.0
+    }
+
+    /// The queue went idle and had something again after this time.
+    pub(crate) fn learn(&mut self, idle: Duration) {
+        self.0 = match idle < LONGEST {
+            true => (2 * self.0).clamp(SHORTEST, LONGEST),
+            false if self.0 < 2 * SHORTEST => Duration::ZERO,
+            false => self.0 / 2,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_pays_ends_and_what_would_have_paid_comes_back() {
+        let mut patience = Patience::new();
+        let mut times = Vec::new();
+        for idle_us in [1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 50, 199, 200, 50, 50, 50, 50, 50] {
+            patience.learn(Duration::from_micros(idle_us));
+            times.push(patience.time().as_nanos() / 100);
+        }
+        assert_eq!(times, [1_000, 500, 250, 125, 0, 0, 100, 200, 100, 200, 400, 800, 1_600, 2_000]);
+    }
+}
