@@ -202,7 +202,7 @@ def main():
     parser.add_argument("--loops", type=int, default=5, help="of each thread through its flow, in the shorter run")
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--size-mib", type=int, default=512, help="of the guest's disk")
+    parser.add_argument("--size-mib", type=int, default=4096, help="of the guest's disk")
     parser.add_argument("--time-limit", type=int, default=1800, help="seconds for a guest")
     parser.add_argument("--folder", help="where images lie while it runs; by default in the current one")
     parser.add_argument("--quiet", action="store_true", help="say nothing but the table")

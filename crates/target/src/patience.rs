@@ -39,7 +39,8 @@ mod tests {
     fn what_never_pays_ends_and_what_would_have_paid_comes_back() {
         let mut patience = Patience::new();
         let mut times = Vec::new();
-        for idle_us in [1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 50, 199, 200, 50, 50, 50, 50, 50] {
+        for idle_us in [1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 50, 199, 200, 50, 50, 50, 50, 50]
+        {
             patience.learn(Duration::from_micros(idle_us));
             times.push(patience.time().as_nanos() / 100);
         }
