@@ -18,6 +18,7 @@ const MOVED_BYTES_MAX: u64 = 256 << 20;
 impl Store {
     /// Writes everything out, marks the store clean, and ends its workers. On return all of it survives power loss. Tasks are waited for:
     /// their changes are refused with `Closed` from here on, and one that never ends by itself keeps this from returning.
+    /// A file is cut off behind the last page in use; up to 256 MiB of pages that lie behind free space, and are in memory, move for that.
     /// Other clones of the store and its tables report `Closed` from here on; its devices are let go, and so can be opened again, when the
     /// last of these is dropped. Of several who close it at once, all wait and get the
     /// same outcome.
