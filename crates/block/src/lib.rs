@@ -8,6 +8,7 @@
 //! - [`IoThreadDevice`] and [`OneLockDevice`]: what a channel for each thread is measured against.
 //! - [`Carving`]: named slices of a device, by a map on the device itself.
 //! - [`DeviceSpec`]: how people name devices.
+//! - [`time`]: what drivers and soft devices take for the time.
 //!
 //! Nothing here knows of an engine above or a kernel below.
 
@@ -45,6 +46,7 @@ mod spec;
 mod spec_text;
 mod stripe;
 mod stripe_channel;
+pub mod time;
 mod wake;
 
 pub use carve::{

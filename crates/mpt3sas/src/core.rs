@@ -4,9 +4,9 @@
 //! chores that events ask for, one after the other, without waiting.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use qpair_block::{Buffer, Error, ErrorKind, Result};
+use qpair_block::{Buffer, Error, ErrorKind, Result, time};
 use qpair_memory::SharedBytes;
 use qpair_mpi_wire::config::{
     ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, PCIE_DEVICE_0, PcieDevice, SAS_DEVICE_0,
@@ -103,7 +103,7 @@ impl Core {
     /// Sends a message, and waits for its reply.
     pub(crate) fn call(&mut self, inner: &Inner, message: &[u8], what: &str) -> Result<Vec<u8>> {
         self.post(inner, CALL, message, request::DEFAULT)?;
-        let start = Instant::now();
+        let start = time::now();
         let timeout = inner.options.message_timeout();
         let mut turns = 0u32;
         loop {
@@ -112,11 +112,11 @@ impl Core {
             }
             turns += 1;
             if turns > TURNS {
-                std::thread::sleep(NAP);
+                time::sleep(NAP);
             }
             if turns.is_multiple_of(64) {
                 inner.check_state()?;
-                if start.elapsed() >= timeout {
+                if time::now() - start >= timeout {
                     let context = format!(
                         "{}: {what}: no answer in {} ms",
                         inner.name(),

@@ -1,8 +1,8 @@
 //! The handshake through the doorbell: how a controller that has no queues yet is talked to.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::{Error, ErrorKind, Result, time};
 use qpair_mpi_wire::ioc_status;
 use qpair_mpi_wire::message::{function_of, status_of};
 use qpair_mpi_wire::registers::{
@@ -24,14 +24,14 @@ pub(crate) fn wait_for(
     timeout: Duration,
     is_so: impl Fn(u32) -> bool,
 ) -> Result<u32> {
-    let start = Instant::now();
+    let start = time::now();
     let mut looks = 0u32;
     loop {
         let value = registers.read(offset)?;
         if is_so(value) {
             return Ok(value);
         }
-        let passed = start.elapsed();
+        let passed = time::now() - start;
         if passed >= timeout {
             let context =
                 format!("{what}: not in {} ms (register {value:#010x})", timeout.as_millis());
@@ -39,7 +39,7 @@ pub(crate) fn wait_for(
         }
         looks += 1;
         if looks > LOOKS {
-            std::thread::sleep(NAP);
+            time::sleep(NAP);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use qpair_block::{Buffer, Error, ErrorKind, Result};
+use qpair_block::{Buffer, Error, ErrorKind, Result, time};
 use qpair_mpi_wire::init::Facts;
 use qpair_mpi_wire::registers::{HOST_INTERRUPT_MASK, MASK_ALL, MASK_REPLY};
 use qpair_pci::{Interrupt, Maps, PciFunction, Step, command};
@@ -110,7 +110,7 @@ impl Mpt3sas {
             marks: (0..sizes.queues).map(|_| AtomicU64::new(0)).collect(),
             stale: Mutex::default(),
             watched_ms: AtomicU64::new(0),
-            start: Instant::now(),
+            start: time::now(),
             memory,
             maps,
         };
@@ -223,7 +223,7 @@ impl Inner {
         {
             core.look(self);
         }
-        let now_ms = self.start.elapsed().as_millis() as u64;
+        let now_ms = (time::now() - self.start).as_millis() as u64;
         let watched_ms = self.watched_ms.load(Ordering::Relaxed);
         if now_ms.saturating_sub(watched_ms) >= self.options.watch_ms.into() {
             self.watched_ms.store(now_ms, Ordering::Relaxed);
@@ -242,18 +242,22 @@ impl Inner {
         {
             return;
         }
+        if time::is_virtual() {
+            // A simulation has one thread.
+            return self.reset_here();
+        }
         let inner = self.clone();
         let builder = std::thread::Builder::new().name("mpt3sas-reset".to_owned());
-        let spawned = builder.spawn(move || {
-            // What went wrong is told by the state, and by the next call of the control plane.
-            let _ = inner.reset_now();
-            inner.is_resetting.store(false, Ordering::Release);
-        });
-        if spawned.is_err() {
-            // No thread to be had: on this one.
-            let _ = self.reset_now();
-            self.is_resetting.store(false, Ordering::Release);
+        if builder.spawn(move || inner.reset_here()).is_err() {
+            // No thread to be had.
+            self.reset_here();
         }
+    }
+
+    fn reset_here(&self) {
+        // What went wrong is told by the state, and by the next call of the control plane.
+        let _ = self.reset_now();
+        self.is_resetting.store(false, Ordering::Release);
     }
 
     /// Resets the controller. On success it runs again, with nothing under way; else it is given up.

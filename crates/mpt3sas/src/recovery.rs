@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::{Error, ErrorKind, Result, time};
 use qpair_mpi_wire::init::{Facts, facts_request};
 use qpair_mpi_wire::init::{Init, VERSION, VERSION_26};
 use qpair_mpi_wire::registers::{
@@ -49,7 +49,7 @@ pub(crate) fn reset(registers: &Registers, options: &HbaOptions) -> Result<()> {
         for key in KEYS {
             registers.write(WRITE_SEQUENCE, key)?;
         }
-        std::thread::sleep(2 * settle);
+        time::sleep(2 * settle);
         if registers.read(HOST_DIAGNOSTIC)? & DIAGNOSTIC_WRITE_ENABLE != 0 {
             break;
         }
@@ -62,7 +62,7 @@ pub(crate) fn reset(registers: &Registers, options: &HbaOptions) -> Result<()> {
     let diagnostic = registers.read(HOST_DIAGNOSTIC)?;
     registers.write(HOST_DIAGNOSTIC, diagnostic | DIAGNOSTIC_RESET)?;
     // A card that is being reset does not answer at all for a while.
-    std::thread::sleep(settle);
+    time::sleep(settle);
     let is_over = |value: u32| value & DIAGNOSTIC_RESET == 0;
     let what = "a diagnostic reset";
     let diagnostic = wait_for(registers, HOST_DIAGNOSTIC, what, options.reset_timeout(), is_over)?;

@@ -10,21 +10,19 @@ pub(crate) struct Clock {
     since: Instant,
 }
 
-impl Default for Clock {
-    /// As after power on.
-    fn default() -> Self {
-        Self { began: Timestamp { origin: ORIGIN_POWER_ON, ms: 0 }, since: Instant::now() }
-    }
-}
-
 impl Clock {
-    /// Set by an initiator.
-    pub(crate) fn set(ms: u64) -> Self {
-        Self { began: Timestamp { origin: ORIGIN_SET, ms }, since: Instant::now() }
+    /// As after power on.
+    pub(crate) fn begin(now: Instant) -> Self {
+        Self { began: Timestamp { origin: ORIGIN_POWER_ON, ms: 0 }, since: now }
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
+    /// Set by an initiator.
+    pub(crate) fn set(ms: u64, now: Instant) -> Self {
+        Self { began: Timestamp { origin: ORIGIN_SET, ms }, since: now }
+    }
+
+    pub(crate) fn at(&self, now: Instant) -> Timestamp {
         let Timestamp { origin, ms } = self.began;
-        Timestamp { origin, ms: ms.wrapping_add(self.since.elapsed().as_millis() as u64) }
+        Timestamp { origin, ms: ms.wrapping_add((now - self.since).as_millis() as u64) }
     }
 }

@@ -1,5 +1,7 @@
 //! What a unit is, as long as it lives.
 
+use std::time::Instant;
+
 /// Most that one command may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -38,6 +40,8 @@ pub struct Facts {
     pub reads_zeroes: bool,
     /// Most that one command may ask for.
     pub limits: Limits,
+    /// The time that its clock goes by.
+    pub now: fn() -> Instant,
     /// Operation codes that a disk may do without, and this one does.
     pub without: &'static [u8],
 }

@@ -78,11 +78,11 @@ impl LogicalUnit {
     pub fn new(facts: Facts) -> Self {
         let unit = Self {
             write_cache: AtomicBool::new(facts.has_cache),
+            clock: Mutex::new(Clock::begin((facts.now)())),
             facts,
             attentions: Mutex::default(),
             has_attention: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
-            clock: Mutex::default(),
         };
         unit.attend(Code::POWER_ON);
         unit
@@ -133,7 +133,7 @@ impl LogicalUnit {
 
     /// A hard reset: its timestamp begins anew.
     pub fn hard_reset(&self, code: Code) {
-        *self.clock() = Clock::default();
+        *self.clock() = Clock::begin((self.facts.now)());
         self.reset(code);
     }
 
@@ -149,7 +149,8 @@ impl LogicalUnit {
     /// The parameters are cut.
     pub fn set_timestamp(&self, bytes: &[u8]) -> Result<(), Sense> {
         let wrong_length = Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH);
-        *self.clock() = Clock::set(timestamp::decode_set(bytes).ok_or(wrong_length)?);
+        let ms = timestamp::decode_set(bytes).ok_or(wrong_length)?;
+        *self.clock() = Clock::set(ms, (self.facts.now)());
         Ok(())
     }
 
@@ -224,7 +225,7 @@ impl LogicalUnit {
                 return Step::Ended(self.report_operations(&command));
             }
             Command::ReportTimestamp { allocation } => {
-                let bytes = self.clock().now().encode();
+                let bytes = self.clock().at((self.facts.now)()).encode();
                 return Step::Ended(Reply::data(&bytes, allocation as usize));
             }
             Command::SetTimestamp { len: 0 } => return Step::Ended(Reply::Good),
@@ -286,6 +287,7 @@ mod tests {
             read_only: false,
             reads_zeroes: true,
             limits,
+            now: std::time::Instant::now,
             without,
         });
         unit.take_attention();

@@ -11,6 +11,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod canary;
 mod disk;
 pub mod host;
 mod middle;
@@ -19,6 +20,8 @@ mod registry;
 mod scan;
 mod sync;
 
+#[doc(hidden)]
+pub use canary::Canary;
 pub use disk::{DiskFacts, ScsiDisk};
 pub use options::ScsiOptions;
 pub use registry::{Driver, Registry};

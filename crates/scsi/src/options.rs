@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::canary::Canary;
+
 /// Time-outs and retries of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScsiOptions {
@@ -13,6 +15,9 @@ pub struct ScsiOptions {
     pub retries_max: u8,
     /// Whether a channel that waits sleeps until the controller interrupts it; else it looks again and again.
     pub sleeps: bool,
+    /// A bug to plant.
+    #[doc(hidden)]
+    pub canary: Option<Canary>,
 }
 
 impl ScsiOptions {
@@ -26,6 +31,12 @@ impl ScsiOptions {
 
 impl Default for ScsiOptions {
     fn default() -> Self {
-        Self { timeout_ms: 30_000, task_timeout_ms: 10_000, retries_max: 5, sleeps: false }
+        Self {
+            timeout_ms: 30_000,
+            task_timeout_ms: 10_000,
+            retries_max: 5,
+            sleeps: false,
+            canary: None,
+        }
     }
 }

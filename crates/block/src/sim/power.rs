@@ -75,7 +75,9 @@ impl SimPower {
     }
 
     /// Counts a write at an offset, or a flush, which is behind them all; whether the cut meets it.
-    pub(super) fn count_change(&self, offset: u64) -> bool {
+    /// For devices that are not of this module.
+    #[must_use]
+    pub fn count_change(&self, offset: u64) -> bool {
         let now_ns = self.clock.now_ns();
         let mut state = self.lock();
         state.changes += 1;

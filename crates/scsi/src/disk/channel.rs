@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, CompletionEvent, DeviceInfo, IoChannel, IoError,
-    Op, Request, Result, WaitOptions, WakeEvent,
+    Op, Request, Result, WaitOptions, WakeEvent, time,
 };
 use qpair_scsi_wire::unmap;
 
@@ -497,7 +497,7 @@ impl Drop for ScsiChannel {
             self.queue.forget_held();
             self.queue.tend(&mut done);
             done.clear();
-            std::thread::yield_now();
+            time::yield_now();
         }
     }
 }

@@ -16,6 +16,7 @@ use super::facts::DiskFacts;
 use super::plan::Plan;
 use super::power::Token;
 use super::reset;
+use crate::canary::Canary;
 use crate::host::{Host, Unit};
 use crate::middle::{Runner, UnitState};
 use crate::options::ScsiOptions;
@@ -59,7 +60,8 @@ impl ScsiDisk {
         let state = Arc::new(UnitState { name: name.clone(), ..UnitState::default() });
         let facts = DiskFacts::ask(&host, unit, &name, state.clone(), options)?;
         let about = host.info();
-        let plan = Plan::new(&facts, about.transfer_bytes_max);
+        let mut plan = Plan::new(&facts, about.transfer_bytes_max);
+        plan.write_cache &= options.canary != Some(Canary::CacheNotFlushed);
         let info = DeviceInfo {
             name,
             interface: "scsi".to_owned(),

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use qpair_block::{Completion, IoError};
+use qpair_block::{Completion, IoError, time};
 use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES, Timestamp};
 
 use super::channel::ScsiChannel;
@@ -48,7 +48,7 @@ impl ScsiChannel {
             (None, Ok(())) => {
                 let look = self.state.recall.begin_look(&self.answers);
                 self.look_up();
-                let step = Step::Looking { look, since: Instant::now() };
+                let step = Step::Looking { look, since: time::now() };
                 self.flushed.push(Flushed { tag, step });
             }
             (Some(Step::Asking { unseen }), Ok(())) => {
@@ -108,7 +108,7 @@ impl ScsiChannel {
             let power = &self.state.power;
             let (can_ask, is_unsure) = (power.has_witness(), power.is_unsure());
             let patience = if can_ask { ASK_AFTER } else { self.timeout };
-            if !is_seen && !is_unsure && since.elapsed() < patience {
+            if !is_seen && !is_unsure && time::now() - since < patience {
                 continue;
             }
             at -= 1;

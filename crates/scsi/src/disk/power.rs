@@ -10,6 +10,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use qpair_block::time;
 use qpair_scsi_wire::timestamp::{ORIGIN_SET, Timestamp};
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -30,12 +31,12 @@ pub(crate) struct Token {
 impl Token {
     pub(crate) fn new() -> Self {
         let random = RandomState::new().hash_one(0);
-        Self { ms: TOKEN_MIN + random % TOKEN_MIN, since: Instant::now() }
+        Self { ms: TOKEN_MIN + random % TOKEN_MIN, since: time::now() }
     }
 
     /// Whether a timestamp is what has become of it since.
     fn is_in(&self, timestamp: Timestamp) -> bool {
-        let at_most = (2 * self.since.elapsed() + CLOCK_SLACK).as_millis();
+        let at_most = (2 * (time::now() - self.since) + CLOCK_SLACK).as_millis();
         let passed = timestamp.ms.checked_sub(self.ms);
         timestamp.origin == ORIGIN_SET && passed.is_some_and(|ms| u128::from(ms) <= at_most)
     }

@@ -8,9 +8,9 @@
 //! - a channel that is not busy has nothing under way, and nothing that it has not taken.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use qpair_block::WakeEvent;
+use qpair_block::{WakeEvent, time};
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -91,14 +91,14 @@ impl Recall {
 
     /// Waits for the answers; how many are missing when the time is up.
     pub(crate) fn wait(&self, number: u64, at_most: Duration) -> usize {
-        let start = Instant::now();
+        let start = time::now();
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
         loop {
             let missing = missing(&channels, number);
-            if missing == 0 || start.elapsed() >= at_most {
+            if missing == 0 || time::now() - start >= at_most {
                 return missing;
             }
-            std::thread::sleep(NAP);
+            time::sleep(NAP);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The reset of a disk: the least that works, of its unit, its target, or the controller.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::{Error, ErrorKind, Result, time};
 
 use crate::host::{Host, HostQueue, QueueOptions, Refusal, Report, Task, Unit};
 
@@ -28,10 +28,10 @@ pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) ->
 
 /// Runs a task; whether it succeeded.
 fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
-    let start = Instant::now();
+    let start = time::now();
     let mut is_begun = false;
     let mut reports = Vec::new();
-    while start.elapsed() < timeout {
+    while time::now() - start < timeout {
         if !is_begun {
             match queue.begin_task(task) {
                 Ok(()) => is_begun = true,
@@ -45,7 +45,7 @@ fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
                 return succeeded;
             }
         }
-        std::thread::sleep(NAP);
+        time::sleep(NAP);
     }
     false
 }

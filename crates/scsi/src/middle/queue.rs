@@ -11,12 +11,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qpair_block::{Buffer, IoError};
+use qpair_block::{Buffer, IoError, time};
 use qpair_scsi_wire::{CHECK_CONDITION, Cdb, Sense};
 use tracing::{error, warn};
 
 use super::ladder::Ladder;
 use super::verdict::{self, Verdict};
+use crate::canary::Canary;
 use crate::disk::{Power, Recall};
 use crate::host::{Data, HostQueue, Outcome, Refusal, Report, SENSE_BYTES};
 use crate::options::ScsiOptions;
@@ -168,7 +169,7 @@ impl Queue {
             window: depth.into(),
             good: 0,
             ladder: Ladder::default(),
-            start: Instant::now(),
+            start: time::now(),
             now_ms: 0,
             polls_left: POLLS,
             is_offline: false,
@@ -369,14 +370,24 @@ impl Queue {
             }
             Outcome::Short(_) | Outcome::Failed => Verdict::Fail(IoError::IO),
             Outcome::Busy => Verdict::Busy(1),
+            Outcome::Terminated | Outcome::Reset
+                if self.options.canary == Some(Canary::EndedIsDone) =>
+            {
+                Verdict::Good
+            }
             Outcome::Terminated | Outcome::Reset => Verdict::Again(0),
             Outcome::Gone => Verdict::Fail(IoError::GONE),
         };
+        let canary = self.options.canary;
         if sense.as_ref().is_some_and(verdict::may_have_lost_cache) {
             let disk = self.unit.name.as_str();
             warn!(name: "power_loss", disk, "the disk may have been without power: its cache may be lost");
-            self.unit.power.note_loss();
-        } else if verdict::is_unseen(outcome, sense.as_ref()) {
+            if canary != Some(Canary::LossNotHeard) {
+                self.unit.power.note_loss();
+            }
+        } else if verdict::is_unseen(outcome, sense.as_ref())
+            && canary != Some(Canary::UnseenIsTrusted)
+        {
             self.unit.power.note_unseen();
         }
         self.look_at_clock();
@@ -424,7 +435,7 @@ impl Queue {
     }
 
     fn look_at_clock(&mut self) {
-        self.now_ms = self.start.elapsed().as_millis() as u32;
+        self.now_ms = (time::now() - self.start).as_millis() as u32;
     }
 
     /// Looks after what does not come by itself: the clock, the ladder, held commands.

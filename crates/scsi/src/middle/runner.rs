@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, IoError, Result};
+use qpair_block::{Arena, ArenaOptions, Buffer, Error, ErrorKind, IoError, Result, time};
 use qpair_scsi_wire::{Command as ScsiCommand, Sense};
 
 use super::queue::{Command, Done, Place, Queue, UnitState};
@@ -91,7 +91,7 @@ impl Runner {
             self.queue.turn(&mut self.done);
             turns += 1;
             if turns > TURNS {
-                std::thread::sleep(NAP);
+                time::sleep(NAP);
                 self.queue.tend(&mut self.done);
             }
         }

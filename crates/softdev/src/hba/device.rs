@@ -199,6 +199,12 @@ impl SoftHba {
         self.faults.set(rules);
     }
 
+    /// Commands that rules have been met by since it was made.
+    #[must_use]
+    pub fn faults_met(&self) -> u64 {
+        self.faults.met()
+    }
+
     /// Whether tasks are taken and never answered.
     pub fn ignore_tasks(&self, ignore: bool) {
         self.faults.ignore_tasks(ignore);

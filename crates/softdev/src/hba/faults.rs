@@ -47,6 +47,8 @@ pub(crate) struct Faults<F = Fault> {
     is_any: AtomicBool,
     rules: Mutex<Vec<Rule<F>>>,
     commands: AtomicU64,
+    /// Commands that something went wrong with.
+    met: AtomicU64,
     /// Tasks are taken and never answered.
     ignore_tasks: AtomicBool,
     /// The controller does not come back from its next resets.
@@ -59,6 +61,7 @@ impl<F> Default for Faults<F> {
             is_any: AtomicBool::new(false),
             rules: Mutex::new(Vec::new()),
             commands: AtomicU64::new(0),
+            met: AtomicU64::new(0),
             ignore_tasks: AtomicBool::new(false),
             hang_resets: AtomicU64::new(0),
         }
@@ -83,7 +86,15 @@ impl<F: Copy> Faults<F> {
         let number = self.commands.fetch_add(1, Ordering::Relaxed);
         let is_hit =
             |rule: &&Rule<F>| number.checked_sub(rule.first).is_some_and(|n| n < rule.count);
-        rules.iter().find(is_hit).map(|rule| rule.fault)
+        let fault = rules.iter().find(is_hit).map(|rule| rule.fault);
+        if fault.is_some() {
+            self.met.fetch_add(1, Ordering::Relaxed);
+        }
+        fault
+    }
+
+    pub(crate) fn met(&self) -> u64 {
+        self.met.load(Ordering::Relaxed)
     }
 
     pub(crate) fn ignore_tasks(&self, ignore: bool) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use qpair_block::time;
 use qpair_mpi_wire::descriptor::{
     DESCRIPTOR_BYTES, ReplyDescriptor, RequestDescriptor, request as request_kind,
 };
@@ -235,7 +236,7 @@ impl SoftHba {
         if lane.parked.is_empty() {
             return None;
         }
-        let now = Instant::now();
+        let now = time::now();
         let mut at = 0;
         while at < lane.parked.len() {
             match &lane.parked[at].due {

@@ -1,7 +1,6 @@
 //! SCSI commands: from a frame to a unit, and what went wrong into a reply.
 
-use std::time::Instant;
-
+use qpair_block::time;
 use qpair_mpi_wire::descriptor::RequestDescriptor;
 use qpair_mpi_wire::ioc_status;
 use qpair_mpi_wire::message;
@@ -151,7 +150,7 @@ impl SoftHba {
             }
             Fault::Late(delay) => {
                 let reply = self.execute(lane, frame, io);
-                let due = Instant::now().checked_add(delay);
+                let due = time::now().checked_add(delay);
                 lane.parked.push(parked(due.map(|due| (due, reply))));
             }
             Fault::DoubleReply => {

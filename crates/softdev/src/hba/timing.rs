@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Op, Result};
+use qpair_block::{Op, Result, time};
 use qpair_scsi_wire::Command;
 use qpair_scsi_wire::command::Range;
 
@@ -79,7 +79,7 @@ impl Timing {
             }
             DiskProfile::Rotating => Model::Rotating(Mutex::new(Platter::new(capacity_bytes))),
         };
-        Ok(Self { model, start: Instant::now(), block_bytes: block_bytes.into(), has_cache })
+        Ok(Self { model, start: time::now(), block_bytes: block_bytes.into(), has_cache })
     }
 
     /// When a command is done that came now; `None`: at once.
@@ -110,7 +110,7 @@ impl Timing {
             Command::Unmap { .. } => (Op::Discard, (0, 0), false),
             _ => return None,
         };
-        let now_ns = self.start.elapsed().as_nanos() as u64;
+        let now_ns = (time::now() - self.start).as_nanos() as u64;
         let done_ns = match &self.model {
             Model::Instant => now_ns,
             Model::Flash(flash) => flash.schedule(now_ns, op, at, len, through),

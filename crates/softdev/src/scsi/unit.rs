@@ -150,6 +150,7 @@ impl Unit {
                 unmap_ranges_max: UNMAP_RANGES_MAX,
                 write_same_bytes_max: WRITE_SAME_BYTES_MAX,
             },
+            now: qpair_block::time::now,
             without: if options.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
         };
         Ok(Self { volume, logical: LogicalUnit::new(facts) })

@@ -58,6 +58,7 @@ impl Unit {
                 unmap_ranges_max: if info.discards { UNMAP_RANGES_MAX } else { 0 },
                 write_same_bytes_max: if info.writes_zeroes { WRITE_SAME_BYTES_MAX } else { 0 },
             },
+            now: std::time::Instant::now,
             without: &WITHOUT[usize::from(info.discards)..if info.writes_zeroes { 5 } else { 7 }],
         };
         Self {

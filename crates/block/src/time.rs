@@ -1,0 +1,95 @@
+//! The time that drivers and soft devices go by: the machine's, or that of a virtual clock on a thread that simulates.
+//!
+//! A driver has time-outs, and a soft device has delays. Where both run on one thread in a simulation, a seed must say when they are over, so
+//! neither looks at the machine's clock itself. Waits of people and tests do, and are not for threads that simulate.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use crate::sim::SimClock;
+
+/// How long giving way takes where time is virtual.
+const TURN: Duration = Duration::from_micros(10);
+
+struct Virtual {
+    clock: SimClock,
+    /// The instant that stands for 0 of the clock.
+    zero: Instant,
+}
+
+thread_local! {
+    static VIRTUAL: RefCell<Option<Virtual>> = const { RefCell::new(None) };
+}
+
+fn with_virtual<T>(with: impl FnOnce(&Virtual) -> T) -> Option<T> {
+    // A thread that ends has the machine's time.
+    VIRTUAL.try_with(|it| it.borrow().as_ref().map(with)).ok().flatten()
+}
+
+/// The time on this thread.
+#[must_use]
+pub fn now() -> Instant {
+    with_virtual(|it| it.zero + Duration::from_nanos(it.clock.now_ns()))
+        .unwrap_or_else(Instant::now)
+}
+
+/// Waits.
+pub fn sleep(duration: Duration) {
+    let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    if with_virtual(|it| it.clock.pass(ns)).is_none() {
+        std::thread::sleep(duration);
+    }
+}
+
+/// Gives way to whoever else is to go on.
+pub fn yield_now() {
+    if with_virtual(|it| it.clock.pass(TURN.as_nanos() as u64)).is_none() {
+        std::thread::yield_now();
+    }
+}
+
+/// Whether this thread simulates: there are no others that do what it waits for.
+#[must_use]
+pub fn is_virtual() -> bool {
+    with_virtual(|_| ()).is_some()
+}
+
+/// While this is there, the time on the thread that made it is a virtual clock's.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct VirtualTime(std::marker::PhantomData<*const ()>);
+
+impl VirtualTime {
+    /// Begins it.
+    #[must_use]
+    pub fn begin(clock: &SimClock) -> Self {
+        let it = Virtual { clock: clock.clone(), zero: Instant::now() };
+        VIRTUAL.with(|held| *held.borrow_mut() = Some(it));
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl Drop for VirtualTime {
+    fn drop(&mut self) {
+        let _ = VIRTUAL.try_with(|held| held.borrow_mut().take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_simulates_has_the_time_of_its_clock() {
+        let clock = SimClock::new();
+        let time = VirtualTime::begin(&clock);
+        let start = now();
+        sleep(Duration::from_secs(3600));
+        assert_eq!(now() - start, Duration::from_secs(3600));
+        yield_now();
+        assert_eq!(clock.now_ns(), 3_600_000_010_000);
+        assert!(std::thread::spawn(|| !is_virtual()).join().unwrap());
+        drop(time);
+        assert!(!is_virtual() && now() < start + Duration::from_secs(3600));
+    }
+}
