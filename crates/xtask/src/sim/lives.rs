@@ -11,6 +11,7 @@ use qpair_engine::{
 use super::catalog::{Catalog, SINGLES};
 use super::errands::Errands;
 use super::oracle::Oracle;
+use super::plan::{Devices, Plan};
 use super::scenario::{Damage, End, Life, Scenario};
 use super::summary::Counts;
 use super::workload::{Notes, Single, TaskContext, Transactions};
@@ -54,12 +55,24 @@ impl From<String> for Cut {
 }
 
 impl Run {
-    pub(crate) fn new(seed: u64, canary: Option<Canary>) -> Result<Self, String> {
+    pub(crate) fn new(seed: u64, plan: Plan) -> Result<Self, String> {
         // The engine draws from this one.
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
-        let scenario = Arc::new(Scenario::new(&mut rng).shaped_for(canary));
-        let world = World::new(&scenario, rng.fork())?;
+        let canary = plan.engine_canary();
+        let scenario = Scenario::new(&mut rng).shaped_for(canary);
+        let (scenario, world) = match plan.devices {
+            Devices::Sim => {
+                let world = World::new(&scenario, rng.fork())?;
+                (scenario, world)
+            }
+            Devices::Hba => {
+                let scenario = scenario.on_hba();
+                let world = World::on_hba(&scenario, (rng.fork(), plan.scsi_canary()))?;
+                (scenario, world)
+            }
+        };
+        let scenario = Arc::new(scenario);
         let notes = Notes {
             oracle: Oracle::default(),
             catalog: Catalog::default(),
@@ -98,6 +111,8 @@ impl Run {
         if self.fill_up()? {
             self.damage()?;
         }
+        self.counts.met = self.world.met();
+        self.world.judge()?;
         let trace = self.notes(|notes| notes.trace.value());
         let mut hash = TraceHash::default();
         hash.add(trace);
@@ -165,6 +180,7 @@ impl Run {
         }
         // Those of the life before are over, also where the devices have gone on.
         self.world.set_faults(if life.faults_at_open { life.faults } else { SimFaults::default() });
+        self.world.trouble(life.troubled && life.faults_at_open);
         match life.end {
             End::Cut(changes) => self.world.power.cut_at_change(changes),
             End::CutAtRecord(writes) => self.world.cut_at_record(writes),
@@ -175,6 +191,7 @@ impl Run {
         self.notes(|notes| notes.watch = watch);
         let Some(store) = self.begin(life)? else { return self.judge_panics().map(drop) };
         self.world.set_faults(life.faults);
+        self.world.trouble(life.troubled);
         let damaged = life.faults.bit_flip + life.faults.bad_sector > 0.0;
         self.notes(|notes| notes.watch.damaged = damaged);
         let outcome = self.spend(&store, life);
@@ -429,6 +446,7 @@ impl Run {
             self.notes(|notes| notes.oracle.closed());
         }
         self.world.set_faults(SimFaults::default());
+        self.world.trouble(false);
         // What was closed survives at once.
         self.world.power.cut();
         Ok(())

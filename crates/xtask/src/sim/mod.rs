@@ -8,8 +8,10 @@ mod catalog;
 mod damage;
 mod errands;
 mod full;
+mod hba;
 mod lives;
 mod oracle;
+mod plan;
 mod runner;
 mod salvage;
 mod scenario;
@@ -23,8 +25,7 @@ mod world;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use qpair_engine::Canary;
-
+use plan::{Devices, Plan, Planted};
 use summary::{Counts, Summary};
 
 /// Options of `cargo xtask sim`.
@@ -39,10 +40,13 @@ pub(crate) struct Options {
     /// Runs at a time; 0: as many as there are cores
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Plant this bug in the store; the simulation must catch it
-    #[arg(long, value_parser = parse_canary)]
-    canary: Option<Canary>,
-    /// Name the bugs that can be planted, one a line
+    /// What stores lie on: simulated devices, or disks behind a soft HBA with its driver
+    #[arg(long, value_enum, default_value_t = Devices::Sim)]
+    device: Devices,
+    /// Plant this bug in the store, or in the SCSI stack; the simulation must catch it
+    #[arg(long, value_parser = Planted::parse)]
+    canary: Option<Planted>,
+    /// Name the bugs that can be planted in what `--device` names, one a line
     #[arg(long)]
     list_canaries: bool,
     /// Tell each run's story
@@ -50,18 +54,11 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
-fn parse_canary(name: &str) -> Result<Canary, String> {
-    Canary::ALL.into_iter().find(|canary| canary.name() == name).ok_or_else(|| {
-        let names: Vec<_> = Canary::ALL.iter().map(|canary| canary.name()).collect();
-        format!("there are: {}", names.join(", "))
-    })
-}
-
 /// Runs the simulation and prints what came of it.
 #[expect(clippy::print_stdout, reason = "this is a command")]
 pub(crate) fn run(options: &Options) -> ExitCode {
     if options.list_canaries {
-        Canary::ALL.iter().for_each(|canary| println!("{}", canary.name()));
+        Planted::all(options.device).for_each(|planted| println!("{}", planted.name()));
         return ExitCode::SUCCESS;
     }
     let start = Instant::now();
@@ -69,9 +66,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
+    let plan = Plan { devices: options.device, planted: options.canary };
     let mut counts = Counts::default();
     let mut failures = 0;
-    runner::run_seeds(options.seed, options.runs, threads, options.canary, |report| {
+    runner::run_seeds(options.seed, options.runs, threads, plan, |report| {
         counts += report.counts;
         if options.verbose {
             println!("seed {}", report.seed);
@@ -82,12 +80,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             Ok(_) => {}
             Err(wrong) => {
                 failures += 1;
-                let canary =
-                    options.canary.map_or(String::new(), |c| format!(" --canary {}", c.name()));
                 let seed = report.seed;
-                println!(
-                    "failed: cargo xtask sim --seed {seed} --runs 1{canary} --verbose: {wrong}"
-                );
+                println!("failed: cargo xtask sim{plan} --seed {seed} --runs 1 --verbose: {wrong}");
             }
         }
         // One catch is enough of a planted bug.
@@ -110,41 +104,66 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use qpair_engine::Canary;
-
+    use super::plan::{Devices, Plan, Planted};
     use super::runner::{run_seed, run_seeds};
+    use super::summary::Counts;
 
-    #[test]
-    fn a_few_seeds() {
-        let mut failures = Vec::new();
-        run_seeds(1, 40, 2, None, |report| {
+    const ON_SIM: Plan = Plan { devices: Devices::Sim, planted: None };
+    const ON_HBA: Plan = Plan { devices: Devices::Hba, planted: None };
+
+    /// None of them fails; what they did.
+    fn run_well(runs: u64, plan: Plan) -> Counts {
+        let (mut failures, mut counts) = (Vec::new(), Counts::default());
+        run_seeds(1, runs, 2, plan, |report| {
+            counts += report.counts;
             if let Err(wrong) = report.outcome {
                 failures.push((report.seed, wrong));
             }
             true
         });
         assert!(failures.is_empty(), "{failures:#?}");
+        counts
     }
 
-    /// `.ci/run sim` plants all of them; here one shows that failures are seen.
     #[test]
-    fn a_planted_bug_is_caught() {
-        let canary = Canary::ALL[0];
+    fn a_few_seeds() {
+        run_well(40, ON_SIM);
+    }
+
+    /// Behind an HBA everything that can go wrong does, in so few seeds already.
+    #[test]
+    fn a_few_seeds_on_disks_behind_an_hba() {
+        let counts = run_well(60, ON_HBA);
+        assert!(counts.met.missing().is_empty(), "{:?}", counts.met.missing());
+    }
+
+    fn is_caught(planted: Planted, plan: Plan) -> bool {
         let mut caught = None;
-        run_seeds(1, 10_000, 2, Some(canary), |report| {
+        run_seeds(1, 10_000, 2, Plan { planted: Some(planted), ..plan }, |report| {
             caught = caught.or(report.outcome.is_err().then_some(report.seed));
             caught.is_none()
         });
-        assert!(caught.is_some(), "{}", canary.name());
+        caught.is_some()
+    }
+
+    /// `.ci/run sim` plants all of them; here one of each kind shows that failures are seen.
+    #[test]
+    fn a_planted_bug_is_caught() {
+        for plan in [ON_SIM, ON_HBA] {
+            let planted = Planted::all(plan.devices).next().unwrap();
+            assert!(is_caught(planted, plan), "{}", planted.name());
+        }
     }
 
     #[test]
     fn the_same_seed_does_the_same() {
-        for seed in 100..110 {
-            let (one, two) = (run_seed(seed, None), run_seed(seed, None));
-            assert_eq!(one.log, two.log);
-            assert_eq!(one.outcome, two.outcome);
+        for plan in [ON_SIM, ON_HBA] {
+            for seed in 100..110 {
+                let (one, two) = (run_seed(seed, plan), run_seed(seed, plan));
+                assert_eq!(one.log, two.log);
+                assert_eq!(one.outcome, two.outcome);
+            }
+            assert_ne!(run_seed(100, plan).outcome, run_seed(101, plan).outcome);
         }
-        assert_ne!(run_seed(100, None).outcome, run_seed(101, None).outcome);
     }
 }

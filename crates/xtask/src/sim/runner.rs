@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use qpair_engine::Canary;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::lives::Run;
+use super::plan::Plan;
 use super::summary::Counts;
 
 /// What came of one seed.
@@ -72,13 +72,13 @@ fn receive<T>(receiver: &mpsc::Receiver<T>) -> Result<T, mpsc::RecvTimeoutError>
 }
 
 /// Runs one seed.
-pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
+pub(crate) fn run_seed(seed: u64, plan: Plan) -> Report {
     keep_panics();
     let work = move || {
         let mut counts = Counts { runs: 1, ..Counts::default() };
         let (mut log, mut outcome) = (Vec::new(), Err("it never began".to_owned()));
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let mut run = match Run::new(seed, canary) {
+            let mut run = match Run::new(seed, plan) {
                 Ok(run) => run,
                 Err(error) => {
                     outcome = Err(error);
@@ -86,6 +86,10 @@ pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
                 }
             };
             let result = catch_unwind(AssertUnwindSafe(|| run.run()));
+            if result.is_err() {
+                // While the devices that they use have their clock.
+                qpair_engine::abandon_stepped();
+            }
             outcome = result.unwrap_or_else(|_| Err("a panic".to_owned()));
             counts += run.counts;
             log = std::mem::take(&mut run.log);
@@ -117,12 +121,12 @@ pub(crate) fn run_seed(seed: u64, canary: Option<Canary>) -> Report {
 }
 
 /// Runs one seed with a bug planted. It is caught only where nothing is wrong without it.
-fn run_planted(seed: u64, canary: Option<Canary>) -> Report {
-    let report = run_seed(seed, canary);
-    if canary.is_none() || report.outcome.is_ok() {
+fn run_planted(seed: u64, plan: Plan) -> Report {
+    let report = run_seed(seed, plan);
+    if plan.planted.is_none() || report.outcome.is_ok() {
         return report;
     }
-    match run_seed(seed, None) {
+    match run_seed(seed, Plan { planted: None, ..plan }) {
         without if without.outcome.is_err() => Report { outcome: Ok(0), ..report },
         _ => report,
     }
@@ -133,7 +137,7 @@ pub(crate) fn run_seeds(
     first: u64,
     runs: u64,
     threads: usize,
-    canary: Option<Canary>,
+    plan: Plan,
     done: impl FnMut(Report) -> bool + Send,
 ) {
     let next = AtomicU64::new(0);
@@ -146,7 +150,7 @@ pub(crate) fn run_seeds(
                     if number >= runs {
                         break;
                     }
-                    let report = run_planted(first.wrapping_add(number), canary);
+                    let report = run_planted(first.wrapping_add(number), plan);
                     if !done.lock().unwrap_or_else(PoisonError::into_inner)(report) {
                         next.store(runs, Ordering::Relaxed);
                     }

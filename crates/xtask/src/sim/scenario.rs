@@ -96,6 +96,8 @@ pub(crate) struct Life {
     /// Of the devices, from the open or from after it on.
     pub(crate) faults: SimFaults,
     pub(crate) faults_at_open: bool,
+    /// Whether things go wrong behind an HBA, if there is one; at the same times.
+    pub(crate) troubled: bool,
     pub(crate) tasks: u32,
     pub(crate) steps_per_task: u32,
     /// Checks every page before it begins.
@@ -172,6 +174,17 @@ impl Scenario {
                 Self { log: true, log_segment_bytes: 4 << 10, checkpoint_bytes: 16 << 10, ..self }
             }
             _ => self,
+        }
+    }
+
+    /// The same on disks behind an HBA, which neither grow nor are small, and keep no more requests than their controller has room for.
+    pub(crate) fn on_hba(self) -> Self {
+        Self {
+            depth: self.depth.min(64),
+            size_bytes_max: 64 << 20,
+            log_device_bytes_max: self.log_device_bytes_max.map(|_| 64 << 20),
+            damage: None,
+            ..self
         }
     }
 
@@ -280,6 +293,7 @@ impl Life {
             end,
             faults,
             faults_at_open: rng.bool(),
+            troubled: true,
             tasks: rng.u32(1..=8),
             steps_per_task: u32::from(length) * rng.u32(1..=60),
             checks: rng.u8(0..4) == 0,
@@ -318,6 +332,7 @@ impl Life {
             end: End::Close,
             faults: SimFaults::default(),
             faults_at_open: false,
+            troubled: false,
             tasks: 2,
             steps_per_task: 5,
             checks: true,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use super::hba::Met;
+
 /// Counters of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -25,6 +27,7 @@ pub(crate) struct Counts {
     pub(crate) damaged: u64,
     pub(crate) noticed: u64,
     pub(crate) salvaged: u64,
+    pub(crate) met: Met,
 }
 
 impl AddAssign for Counts {
@@ -47,6 +50,7 @@ impl AddAssign for Counts {
         self.damaged += other.damaged;
         self.noticed += other.noticed;
         self.salvaged += other.salvaged;
+        self.met += other.met;
     }
 }
 
@@ -78,6 +82,7 @@ impl fmt::Display for Summary {
             damaged,
             noticed,
             salvaged,
+            met,
         } = self.counts;
         let Self { failures, took, .. } = self;
         writeln!(f, "{runs} runs, {failures} failed, in {:.1} s", took.as_secs_f64())?;
@@ -94,6 +99,9 @@ impl fmt::Display for Summary {
             "  {operations} operations, {commits} commits, {errands} errands, {backups} backups"
         )?;
         writeln!(f, "  {filled} stores on devices that were filled up, and emptied again")?;
+        if !met.is_none() {
+            return write!(f, "  {met}");
+        }
         write!(
             f,
             "  {damaged} stores damaged, {noticed} of which said so, {salvaged} records salvaged from them"

@@ -7,6 +7,7 @@ use qpair_block::sim::{SimClock, SimDevice, SimFaults, SimOptions, SimPower, Tra
 
 use qpair_engine::{Error, ErrorKind, LogPlace};
 
+use super::hba::{Bench, Hba, Met};
 use super::scenario::Scenario;
 
 pub(crate) struct World {
@@ -15,6 +16,8 @@ pub(crate) struct World {
     pub(crate) power: SimPower,
     /// The members of the store, and then the log device if there is one.
     devices: Vec<SimDevice>,
+    /// What has them instead.
+    hba: Option<Hba>,
     rng: fastrand::Rng,
     /// Whoever waits for several devices lets time pass by looking at them.
     free_running: bool,
@@ -29,9 +32,32 @@ impl World {
         let scenario = scenario.clone();
         let (devices, trace) = (Vec::new(), TraceHash::default());
         let free_running = false;
-        let mut world = Self { scenario, clock, power, devices, rng, free_running, trace };
+        let hba = None;
+        let mut world = Self { scenario, clock, power, devices, hba, rng, free_running, trace };
         world.replace()?;
         Ok(world)
+    }
+
+    /// A machine whose disks are behind an HBA.
+    pub(crate) fn on_hba(
+        scenario: &Scenario,
+        (mut rng, canary): (fastrand::Rng, Option<qpair_scsi::Canary>),
+    ) -> Result<Self, String> {
+        let clock = SimClock::new();
+        let mut sizes_bytes = vec![scenario.size_bytes_max; scenario.members];
+        sizes_bytes.extend(scenario.log_device_bytes_max);
+        let has_cache = scenario.volatile_write_cache;
+        let hba = Hba::new(&sizes_bytes, has_cache, &clock, (rng.fork(), canary))?;
+        Ok(Self {
+            power: SimPower::new(&clock),
+            scenario: scenario.clone(),
+            clock,
+            devices: Vec::new(),
+            hba: Some(hba),
+            rng,
+            free_running: false,
+            trace: TraceHash::default(),
+        })
     }
 
     fn plug(&mut self, contents: Vec<Vec<u8>>) -> Result<(), String> {
@@ -66,6 +92,7 @@ impl World {
             power: SimPower::new(&self.clock),
             clock: self.clock.clone(),
             devices: Vec::new(),
+            hba: None,
             rng: rng.fork(),
             free_running: false,
             trace: TraceHash::default(),
@@ -77,12 +104,19 @@ impl World {
 
     /// Requests that ended with an error.
     pub(crate) fn errors(&self) -> u64 {
-        self.devices.iter().map(SimDevice::errors).sum()
+        self.watch().count()
     }
 
     /// Power comes back, if it was cut: the devices have what survived.
     pub(crate) fn power_on(&mut self) -> Result<(), String> {
         self.take_trace();
+        if let Some(hba) = &mut self.hba {
+            if self.power.is_cut() {
+                hba.lose_power();
+                self.power = SimPower::new(&self.clock);
+            }
+            return hba.begin(&self.power);
+        }
         if !self.power.is_cut() {
             return Ok(());
         }
@@ -98,6 +132,9 @@ impl World {
         for device in &self.devices {
             self.trace.add(device.trace().value());
             self.trace.add(device.content_hash().value());
+        }
+        if let Some(hba) = &self.hba {
+            self.trace.add(hba.trace());
         }
     }
 
@@ -126,14 +163,17 @@ impl World {
 
     /// Begins to watch the devices.
     pub(crate) fn watch(&self) -> Watch {
-        Watch {
+        let mut watch = Watch {
             devices: self.devices.clone(),
+            bench: self.hba.as_ref().map(Hba::bench),
             power: self.power.clone(),
-            errors: self.errors(),
+            errors: 0,
             damaged: false,
             panics: false,
             is_small: self.scenario.is_small(),
-        }
+        };
+        watch.errors = watch.count();
+        watch
     }
 
     /// Replaces the devices by empty ones.
@@ -155,13 +195,37 @@ impl World {
         self.devices.iter().for_each(|device| device.set_faults(faults));
     }
 
+    /// From now on things go wrong behind the HBA, or nothing does, if there is one.
+    pub(crate) fn trouble(&self, comes: bool) {
+        if let Some(hba) = &self.hba {
+            hba.trouble(comes);
+        }
+    }
+
+    /// What was met behind the HBA.
+    pub(crate) fn met(&self) -> Met {
+        self.hba.as_ref().map_or(Met::default(), Hba::met)
+    }
+
+    /// What the driver of the HBA has done that none may do.
+    pub(crate) fn judge(&self) -> Result<(), String> {
+        self.hba.as_ref().map_or(Ok(()), Hba::judge)
+    }
+
     pub(crate) fn members(&self) -> Vec<Arc<dyn BlockDevice>> {
+        if let Some(hba) = &self.hba {
+            return hba.disks().iter().take(self.scenario.members).cloned().collect();
+        }
         let members = self.devices.iter().take(self.scenario.members);
         members.map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
     }
 
     /// Where the store has its log.
     pub(crate) fn log_place(&self) -> LogPlace {
+        if let Some(log) = self.hba.as_ref().and_then(|hba| hba.disks().get(self.scenario.members))
+        {
+            return LogPlace::Device(log.clone());
+        }
         match self.devices.get(self.scenario.members) {
             Some(device) => LogPlace::Device(Arc::new(device.clone())),
             None => LogPlace::Unsaid,
@@ -176,9 +240,10 @@ impl World {
 }
 
 /// Knows whether devices have failed since it was made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Watch {
     devices: Vec<SimDevice>,
+    bench: Option<Arc<Bench>>,
     power: SimPower,
     errors: u64,
     /// The devices may be full.
@@ -192,8 +257,18 @@ pub(crate) struct Watch {
 impl Watch {
     /// Whether a device has failed, or the power was cut.
     pub(crate) fn has_failed(&self) -> bool {
+        self.power.is_cut() || self.count() > self.errors || self.has_lost()
+    }
+
+    /// Whether a disk has lost what it had taken and not flushed, under a store that goes on: that finds its own pages missing.
+    fn has_lost(&self) -> bool {
+        self.bench.as_ref().is_some_and(|bench| bench.has_lost())
+    }
+
+    /// Requests that ended with an error.
+    fn count(&self) -> u64 {
         let errors: u64 = self.devices.iter().map(SimDevice::errors).sum();
-        self.power.is_cut() || errors > self.errors
+        errors + self.bench.as_ref().map_or(0, |bench| bench.errors())
     }
 
     /// Whether what happened to the devices explains an error of the store.
@@ -201,9 +276,11 @@ impl Watch {
         match error.kind() {
             ErrorKind::NoSpace => self.is_small || self.power.is_cut(),
             ErrorKind::Io => self.has_failed(),
+            // A disk that refused a command for all the time that it had.
+            ErrorKind::Busy => self.bench.is_some() && self.has_failed(),
             // Read-only since a write failed; a device that is full fails none. After a panic what was read and is not durable may be lost.
             ErrorKind::ReadOnly => self.has_failed() || self.damaged || self.panics,
-            ErrorKind::Corrupt => self.damaged,
+            ErrorKind::Corrupt => self.damaged || self.has_lost(),
             // Whoever waited for a task that panicked is told that it is gone.
             ErrorKind::Panicked | ErrorKind::Closed => self.panics,
             _ => false,

@@ -1,0 +1,245 @@
+//! Members of a store as disks behind a soft HBA: the driver, the middle layer and the disk layer are the real ones, on one thread, and their
+//! time is the virtual clock's.
+//!
+//! A machine lives as long as a run: one card with its disks. In each life of the store a driver takes the card over anew.
+
+mod channel;
+mod disk;
+mod met;
+mod trouble;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use qpair_block::BlockDevice;
+use qpair_block::sim::{SimClock, SimPower, TraceHash};
+use qpair_block::time::VirtualTime;
+use qpair_mpt3sas::{HbaOptions, Mpt3sas};
+use qpair_pci::InProcess;
+use qpair_scsi::host::{Host as _, Unit};
+use qpair_scsi::{Canary, ScsiDisk, ScsiOptions};
+use qpair_softdev::flash::Profile;
+use qpair_softdev::hba::{DiskOptions, DiskProfile};
+use qpair_softdev::{SoftHba, SoftHbaOptions};
+
+use disk::HbaDisk;
+pub(crate) use met::Met;
+use trouble::Trouble;
+
+/// Sizes of disks are multiples of it.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A card with its disks, and what drives it now.
+pub(crate) struct Hba {
+    bench: Arc<Bench>,
+    options: ScsiOptions,
+    plugged: Option<Plugged>,
+    /// The disks' addresses, in the order of the members: a driver numbers them as it finds them.
+    addresses: Vec<String>,
+    /// Resets of drivers before this one.
+    resets: u64,
+    /// The last to go: all of the above asks for the time.
+    _time: VirtualTime,
+}
+
+/// A driver, and the disks that it has found.
+struct Plugged {
+    driver: Arc<Mpt3sas>,
+    disks: Vec<Arc<ScsiDisk>>,
+    members: Vec<Arc<dyn BlockDevice>>,
+}
+
+/// What the disks' channels share.
+pub(crate) struct Bench {
+    pub(super) card: Arc<SoftHba>,
+    pub(super) clock: SimClock,
+    state: Mutex<State>,
+}
+
+/// What has happened, and what is to.
+struct State {
+    trouble: Trouble,
+    trace: TraceHash,
+    met: Met,
+    /// Requests that ended with an error.
+    errors: u64,
+    /// The disks have been without power since the driver was plugged in.
+    was_dark: bool,
+    /// A disk has lost what its cache held, under whoever used it since then.
+    has_lost: bool,
+}
+
+impl Bench {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The power of the machine goes.
+    pub(super) fn go_dark(&self) {
+        let seed = {
+            let mut state = self.state();
+            state.was_dark = true;
+            state.trouble.rng.u64(..)
+        };
+        self.card.power_cut(seed);
+    }
+
+    /// A disk is without power, and whoever uses it goes on.
+    fn note_loss(&self) {
+        self.state().has_lost |= self.card.options().volatile_write_cache;
+    }
+
+    pub(crate) fn has_lost(&self) -> bool {
+        self.state().has_lost
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.state().errors
+    }
+}
+
+impl Hba {
+    /// A card with disks of these sizes.
+    pub(crate) fn new(
+        sizes_bytes: &[u64],
+        has_cache: bool,
+        clock: &SimClock,
+        (mut rng, canary): (fastrand::Rng, Option<Canary>),
+    ) -> Result<Self, String> {
+        let time = VirtualTime::begin(clock);
+        let named = |name| Profile::named(name).map_err(|error| error.to_string());
+        let profile = DiskProfile::Flash(named(if rng.bool() { "none" } else { "sas-ssd" })?);
+        // A few disks keep no timestamp.
+        let timestamp = rng.u8(0..4) != 0;
+        let of_size = |size: &u64| DiskOptions {
+            size_bytes: size.next_multiple_of(BLOCK_BYTES),
+            logical_block_bytes: 512,
+            profile,
+            timestamp,
+            ..DiskOptions::default()
+        };
+        let options = SoftHbaOptions {
+            disks: sizes_bytes.iter().map(of_size).collect(),
+            is_later: rng.bool(),
+            volatile_write_cache: has_cache,
+            strict: true,
+            serial: "SIM".to_owned(),
+            ..SoftHbaOptions::default()
+        };
+        let card = SoftHba::new(options).map_err(|error| error.to_string())?;
+        let options = ScsiOptions {
+            timeout_ms: rng.u32(20..200),
+            task_timeout_ms: rng.u32(10..50),
+            retries_max: if rng.bool() { 5 } else { u8::MAX },
+            canary,
+            ..ScsiOptions::default()
+        };
+        let state = State {
+            trouble: Trouble::new(rng),
+            trace: TraceHash::default(),
+            met: Met::default(),
+            errors: 0,
+            was_dark: false,
+            has_lost: false,
+        };
+        let bench = Bench { card, clock: clock.clone(), state: Mutex::new(state) };
+        Ok(Self {
+            bench: Arc::new(bench),
+            options,
+            plugged: None,
+            addresses: Vec::new(),
+            resets: 0,
+            _time: time,
+        })
+    }
+
+    /// The machine begins anew: with its power on, and nothing going wrong.
+    pub(crate) fn begin(&mut self, power: &SimPower) -> Result<(), String> {
+        self.trouble(false);
+        if let Some(plugged) = self.plugged.take() {
+            self.resets += plugged.driver.resets();
+        }
+        let bench = &self.bench;
+        {
+            let mut state = bench.state();
+            (state.was_dark, state.has_lost) = (false, false);
+        }
+        let says = |error: qpair_block::Error| format!("opening the HBA: {error}");
+        let options = HbaOptions {
+            reset_timeout_ms: 500,
+            message_timeout_ms: 2000,
+            watch_ms: 5,
+            ..HbaOptions::default()
+        };
+        let function = Arc::new(InProcess::new("softhba", bench.card.clone()));
+        let driver = Mpt3sas::open(function, options).map_err(says)?;
+        let (mut disks, mut members) = (Vec::new(), Vec::<Arc<dyn BlockDevice>>::new());
+        let targets = driver.scan().map_err(says)?;
+        if self.addresses.is_empty() {
+            self.addresses = targets.iter().map(|target| target.address.clone()).collect();
+        }
+        for (number, address) in (0..).zip(&self.addresses) {
+            let Some(target) = targets.iter().find(|target| target.address == *address) else {
+                return Err(format!("the driver does not find {address}"));
+            };
+            let unit = Unit { target: target.number, lun: Default::default() };
+            let name = format!("disk {number}");
+            let disk =
+                Arc::new(ScsiDisk::open(driver.clone(), unit, name, self.options).map_err(says)?);
+            members.push(Arc::new(HbaDisk::new(
+                disk.clone(),
+                number,
+                bench.clone(),
+                power.clone(),
+            )));
+            disks.push(disk);
+        }
+        self.plugged = Some(Plugged { driver, disks, members });
+        Ok(())
+    }
+
+    /// The power of the machine was cut, and comes back.
+    pub(crate) fn lose_power(&self) {
+        if !self.bench.state().was_dark {
+            self.bench.go_dark();
+        }
+    }
+
+    /// From now on things go wrong, or nothing does.
+    pub(crate) fn trouble(&self, comes: bool) {
+        trouble::begin(&self.bench, comes);
+        if let Some(plugged) = &self.plugged {
+            let disks = plugged.disks.iter().map(Arc::downgrade).collect();
+            self.bench.state().trouble.concerns(Arc::downgrade(&plugged.driver), disks);
+        }
+    }
+
+    /// The disks, as members of a store and the device of its log.
+    pub(crate) fn disks(&self) -> &[Arc<dyn BlockDevice>] {
+        self.plugged.as_ref().map_or(&[], |plugged| &plugged.members)
+    }
+
+    pub(crate) fn bench(&self) -> Arc<Bench> {
+        self.bench.clone()
+    }
+
+    pub(crate) fn trace(&self) -> u64 {
+        self.bench.state().trace.value()
+    }
+
+    /// What was met so far.
+    pub(crate) fn met(&self) -> Met {
+        let mut met = self.bench.state().met;
+        let now = self.plugged.as_ref().map_or(0, |plugged| plugged.driver.resets());
+        met.add(met::Kind::Reset, self.resets + now);
+        met
+    }
+
+    /// What the driver has done that none may do.
+    pub(crate) fn judge(&self) -> Result<(), String> {
+        let violations = self.bench.card.violations();
+        match violations.count {
+            0 => Ok(()),
+            count => Err(format!("{count} violations by the driver: {:?}", violations.told)),
+        }
+    }
+}

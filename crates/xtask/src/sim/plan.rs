@@ -1,0 +1,85 @@
+//! What a simulation is asked for, beside seeds.
+
+use std::fmt;
+
+use qpair_engine::Canary;
+
+/// What stores lie on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Devices {
+    /// Simulated devices.
+    #[default]
+    Sim,
+    /// Disks behind a soft HBA.
+    Hba,
+}
+
+/// A bug that is planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// In the engine.
+    Engine(Canary),
+    /// In the SCSI stack below it.
+    Scsi(qpair_scsi::Canary),
+}
+
+impl Planted {
+    /// What is planted in devices of a kind, or in the engine on them.
+    pub(crate) fn all(devices: Devices) -> Box<dyn Iterator<Item = Self>> {
+        match devices {
+            Devices::Sim => Box::new(Canary::ALL.into_iter().map(Self::Engine)),
+            Devices::Hba => Box::new(qpair_scsi::Canary::ALL.into_iter().map(Self::Scsi)),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Engine(canary) => canary.name(),
+            Self::Scsi(canary) => canary.name(),
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
+        let all = || Self::all(Devices::Sim).chain(Self::all(Devices::Hba));
+        all().find(|planted| planted.name() == name).ok_or_else(|| {
+            let names: Vec<_> = all().map(Self::name).collect();
+            format!("there are: {}", names.join(", "))
+        })
+    }
+}
+
+/// How runs are to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) devices: Devices,
+    pub(crate) planted: Option<Planted>,
+}
+
+impl Plan {
+    pub(crate) fn engine_canary(self) -> Option<Canary> {
+        match self.planted {
+            Some(Planted::Engine(canary)) => Some(canary),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn scsi_canary(self) -> Option<qpair_scsi::Canary> {
+        match self.planted {
+            Some(Planted::Scsi(canary)) => Some(canary),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    /// As options of the command, each behind a space.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.devices == Devices::Hba {
+            f.write_str(" --device hba")?;
+        }
+        match self.planted {
+            None => Ok(()),
+            Some(planted) => write!(f, " --canary {}", planted.name()),
+        }
+    }
+}
