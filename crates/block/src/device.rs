@@ -152,6 +152,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// `NoSpace` if there is none, or the device has a fixed size.
     fn grow(&self, size_bytes: u64) -> Result<()>;
 
+    /// Whether [`BlockDevice::shrink`] makes it smaller.
+    fn shrinks(&self) -> bool {
+        false
+    }
+
     /// Gives back the space behind `size_bytes`, in whole blocks, if the device can: one of fixed size stays as it is. Nobody has a request
     /// there, and what was there is gone.
     ///

@@ -101,6 +101,10 @@ impl BlockDevice for FaultDevice {
         self.inner.grow(size_bytes)
     }
 
+    fn shrinks(&self) -> bool {
+        self.inner.shrinks()
+    }
+
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         self.inner.shrink(size_bytes)
     }

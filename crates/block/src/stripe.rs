@@ -206,6 +206,10 @@ impl BlockDevice for StripeDevice {
         Ok(())
     }
 
+    fn shrinks(&self) -> bool {
+        self.members.iter().all(|member| member.device.shrinks())
+    }
+
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         let rows = size_bytes.div_ceil(self.layout.unit_bytes).div_ceil(self.members.len() as u64);
         let shrunk = self.members.iter().try_for_each(|member| {

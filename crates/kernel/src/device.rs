@@ -205,6 +205,10 @@ impl BlockDevice for KernelDevice {
         }
     }
 
+    fn shrinks(&self) -> bool {
+        matches!(self.target, Target::File(_)) && self.info().growable
+    }
+
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         match &self.target {
             Target::File(file) => file.shrink(size_bytes),

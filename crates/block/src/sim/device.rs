@@ -197,6 +197,10 @@ impl BlockDevice for SimDevice {
         Ok(())
     }
 
+    fn shrinks(&self) -> bool {
+        self.info.growable
+    }
+
     /// Survives a loss of power at once.
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         let mut disk = self.disk();
