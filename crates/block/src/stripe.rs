@@ -56,6 +56,11 @@ impl Layout {
         }
     }
 
+    /// Rows that so many bytes take.
+    fn rows(&self, size_bytes: u64) -> u64 {
+        size_bytes.div_ceil(self.unit_bytes).div_ceil(self.starts_bytes.len() as u64)
+    }
+
     /// Whole rows that fit on the smallest member.
     fn size_bytes(&self, members: &[Member]) -> u64 {
         let rows = members
@@ -190,7 +195,7 @@ impl BlockDevice for StripeDevice {
         if size_bytes <= self.size_bytes() {
             return Ok(());
         }
-        let rows = size_bytes.div_ceil(self.layout.unit_bytes).div_ceil(self.members.len() as u64);
+        let rows = self.layout.rows(size_bytes);
         // A member that grew before another one failed is only larger than it need be: the stripe stays as it was.
         for member in &self.members {
             let member_bytes = rows
@@ -211,7 +216,7 @@ impl BlockDevice for StripeDevice {
     }
 
     fn shrink(&self, size_bytes: u64) -> Result<()> {
-        let rows = size_bytes.div_ceil(self.layout.unit_bytes).div_ceil(self.members.len() as u64);
+        let rows = self.layout.rows(size_bytes);
         let shrunk = self.members.iter().try_for_each(|member| {
             member.device.shrink(member.start_bytes + rows * self.layout.unit_bytes)
         });

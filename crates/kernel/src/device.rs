@@ -206,7 +206,7 @@ impl BlockDevice for KernelDevice {
     }
 
     fn shrinks(&self) -> bool {
-        matches!(self.target, Target::File(_)) && self.info().growable
+        self.info().growable
     }
 
     fn shrink(&self, size_bytes: u64) -> Result<()> {

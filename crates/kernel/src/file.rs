@@ -242,7 +242,7 @@ impl File {
         let mut reserved = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.size_bytes();
         let new = wanted.next_multiple_of(u64::from(self.limits.logical_block_bytes));
-        if new >= old || self.kind == Kind::BlockDevice || self.limits.read_only {
+        if new >= old || !self.limits.growable {
             return Ok(());
         }
         ftruncate(&self.fd, new).map_err(|cause| {

@@ -193,7 +193,7 @@ impl BlockDevice for SimDevice {
             let context = format!("{} cannot grow to {}", self.info.name, format_bytes(size_bytes));
             return Err(Error::new(ErrorKind::NoSpace, context).hint("the simulated disk is full"));
         }
-        disk.grow(size_bytes);
+        disk.resize(size_bytes);
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl BlockDevice for SimDevice {
         let mut disk = self.disk();
         let size_bytes = size_bytes.next_multiple_of(self.info.logical_block_bytes.into());
         if self.info.growable && size_bytes < disk.size_bytes() && !disk.is_dead() {
-            disk.shrink(size_bytes);
+            disk.resize(size_bytes);
         }
         Ok(())
     }

@@ -96,16 +96,9 @@ impl Disk {
         self.medium.is_none()
     }
 
-    pub(super) fn grow(&mut self, size_bytes: u64) {
+    pub(super) fn resize(&mut self, size_bytes: u64) {
         if let Some(medium) = &mut self.medium {
             medium.resize(size_bytes as usize);
-            self.size_bytes = size_bytes;
-        }
-    }
-
-    pub(super) fn shrink(&mut self, size_bytes: u64) {
-        if let Some(medium) = &mut self.medium {
-            medium.shrink(size_bytes as usize);
             self.size_bytes = size_bytes;
         }
     }

@@ -51,15 +51,11 @@ impl Medium {
         }
     }
 
-    /// Makes it that large; what is new reads as zeroes.
+    /// Makes it that large: what is new reads as zeroes, what is cut off is gone.
     pub(super) fn resize(&mut self, size_bytes: usize) {
         self.visible.resize(size_bytes, 0);
         self.durable.resize(size_bytes, 0);
         self.durable_order.resize(size_bytes / SECTOR_BYTES, 0);
-    }
-
-    pub(super) fn shrink(&mut self, size_bytes: usize) {
-        self.resize(size_bytes);
         self.unflushed.retain(|write| write.offset_bytes + write.data.len() <= size_bytes);
         self.bad.retain(|sector| *sector < size_bytes / SECTOR_BYTES);
     }

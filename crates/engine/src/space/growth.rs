@@ -124,7 +124,7 @@ impl Space {
         let inner = self.lock();
         let used = inner.durable.count();
         let front = used + used / 16 + inner.log + SLACK_PAGES;
-        let is_long = self.device.shrinks() && inner.durable_end() > front + used / 2;
+        let is_long = inner.durable_end() > front + used / 2;
         (is_long && inner.held.is_empty()).then(|| {
             let words = front.div_ceil(64) as usize..inner.durable.words_len();
             (front, words.map(|word| u64::from(inner.durable.word(word).count_ones())).sum())

@@ -188,6 +188,9 @@ impl StoreInner {
 /// Moves the pages of a closed store that lie far behind to the front, where all are in memory and not too many: the file can be cut off behind
 /// them then. The logs had the front until now.
 async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
+    if !shared.device.shrinks() {
+        return Ok(());
+    }
     on_every_worker(shared, || {
         Box::pin(async {
             current(|worker| {

@@ -226,6 +226,19 @@ impl Host {
         self.get(DATA_AT, len)
     }
 
+    /// The operation codes that the unit says it knows.
+    fn known(&mut self, queue: &mut Box<dyn Unit>) -> Vec<u8> {
+        let known = Scsi::ReportOperations {
+            timeouts: false,
+            options: 0,
+            opcode: 0,
+            action: 0,
+            allocation: 4096,
+        };
+        let bytes = self.ask(queue, known, 4096);
+        operations::decode_all(&bytes).map(|(code, _)| code).collect()
+    }
+
     #[track_caller]
     fn fails(
         &mut self,
@@ -281,15 +294,7 @@ fn verbs_are_those_of_the_device() {
         assert_eq!((found.unmap, found.write_same), (discards, writes_zeroes));
         let capacity = host.ask(&mut queue, Scsi::ReadCapacity16 { allocation: 32 }, 32);
         assert_eq!(Capacity::decode16(&capacity).unwrap().provisioned, discards);
-        let known = Scsi::ReportOperations {
-            timeouts: false,
-            options: 0,
-            opcode: 0,
-            action: 0,
-            allocation: 4096,
-        };
-        let bytes = host.ask(&mut queue, known, 4096);
-        let known: Vec<u8> = operations::decode_all(&bytes).map(|(code, _)| code).collect();
+        let known = host.known(&mut queue);
         let knows = |code| known.contains(&code);
         let zeroes = (knows(opcode::WRITE_SAME_10), knows(opcode::WRITE_SAME_16));
         assert_eq!((knows(opcode::UNMAP), zeroes), (discards, (writes_zeroes, writes_zeroes)));
@@ -343,15 +348,7 @@ fn a_unit_says_what_it_is() {
     }
     let sense = Scsi::RequestSense { descriptor: false, allocation: 18 };
     assert_eq!(Sense::decode(&host.ask(&mut queue, sense, 18)), Some(Sense::default()));
-    let known = Scsi::ReportOperations {
-        timeouts: false,
-        options: 0,
-        opcode: 0,
-        action: 0,
-        allocation: 4096,
-    };
-    let bytes = host.ask(&mut queue, known, 4096);
-    let known: Vec<u8> = operations::decode_all(&bytes).map(|(code, _)| code).collect();
+    let known = host.known(&mut queue);
     assert!(known.contains(&opcode::UNMAP) && !known.contains(&opcode::VERIFY_10), "{known:x?}");
     // What does not fit: the answer's first bytes, and that there were more.
     let ended = host.run_on(&mut queue, 0, inquiry, (DATA_AT, 8), false);
