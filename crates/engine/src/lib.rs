@@ -15,6 +15,7 @@
 
 mod canary;
 mod checkpoint;
+mod clock;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -42,6 +43,7 @@ mod tx;
 #[doc(hidden)]
 pub use canary::Canary;
 pub use error::{Error, ErrorKind, Remedy, Result};
+pub use log::Durability;
 pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
@@ -56,7 +58,7 @@ pub use task::{JoinHandle, yield_now};
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped};
 pub use tx::{
-    Commit, Durability, Isolation, KeyBounds, Prefix, Savepoint, Snapshot, TaskSnapshot, TaskStore,
+    Commit, Isolation, KeyBounds, Prefix, Savepoint, Snapshot, TaskSnapshot, TaskStore,
     TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
     TransactionRange, TransactionState,
 };

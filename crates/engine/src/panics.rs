@@ -63,7 +63,7 @@ impl Shared {
         );
         let _ = self.panicked.set(error.clone());
         self.fail(error.clone());
-        self.tx.clock.fail(error);
+        self.clock.fail(error);
         self.gate.open();
         // Also where a write had failed before.
         self.remotes.iter().for_each(|remote| remote.poke());

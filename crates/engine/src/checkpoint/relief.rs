@@ -70,10 +70,10 @@ impl Relief {
         // Old snapshots never make a change fail, and none is given up while it is the log device that is full: they have nothing of that.
         if !is_log_full() {
             // Where what they need is not as much as the change lacks, they have a better use for it.
-            if upkeep.give_older_values_up(&shared, shared.space.short()) {
+            if upkeep.give_older_values_up(shared.space.short()) {
                 return Ok(true);
             }
-            if let Some(moved) = upkeep.older_values_moved(&shared) {
+            if let Some(moved) = upkeep.older_values_moved() {
                 // What is being written has pages, and is given up once it is there.
                 moved.await;
                 return Ok(true);
@@ -110,7 +110,7 @@ impl Relief {
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
             return checkpoint_to_its_end(&shared).await.map(|()| true);
         }
-        Ok(is_log_full && upkeep.give_older_values_up(&shared, 0))
+        Ok(is_log_full && upkeep.give_older_values_up(0))
     }
 
     /// Makes a change, and tries again while that may help. What finds no space, or no frame, must have changed nothing, or have

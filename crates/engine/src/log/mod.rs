@@ -10,6 +10,7 @@
 
 mod chunk;
 mod describe;
+mod durability;
 mod durable;
 mod expected;
 mod merge;
@@ -25,6 +26,7 @@ mod window;
 mod writer;
 
 pub(crate) use describe::{describe, describe_operation};
+pub use durability::Durability;
 pub(crate) use durable::{Durable, OpenStamps};
 pub(crate) use expected::ExpectedRecords;
 pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};

@@ -12,17 +12,17 @@ use std::time::Instant;
 use qpair_block::{BlockDevice, DeviceInfo};
 
 use crate::canary::Canary;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Record;
 use crate::large::KnownLists;
-use crate::log::{Durable, ExpectedRecords, LogGeometry, OldLogs};
+use crate::log::{Durability, Durable, ExpectedRecords, LogGeometry, OldLogs};
 use crate::log_device::LogDevice;
 use crate::metrics::Counters;
 use crate::place::page_of;
 use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
 use crate::sync::{Alone, Remote, Waiters};
-use crate::tx::{Durability, Tx};
 
 use flushes::Flushes;
 use merging::Merging;
@@ -71,7 +71,8 @@ pub struct Recovered {
 pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) space: Space,
-    pub(crate) tx: Tx,
+    /// Gives commits their timestamps.
+    pub(crate) clock: Clock,
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
     /// The device that the logs are on, if they have one of their own.
@@ -166,7 +167,6 @@ impl Shared {
     pub(crate) fn new(
         pool: Pool,
         space: Space,
-        tx: Tx,
         device: Arc<dyn BlockDevice>,
         page_size: usize,
         remotes: Vec<Arc<Remote>>,
@@ -192,7 +192,7 @@ impl Shared {
             companions: Mutex::default(),
             pool,
             space,
-            tx,
+            clock: Clock::new(0),
             device,
             page_size,
             read_only: false,
@@ -364,7 +364,7 @@ impl Shared {
 
     /// The stamp of the last commit that is in the trees in full.
     pub(crate) fn last_stamp(&self) -> u64 {
-        self.tx.clock.stable()
+        self.clock.stable()
     }
 
     /// A stamp that no commit to come is below.

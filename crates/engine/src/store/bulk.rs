@@ -92,7 +92,7 @@ impl BulkLoader {
                 })?;
         Ok(Self {
             tree: table.tree(),
-            stamp: inner.shared.tx.clock.stable(),
+            stamp: inner.shared.clock.stable(),
             arena,
             pages_per_extent: extent_bytes / page_size,
             extents: [None, None],

@@ -86,7 +86,7 @@ impl Store {
     }
 
     fn add_table(&self, name: &str, tree: Tree) -> Table {
-        self.inner.shared.tx.names.add(tree.id, name);
+        self.inner.tx.names.add(tree.id, name);
         let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
         tables.push((name.to_owned(), tree));
         Table::new(self.inner.clone(), tree)
@@ -133,7 +133,7 @@ impl Store {
             let mut tables = self.inner.tables.lock().unwrap_or_else(PoisonError::into_inner);
             tables.retain(|(_, known)| known.id != tree.id);
             drop(tables);
-            self.inner.shared.tx.names.remove(tree.id);
+            self.inner.tx.names.remove(tree.id);
         }
         outcome?;
         drop(alone);
@@ -238,7 +238,7 @@ impl StoreInner {
         }
         let begin = || {
             dropped.inspect(|tree| shared.note_dropped(*tree));
-            let begun = shared.tx.clock.begin_commit();
+            let begun = shared.clock.begin_commit();
             begun.inspect_err(|_| {
                 dropped.inspect(|tree| shared.forget_dropped(*tree));
             })
@@ -255,11 +255,11 @@ impl StoreInner {
         if let Err(error) = outcome {
             // The log says that it is done.
             shared.fail(error.clone());
-            shared.tx.clock.fail(error.clone());
+            shared.clock.fail(error.clone());
             return Err(error);
         }
-        shared.tx.clock.end_commit(stamp);
-        shared.tx.clock.wait_stable(stamp).await?;
+        shared.clock.end_commit(stamp);
+        shared.clock.wait_stable(stamp).await?;
         Ok(stamp)
     }
 
@@ -352,7 +352,7 @@ async fn empty(shared: &Arc<Shared>, tree: Tree) -> Result<()> {
             continue;
         }
         fewer = true;
-        let change = Change { stamp: shared.tx.clock.stable(), undo: NoUndo };
+        let change = Change { stamp: shared.clock.stable(), undo: NoUndo };
         for index in 0..batch.len().min(EMPTY_BATCH) {
             let key = batch.entry(index).0.to_vec();
             let removed = run(shared, Remove::new(tree, &key, change)).await?;

@@ -6,18 +6,19 @@ use crate::checkpoint::checkpoint;
 use crate::shared::Shared;
 use crate::sync::LocalFuture;
 use crate::task::Upkeep;
-use crate::tx;
+use crate::tx::{self, Tx};
 
 /// Rows of which a turn forgets older values, at most.
 const COLLECT_ROWS: usize = 64;
 
-#[derive(Debug)]
-pub(super) struct Chores;
+pub(super) struct Chores {
+    pub(super) tx: Arc<Tx>,
+}
 
 impl Upkeep for Chores {
-    fn look(&self, shared: &Arc<Shared>) -> Option<LocalFuture> {
-        let slot = tx::collect(shared, COLLECT_ROWS)?;
-        Some(Box::pin(tx::spill(shared.clone(), slot)))
+    fn look(&self) -> Option<LocalFuture> {
+        let slot = tx::collect(&self.tx, COLLECT_ROWS)?;
+        Some(Box::pin(tx::spill(self.tx.clone(), slot)))
     }
 
     fn checkpoint(&self, shared: Arc<Shared>) -> LocalFuture {
@@ -27,16 +28,16 @@ impl Upkeep for Chores {
         })
     }
 
-    fn give_older_values_up(&self, shared: &Shared, pages_min: u64) -> bool {
-        shared.tx.old_device_bytes() / shared.page_size as u64 >= pages_min
-            && shared.tx.give_history_up(shared)
+    fn give_older_values_up(&self, pages_min: u64) -> bool {
+        self.tx.old_device_bytes() / self.tx.shared.page_size as u64 >= pages_min
+            && self.tx.give_history_up()
     }
 
-    fn older_values_moved(&self, shared: &Arc<Shared>) -> Option<LocalFuture> {
-        let shared = shared.clone();
-        shared.tx.is_writing_history().then(|| -> LocalFuture {
+    fn older_values_moved(&self) -> Option<LocalFuture> {
+        let tx = self.tx.clone();
+        tx.is_writing_history().then(|| -> LocalFuture {
             Box::pin(async move {
-                shared.tx.wait_moved(|| !shared.tx.is_writing_history()).await;
+                tx.wait_moved(|| !tx.is_writing_history()).await;
             })
         })
     }

@@ -59,6 +59,7 @@ impl Drop for StoreInner {
         let label = self.label.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
         let rest = Arc::new(Mutex::new(Some(Self {
             shared: self.shared.clone(),
+            tx: self.tx.clone(),
             members: std::mem::take(&mut self.members),
             label: Mutex::new(label),
             labels_in_doubt: self.labels_in_doubt,
@@ -133,11 +134,11 @@ impl StoreInner {
             return Err(failure.clone());
         }
         // Commits under way are made in full.
-        self.shared.tx.close();
+        self.tx.close();
         let shared = self.shared.clone();
         self.block_on(move || async move {
             // If one failed, the checkpoint below says so.
-            let _ = shared.tx.clock.wait_stable(shared.tx.clock.last()).await;
+            let _ = shared.clock.wait_stable(shared.clock.last()).await;
             shared.merging.wait().await;
             Ok(())
         })?;
@@ -148,7 +149,7 @@ impl StoreInner {
             return if unfinished { self.mark_clean() } else { Ok(()) };
         }
         self.shared.gate.shut();
-        let shared = self.shared.clone();
+        let (shared, tx) = (self.shared.clone(), self.tx.clone());
         self.block_on(move || async move {
             shared.space.wait_until_left().await;
             // Of a large value that a commit replaced, the pages are free from here on. A crash that loses the commit has the value
@@ -156,7 +157,7 @@ impl StoreInner {
             if shared.log.enabled && shared.log.flushed {
                 Worker::wait_durable(shared.last_stamp()).await?;
             }
-            shared.tx.collect_all(&shared);
+            tx.collect_all();
             checkpoint(&shared, true).await?;
             move_to_the_front(&shared).await
         })?;

@@ -56,7 +56,7 @@ use crate::task::{
     JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to, stepped,
 };
 use crate::tree::Tree;
-use crate::tx::Awaited;
+use crate::tx::{Awaited, Tx};
 
 /// The workers of an open store, for who ends them.
 enum Crew {
@@ -70,6 +70,7 @@ enum Crew {
 /// What an open store holds beside what its workers share.
 pub(crate) struct StoreInner {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) tx: Arc<Tx>,
     members: Vec<Arc<dyn BlockDevice>>,
     /// The label as it is on the members now.
     label: Mutex<Superblock>,

@@ -11,12 +11,12 @@ use crate::log_device::LogDevice;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 use crate::task::{current, refuse_on_worker, spawn_to};
-use crate::tx::TransactionInfo;
+use crate::tx::{TransactionInfo, Tx};
 
 /// Sees what a store counts, and its open transactions, as long as the store is open. It does not keep it open.
 #[derive(Clone)]
 pub struct Observer {
-    shared: Weak<Shared>,
+    tx: Weak<Tx>,
 }
 
 impl std::fmt::Debug for Observer {
@@ -31,27 +31,26 @@ impl Store {
     /// # Errors
     /// `Closed` if the store is; `Invalid` on a worker.
     pub fn metrics(&self) -> Result<Metrics> {
-        metrics(&self.inner.shared)
+        metrics(&self.inner.tx)
     }
 
     /// Sees the same from elsewhere, until the store is closed.
     #[must_use]
     pub fn observer(&self) -> Observer {
-        Observer { shared: Arc::downgrade(&self.inner.shared) }
+        Observer { tx: Arc::downgrade(&self.inner.tx) }
     }
 }
 
 impl Observer {
-    fn shared(&self) -> Result<Arc<Shared>> {
-        let is_open = |shared: &Arc<Shared>| !shared.is_closing() && !shared.has_ended();
-        let shared = self.shared.upgrade().filter(is_open);
-        shared.ok_or_else(Error::closed)
+    fn tx(&self) -> Result<Arc<Tx>> {
+        let is_open = |tx: &Arc<Tx>| !tx.shared.is_closing() && !tx.shared.has_ended();
+        self.tx.upgrade().filter(is_open).ok_or_else(Error::closed)
     }
 
     /// Whether the store is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.shared().is_ok()
+        self.tx().is_ok()
     }
 
     /// As [`Store::metrics`].
@@ -59,7 +58,7 @@ impl Observer {
     /// # Errors
     /// `Closed` if the store is; `Invalid` on a worker.
     pub fn metrics(&self) -> Result<Metrics> {
-        metrics(&*self.shared()?)
+        metrics(&*self.tx()?)
     }
 
     /// As [`Store::transactions`].
@@ -67,7 +66,7 @@ impl Observer {
     /// # Errors
     /// `Closed` if the store is.
     pub fn transactions(&self) -> Result<Vec<TransactionInfo>> {
-        Ok(self.shared()?.tx.transactions())
+        Ok(self.tx()?.transactions())
     }
 }
 
@@ -84,7 +83,8 @@ pub(crate) fn device_statistics(shared: &Shared) -> Result<ChannelStatistics> {
     Ok(total)
 }
 
-fn metrics(shared: &Shared) -> Result<Metrics> {
+fn metrics(tx: &Tx) -> Result<Metrics> {
+    let shared = &*tx.shared;
     let device = device_statistics(shared)?;
     let page_size = shared.page_size as u64;
     let (used, free) = shared.space.counts();
@@ -104,10 +104,10 @@ fn metrics(shared: &Shared) -> Result<Metrics> {
         recovered_commits: shared.recovered.get().map_or(0, |recovered| recovered.commits),
         frames: u64::from(shared.pool.frames.len()),
         frames_free: shared.pool.free_count() as u64,
-        versions_bytes: shared.tx.versions_bytes(),
-        history_bytes: shared.tx.old_device_bytes(),
-        oldest_snapshot_age_commits: shared.tx.oldest_snapshot_age(),
-        open_transactions: shared.tx.transactions().len() as u64,
+        versions_bytes: tx.versions_bytes(),
+        history_bytes: tx.old_device_bytes(),
+        oldest_snapshot_age_commits: tx.oldest_snapshot_age(),
+        open_transactions: tx.transactions().len() as u64,
         last_stamp: shared.last_stamp(),
         used_bytes: used * page_size,
         free_bytes: free * page_size,

@@ -16,6 +16,7 @@ use super::{Crew, Store, StoreInner};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
+use crate::log::Durability;
 use crate::log::LogGeometry;
 use crate::log_device::{self, Attached, LogDevice};
 use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
@@ -25,7 +26,7 @@ use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
 use crate::sync::Remote;
 use crate::task::{Runtime, Worker, WorkerOptions, log_arena, stepped};
-use crate::tx::{Durability, Tx, TxOptions};
+use crate::tx::{Tx, TxOptions};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -470,18 +471,14 @@ fn start(
         durability: options.durability,
         reads_wait: options.durability != Durability::Async && !options.read_non_durable,
     };
-    let tx = Tx::new(
-        workers,
-        TxOptions {
-            start: 0,
-            versions_bytes_max: options.versions_bytes_max,
-            history_bytes_max: options.history_bytes_max,
-            transaction_bytes_max: options.transaction_bytes_max,
-        },
-    );
+    let tx_options = TxOptions {
+        versions_bytes_max: options.versions_bytes_max,
+        history_bytes_max: options.history_bytes_max,
+        transaction_bytes_max: options.transaction_bytes_max,
+    };
     // The first checkpoint of a new store is no close: no labels follow it.
     let generation = if options.format { 0 } else { label.generation };
-    let mut shared = Shared::new(pool, space, tx, device, page_size, remotes, log);
+    let mut shared = Shared::new(pool, space, device, page_size, remotes, log);
     if !read_only {
         let device = shared.device.info();
         shared.copies = Copies::new(device, page_size, frame_count, workers)?;
@@ -495,9 +492,11 @@ fn start(
         shared.lists.expect();
     }
     let shared = Arc::new(shared);
-    let crew = start_workers(&shared, options)?;
+    let tx = Arc::new(Tx::new(shared.clone(), tx_options));
+    let crew = start_workers(&shared, &tx, options)?;
     Ok(StoreInner {
         shared,
+        tx,
         members,
         label: Mutex::new(label),
         labels_in_doubt: false,
@@ -521,7 +520,7 @@ fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -
     LogGeometry { block_bytes, segment_bytes }
 }
 
-fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
+fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> Result<Crew> {
     let depth = options.depth.min(shared.device.info().depth_max).max(1);
     let worker_options = WorkerOptions {
         depth,
@@ -533,7 +532,7 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
         batch: options.batch.min(depth),
         linger: Duration::from_micros(u64::from(options.linger_us)),
         cycles: options.cycles,
-        upkeep: &Chores,
+        upkeep: Arc::new(Chores { tx: tx.clone() }),
     };
     match &options.runtime {
         Runtime::Threads => {
@@ -544,8 +543,14 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
                 .remotes
                 .iter()
                 .map(|remote| {
-                    let (channel, log) = open_channel(shared, remote, worker_options)?;
-                    Ok(Worker::new(shared.clone(), remote.clone(), worker_options, channel, log))
+                    let (channel, log) = open_channel(shared, remote, &worker_options)?;
+                    Ok(Worker::new(
+                        shared.clone(),
+                        remote.clone(),
+                        worker_options.clone(),
+                        channel,
+                        log,
+                    ))
                 })
                 .collect();
             stepped::enlist(shared, workers?, *seed, clock.clone());
@@ -558,7 +563,7 @@ fn start_workers(shared: &Arc<Shared>, options: &StoreOptions) -> Result<Crew> {
 fn open_channel(
     shared: &Shared,
     remote: &Remote,
-    options: WorkerOptions,
+    options: &WorkerOptions,
 ) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
     let log = log_arena(shared.log_info(), shared.log.geometry.block_bytes)?;
     let mut channel_options = ChannelOptions {
@@ -610,13 +615,14 @@ fn start_threads(
     let mut threads = Vec::new();
     for (index, remote) in shared.remotes.iter().enumerate() {
         let (shared, remote, report) = (shared.clone(), remote.clone(), started.clone());
+        let worker_options = worker_options.clone();
         let thread =
             std::thread::Builder::new().name(format!("qpair-worker-{index}")).spawn(move || {
                 let ready = match prefault {
                     true => prefault_part(&shared, index),
                     false => Ok(()),
                 };
-                match ready.and_then(|()| open_channel(&shared, &remote, worker_options)) {
+                match ready.and_then(|()| open_channel(&shared, &remote, &worker_options)) {
                     Ok((channel, log)) => {
                         let _ = report.send(Ok(()));
                         drop(report);

@@ -1,23 +1,22 @@
 //! What workers do for the layers above, which they do not know.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::shared::Shared;
 use crate::sync::LocalFuture;
 
 /// Handed to workers by those who start them.
-pub(crate) trait Upkeep: Debug + Sync {
+pub(crate) trait Upkeep: Send + Sync {
     /// A look, within a turn, at what commits left behind; a task for this worker if there is more to do than that.
-    fn look(&self, shared: &Arc<Shared>) -> Option<LocalFuture>;
+    fn look(&self) -> Option<LocalFuture>;
 
     /// Makes a checkpoint. If it fails, the store says why.
     fn checkpoint(&self, shared: Arc<Shared>) -> LocalFuture;
 
     /// Gives up the snapshots that need older values on the device, if those have so many pages; whether that frees some, now or with the next
     /// checkpoint.
-    fn give_older_values_up(&self, shared: &Shared, pages_min: u64) -> bool;
+    fn give_older_values_up(&self, pages_min: u64) -> bool;
 
     /// Waits for older values that are on their way to the device; nothing if none are.
-    fn older_values_moved(&self, shared: &Arc<Shared>) -> Option<LocalFuture>;
+    fn older_values_moved(&self) -> Option<LocalFuture>;
 }

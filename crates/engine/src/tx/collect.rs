@@ -1,6 +1,7 @@
 //! Forgetting older values that no snapshot needs, a few with each commit and in each turn of a worker.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -87,8 +88,8 @@ impl Tx {
     }
 
     /// An image refers to the pages of a large value from now on that a commit replaces.
-    pub(crate) fn note_large(&self, shared: &Shared, descriptor: &[u8], stamp: u64) {
-        self.old_large_bytes.fetch_add(large_bytes(shared, descriptor), Ordering::Relaxed);
+    pub(crate) fn note_large(&self, descriptor: &[u8], stamp: u64) {
+        self.old_large_bytes.fetch_add(large_bytes(&self.shared, descriptor), Ordering::Relaxed);
         self.old_large_newest.fetch_max(stamp, Ordering::Relaxed);
     }
 
@@ -104,8 +105,8 @@ impl Tx {
     }
 
     /// Whether the oldest images of a slot should go to the device: they have half of the memory for them, and a snapshot keeps them.
-    pub(super) fn wants_spill(&self, shared: &Shared, slot: usize) -> bool {
-        self.due_spill(slot).is_some_and(|stamp| stamp <= self.settled(shared))
+    pub(super) fn wants_spill(&self, slot: usize) -> bool {
+        self.due_spill(slot).is_some_and(|stamp| stamp <= self.settled())
     }
 
     /// The oldest commit of a slot whose images should go to the device, which they may once it is settled.
@@ -122,19 +123,19 @@ impl Tx {
     }
 
     /// The oldest commit of a slot whose images are kept, if it does not survive a crash yet.
-    fn not_durable(&self, shared: &Shared, slot: usize) -> Option<u64> {
+    fn not_durable(&self, slot: usize) -> Option<u64> {
         let front = self.slots[slot].queue().commits.front().map(|front| front.stamp);
-        front.filter(|stamp| shared.log.enabled && *stamp > shared.durable.horizon())
+        front.filter(|stamp| self.shared.log.enabled && *stamp > self.shared.durable.horizon())
     }
 
     /// All commits up to this one are seen by who takes a snapshot now, and survive a crash.
-    fn settled(&self, shared: &Shared) -> u64 {
-        self.clock.stable().min(shared.durable.horizon())
+    fn settled(&self) -> u64 {
+        self.shared.clock.stable().min(self.shared.durable.horizon())
     }
 
     /// Takes the oldest commits of a slot out of its queue whose images may go to the device, as many as make a run.
-    pub(super) fn take_oldest(&self, shared: &Shared, slot: usize) -> Vec<Old> {
-        let upto = self.settled(shared);
+    pub(super) fn take_oldest(&self, slot: usize) -> Vec<Old> {
+        let upto = self.settled();
         let mut queue = self.slots[slot].queue();
         let (mut olds, mut bytes) = (Vec::new(), 0);
         while bytes <= self.versions_bytes_max / RUNS_IN_MEMORY
@@ -178,9 +179,9 @@ impl Tx {
 
     /// Waits, on a worker, until a slot's oldest images are on the device if those of all have too much of memory: who makes older values faster
     /// than the device takes them would cost a snapshot that has room there. The commit has no stamp yet, and has changed nothing.
-    pub(super) async fn let_history_pass(&self, shared: &Shared, slot: usize) {
+    pub(super) async fn let_history_pass(self: &Arc<Self>, slot: usize) {
         // As long as a spill goes on.
-        let is_open = || shared.failure().is_none() && !self.clock.is_closed();
+        let is_open = || self.shared.failure().is_none() && !self.shared.clock.is_closed();
         let spills = || self.slots[slot].spills.load(Ordering::Acquire);
         while self.is_history_behind(slot) && is_open() {
             if spills() {
@@ -188,19 +189,19 @@ impl Tx {
                 continue;
             }
             let there = match self.due_spill(slot) {
-                None => match self.not_durable(shared, slot) {
+                None => match self.not_durable(slot) {
                     // They are there for no snapshot, but until their commits survive a crash.
                     Some(stamp) => Worker::wait_durable(stamp).await,
                     None => return,
                 },
-                Some(stamp) if shared.log.enabled && stamp > shared.durable.horizon() => {
+                Some(stamp) if self.shared.log.enabled && stamp > self.shared.durable.horizon() => {
                     Worker::wait_durable(stamp).await
                 }
-                Some(_) if self.begin_spill(shared, slot) => {
-                    current(|worker| worker.spawn_own(spill(worker.shared_arc(), slot)));
+                Some(_) if self.begin_spill(slot) => {
+                    current(|worker| worker.spawn_own(spill(self.clone(), slot)));
                     continue;
                 }
-                Some(stamp) => self.clock.wait_stable(stamp).await,
+                Some(stamp) => self.shared.clock.wait_stable(stamp).await,
             };
             if there.is_err() {
                 return;
@@ -216,7 +217,7 @@ impl Tx {
     }
 
     /// Gives up all snapshots that need older values on the device; whether that frees pages, now or with the next checkpoint.
-    pub(crate) fn give_history_up(&self, shared: &Shared) -> bool {
+    pub(crate) fn give_history_up(&self) -> bool {
         let (before, runs) = (self.old_device_bytes(), self.history.newest());
         let newest_large = match self.old_large_bytes.load(Ordering::Relaxed) {
             0 => 0,
@@ -227,12 +228,12 @@ impl Tx {
             return false;
         }
         // Those are stable whose images count: no snapshot is taken below them any more.
-        self.lost_below.fetch_max(newest.min(self.clock.stable()), Ordering::AcqRel);
-        let (oldest, settled) = (self.look_for_oldest(), self.settled(shared));
+        self.lost_below.fetch_max(newest.min(self.shared.clock.stable()), Ordering::AcqRel);
+        let (oldest, settled) = (self.look_for_oldest(), self.settled());
         self.history.forget(oldest);
         for slot in 0..self.slots.len() {
             let mut budget = usize::MAX;
-            self.forget_upto(shared, slot, oldest.min(settled), &mut budget);
+            self.forget_upto(slot, oldest.min(settled), &mut budget);
         }
         runs.is_some() || self.old_device_bytes() < before
     }
@@ -241,7 +242,7 @@ impl Tx {
     fn look_for_oldest(&self) -> u64 {
         let from = self.lost_below.load(Ordering::Acquire);
         // First the bound, then the slots: see `snapshots`.
-        let mut oldest = self.clock.stable();
+        let mut oldest = self.shared.clock.stable();
         for slot in &self.slots {
             if let Some(stamp) = slot.open().snapshots.oldest(from) {
                 oldest = oldest.min(stamp);
@@ -252,14 +253,14 @@ impl Tx {
 
     /// Commits since the oldest snapshot in use was taken.
     pub(crate) fn oldest_snapshot_age(&self) -> u64 {
-        let stable = self.clock.stable();
+        let stable = self.shared.clock.stable();
         stable.saturating_sub(self.look_for_oldest())
     }
 
     /// Gives the oldest snapshot up, so that what it keeps can go; `false` if no snapshot keeps anything.
     fn give_up_oldest(&self) -> bool {
         let oldest = self.look_for_oldest();
-        if oldest >= self.clock.stable() {
+        if oldest >= self.shared.clock.stable() {
             return false;
         }
         self.lost_below.fetch_max(oldest + 1, Ordering::AcqRel);
@@ -275,16 +276,16 @@ impl Tx {
     }
 
     /// Forgets what the commits of a slot replaced, for up to `budget` rows; whether it did anything.
-    pub(super) fn collect_slot(&self, shared: &Shared, slot: usize, mut budget: usize) -> bool {
+    pub(super) fn collect_slot(&self, slot: usize, mut budget: usize) -> bool {
         if self.slots[slot].bytes.load(Ordering::Relaxed) == 0 {
             return false;
         }
         // The pages of large values must not be used again before the commit that replaced them survives a crash.
-        let durable = self.settled(shared);
+        let durable = self.settled();
         let mut oldest = self.oldest.load(Ordering::Acquire);
         let (mut looked, mut done) = (false, false);
         loop {
-            let (forgot, next) = self.forget_upto(shared, slot, oldest.min(durable), &mut budget);
+            let (forgot, next) = self.forget_upto(slot, oldest.min(durable), &mut budget);
             done |= forgot;
             if next.is_none_or(|next| next > durable) {
                 break;
@@ -296,7 +297,7 @@ impl Tx {
                 // Before a snapshot is given up all goes that nobody needs, whosever it is.
                 let upto = oldest.min(durable);
                 let mut all = 0..self.slots.len();
-                if all.any(|other| self.forget_upto(shared, other, upto, &mut budget).0) {
+                if all.any(|other| self.forget_upto(other, upto, &mut budget).0) {
                     done = true;
                     continue;
                 }
@@ -316,13 +317,7 @@ impl Tx {
 
     /// Forgets what the commits of a slot up to this one replaced, for up to `budget` rows; whether there were any, and the stamp of the
     /// next one unless the budget is used up.
-    fn forget_upto(
-        &self,
-        shared: &Shared,
-        slot: usize,
-        upto: u64,
-        budget: &mut usize,
-    ) -> (bool, Option<u64>) {
+    fn forget_upto(&self, slot: usize, upto: u64, budget: &mut usize) -> (bool, Option<u64>) {
         let state = &self.slots[slot];
         let (mut large, mut done, mut next) = (Vec::new(), false, None);
         let mut used: Option<Vec<RowRef>> = None;
@@ -346,19 +341,19 @@ impl Tx {
         if let Some(rows) = used {
             state.queue().give(rows);
         }
-        self.give_large_back(shared, large);
+        self.give_large_back(large);
         (done, next)
     }
 
     /// Gives the pages of large values back of which there was an image, that nobody reads any more, and whose replacement is durable.
-    pub(crate) fn give_large_back(&self, shared: &Shared, large: Vec<Box<[u8]>>) {
-        let bytes = large.iter().map(|descriptor| large_bytes(shared, descriptor)).sum();
+    pub(crate) fn give_large_back(&self, large: Vec<Box<[u8]>>) {
+        let bytes = large.iter().map(|descriptor| large_bytes(&self.shared, descriptor)).sum();
         self.old_large_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        shared.free_large_once_durable(large);
+        self.shared.free_large_once_durable(large);
     }
 
     /// Forgets everything, when the store is being closed and no commit is under way: snapshots are lost.
-    pub(crate) fn collect_all(&self, shared: &Shared) {
+    pub(crate) fn collect_all(&self) {
         self.lost_below.store(u64::MAX, Ordering::Release);
         self.history.forget(u64::MAX);
         let mut large = Vec::new();
@@ -369,10 +364,10 @@ impl Tx {
             }
         }
         // If the log was not flushed they are held until the last checkpoint counts, which has them in no image.
-        if !shared.log.is_unflushed() {
-            large.iter().for_each(|descriptor| shared.free_large(descriptor));
+        if !self.shared.log.is_unflushed() {
+            large.iter().for_each(|descriptor| self.shared.free_large(descriptor));
         }
-        self.large.free_all(shared);
+        self.large.free_all(&self.shared);
     }
 }
 
@@ -384,37 +379,38 @@ fn large_bytes(shared: &Shared, descriptor: &[u8]) -> u64 {
 
 /// A worker's share of forgetting, for its turn: up to `budget` rows. The slot whose oldest images should go to the device, if there is
 /// one: [`spill`] is to be started.
-pub(crate) fn collect(shared: &Shared, budget: usize) -> Option<usize> {
+pub(crate) fn collect(tx: &Tx, budget: usize) -> Option<usize> {
+    let shared = &tx.shared;
     let slot = super::slot_here(shared);
     // The first worker also forgets what other threads have committed.
     let others = (slot == 0).then_some(shared.remotes.len());
     // In each turn of each worker: of its own, not of all.
-    let has = |slot: usize| shared.tx.slots[slot].bytes.load(Ordering::Relaxed) > 0;
-    if !has(slot) && !others.is_some_and(has) && shared.tx.history.memory_bytes() == 0 {
+    let has = |slot: usize| tx.slots[slot].bytes.load(Ordering::Relaxed) > 0;
+    if !has(slot) && !others.is_some_and(has) && tx.history.memory_bytes() == 0 {
         return None;
     }
-    if shared.tx.history.newest().is_some() {
-        shared.tx.history.forget(shared.tx.look_for_oldest());
+    if tx.history.newest().is_some() {
+        tx.history.forget(tx.look_for_oldest());
     }
-    if shared.tx.collect_slot(shared, slot, budget) {
+    if tx.collect_slot(slot, budget) {
         return None;
     }
-    if others.is_some_and(|slot| shared.tx.collect_slot(shared, slot, budget)) {
+    if others.is_some_and(|slot| tx.collect_slot(slot, budget)) {
         return None;
     }
-    [Some(slot), others].into_iter().flatten().find(|slot| shared.tx.begin_spill(shared, *slot))
+    [Some(slot), others].into_iter().flatten().find(|slot| tx.begin_spill(*slot))
 }
 
 impl Tx {
     /// Whether a spill of a slot is to be started, by the caller.
-    fn begin_spill(&self, shared: &Shared, slot: usize) -> bool {
-        self.wants_spill(shared, slot) && !self.slots[slot].spills.swap(true, Ordering::AcqRel)
+    fn begin_spill(&self, slot: usize) -> bool {
+        self.wants_spill(slot) && !self.slots[slot].spills.swap(true, Ordering::AcqRel)
     }
 }
 
 /// Takes the oldest images of a slot to the device, as a task of the worker that found that it should be done.
-pub(crate) async fn spill(shared: std::sync::Arc<Shared>, slot: usize) {
-    history::spill(&shared, slot).await;
-    shared.tx.slots[slot].spills.store(false, Ordering::Release);
-    shared.tx.moved.wake_all();
+pub(crate) async fn spill(tx: Arc<Tx>, slot: usize) {
+    history::spill(&tx, slot).await;
+    tx.slots[slot].spills.store(false, Ordering::Release);
+    tx.moved.wake_all();
 }

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::Tx;
 use super::core::{Core, written};
 use super::fetching::{Fetching, Place, fetch_outside};
-use super::options::{Commit, Durability, Isolation};
+use super::options::{Commit, Isolation};
 use super::prepare::{Preparing, Stop, step};
 use super::recent::Comparing;
+use super::undo::Keep;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
 use crate::checkpoint::Relief;
 use crate::error::{ErrorKind, Result};
 use crate::large::Descriptor;
-use crate::log;
+use crate::log::{self, Durability};
 use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
@@ -179,7 +181,7 @@ impl Work {
     pub(super) async fn complete(&mut self) -> Result<Commit> {
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         let inner = core.inner.clone();
-        let outcome = guarded_future(&inner.shared, self.phases(&inner.shared)).await;
+        let outcome = guarded_future(&inner.shared, self.phases(&inner.tx)).await;
         if outcome.is_err() {
             // Either nothing was changed, or the store is read-only: nobody goes on with this.
             self.phase = Phase::Over;
@@ -197,13 +199,14 @@ impl Work {
         Ok(Commit { stamp: self.stamp, inner })
     }
 
-    async fn phases(&mut self, shared: &Shared) -> Result<()> {
+    async fn phases(&mut self, tx: &Arc<Tx>) -> Result<()> {
+        let shared = &tx.shared;
         if self.phase == Phase::Prepare {
             // Once, not with each try: one that finds no space has checkpoints made.
             check_here(shared)?;
             Worker::let_log_pass(shared).await?;
             Relief::tried(shared, async || {
-                let Err(error) = self.begin(shared).await else { return Ok(Ok(())) };
+                let Err(error) = self.begin(tx).await else { return Ok(Ok(())) };
                 // Nothing is changed yet. A checkpoint waits for those inside.
                 (self.inside, self.stamping) = (None, None);
                 match error.kind() == ErrorKind::NoSpace && self.is_hopeless {
@@ -214,18 +217,18 @@ impl Work {
             .await??;
         }
         if self.phase == Phase::Compare {
-            self.compare(shared).await?;
+            self.compare(tx).await?;
         }
         let mut patience = Patience::default();
         while self.phase == Phase::Apply {
-            let all = current(|worker| self.apply_now(shared, Some(worker)));
+            let all = current(|worker| self.apply_now(tx, Some(worker)));
             let outcome = match all.unwrap_or(Ok(Stop::Turn)) {
                 Ok(Stop::Over) => break,
                 Ok(stop) => {
                     if let (Stop::Away, Some(core)) = (stop, &self.core) {
                         self.fetching.go_on(shared, core, (self.cursor, self.done)).await;
                     }
-                    self.apply_one(shared).await
+                    self.apply_one(tx).await
                 }
                 Err(error) => Err(error),
             };
@@ -238,18 +241,19 @@ impl Work {
         if self.phase == Phase::Applied {
             // A checkpoint waits for changes, and for nobody who only waits for others.
             self.inside = None;
-            shared.tx.clock.wait_stable(self.stamp).await?;
-            self.finish(shared);
+            shared.clock.wait_stable(self.stamp).await?;
+            self.finish(tx);
         }
         Ok(())
     }
 
     /// Everything up to the stamp, which may be refused.
-    async fn begin(&mut self, shared: &Shared) -> Result<()> {
+    async fn begin(&mut self, tx: &Arc<Tx>) -> Result<()> {
+        let shared = &tx.shared;
         // Workers are told apart by their numbers, which another store's have too.
         check_here(shared)?;
         if self.isolation() == Isolation::Serializable && self.compared.is_none() {
-            self.compare_before(shared).await?;
+            self.compare_before(tx).await?;
         }
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
         if !core.large.is_empty()
@@ -265,7 +269,7 @@ impl Work {
         let promised = loop {
             let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
             if self.inside.is_none() {
-                shared.tx.let_history_pass(shared, core.slot).await;
+                tx.let_history_pass(core.slot).await;
                 self.inside = Some(core.inner.clone().begin_commit().await?);
             }
             // Nobody prepares leaves of a tree that is being emptied.
@@ -302,16 +306,17 @@ impl Work {
     /// The same on a caller's thread, as far as it goes without waiting; `false` if it must go on on a worker.
     pub(super) fn inline(&mut self) -> Result<bool> {
         let Some(core) = &self.core else { return Ok(false) };
-        let shared = core.inner.shared.clone();
-        guarded(&shared, || self.go_on_inline(&shared))
+        let tx = core.inner.tx.clone();
+        guarded(&tx.shared, || self.go_on_inline(&tx))
     }
 
-    fn go_on_inline(&mut self, shared: &Arc<Shared>) -> Result<bool> {
+    fn go_on_inline(&mut self, tx: &Arc<Tx>) -> Result<bool> {
+        let shared = &tx.shared;
         let Some(core) = &self.core else { return Ok(false) };
         if core.isolation == Isolation::Serializable
             || shared.log.enabled
             || !shared.logs_begun()
-            || shared.tx.is_history_behind(core.slot)
+            || tx.is_history_behind(core.slot)
         {
             return Ok(false);
         }
@@ -336,9 +341,9 @@ impl Work {
         }
         self.is_cut = preparing.promise().made > 0;
         self.take_stamp()?;
-        match self.apply_now(shared, None) {
-            Ok(Stop::Over) if shared.tx.clock.stable() >= self.stamp => {
-                self.finish(shared);
+        match self.apply_now(tx, None) {
+            Ok(Stop::Over) if shared.clock.stable() >= self.stamp => {
+                self.finish(tx);
                 Ok(true)
             }
             Ok(_) => Ok(false),
@@ -399,7 +404,7 @@ impl Work {
         let Some(core) = &self.core else { return Ok(()) };
         let shared = core.shared();
         shared.check_writable()?;
-        let clock = &shared.tx.clock;
+        let clock = &shared.clock;
         if core.isolation == Isolation::Serializable {
             let bytes_max = record_bytes_max(core);
             current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
@@ -433,13 +438,14 @@ impl Work {
 
     /// Looks whether what a serializable transaction has read is as it was, before the stamp is taken: all commits wait for one that has its
     /// stamp, and this may read ranges of any length.
-    async fn compare_before(&mut self, shared: &Shared) -> Result<()> {
+    async fn compare_before(&mut self, tx: &Tx) -> Result<()> {
+        let shared = &tx.shared;
         let Some(core) = &mut self.core else { return Ok(()) };
         let Some(snapshot) = core.snapshot else { return Ok(()) };
-        let comparing = shared.tx.recent.begin(&shared.tx.clock);
-        shared.tx.clock.wait_stable(comparing.since).await?;
+        let comparing = tx.recent.begin(&shared.clock);
+        shared.clock.wait_stable(comparing.since).await?;
         if !shared.has_canary(Canary::UncheckedReads) {
-            let compared = core.reads.compare(shared, snapshot, comparing.since + 1).await;
+            let compared = core.reads.compare(tx, snapshot, comparing.since + 1).await;
             compared.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
                 if error.kind() == ErrorKind::Conflict {
                     shared.counters.of(core.slot).count_conflict();
@@ -451,9 +457,10 @@ impl Work {
     }
 
     /// Looks whether it is so still, at the stamp.
-    async fn compare(&mut self, shared: &Shared) -> Result<()> {
+    async fn compare(&mut self, tx: &Tx) -> Result<()> {
+        let shared = &tx.shared;
         // All that comes before is to be seen in the trees and the row table.
-        shared.tx.clock.wait_stable(self.stamp - 1).await?;
+        shared.clock.wait_stable(self.stamp - 1).await?;
         let stamp = self.stamp;
         let compared = self.compared.take();
         let Some(core) = &mut self.core else { return Ok(()) };
@@ -461,8 +468,8 @@ impl Work {
             (Some(snapshot), Some(compared)) if !shared.has_canary(Canary::UncheckedReads) => {
                 let since = compared.since;
                 let same = match compared.changed(stamp) {
-                    Some(changed) => core.reads.compare_with(shared, &changed, since, stamp),
-                    None => core.reads.compare(shared, since, stamp).await,
+                    Some(changed) => core.reads.compare_with(tx, &changed, since, stamp),
+                    None => core.reads.compare(tx, since, stamp).await,
                 };
                 same.and_then(|()| core.check_snapshot(snapshot))
             }
@@ -478,7 +485,7 @@ impl Work {
             if error.kind() == ErrorKind::Conflict {
                 shared.counters.of(core.slot).count_conflict();
             }
-            shared.tx.clock.end_commit(stamp);
+            shared.clock.end_commit(stamp);
             self.phase = Phase::Over;
             return Err(error);
         }
@@ -487,7 +494,8 @@ impl Work {
     }
 
     /// Makes changes as long as everything they need is at hand.
-    fn apply_now(&mut self, shared: &Shared, worker: Option<&std::rc::Rc<Worker>>) -> Result<Stop> {
+    fn apply_now(&mut self, tx: &Tx, worker: Option<&std::rc::Rc<Worker>>) -> Result<Stop> {
+        let shared = &tx.shared;
         let worker = worker.map(|worker| &**worker);
         let context = Context { shared, worker, interleave: false };
         shared.strike(Canary::PanicInCommit);
@@ -498,7 +506,7 @@ impl Work {
             let prepared = self.spots.get(self.done).copied();
             let near = last.filter(|(tree, _)| *tree == item.tree.id).map(|(_, leaf)| leaf);
             let spot = prepared.filter(|spot| near.is_none_or(|near| near.0 != spot.leaf.0));
-            let change = Change { stamp: self.stamp, undo: item.row };
+            let change = Change { stamp: self.stamp, undo: Keep { tx, row: item.row } };
             let kept_bytes = match written(&item) {
                 Some((value, large)) => {
                     let mut put =
@@ -526,15 +534,16 @@ impl Work {
             self.cursor.1 += 1;
             self.done += 1;
         }
-        self.applied(shared);
+        self.applied(tx);
         Ok(Stop::Over)
     }
 
     /// Makes the next change, and waits for what it needs.
-    async fn apply_one(&mut self, shared: &Shared) -> Result<()> {
+    async fn apply_one(&mut self, tx: &Tx) -> Result<()> {
+        let shared = &tx.shared;
         let Some(core) = &self.core else { return Ok(()) };
         let Some(item) = core.writes.nth(&mut self.cursor) else { return Ok(()) };
-        let change = Change { stamp: self.stamp, undo: item.row };
+        let change = Change { stamp: self.stamp, undo: Keep { tx, row: item.row } };
         let kept_bytes = match written(&item) {
             Some((value, large)) => loop {
                 match run_at_once(shared, Put::new(item.tree, item.key, value, large, change))
@@ -565,7 +574,8 @@ impl Work {
     }
 
     /// All changes are in the trees.
-    fn applied(&mut self, shared: &Shared) {
+    fn applied(&mut self, tx: &Tx) {
+        let shared = &tx.shared;
         let Some(core) = &mut self.core else { return };
         if !core.large.is_empty() {
             let mut referred: Vec<u64> = core
@@ -586,29 +596,30 @@ impl Work {
         }
         self.phase = Phase::Applied;
         let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
-        shared.tx.recent.note(self.stamp, keys);
-        shared.tx.clock.end_commit(self.stamp);
+        tx.recent.note(self.stamp, keys);
+        shared.clock.end_commit(self.stamp);
     }
 
     /// Everybody sees the commit: gives back what the transaction holds, and leaves its before-images to be forgotten.
-    fn finish(&mut self, shared: &Shared) {
+    fn finish(&mut self, tx: &Tx) {
+        let shared = &tx.shared;
         let Some(core) = &mut self.core else { return };
         self.phase = Phase::Over;
         shared.counters.of(core.slot).count_commit();
         core.end();
         let budget = 2 * core.locks.len() + COLLECT_MORE;
         if self.kept_bytes > 0 {
-            shared.tx.enqueue_old(core.slot, self.stamp, self.kept_bytes, &mut core.locks);
+            tx.enqueue_old(core.slot, self.stamp, self.kept_bytes, &mut core.locks);
         }
         merge_later(shared, &mut self.sparse);
         core.spots = std::mem::take(&mut self.spots);
-        shared.tx.collect_slot(shared, core.slot, budget);
+        tx.collect_slot(core.slot, budget);
     }
 
     /// The commit is there in part, and cannot be completed.
     fn fail(&mut self, shared: &Shared, error: crate::error::Error) -> crate::error::Error {
         shared.fail(error.clone());
-        shared.tx.clock.fail(error.clone());
+        shared.clock.fail(error.clone());
         self.phase = Phase::Over;
         if let Some(core) = &mut self.core {
             // A leaf may refer to them.
@@ -675,7 +686,7 @@ pub(super) fn nothing_to_do(core: &mut Core) -> Result<Option<Commit>> {
     if !core.writes.is_empty() {
         return Ok(None);
     }
-    let stamp = core.snapshot.unwrap_or_else(|| core.shared().tx.clock.stable());
+    let stamp = core.snapshot.unwrap_or_else(|| core.shared().clock.stable());
     core.end();
     Ok(Some(Commit { stamp, inner: core.inner.clone() }))
 }

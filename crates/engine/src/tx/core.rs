@@ -11,7 +11,7 @@ use super::ahead::Ahead;
 use super::buffers::Buffers;
 use super::large::LargeValue;
 use super::locks;
-use super::options::{Durability, Isolation, TransactionOptions};
+use super::options::{Isolation, TransactionOptions};
 use super::reading::{find_at, older_now, read_large, resolve};
 use super::registry::Info;
 use super::row::{INLINE_KEY_BYTES, Row};
@@ -22,6 +22,7 @@ use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
+use crate::log::Durability;
 use crate::overflow::check_sizes;
 use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
@@ -101,9 +102,9 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn begin(inner: &Arc<StoreInner>, options: &TransactionOptions) -> Self {
-        let tx = &inner.shared.tx;
+        let tx = &inner.tx;
         let slot = slot_here(&inner.shared);
-        let started = tx.clock.stable();
+        let started = tx.shared.clock.stable();
         let (info, buffers) = {
             let mut open = tx.slots[slot].open();
             let info = open.registry.begin(slot as u32, options.name.as_deref(), started);
@@ -192,7 +193,7 @@ impl Core {
         match self.snapshot {
             Some(snapshot) => snapshot,
             None => {
-                let snapshot = self.inner.shared.tx.enter_snapshot(self.slot);
+                let snapshot = self.inner.tx.enter_snapshot(self.slot);
                 self.info.snapshot.store(snapshot + 1, Ordering::Relaxed);
                 self.snapshot = Some(snapshot);
                 snapshot
@@ -201,7 +202,7 @@ impl Core {
     }
 
     pub(super) fn check_snapshot(&mut self, snapshot: u64) -> Result<()> {
-        let lost = self.inner.shared.tx.check_snapshot(snapshot, || self.describe());
+        let lost = self.inner.tx.check_snapshot(snapshot, || self.describe());
         lost.inspect_err(|error| self.doomed = Some(error.clone()))
     }
 
@@ -215,7 +216,7 @@ impl Core {
         let shared = &self.inner.shared;
         let locking = guarded(shared, || {
             shared.strike(Canary::PanicInLock);
-            shared.tx.rows.lock(tree.id, key, self.id)
+            self.inner.tx.rows.lock(tree.id, key, self.id)
         });
         match locking {
             Locking::Had(row) => Ok(Some(row)),
@@ -270,7 +271,7 @@ impl Core {
             ErrorKind::Conflict,
             format!(
                 "{} was changed by commit {commit}, which {} of snapshot {snapshot} does not see",
-                self.inner.shared.tx.names.place(tree.id, key),
+                self.inner.tx.names.place(tree.id, key),
                 self.describe()
             ),
             "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
@@ -282,7 +283,7 @@ impl Core {
 
     /// Whether commits that the snapshot does not see may be known to the runs of older values only.
     pub(super) fn is_behind_history(&self) -> bool {
-        self.snapshot.is_some_and(|snapshot| self.inner.shared.tx.history.is_behind(snapshot))
+        self.snapshot.is_some_and(|snapshot| self.inner.tx.history.is_behind(snapshot))
     }
 
     /// Takes a row's lock, and waits for it.
@@ -296,7 +297,7 @@ impl Core {
         if shared.has_canary(Canary::LostUpdate) {
             return Ok(row);
         }
-        let changed = shared.tx.history.find(&shared, tree.id, key, snapshot).await?;
+        let changed = self.inner.tx.history.find(&shared, tree.id, key, snapshot).await?;
         // Memory may have forgotten it meanwhile, if the snapshot was given up.
         self.check_snapshot(snapshot)?;
         match changed {
@@ -314,7 +315,7 @@ impl Core {
         let outcome = {
             let shared = self.inner.shared.clone();
             check_here(&shared)?;
-            let lock = locks::lock(&shared.tx, &self.info, tree.id, key, self.id);
+            let lock = locks::lock(&self.inner.tx, &self.info, tree.id, key, self.id);
             guarded_future(&shared, lock).await
         };
         match outcome {
@@ -371,7 +372,7 @@ impl Core {
         self.note_read(tree, key)?;
         let start = value.len();
         let spot = self.ahead.take(tree.id, key);
-        let seen = find_at(&self.inner.shared, tree, key, snapshot, value, spot, false).await?;
+        let seen = find_at(&self.inner.tx, tree, key, snapshot, value, spot, false).await?;
         self.note_seen(tree, key, &seen);
         let found = resolve(&self.inner.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
@@ -460,7 +461,7 @@ impl Core {
             return Ok(None);
         };
         self.note_seen(tree, key, &seen);
-        let found = older_now(self.shared(), tree, key, snapshot, seen, start, value);
+        let found = older_now(&self.inner.tx, tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
         Ok(found)
@@ -549,7 +550,7 @@ impl Core {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let tx = &self.inner.shared.tx;
+        let tx = &self.inner.tx;
         guarded(&self.inner.shared, || {
             {
                 let mut open = tx.slots[self.slot].open();
@@ -584,7 +585,7 @@ impl Drop for Core {
             batches: std::mem::take(&mut self.batches),
             ahead: std::mem::take(&mut self.ahead),
         };
-        self.inner.shared.tx.slots[self.slot].open().spare.give(buffers);
+        self.inner.tx.slots[self.slot].open().spare.give(buffers);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Tx;
 use crate::error::{Error, Result};
 use crate::large::Extents;
 use crate::shared::Shared;
@@ -32,7 +33,7 @@ impl UncommittedLarge {
 
 /// The pages of one large value; they are free again unless they are kept.
 pub(crate) struct LargeValue {
-    shared: Arc<Shared>,
+    tx: Arc<Tx>,
     extents: Extents,
 }
 
@@ -41,16 +42,16 @@ impl LargeValue {
     ///
     /// # Errors
     /// `Closed` if the store is being closed.
-    pub(super) fn adopt(shared: &Arc<Shared>, reserved: &Reserved) -> Result<Self> {
+    pub(super) fn adopt(tx: &Arc<Tx>, reserved: &Reserved) -> Result<Self> {
         let extents = reserved.extents();
-        let mut values = shared.tx.large.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = tx.large.values.lock().unwrap_or_else(PoisonError::into_inner);
         if values.closed {
             return Err(Error::closed());
         }
         values.by_start.insert(extents.first_page(), extents.clone());
         drop(values);
         reserved.keep_detached();
-        Ok(Self { shared: shared.clone(), extents })
+        Ok(Self { tx: tx.clone(), extents })
     }
 
     /// The first page of its descriptor.
@@ -59,14 +60,14 @@ impl LargeValue {
     }
 
     fn remove(&self) -> bool {
-        let values = &self.shared.tx.large.values;
+        let values = &self.tx.large.values;
         let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
         values.by_start.remove(&self.page_id()).is_some()
     }
 
     /// A leaf will refer to the pages.
     pub(super) fn keep(self) {
-        self.shared.attach_extents(&self.extents);
+        self.tx.shared.attach_extents(&self.extents);
         self.remove();
     }
 }
@@ -74,7 +75,7 @@ impl LargeValue {
 impl Drop for LargeValue {
     fn drop(&mut self) {
         if self.remove() {
-            self.shared.free_extents(&self.extents);
+            self.tx.shared.free_extents(&self.extents);
         }
     }
 }

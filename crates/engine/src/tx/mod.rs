@@ -6,7 +6,6 @@
 
 mod ahead;
 mod buffers;
-mod clock;
 mod collect;
 mod commit;
 mod core;
@@ -45,7 +44,7 @@ mod writing;
 pub use self::core::Savepoint;
 pub(crate) use key_bounds::bounds;
 pub use key_bounds::{KeyBounds, Prefix};
-pub use options::{Commit, Durability, Isolation, TransactionOptions};
+pub use options::{Commit, Isolation, TransactionOptions};
 pub use range::{TaskTransactionRange, TransactionRange};
 pub use registry::{TransactionInfo, TransactionState};
 pub use snapshot::{Snapshot, TaskSnapshot};
@@ -63,7 +62,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use qpair_block::format_bytes;
 
 use buffers::Spare;
-use clock::Clock;
 use collect::Queue;
 use history::History;
 use large::UncommittedLarge;
@@ -81,8 +79,6 @@ use crate::task::current;
 /// Bounds of a store's transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TxOptions {
-    /// The stamp before the first one.
-    pub(crate) start: u64,
     /// Bytes of memory for older values that snapshots need, at most.
     pub(crate) versions_bytes_max: u64,
     /// Bytes of the device for them, at most.
@@ -93,7 +89,7 @@ pub(crate) struct TxOptions {
 
 /// What all transactions of a store share.
 pub(crate) struct Tx {
-    pub(crate) clock: Clock,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) rows: Rows,
     /// What older snapshots need that the row table has no more.
     pub(crate) history: History,
@@ -144,9 +140,10 @@ impl Slot {
 }
 
 impl Tx {
-    pub(crate) fn new(workers: usize, options: TxOptions) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, options: TxOptions) -> Self {
+        let workers = shared.remotes.len();
         Self {
-            clock: Clock::new(options.start),
+            shared,
             rows: Rows::new(),
             history: History::new(options.history_bytes_max),
             names: Names::default(),
@@ -166,7 +163,7 @@ impl Tx {
     /// Takes a snapshot of all that is committed; it is in use until [`Tx::leave_snapshot`].
     fn enter_snapshot(&self, slot: usize) -> u64 {
         let mut open = self.slots[slot].open();
-        let stamp = self.clock.stable();
+        let stamp = self.shared.clock.stable();
         open.snapshots.enter(stamp);
         stamp
     }
@@ -182,10 +179,10 @@ impl Tx {
         if stamp >= self.lost_below.load(Ordering::Acquire) {
             return Ok(());
         }
-        if self.clock.is_closed() {
+        if self.shared.clock.is_closed() {
             return Err(Error::closed());
         }
-        let age = self.clock.stable().saturating_sub(stamp);
+        let age = self.shared.clock.stable().saturating_sub(stamp);
         Err(Error::with_hint(
             ErrorKind::SnapshotLost,
             format!(
@@ -205,7 +202,7 @@ impl Tx {
 
     /// The open transactions.
     pub(crate) fn transactions(&self) -> Vec<TransactionInfo> {
-        let (stable, workers) = (self.clock.stable(), self.slots.len() - 1);
+        let (stable, workers) = (self.shared.clock.stable(), self.slots.len() - 1);
         let mut all: Vec<_> = self
             .slots
             .iter()
@@ -221,7 +218,7 @@ impl Tx {
 
     /// Lets no commit begin; those who wait for locks are told.
     pub(crate) fn close(&self) {
-        self.clock.close();
+        self.shared.clock.close();
         self.rows.wake_all();
     }
 }

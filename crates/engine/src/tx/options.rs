@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
+use crate::log::Durability;
 use crate::store::StoreInner;
 
 /// What a transaction must not notice of others.
@@ -15,28 +16,6 @@ pub enum Isolation {
     /// All such transactions together do what they would have done one after the other, in the order of their commits.
     /// What was read is kept until the commit, and compared; it counts against the bytes of the transaction.
     Serializable,
-}
-
-/// When a commit returns, and what reads return.
-///
-/// A commit is seen by others before it is durable. Even so **what a program is given is durable, or was asked for as `Async`**:
-///
-/// - A commit returns when it survives power loss, and with it all that the transaction has read. One that wrote nothing waits for what it has
-///   read, and so does [`Store::transact`](crate::Store::transact) before it returns an error of its closure.
-/// - [`Table::get`](crate::Table::get), ranges and reads of snapshots wait until what they found is durable, unless the store's own
-///   [`durability`](crate::StoreOptions::durability) is `Async`, or it was opened with
-///   [`read_non_durable`](crate::StoreOptions::read_non_durable). Data that is older than the last write of the log costs a comparison.
-/// - Reads within a transaction do not wait. Until its commit has returned a power cut may take back what they found.
-/// - Records of a sorted load can be read a moment before [`BulkLoader::finish`](crate::BulkLoader::finish) has made them durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// When it survives power loss.
-    #[default]
-    Sync,
-    /// When it survives power loss, and it may wait a little for others to go with it.
-    Group,
-    /// At once; [`Commit::durable`] waits for the rest. What was read may not be durable either.
-    Async,
 }
 
 /// How a transaction runs.

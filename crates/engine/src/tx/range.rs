@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Tx;
 use super::core::{Core, written};
 use super::gone::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
@@ -83,7 +84,8 @@ impl RangeCursor {
         // Who drops this while it waits finds the range where it was: nothing of a batch counts before it is fetched.
         let Some(from) = self.from.clone() else { return Ok(()) };
         self.next = usize::MAX;
-        let shared = self.table.inner().shared.clone();
+        let tx = self.table.inner().tx.clone();
+        let shared = &*tx.shared;
         let tree = self.table.tree();
         if let Some(core) = view.core() {
             core.begin_turn().await;
@@ -92,17 +94,17 @@ impl RangeCursor {
         let interleave = view.core().is_none();
         if let Some(window) = self.pace.window(self.batch.leaf_records) {
             let ahead = ReadAhead::new(tree, self.direction, &from, &self.to, window);
-            self.pace.asked(run_as(&shared, ahead, interleave).await?);
+            self.pace.asked(run_as(shared, ahead, interleave).await?);
         }
         let limit = self.limit();
         let scan = Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        run_as(&shared, scan, interleave).await?;
-        view.wait_to_give(&shared, self.batch.stamp).await?;
-        let gone = self.take_gone(&shared, &from, view.snapshot());
+        run_as(shared, scan, interleave).await?;
+        view.wait_to_give(shared, self.batch.stamp).await?;
+        let gone = self.take_gone(&tx, &from, view.snapshot());
         let mut part = Part::default();
         loop {
-            let fetched = match self.fetched(&shared, &from, view, &gone, &part) {
-                Ok(false) => self.read_history(&shared, &from, view.snapshot()).await,
+            let fetched = match self.fetched(&tx, &from, view, &gone, &part) {
+                Ok(false) => self.read_history(&tx, &from, view.snapshot()).await,
                 Ok(true) => return Ok(()),
                 Err(error) => Err(error),
             };
@@ -119,14 +121,15 @@ impl RangeCursor {
 
     /// What was deleted of the part of the range that the batch is, and the snapshot may see. Where that is much, the batch becomes as much
     /// shorter. The leaf was read before: what had been deleted by then is in the list, or in a run.
-    fn take_gone(&mut self, shared: &Shared, from: &Bound<Vec<u8>>, snapshot: u64) -> GoneKeys {
+    fn take_gone(&mut self, tx: &Tx, from: &Bound<Vec<u8>>, snapshot: u64) -> GoneKeys {
+        let shared = &tx.shared;
         if self.batch.stamp <= snapshot {
             return GoneKeys::new();
         }
         let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
         let (wanted, most) = (Wanted::seen_at(snapshot), self.limit().clamp(1, GONE_MAX));
         let found = guarded(shared, || {
-            shared.tx.rows.deleted(self.table.tree().id, bounds, self.direction, wanted, most)
+            tx.rows.deleted(self.table.tree().id, bounds, self.direction, wanted, most)
         });
         if let Some(upto) = found.upto {
             let is_kept =
@@ -141,12 +144,13 @@ impl RangeCursor {
     /// What the runs of older values have for the part of the range that the batch is.
     async fn read_history(
         &mut self,
-        shared: &Shared,
+        tx: &Tx,
         from: &Bound<Vec<u8>>,
         snapshot: u64,
     ) -> Result<Part> {
+        let shared = &tx.shared;
         let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
-        let history = &shared.tx.history;
+        let history = &tx.history;
         let (tree, direction) = (self.table.tree().id, self.direction);
         history.part(shared, &mut self.history, tree, direction, bounds, snapshot).await
     }
@@ -154,23 +158,24 @@ impl RangeCursor {
     /// [`RangeCursor::fetch`] on a caller's thread; `false` if it would have to wait.
     fn fetch_inline(&mut self, view: &mut View<'_>) -> Result<bool> {
         let Some(from) = self.from.take() else { return Ok(true) };
-        let shared = self.table.inner().shared.clone();
+        let tx = self.table.inner().tx.clone();
+        let shared = &*tx.shared;
         let (tree, limit) = (self.table.tree(), self.limit());
         view.enter();
         let mut scan =
             Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
-        if run_inline(&shared, &mut scan).is_none() || !view.may_give(&shared, self.batch.stamp) {
+        if run_inline(shared, &mut scan).is_none() || !view.may_give(shared, self.batch.stamp) {
             self.undo(from);
             return Ok(false);
         }
-        let gone = self.take_gone(&shared, &from, view.snapshot());
+        let gone = self.take_gone(&tx, &from, view.snapshot());
         let mut part = Part::default();
         while !self
-            .fetched(&shared, &from, view, &gone, &part)
+            .fetched(&tx, &from, view, &gone, &part)
             .inspect_err(|_| self.undo(from.clone()))?
         {
             let bounds = bounds_of(self.direction, &from, &self.batch.next, &self.to);
-            let (history, snapshot) = (&shared.tx.history, view.snapshot());
+            let (history, snapshot) = (&tx.history, view.snapshot());
             match history.part_now(&self.history, tree.id, self.direction, bounds, snapshot) {
                 Ok(Some(read)) => part = read,
                 // Who waits for the pages says also what is wrong with them.
@@ -187,16 +192,17 @@ impl RangeCursor {
     /// it, or once more.
     fn fetched(
         &mut self,
-        shared: &Shared,
+        tx: &Tx,
         from: &Bound<Vec<u8>>,
         view: &mut View<'_>,
         gone: &[Arc<[u8]>],
         part: &Part,
     ) -> Result<bool> {
+        let shared = &tx.shared;
         let tree = self.table.tree();
         shared.check_table(tree)?;
         let snapshot = view.snapshot();
-        let is_current = || part.is_current(&shared.tx.history, snapshot);
+        let is_current = || part.is_current(&tx.history, snapshot);
         // To be asked after the row table as well; that it is not yet now can be known before.
         if self.batch.stamp > snapshot && !is_current() {
             return Ok(false);
@@ -209,7 +215,7 @@ impl RangeCursor {
         let bounds = bounds_of(self.direction, from, &next, &self.to);
         if self.batch.stamp > snapshot {
             let (leaf, output) = (&self.batch, &mut self.spare);
-            at_snapshot(shared, tree, self.direction, bounds, snapshot, leaf, gone, part, output);
+            at_snapshot(tx, tree, self.direction, bounds, snapshot, leaf, gone, part, output);
             if !is_current() {
                 // What was cut stays whole in the batch, and where it ends.
                 if part.cut.is_none() {
@@ -325,7 +331,7 @@ impl View<'_> {
 /// Puts what rows held at a snapshot in the place of what their leaf has.
 #[expect(clippy::too_many_arguments, reason = "what a part of a range is made of")]
 fn at_snapshot(
-    shared: &Shared,
+    tx: &Tx,
     tree: Tree,
     direction: Direction,
     bounds: Bounds<'_>,
@@ -335,11 +341,12 @@ fn at_snapshot(
     part: &Part,
     output: &mut Batch,
 ) {
+    let shared = &tx.shared;
     output.clear();
     let older = |output: &mut Batch, key: &[u8], now: Option<(&[u8], bool)>| {
         let of_runs = part.images.get(key);
         let of_rows = guarded(shared, || {
-            shared.tx.rows.at(tree.id, key, snapshot, |version| {
+            tx.rows.at(tree.id, key, snapshot, |version| {
                 // The one that was replaced first is the one.
                 if of_runs.is_none_or(|known| version.stamp < known.stamp) {
                     push_older(output, key, &version.image);

@@ -1,5 +1,6 @@
 //! What a row held at a snapshot: the leaf has it, or the row table, or the runs of older values.
 
+use super::Tx;
 use super::row::Image;
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,7 +29,7 @@ fn put_older(image: &Image, start: usize, value: &mut Vec<u8>) -> Found {
 
 /// What a row held at a snapshot, as far as memory knows: the leaf, or the row table, and then the commit that replaced it.
 fn older(
-    shared: &Shared,
+    tx: &Tx,
     tree: Tree,
     key: &[u8],
     snapshot: u64,
@@ -39,8 +40,8 @@ fn older(
     if stamp <= snapshot {
         return (found, None);
     }
-    let image = guarded(shared, || {
-        shared.tx.rows.at(tree.id, key, snapshot, |version| {
+    let image = guarded(&tx.shared, || {
+        tx.rows.at(tree.id, key, snapshot, |version| {
             (put_older(&version.image, start, value), Some(version.stamp))
         })
     });
@@ -49,7 +50,7 @@ fn older(
 
 /// What a row held at a snapshot, appended to `value`; `None` if the runs of older values must be asked.
 pub(super) fn older_now(
-    shared: &Shared,
+    tx: &Tx,
     tree: Tree,
     key: &[u8],
     snapshot: u64,
@@ -57,13 +58,13 @@ pub(super) fn older_now(
     start: usize,
     value: &mut Vec<u8>,
 ) -> Option<Found> {
-    let (found, _) = older(shared, tree, key, snapshot, seen, start, value);
-    (seen.stamp <= snapshot || !shared.tx.history.is_behind(snapshot)).then_some(found)
+    let (found, _) = older(tx, tree, key, snapshot, seen, start, value);
+    (seen.stamp <= snapshot || !tx.history.is_behind(snapshot)).then_some(found)
 }
 
 /// Looks a key up at a snapshot that is in use, first where it was found before; a large value's descriptor is appended.
 pub(super) async fn find_at(
-    shared: &Shared,
+    tx: &Tx,
     tree: Tree,
     key: &[u8],
     snapshot: u64,
@@ -71,10 +72,11 @@ pub(super) async fn find_at(
     spot: Option<Spot>,
     interleave: bool,
 ) -> Result<Seen> {
+    let shared = &tx.shared;
     let start = value.len();
     let seen = run_as(shared, Get::new(tree, key, value).at(spot), interleave).await?;
-    let (mut found, replaced) = older(shared, tree, key, snapshot, seen, start, value);
-    let history = &shared.tx.history;
+    let (mut found, replaced) = older(tx, tree, key, snapshot, seen, start, value);
+    let history = &tx.history;
     // To be asked after the row table was: what is gone from there is in the runs.
     if seen.stamp > snapshot
         && history.is_behind(snapshot)
@@ -92,14 +94,15 @@ pub(super) async fn find_at(
 
 /// Appends the value of a key at a snapshot that is in use, once it may be given to the program.
 pub(super) async fn read_at(
-    shared: &Shared,
+    tx: &Tx,
     tree: Tree,
     key: &[u8],
     snapshot: u64,
     value: &mut Vec<u8>,
 ) -> Result<bool> {
     let start = value.len();
-    let seen = find_at(shared, tree, key, snapshot, value, None, true).await?;
+    let shared = &tx.shared;
+    let seen = find_at(tx, tree, key, snapshot, value, None, true).await?;
     let found = resolve(shared, seen.found, start, value).await;
     let given = shared.wait_to_give(shared.log.reads_wait, seen.stamp.min(snapshot)).await;
     given.inspect_err(|_| value.truncate(start))?;

@@ -8,8 +8,8 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::clock::Clock;
 use super::key_list::KeyList;
+use crate::clock::Clock;
 
 /// Bytes of keys that are kept, at most; beyond that all are forgotten.
 const BYTES_MAX: usize = 16 << 20;

@@ -133,7 +133,7 @@ impl Store {
             let outcome = match locked {
                 Ok(()) => {
                     let id = transaction.core()?.id;
-                    let _inside = Inside::new(&self.inner.shared.tx, id);
+                    let _inside = Inside::new(&self.inner.tx, id);
                     run(&mut transaction)
                 }
                 Err(error) => Err(error),

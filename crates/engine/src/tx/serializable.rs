@@ -5,11 +5,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Tx;
 use super::gone::Wanted;
 use super::history::{self, Reader};
 use super::key_list::KeyList;
 use super::recent::is_within;
-use super::rows::Rows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::run;
@@ -97,23 +97,23 @@ impl ReadSet {
     ///
     /// # Errors
     /// `Conflict` if one did; what the device says.
-    pub(super) async fn compare(&self, shared: &Shared, after: u64, before: u64) -> Result<()> {
-        let rows = &shared.tx.rows;
+    pub(super) async fn compare(&self, tx: &Tx, after: u64, before: u64) -> Result<()> {
+        let shared = &tx.shared;
+        let rows = &tx.rows;
         for (tree, key) in self.keys.iter() {
             let is_changed = rows.changed(tree.id, key, after, before)
-                || shared.tx.history.is_behind(after)
-                    && shared
-                        .tx
+                || tx.history.is_behind(after)
+                    && tx
                         .history
                         .find(shared, tree.id, key, after)
                         .await?
                         .is_some_and(|version| version.stamp < before);
             if is_changed {
-                return Err(conflict(shared, tree.id, key));
+                return Err(conflict(tx, tree.id, key));
             }
         }
         for (tree, (from, to)) in &self.ranges {
-            compare_range(shared, rows, *tree, from, to, after, before).await?;
+            compare_range(tx, *tree, from, to, after, before).await?;
         }
         self.check_tables(shared)
     }
@@ -124,11 +124,12 @@ impl ReadSet {
     /// As that.
     pub(super) fn compare_with(
         &self,
-        shared: &Shared,
+        tx: &Tx,
         changed: &[Arc<KeyList<u32>>],
         after: u64,
         before: u64,
     ) -> Result<()> {
+        let shared = &tx.shared;
         let mut keys = Vec::new();
         if !changed.is_empty() {
             keys.extend(self.keys.iter().map(|(tree, key)| (tree.id, key)));
@@ -138,10 +139,10 @@ impl ReadSet {
             let range = || self.ranges.iter().find(|(of, at)| of.id == tree && is_within(at, key));
             if (keys.binary_search(&(tree, key)).is_ok() || range().is_some())
                 // One that deleted what was not there has changed nothing.
-                && (shared.tx.rows.changed(tree, key, after, before)
-                    || shared.tx.history.is_behind(after))
+                && (tx.rows.changed(tree, key, after, before)
+                    || tx.history.is_behind(after))
             {
-                return Err(conflict(shared, tree, key));
+                return Err(conflict(tx, tree, key));
             }
         }
         self.check_tables(shared)
@@ -157,14 +158,14 @@ impl ReadSet {
 }
 
 async fn compare_range(
-    shared: &Shared,
-    rows: &Rows,
+    tx: &Tx,
     tree: Tree,
     from: &Bound<Vec<u8>>,
     to: &Bound<Vec<u8>>,
     after: u64,
     before: u64,
 ) -> Result<()> {
+    let (shared, rows) = (&tx.shared, &tx.rows);
     let mut batch = Batch::default();
     let mut next = Some(from.clone());
     while let Some(from) = next {
@@ -173,7 +174,7 @@ async fn compare_range(
             for index in 0..batch.len() {
                 let key = batch.entry(index).0;
                 if rows.changed(tree.id, key, after, before) {
-                    return Err(conflict(shared, tree.id, key));
+                    return Err(conflict(tx, tree.id, key));
                 }
             }
         }
@@ -186,24 +187,25 @@ async fn compare_range(
         let wanted = Wanted::deleted_after(after);
         let gone = rows.deleted(tree.id, bounds, Direction::Forward, wanted, GONE_AT_ONCE);
         if let Some(key) = gone.keys.iter().find(|key| rows.changed(tree.id, key, after, before)) {
-            return Err(conflict(shared, tree.id, key));
+            return Err(conflict(tx, tree.id, key));
         }
         let Some(upto) = gone.upto else { break };
         low = Bound::Excluded(upto.to_vec());
     }
     let bounds = (from.as_ref().map(Vec::as_slice), high);
-    compare_history(shared, tree, bounds, after, before).await
+    compare_history(tx, tree, bounds, after, before).await
 }
 
 /// Looks at what has gone from the row table to the device.
 async fn compare_history(
-    shared: &Shared,
+    tx: &Tx,
     tree: Tree,
     (low, high): history::Bounds<'_>,
     after: u64,
     before: u64,
 ) -> Result<()> {
-    let history = &shared.tx.history;
+    let shared = &tx.shared;
+    let history = &tx.history;
     let (mut reader, mut next) = (Reader::default(), low.map(<[u8]>::to_vec));
     while history.is_behind(after) {
         let bounds = (next.as_ref().map(Vec::as_slice), high);
@@ -211,7 +213,7 @@ async fn compare_history(
             history.part(shared, &mut reader, tree.id, Direction::Forward, bounds, after).await?;
         for (key, version) in &part.images {
             if version.stamp < before {
-                return Err(conflict(shared, tree.id, key));
+                return Err(conflict(tx, tree.id, key));
             }
         }
         let Some(cut) = part.cut else { break };
@@ -220,12 +222,12 @@ async fn compare_history(
     Ok(())
 }
 
-fn conflict(shared: &Shared, tree: u32, key: &[u8]) -> Error {
+fn conflict(tx: &Tx, tree: u32, key: &[u8]) -> Error {
     Error::with_hint(
         ErrorKind::Conflict,
         format!(
             "{} was changed after a serializable transaction had read it, or the range it is in",
-            shared.tx.names.place(tree, key)
+            tx.names.place(tree, key)
         ),
         "roll back and try again, as Store::transact does",
     )

@@ -23,17 +23,17 @@ struct InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.inner.shared.tx.leave_snapshot(self.slot, self.stamp);
+        self.inner.tx.leave_snapshot(self.slot, self.stamp);
     }
 }
 
 impl SnapshotCore {
     pub(super) fn take(inner: &Arc<StoreInner>) -> Result<Self> {
-        if inner.shared.tx.clock.is_closed() {
+        if inner.shared.clock.is_closed() {
             return Err(Error::closed());
         }
         let slot = slot_here(&inner.shared);
-        let stamp = inner.shared.tx.enter_snapshot(slot);
+        let stamp = inner.tx.enter_snapshot(slot);
         Ok(Self(Arc::new(InUse { inner: inner.clone(), slot, stamp })))
     }
 
@@ -47,7 +47,7 @@ impl SnapshotCore {
 
     pub(super) fn check(&self) -> Result<()> {
         let name = || format!("commit {}", self.0.stamp);
-        self.0.inner.shared.tx.check_snapshot(self.0.stamp, name)
+        self.0.inner.tx.check_snapshot(self.0.stamp, name)
     }
 
     fn check_table(&self, table: &Table) -> Result<()> {
@@ -60,7 +60,7 @@ impl SnapshotCore {
     async fn get_into(&self, table: &Table, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.check_table(table)?;
         let start = value.len();
-        let found = read_at(&self.0.inner.shared, table.tree(), key, self.0.stamp, value).await;
+        let found = read_at(&self.0.inner.tx, table.tree(), key, self.0.stamp, value).await;
         let there = self.check().and_then(|()| self.check_table(table));
         there.inspect_err(|_| value.truncate(start))?;
         found
@@ -75,7 +75,8 @@ impl SnapshotCore {
         if !shared.may_give(shared.log.reads_wait, found.stamp.min(self.0.stamp)) {
             return Ok(None);
         }
-        let found = older_now(shared, table.tree(), key, self.0.stamp, found, 0, &mut value);
+        let found =
+            older_now(&self.0.inner.tx, table.tree(), key, self.0.stamp, found, 0, &mut value);
         self.check()?;
         self.check_table(table)?;
         Ok(match found {

@@ -58,7 +58,7 @@ impl Store {
     /// The open transactions, the oldest first.
     #[must_use]
     pub fn transactions(&self) -> Vec<TransactionInfo> {
-        self.inner.shared.tx.transactions()
+        self.inner.tx.transactions()
     }
 }
 

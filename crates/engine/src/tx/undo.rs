@@ -1,11 +1,19 @@
 //! What a commit replaces is kept in its rows, for snapshots.
 
+use super::Tx;
 use super::rows::RowRef;
 use crate::page::LeafValue;
 use crate::shared::Shared;
 use crate::tree::{UndoSink, descriptor};
 
-impl UndoSink for RowRef {
+/// Keeps it in the row that the transaction has locked.
+#[derive(Clone, Copy)]
+pub(super) struct Keep<'a> {
+    pub(super) tx: &'a Tx,
+    pub(super) row: RowRef,
+}
+
+impl UndoSink for Keep<'_> {
     #[inline]
     fn keep(
         self,
@@ -16,8 +24,8 @@ impl UndoSink for RowRef {
     ) -> usize {
         if let Some(descriptor) = before.and_then(descriptor) {
             shared.detach_large(descriptor);
-            shared.tx.note_large(shared, descriptor, stamp);
+            self.tx.note_large(descriptor, stamp);
         }
-        shared.tx.rows.keep(self, stamp, before, delete)
+        self.tx.rows.keep(self.row, stamp, before, delete)
     }
 }

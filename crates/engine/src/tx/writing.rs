@@ -89,7 +89,7 @@ impl Core {
         self.inner.begin_change()?;
         let shared = self.inner.shared.clone();
         let (descriptor, reserved) = overflow::write(&shared, value).await?;
-        self.large.push(LargeValue::adopt(&shared, &reserved)?);
+        self.large.push(LargeValue::adopt(&self.inner.tx, &reserved)?);
         self.inner.note_listed(descriptor)?;
         self.enter(tree, key, row, Write::Large(&descriptor.encode()))
     }
@@ -103,8 +103,7 @@ impl Core {
         let snapshot = self.snapshot();
         let mut value = Vec::new();
         // The lock keeps the row as it is: there is nothing to compare at the commit.
-        let seen =
-            find_at(&self.inner.shared, tree, key, snapshot, &mut value, None, false).await?;
+        let seen = find_at(&self.inner.tx, tree, key, snapshot, &mut value, None, false).await?;
         self.note_seen(tree, key, &seen);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;

@@ -104,8 +104,6 @@ fn imports() -> Imports {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             note(&rest[..end]);
         }
-        // What all workers share has the transactions, which are above it: who reaches through uses them as well.
-        code.matches(".tx.").for_each(|_| note("tx"));
     }
     imports
 }

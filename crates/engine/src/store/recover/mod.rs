@@ -90,7 +90,7 @@ impl StoreInner {
             Err(error) => return Err(error),
         }
         let record = self.shared.record();
-        self.shared.tx.clock.start(record.stamp);
+        self.shared.clock.start(record.stamp);
         let catalog = match self.image_fault.get() {
             Some(fault) => Err(fault.clone()),
             None => self.open_tree(0),
@@ -190,7 +190,7 @@ impl StoreInner {
             if let Some(failure) = shared.failure() {
                 return Err(failure.clone());
             }
-            shared.tx.clock.start(end.next_stamp - 1);
+            shared.clock.start(end.next_stamp - 1);
             let behind = Behind { roots, logs: shared.old_logs.places() };
             shared.old_logs.end(log_runs);
             let is_due = life::begin(&inner, behind, &logs, &found, room).await?;

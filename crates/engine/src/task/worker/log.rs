@@ -93,7 +93,7 @@ impl Worker {
         let end = writer.append(stamp, encode).inspect_err(|error| {
             // The stamp is taken and its commit will never end: nobody must wait for that.
             self.shared.fail(error.clone());
-            self.shared.tx.clock.fail(error.clone());
+            self.shared.clock.fail(error.clone());
         })?;
         self.set_expected(0);
         self.log.open.borrow_mut().append(stamp);
@@ -126,7 +126,7 @@ impl Worker {
                 // A checkpoint that found no space makes no room: the commit is told so itself, if it needs some.
                 && shared.checkpoints.refused.load(Ordering::Relaxed) == refused
                 && shared.failure().is_none()
-                && !shared.tx.clock.is_closed()
+                && !shared.clock.is_closed()
                 && !shared.space.is_urgent()
         };
         let mut ticket = Ticket::default();

@@ -58,7 +58,7 @@ pub(crate) fn current<T>(use_it: impl FnOnce(&Rc<Worker>) -> T) -> Option<T> {
 }
 
 /// How a worker runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct WorkerOptions {
     /// Requests in flight at most.
     pub(crate) depth: u32,
@@ -71,7 +71,7 @@ pub(crate) struct WorkerOptions {
     /// Count where the time goes.
     pub(crate) cycles: bool,
     /// What it does for the layers above.
-    pub(crate) upkeep: &'static dyn Upkeep,
+    pub(crate) upkeep: Arc<dyn Upkeep>,
 }
 
 /// What a tag says a completion is.
@@ -277,8 +277,8 @@ impl Worker {
     }
 
     /// What it does for the layers above.
-    pub(crate) fn upkeep(&self) -> &'static dyn Upkeep {
-        self.options.upkeep
+    pub(crate) fn upkeep(&self) -> Arc<dyn Upkeep> {
+        self.options.upkeep.clone()
     }
 
     pub(crate) fn remote(&self) -> &Arc<Remote> {
@@ -418,7 +418,7 @@ impl Worker {
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
             pace.turns.is_multiple_of(self.shared.remotes.len() as u32) || !self.has_ready();
-        if looks && let Some(task) = self.options.upkeep.look(&self.shared) {
+        if looks && let Some(task) = self.options.upkeep.look() {
             self.spawn_own(task);
         }
         self.drain_backlog();

@@ -41,27 +41,28 @@ impl History {
     }
 
     /// Starts merging as a task of this worker if there is something to merge, and nobody does.
-    pub(super) fn begin_merge(&self, shared: &Arc<Shared>) {
-        if self.to_merge(&shared.tx).is_none() || self.merges.swap(true, Ordering::AcqRel) {
+    pub(super) fn begin_merge(&self, tx: &Arc<Tx>) {
+        if self.to_merge(tx).is_none() || self.merges.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = shared.clone();
+        let tx = tx.clone();
         current(|worker| {
             worker.spawn_own(async move {
-                merge_all(&shared).await;
-                shared.tx.history.merges.store(false, Ordering::Release);
-                shared.tx.moved.wake_all();
+                merge_all(&tx).await;
+                tx.history.merges.store(false, Ordering::Release);
+                tx.moved.wake_all();
             });
         });
     }
 }
 
-async fn merge_all(shared: &Arc<Shared>) {
+async fn merge_all(tx: &Arc<Tx>) {
+    let shared = &tx.shared;
     let Some(_entered) = Entered::new(shared) else { return };
     while shared.failure().is_none()
-        && let Some(runs) = shared.tx.history.to_merge(&shared.tx)
+        && let Some(runs) = tx.history.to_merge(tx)
     {
-        if let Err(error) = merge(shared, &runs).await {
+        if let Err(error) = merge(tx, &runs).await {
             // They stay as they are: whoever needs the page that cannot be read is told so.
             runs.iter().for_each(|run| run.keep_as_it_is());
             if error.kind() == ErrorKind::Io && shared.failure().is_some() {
@@ -71,24 +72,24 @@ async fn merge_all(shared: &Arc<Shared>) {
     }
 }
 
-async fn merge(shared: &Arc<Shared>, runs: &[Arc<Run>]) -> Result<()> {
-    let tx = &shared.tx;
+async fn merge(tx: &Arc<Tx>, runs: &[Arc<Run>]) -> Result<()> {
     let bound = runs.iter().map(|run| run.bound()).max().unwrap_or(0);
     let bytes = runs.iter().map(|run| run.device_bytes()).sum();
     let level = runs.iter().map(|run| run.level()).max().unwrap_or(0) + 1;
-    let mut writer = RunWriter::new(shared, bound, bytes).of_level(level);
-    let outcome = write(shared, runs, &mut writer).await;
+    let mut writer = RunWriter::new(tx, bound, bytes).of_level(level);
+    let outcome = write(tx, runs, &mut writer).await;
     let merged = writer.finish(outcome).await?.map(Arc::new);
     let large = tx.history.replace(runs, merged.clone());
     match merged {
-        Some(merged) => tx.give_large_back(shared, merged.settle(large)),
-        None => tx.give_large_back(shared, large),
+        Some(merged) => tx.give_large_back(merged.settle(large)),
+        None => tx.give_large_back(large),
     }
     Ok(())
 }
 
-async fn write(shared: &Arc<Shared>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> Result<()> {
-    let mut needs = Needs::new(shared.tx.snapshots_in_use());
+async fn write(tx: &Arc<Tx>, runs: &[Arc<Run>], writer: &mut RunWriter<'_>) -> Result<()> {
+    let shared = &tx.shared;
+    let mut needs = Needs::new(tx.snapshots_in_use());
     let mut inputs: Vec<Input<'_>> = runs.iter().map(Input::new).collect();
     let mut written = 0;
     loop {
@@ -107,7 +108,7 @@ async fn write(shared: &Arc<Shared>, runs: &[Arc<Run>], writer: &mut RunWriter<'
         }
         written += 1;
         if written % IMAGES_AT_ONCE == 0 {
-            if shared.tx.clock.is_closed() {
+            if shared.clock.is_closed() {
                 return Err(Error::closed());
             }
             yield_now().await;

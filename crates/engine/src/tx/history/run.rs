@@ -10,7 +10,7 @@ use super::image::{ImageRef, images};
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
 use crate::page::{HEADER_BYTES, PageKind, damage, field};
-use crate::shared::Shared;
+use crate::tx::Tx;
 use crate::tx::rows::hash_of;
 
 /// A page of a run: where it is, and what it begins with.
@@ -24,7 +24,7 @@ struct Page {
 
 /// Images that were written once; their pages are free when the last one lets go of it.
 pub(super) struct Run {
-    shared: Weak<Shared>,
+    tx: Weak<Tx>,
     page_bytes: u64,
     /// In every page of the run, and in no other's.
     number: u64,
@@ -49,10 +49,10 @@ pub(super) struct Run {
 type Place<'a> = (u32, &'a [u8], u64);
 
 impl Run {
-    pub(super) fn new(shared: &Arc<Shared>, bound: u64) -> Self {
+    pub(super) fn new(tx: &Arc<Tx>, bound: u64) -> Self {
         Self {
-            shared: Arc::downgrade(shared),
-            page_bytes: shared.page_size as u64,
+            tx: Arc::downgrade(tx),
+            page_bytes: tx.shared.page_size as u64,
             number: fastrand::u64(..),
             bound,
             pages: Vec::new(),
@@ -238,15 +238,15 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         // A store that is gone has no use for them.
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(tx) = self.tx.upgrade() else { return };
         let mut pages = 0;
         for extent in self.extents.drain(..) {
             pages += extent.end - extent.start;
-            shared.space.free(extent.start, extent.end - extent.start);
+            tx.shared.space.free(extent.start, extent.end - extent.start);
         }
-        let bytes = pages * shared.page_size as u64;
-        shared.tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let bytes = pages * tx.shared.page_size as u64;
+        tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let large = self.large.get_mut().unwrap_or_else(PoisonError::into_inner);
-        shared.tx.give_large_back(&shared, std::mem::take(large));
+        tx.give_large_back(std::mem::take(large));
     }
 }

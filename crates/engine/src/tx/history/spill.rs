@@ -10,8 +10,8 @@ use super::need::Needs;
 use super::run::Run;
 use super::writer::RunWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::shared::Shared;
 use crate::task::yield_now;
+use crate::tx::Tx;
 use crate::tx::collect::Old;
 use crate::tx::row::Image;
 
@@ -22,28 +22,28 @@ const ROWS_AT_ONCE: usize = 256;
 type Sorted = BTreeMap<(u32, Box<[u8]>, u64), Image>;
 
 /// Writes the oldest images of a slot's commits to the device, run by run, as long as older values have too much of memory.
-pub(in crate::tx) async fn spill(shared: &Arc<Shared>, slot: usize) {
+pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
+    let shared = &tx.shared;
     // A close waits until it is over; where one has begun all is forgotten anyway.
     let Some(_entered) = Entered::new(shared) else { return };
-    let is_open = || shared.failure().is_none() && !shared.tx.clock.is_closed();
-    while is_open() && shared.tx.wants_spill(shared, slot) {
-        if let Err(error) = spill_once(shared, slot).await {
+    let is_open = || shared.failure().is_none() && !shared.clock.is_closed();
+    while is_open() && tx.wants_spill(slot) {
+        if let Err(error) = spill_once(tx, slot).await {
             if error.kind() == ErrorKind::Io {
                 shared.fail(error);
             }
             // The images are where they were. The oldest snapshot will have to go.
-            let oldest = shared.tx.oldest.load(Ordering::Relaxed);
-            shared.tx.history.refused_at.store(oldest, Ordering::Relaxed);
+            let oldest = tx.oldest.load(Ordering::Relaxed);
+            tx.history.refused_at.store(oldest, Ordering::Relaxed);
         }
     }
 }
 
-async fn spill_once(shared: &Arc<Shared>, slot: usize) -> Result<()> {
-    let tx = &shared.tx;
-    let olds = tx.take_oldest(shared, slot);
+async fn spill_once(tx: &Arc<Tx>, slot: usize) -> Result<()> {
+    let olds = tx.take_oldest(slot);
     let bound = olds.iter().map(|old| old.stamp).max().unwrap_or(0);
-    let sorted = sort(shared, &olds, bound).await;
-    let run = match write(shared, sorted, bound).await {
+    let sorted = sort(tx, &olds, bound).await;
+    let run = match write(tx, sorted, bound).await {
         Ok(run) => run.map(Arc::new),
         Err(error) => {
             tx.put_oldest_back(slot, olds);
@@ -62,19 +62,19 @@ async fn spill_once(shared: &Arc<Shared>, slot: usize) -> Result<()> {
         }
     }
     match &run {
-        Some(run) => tx.give_large_back(shared, run.settle(large)),
-        None => tx.give_large_back(shared, large),
+        Some(run) => tx.give_large_back(run.settle(large)),
+        None => tx.give_large_back(large),
     }
     tx.forget_oldest(slot, olds);
-    tx.history.begin_merge(shared);
+    tx.history.begin_merge(tx);
     Ok(())
 }
 
 /// The images of these commits, and what else their rows have up to `bound`; and their bytes.
-async fn sort(shared: &Arc<Shared>, olds: &[Old], bound: u64) -> (Sorted, u64) {
+async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
     let mut sorted = Sorted::new();
     for (looked, row) in olds.iter().flat_map(|old| &old.rows).enumerate() {
-        shared.tx.rows.visit_older(*row, bound, |tree, key, version| {
+        tx.rows.visit_older(*row, bound, |tree, key, version| {
             sorted.insert((tree, key.into(), version.stamp), version.image.clone());
         });
         if (looked + 1) % ROWS_AT_ONCE == 0 {
@@ -89,20 +89,16 @@ async fn sort(shared: &Arc<Shared>, olds: &[Old], bound: u64) -> (Sorted, u64) {
 }
 
 /// Writes images to a run, but for those that no snapshot in use needs.
-async fn write(
-    shared: &Arc<Shared>,
-    (sorted, bytes): (Sorted, u64),
-    bound: u64,
-) -> Result<Option<Run>> {
-    if !shared.tx.has_room_for_run(bytes) {
+async fn write(tx: &Arc<Tx>, (sorted, bytes): (Sorted, u64), bound: u64) -> Result<Option<Run>> {
+    if !tx.has_room_for_run(bytes) {
         return Err(Error::new(
             ErrorKind::NoSpace,
             "older values have all that they may have of the device",
         ));
     }
     // All of them are stable: a snapshot taken from here on needs none.
-    let mut needs = Needs::new(shared.tx.snapshots_in_use());
-    let mut writer = RunWriter::new(shared, bound, bytes);
+    let mut needs = Needs::new(tx.snapshots_in_use());
+    let mut writer = RunWriter::new(tx, bound, bytes);
     let mut outcome = Ok(());
     for ((tree, key, stamp), image) in &sorted {
         if needs.has(*tree, key, *stamp) {

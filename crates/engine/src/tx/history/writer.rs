@@ -10,8 +10,8 @@ use super::pages::Transfers;
 use super::run::Run;
 use crate::error::Result;
 use crate::page::{HEADER_BYTES, PageKind, field};
-use crate::shared::Shared;
 use crate::space::Purpose;
+use crate::tx::Tx;
 use crate::tx::rows::hash_of;
 
 /// Pages that are taken from the free ones at a time, at most.
@@ -19,7 +19,7 @@ const EXTENT_PAGES: u64 = 256;
 
 /// A run that is being written, image by image, in their order.
 pub(super) struct RunWriter<'a> {
-    shared: &'a Arc<Shared>,
+    tx: &'a Arc<Tx>,
     run: Run,
     page: Vec<u8>,
     count: u16,
@@ -36,12 +36,12 @@ pub(super) struct RunWriter<'a> {
 
 impl<'a> RunWriter<'a> {
     /// A run whose images have no stamp above `bound`, and about so many bytes.
-    pub(super) fn new(shared: &'a Arc<Shared>, bound: u64, bytes: u64) -> Self {
-        let pages_left = bytes / (shared.page_size - HEADER_BYTES) as u64 + 1;
+    pub(super) fn new(tx: &'a Arc<Tx>, bound: u64, bytes: u64) -> Self {
+        let pages_left = bytes / (tx.shared.page_size - HEADER_BYTES) as u64 + 1;
         Self {
-            shared,
-            run: Run::new(shared, bound),
-            page: Vec::with_capacity(shared.page_size),
+            tx,
+            run: Run::new(tx, bound),
+            page: Vec::with_capacity(tx.shared.page_size),
             count: 0,
             page_id: 0,
             room: 0..0,
@@ -59,7 +59,7 @@ impl<'a> RunWriter<'a> {
     }
 
     pub(super) async fn push(&mut self, image: &ImageRef<'_>) -> Result<()> {
-        if self.page.len() + image.size_bytes() > self.shared.page_size {
+        if self.page.len() + image.size_bytes() > self.tx.shared.page_size {
             self.write_page().await?;
         }
         if self.count == 0 {
@@ -81,10 +81,10 @@ impl<'a> RunWriter<'a> {
     fn next_page_id(&mut self) -> Result<u64> {
         if self.room.is_empty() {
             let most = self.pages_left.clamp(1, EXTENT_PAGES);
-            self.room = self.shared.space.allocate_some_detached(most, Purpose::New)?;
+            self.room = self.tx.shared.space.allocate_some_detached(most, Purpose::New)?;
             let pages = self.room.end - self.room.start;
-            let bytes = pages * self.shared.page_size as u64;
-            self.shared.tx.history.device_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let bytes = pages * self.tx.shared.page_size as u64;
+            self.tx.history.device_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.run.own(self.room.clone());
             self.pages_left = self.pages_left.saturating_sub(pages);
         }
@@ -96,13 +96,13 @@ impl<'a> RunWriter<'a> {
         if self.count == 0 {
             return Ok(());
         }
-        self.page.resize(self.shared.page_size, 0);
+        self.page.resize(self.tx.shared.page_size, 0);
         self.page[field::KIND] = PageKind::History as u8;
         self.page[field::COUNT..field::COUNT + 2].copy_from_slice(&self.count.to_le_bytes());
         let number = self.run.number().to_le_bytes();
         self.page[field::STAMP..field::STAMP + 8].copy_from_slice(&number);
         self.count = 0;
-        self.transfers.write(self.shared, self.page_id, &self.page).await
+        self.transfers.write(&self.tx.shared, self.page_id, &self.page).await
     }
 
     /// The run, once all of it is written; none if it has no image. `outcome`: what the images came to.
@@ -115,13 +115,13 @@ impl<'a> RunWriter<'a> {
             Err(error) => Err(error),
         };
         // Its pages are free if this fails: nothing may be on its way to them then.
-        outcome.and(self.transfers.end_writes(self.shared).await)?;
+        outcome.and(self.transfers.end_writes(&self.tx.shared).await)?;
         let rest = self.room.end - self.room.start;
         if rest > 0 {
             self.run.disown(&self.room);
-            self.shared.space.free(self.room.start, rest);
-            let bytes = rest * self.shared.page_size as u64;
-            self.shared.tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.tx.shared.space.free(self.room.start, rest);
+            let bytes = rest * self.tx.shared.page_size as u64;
+            self.tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         self.run.end(&self.hashes, self.descriptors);
         Ok((!self.hashes.is_empty()).then_some(self.run))

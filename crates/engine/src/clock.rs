@@ -12,7 +12,6 @@ use std::task::Poll;
 
 use crate::error::{Error, Result};
 use crate::sync::{Ticket, Waiters};
-use crate::task::{Worker, current};
 
 #[derive(Default)]
 struct State {
@@ -65,7 +64,7 @@ impl Clock {
     }
 
     /// The stamp given last; who takes a later one sees what `before` does.
-    pub(super) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
+    pub(crate) fn last_given<T>(&self, before: impl FnOnce() -> T) -> u64 {
         let state = self.lock();
         before();
         state.last
@@ -126,7 +125,6 @@ impl Clock {
         if self.stable() >= stamp {
             return Ok(());
         }
-        let _waits = current(Worker::wait_for_others);
         let mut ticket = Ticket::default();
         poll_fn(|context| {
             let state = self.lock();
