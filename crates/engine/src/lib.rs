@@ -21,6 +21,7 @@ mod error;
 pub mod fuzzing;
 mod head;
 mod image;
+mod incarnation;
 mod labels;
 mod large;
 mod log;
@@ -48,17 +49,16 @@ pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prom
 pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
 pub use shared::Recovered;
 pub use store::{
-    BackupReport, BulkLoader, CheckReport, KeyRange, LABEL_OFFSETS, LogDeviceReport, LogDump,
-    LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Range, RecoveryProgress, RepairReport,
-    RepairStep, RepairedLog, RepairedTable, Store, StoreOptions, StoreReport, StoreStatistics,
-    Table, TableCheck, TaskRange, TaskTable, WarmReport, WeakStore, WriteBatch, dump_log,
-    examine_log, find_content, find_foreign, is_label, repair,
+    BackupReport, BulkLoader, CheckReport, Commit, KeyRange, LABEL_OFFSETS, LogDeviceReport,
+    LogDump, LogEntry, LogFileEnd, LogOperation, LogPlace, Observer, Range, RecoveryProgress,
+    RepairReport, RepairStep, RepairedLog, RepairedTable, Snapshot, Store, StoreOptions,
+    StoreReport, StoreStatistics, Table, TableCheck, TaskRange, TaskSnapshot, TaskStore, TaskTable,
+    TaskTransaction, TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore,
+    WriteBatch, dump_log, examine_log, find_content, find_foreign, is_label, repair,
 };
 pub use task::{JoinHandle, yield_now};
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped};
 pub use tx::{
-    Commit, Isolation, KeyBounds, Prefix, Savepoint, Snapshot, TaskSnapshot, TaskStore,
-    TaskTransaction, TaskTransactionRange, Transaction, TransactionInfo, TransactionOptions,
-    TransactionRange, TransactionState,
+    Isolation, KeyBounds, Prefix, Savepoint, TransactionInfo, TransactionOptions, TransactionState,
 };

@@ -82,7 +82,7 @@ impl Store {
         let inner = &self.inner;
         let page_size = inner.shared.page_size;
         let (own_unit, created_s) = {
-            let label = inner.label.lock().unwrap_or_else(PoisonError::into_inner);
+            let label = inner.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner);
             (label.stripe_unit_bytes, label.created_s)
         };
         let unit = stripe_unit_bytes.unwrap_or(own_unit);

@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Request};
 
-use super::{ChangeGuard, StoreInner, Table, TaskTable};
+use super::{StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{Relief, checkpoint_to_its_end};
 use crate::error::{Error, ErrorKind, Result};
+use crate::incarnation::ChangeGuard;
 use crate::large::Extents;
 use crate::overflow::{self, check_sizes, needs_overflow};
 use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
@@ -77,7 +78,7 @@ fn not_empty() -> Error {
 impl BulkLoader {
     fn new(table: &Table) -> Result<Self> {
         let inner = table.inner().clone();
-        let change = inner.enter_change()?;
+        let change = inner.incarnation.enter_change()?;
         let page_size = inner.shared.page_size;
         let most = inner.shared.device.info().transfer_bytes_max as usize;
         let extent_bytes = EXTENT_BYTES.min(most).max(page_size);
@@ -136,7 +137,7 @@ impl BulkLoader {
         if large {
             let (descriptor, reserved) = overflow::write(&self.inner.shared, value).await?;
             self.runs.push(reserved);
-            self.inner.note_listed(descriptor)?;
+            self.inner.incarnation.note_listed(descriptor)?;
             self.add(key, &descriptor.encode(), true).await?;
         } else {
             self.add(key, value, false).await?;
@@ -341,7 +342,7 @@ impl BulkLoader {
     async fn install(&mut self, level: u8) -> Result<()> {
         let shared = self.inner.shared.clone();
         let frames = &shared.pool.frames;
-        let _inside = self.inner.begin_commit().await?;
+        let _inside = self.inner.incarnation.begin_commit().await?;
         loop {
             shared.check_table(self.tree)?;
             let Ok(mut root) = frames.try_exclusive(self.tree.root) else {

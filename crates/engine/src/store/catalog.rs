@@ -122,7 +122,7 @@ impl Store {
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let outcome = self.inner.block_on(move || async move {
             let stamp = Relief::tried(&inner.shared, async || {
-                let mut inside = inner.begin_commit().await?;
+                let mut inside = inner.incarnation.begin_commit().await?;
                 inner.define(&mut inside, Operation::DropTable { tree: tree.id }, &key, tree).await
             })
             .await?;
@@ -160,7 +160,7 @@ impl Store {
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
             let (tree, stamp) = Relief::tried(&inner.shared, async || {
-                let mut inside = inner.begin_commit().await?;
+                let mut inside = inner.incarnation.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
                 let operation = Operation::CreateTable { tree: id, name: &key };
                 let defined = inner.define(&mut inside, operation, &key, tree).await;

@@ -2,10 +2,11 @@
 
 use super::Store;
 use super::table::{Table, TaskTable};
+use super::task_transaction::{TaskStore, TaskTransaction};
 use crate::error::Result;
 use crate::overflow::check_sizes;
 use crate::task::check_here;
-use crate::tx::{TaskStore, TaskTransaction, TransactionOptions};
+use crate::tx::TransactionOptions;
 
 /// A record.
 type Record = (Vec<u8>, Vec<u8>);

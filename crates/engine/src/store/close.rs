@@ -8,7 +8,6 @@ use qpair_memory::FrameIndex;
 use super::{Crew, Store, StoreInner};
 use crate::checkpoint::{checkpoint, on_every_worker};
 use crate::error::{ErrorKind, Result};
-use crate::labels::{self, StoreState, Superblock};
 use crate::shared::Shared;
 use crate::task::{Worker, current, refuse_on_worker, stepped};
 
@@ -56,21 +55,16 @@ impl Drop for StoreInner {
         if matches!(crew, Crew::Gone) {
             return;
         }
-        let label = self.label.get_mut().unwrap_or_else(PoisonError::into_inner).clone();
         let rest = Arc::new(Mutex::new(Some(Self {
             shared: self.shared.clone(),
             tx: self.tx.clone(),
-            members: std::mem::take(&mut self.members),
-            label: Mutex::new(label),
-            labels_in_doubt: self.labels_in_doubt,
-            first_change: Mutex::default(),
+            incarnation: self.incarnation.clone(),
             catalog: self.catalog.clone(),
             image_fault: self.image_fault.clone(),
             tables: Mutex::default(),
             changing_tables: Mutex::default(),
             crew: Mutex::new(crew),
             closed: Mutex::default(),
-            starting: Arc::default(),
             next_worker: AtomicUsize::new(0),
         })));
         let closing = rest.clone();
@@ -110,7 +104,7 @@ impl StoreInner {
         }
         let outcome = self.settle();
         // Drops of tables that were to go on with the first change, which never came, end.
-        drop(self.take_first_change());
+        drop(self.incarnation.take_first_change());
         self.shared.remotes.iter().for_each(|remote| remote.stop());
         match crew {
             Crew::Threads(threads) => {
@@ -144,9 +138,10 @@ impl StoreInner {
         })?;
         self.shared.begin_closing();
         // Who marks the store open does so under the lock, and has looked whether it is being closed.
-        let unfinished = self.label.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
+        let unfinished =
+            self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).unfinished;
         if !self.shared.is_marked_open() {
-            return if unfinished { self.mark_clean() } else { Ok(()) };
+            return if unfinished { self.incarnation.mark_clean() } else { Ok(()) };
         }
         self.shared.gate.shut();
         let (shared, tx) = (self.shared.clone(), self.tx.clone());
@@ -163,20 +158,7 @@ impl StoreInner {
         })?;
         // What a file that stays too large costs is space: the store is as closed as it would be without.
         let _ = self.shared.space.cut_end_off();
-        self.mark_clean()
-    }
-
-    pub(super) fn mark_clean(&self) -> Result<()> {
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = Superblock {
-            state: StoreState::Clean,
-            unfinished: false,
-            generation: label.generation + 1,
-            ..label.clone()
-        };
-        labels::write_all(&self.members, &next)?;
-        *label = next;
-        Ok(())
+        self.incarnation.mark_clean()
     }
 }
 
@@ -231,6 +213,7 @@ mod tests {
     use super::super::StoreOptions;
     use super::*;
     use crate::error::ErrorKind;
+    use crate::labels::{self, StoreState};
 
     /// In a fork there are no workers. What would wait for one says so at once, and nothing is written.
     #[test]

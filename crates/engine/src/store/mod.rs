@@ -8,6 +8,7 @@ mod changes;
 mod check;
 mod chores;
 mod close;
+mod commit;
 mod dump;
 mod load;
 mod log_place;
@@ -16,9 +17,15 @@ mod offline;
 mod open;
 mod range;
 mod recover;
+mod removal;
 mod repair;
 mod report;
+mod retry;
+mod snapshot;
 mod table;
+mod task_transaction;
+mod transaction;
+mod transaction_range;
 mod warm;
 
 pub use backup::BackupReport;
@@ -26,6 +33,7 @@ pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
 pub use bulk::BulkLoader;
 pub use changes::WriteBatch;
 pub use check::{CheckReport, TableCheck};
+pub use commit::Commit;
 pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
 pub use log_place::LogPlace;
 pub use observer::Observer;
@@ -35,26 +43,24 @@ pub use repair::{
     KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, examine_log, repair,
 };
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
+pub use snapshot::{Snapshot, TaskSnapshot};
 pub use table::{Table, TaskTable};
+pub use task_transaction::{TaskStore, TaskTransaction};
+pub use transaction::Transaction;
+pub use transaction_range::{TaskTransactionRange, TransactionRange};
 pub use warm::WarmReport;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use qpair_block::{BlockDevice, ChannelStatistics};
+use qpair_block::ChannelStatistics;
 
-use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
+use crate::checkpoint::checkpoint;
 use crate::error::{Error, ErrorKind, Result};
-use crate::labels::{self, StoreState, Superblock};
-use crate::large::Descriptor;
+use crate::incarnation::Incarnation;
 use crate::shared::Shared;
-use crate::space::GateGuard;
-use crate::sync::Alone;
-use crate::task::{
-    JoinHandle, Promise, Step, current, promise, spawn_here, spawn_program, spawn_to, stepped,
-};
+use crate::task::{JoinHandle, Step, promise, spawn_program, spawn_to, stepped};
 use crate::tree::Tree;
 use crate::tx::{Awaited, Tx};
 
@@ -71,13 +77,7 @@ enum Crew {
 pub(crate) struct StoreInner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tx: Arc<Tx>,
-    members: Vec<Arc<dyn BlockDevice>>,
-    /// The label as it is on the members now.
-    label: Mutex<Superblock>,
-    /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
-    labels_in_doubt: bool,
-    /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
-    first_change: Mutex<Vec<Promise<()>>>,
+    pub(crate) incarnation: Arc<Incarnation>,
     /// The catalog, or what is wrong with it; only a store opened for reading goes on without.
     catalog: OnceLock<Result<Tree>>,
     /// Why the last checkpoint's image is not known; likewise.
@@ -89,13 +89,8 @@ pub(crate) struct StoreInner {
     crew: Mutex<Crew>,
     /// What closing came to. Held by who closes, for others who do wait for it.
     closed: Mutex<Option<Result<()>>>,
-    /// Who begins the logs.
-    starting: Arc<Alone>,
     next_worker: AtomicUsize,
 }
-
-/// Room in the log that a commit of usual size needs, bytes.
-const LOG_ROOM_BYTES: usize = 4096;
 
 /// An open store. Cheap to clone; the last clone closes it.
 ///
@@ -195,7 +190,7 @@ impl Store {
     /// What the device says: the store is read-only then. `NoSpace`: the one before counts, and nothing is lost. `NotFound` if a file of the
     /// store was removed meanwhile: the checkpoint is made, and goes with the file. `Invalid` on a worker.
     pub fn checkpoint(&self) -> Result<()> {
-        self.inner.begin_change()?;
+        self.inner.incarnation.begin_change()?;
         let shared = self.inner.shared.clone();
         self.inner.block_on(move || async move { checkpoint(&shared, false).await })?;
         self.inner.check_not_removed()
@@ -223,7 +218,7 @@ impl Store {
     /// What the device behind the store is, and the interface really in use.
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
-        match &self.inner.members[..] {
+        match &self.inner.incarnation.members[..] {
             // A stripe over one member is that member, moved by its label.
             [one] => one.info().clone(),
             _ => self.inner.shared.device.info().clone(),
@@ -330,149 +325,5 @@ impl StoreInner {
             return Err(Error::closed());
         }
         Ok(spawn_to(&self.shared, worker, make))
-    }
-
-    /// [`StoreInner::begin_change`] for one that allocates pages: a close waits until the guard is dropped.
-    pub(crate) fn enter_change(&self) -> Result<ChangeGuard> {
-        self.begin_change()?;
-        self.shared.space.enter()?;
-        Ok(ChangeGuard(self.shared.clone()))
-    }
-
-    /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
-    /// members, durably, so that a crash from here on shows.
-    pub(crate) fn begin_change(&self) -> Result<()> {
-        self.shared.check_writable()?;
-        if self.shared.is_marked_open() {
-            return Ok(());
-        }
-        self.shared.check_process()?;
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
-            return Err(Error::closed());
-        }
-        if self.shared.is_marked_open() {
-            return Ok(());
-        }
-        if self.labels_in_doubt {
-            // Else the next crash might find the new ones beside such that are older by two.
-            labels::write_all(&self.members, &label).inspect_err(|error| {
-                self.shared.fail(error.clone());
-            })?;
-        }
-        // After a crash it says open already. Each life has a generation of its own all the same: the log's blocks tell
-        // lives apart by it.
-        let next = Superblock {
-            state: StoreState::Open,
-            generation: label.generation + 1,
-            ..label.clone()
-        };
-        self.write_open_labels(&mut label, next)?;
-        self.shared.mark_open();
-        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
-        Ok(())
-    }
-
-    fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
-        // The log device follows: until its label is written, nothing of this life is there.
-        let written = labels::write_all(&self.members, &next).and_then(|()| {
-            let log_device = self.shared.log_device.as_ref();
-            log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
-        });
-        if let Err(error) = written {
-            self.shared.fail(error.clone());
-            return Err(error);
-        }
-        self.shared.generation.store(next.generation, Ordering::Release);
-        *label = next;
-        Ok(())
-    }
-
-    /// Before anything refers to a value in several runs, the labels say that there may be some: older software would not find its pages.
-    pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
-        if !descriptor.listed || self.shared.lists.may_be() {
-            return Ok(());
-        }
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.shared.is_closing() {
-            return Err(Error::closed());
-        }
-        if !label.extents {
-            let generation = label.generation + 1;
-            let next = Superblock { extents: true, generation, ..label.clone() };
-            self.write_open_labels(&mut label, next)?;
-        }
-        self.shared.lists.expect();
-        Ok(())
-    }
-
-    fn take_first_change(&self) -> Vec<Promise<()>> {
-        std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl StoreInner {
-    /// Enters the gate to change the trees, on a worker. The first time, the logs begin.
-    ///
-    /// # Errors
-    /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
-    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
-        self.begin_change()?;
-        if !self.shared.logs_begun() {
-            // To its end, even if who commits goes away.
-            let inner = self.clone();
-            spawn_here(&self.shared, move || async move { inner.begin_logs(true, None).await })
-                .await??;
-        }
-        // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
-        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
-        Relief::tried(&self.shared, async || {
-            current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
-        })
-        .await?;
-        self.shared.gate.enter().await
-    }
-
-    /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is
-    /// what `behind` tells of. `smaller`: as [`Shared::take_first_segments`].
-    async fn begin_logs(&self, smaller: bool, behind: Option<Behind>) -> Result<()> {
-        let _alone = self.starting.enter().await;
-        if self.shared.logs_begun() {
-            return Ok(());
-        }
-        if self.shared.log.enabled {
-            self.shared.take_first_segments(smaller)?;
-            let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
-            let begun = on_every_worker(&self.shared, move || {
-                Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
-            });
-            begun.await?.into_iter().flatten().collect::<Result<()>>()?;
-            match behind {
-                Some(Behind { roots, logs }) => {
-                    self.shared.space.make_room_for_changes()?;
-                    name_logs(&self.shared, roots, logs).await?;
-                }
-                None => checkpoint(&self.shared, false).await?,
-            }
-        }
-        self.shared.set_logs_begun();
-        Ok(())
-    }
-}
-
-/// The last checkpoint, behind which new logs begin.
-struct Behind {
-    /// The roots of its image.
-    roots: BTreeMap<u32, u64>,
-    /// Places in the logs that come between it and the new ones.
-    logs: Vec<Vec<u8>>,
-}
-
-/// A change under way that has pages nothing refers to yet.
-pub(crate) struct ChangeGuard(Arc<Shared>);
-
-impl Drop for ChangeGuard {
-    fn drop(&mut self) {
-        self.0.space.leave();
     }
 }

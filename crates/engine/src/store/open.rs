@@ -15,6 +15,7 @@ use super::recover::Room;
 use super::{Crew, Store, StoreInner};
 use crate::canary::Canary;
 use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::incarnation::Incarnation;
 use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
 use crate::log::Durability;
 use crate::log::LogGeometry;
@@ -318,9 +319,8 @@ impl Store {
             && !options.format
             && label.state == StoreState::Open
             && !generations.is_ahead();
-        let mut inner = start(members, device, log_device, label, options, read_only)?;
-        inner.labels_in_doubt = labels_in_doubt;
-        let inner = Arc::new(inner);
+        let labels = (label, labels_in_doubt);
+        let inner = Arc::new(start(members, device, log_device, labels, options, read_only)?);
         if options.format {
             inner.begin_new(options.whole_when_closed)?;
         } else {
@@ -411,7 +411,7 @@ fn start(
     members: Vec<Arc<dyn BlockDevice>>,
     device: Arc<dyn BlockDevice>,
     log_device: Option<Attached>,
-    label: Superblock,
+    (label, labels_in_doubt): (Superblock, bool),
     options: &StoreOptions,
     read_only: bool,
 ) -> Result<StoreInner> {
@@ -492,22 +492,20 @@ fn start(
         shared.lists.expect();
     }
     let shared = Arc::new(shared);
-    let tx = Arc::new(Tx::new(shared.clone(), tx_options));
+    let incarnation = Incarnation::new(shared.clone(), members, label, labels_in_doubt);
+    let incarnation = Arc::new(incarnation);
+    let tx = Arc::new(Tx::new(incarnation.clone(), tx_options));
     let crew = start_workers(&shared, &tx, options)?;
     Ok(StoreInner {
         shared,
         tx,
-        members,
-        label: Mutex::new(label),
-        labels_in_doubt: false,
-        first_change: Mutex::default(),
+        incarnation,
         catalog: OnceLock::new(),
         image_fault: OnceLock::new(),
         tables: Mutex::default(),
         changing_tables: Mutex::default(),
         crew: Mutex::new(crew),
         closed: Mutex::default(),
-        starting: Arc::default(),
         next_worker: AtomicUsize::new(0),
     })
 }

@@ -97,7 +97,8 @@ impl Store {
     #[must_use]
     pub fn report(&self) -> StoreReport {
         let shared = &self.inner.shared;
-        let label = self.inner.label.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let label =
+            self.inner.incarnation.label.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         StoreReport {
             page_size: shared.page_size,
             members: label.member_count as usize,

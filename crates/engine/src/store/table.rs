@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::StoreInner;
 use super::range::{Range, TaskRange};
+use super::removal::RangeRemoval;
 use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
 use crate::overflow::{self, check_sizes};
 use crate::shared::Shared;
 use crate::task::{check_here, run, run_inline};
 use crate::tree::{Found, Get, Seen, Tree};
-use crate::tx::{self, KeyBounds, bounds};
+use crate::tx::{self, Inline, KeyBounds, bounds};
 
 /// A table of a store: an ordered map from keys to values, both byte strings. Cheap to clone.
 ///
@@ -45,6 +46,20 @@ impl Table {
 
     pub(crate) fn tree(&self) -> Tree {
         self.tree
+    }
+
+    /// Its tree, for a transaction or a snapshot of a store.
+    ///
+    /// # Errors
+    /// `Invalid` if it is another store's.
+    pub(super) fn tree_in(&self, inner: &Arc<StoreInner>) -> Result<Tree> {
+        if !Arc::ptr_eq(&self.inner, inner) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a transaction or snapshot of one store was given a table of another",
+            ));
+        }
+        Ok(self.tree)
     }
 
     /// The value of a key.
@@ -88,9 +103,16 @@ impl Table {
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;
         check_sizes(&self.inner.shared, key, value)?;
-        self.inner.begin_change()?;
-        if let Some(replaced) = tx::put_inline(self, key, value)? {
-            return Ok(replaced);
+        self.inner.incarnation.begin_change()?;
+        match tx::put_inline(&self.inner.tx, self.tree, key, value)? {
+            Inline::Done(replaced) => return Ok(replaced),
+            Inline::Begun(mut work) => {
+                return self.inner.block_on(move || async move {
+                    work.complete().await?;
+                    Ok(work.found)
+                });
+            }
+            Inline::Nothing => {}
         }
         let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
         self.inner.block_on(move || async move { table.put(&key, &value).await })
@@ -102,7 +124,7 @@ impl Table {
     /// `ReadOnly`, and what the device says.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;
-        self.inner.begin_change()?;
+        self.inner.incarnation.begin_change()?;
         let (table, key) = (self.task(), key.to_vec());
         self.inner.block_on(move || async move { table.delete(&key).await })
     }
@@ -126,7 +148,7 @@ impl Table {
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64> {
         let (from, to) = bounds(&range)?;
-        let mut removal = tx::RangeRemoval::new(self, from, to);
+        let mut removal = RangeRemoval::new(self, from, to);
         // One worker's: it waits for its own older values to be written, and for no other's.
         let worker = self.inner.next_worker();
         loop {
@@ -321,7 +343,7 @@ impl TaskTable {
     /// As [`Table::put`]; `Invalid` if awaited outside of the store's workers.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_here(self.shared())?;
-        tx::put(&self.table, key, value).await
+        tx::put(&self.table.inner.tx, self.table.tree, key, value).await
     }
 
     /// Removes a key's record; whether there was one.
@@ -330,7 +352,7 @@ impl TaskTable {
     /// As [`Table::delete`]; `Invalid` if awaited outside of the store's workers.
     pub async fn delete(&self, key: &[u8]) -> Result<bool> {
         check_here(self.shared())?;
-        tx::delete(&self.table, key).await
+        tx::delete(&self.table.inner.tx, self.table.tree, key).await
     }
 
     /// Removes the records of a range of keys; how many.
@@ -339,7 +361,7 @@ impl TaskTable {
     /// As [`Table::delete_range`]; `Invalid` if awaited outside of the store's workers.
     pub async fn delete_range(&self, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
-        let mut removal = tx::RangeRemoval::new(&self.table, from, to);
+        let mut removal = RangeRemoval::new(&self.table, from, to);
         while removal.part().await? {}
         Ok(removal.deleted())
     }

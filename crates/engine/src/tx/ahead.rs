@@ -17,7 +17,7 @@ struct Entry {
 
 /// Keys in the order in which they will be read.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     keys: Vec<u8>,
     entries: Vec<Entry>,
     /// The entry that is expected next.
@@ -38,7 +38,7 @@ impl Ahead {
     }
 
     /// Enters a key.
-    pub(super) fn push(&mut self, tree: Tree, key: &[u8]) {
+    pub(crate) fn push(&mut self, tree: Tree, key: &[u8]) {
         self.keys.extend_from_slice(key);
         self.entries.push(Entry { tree, key_end: self.keys.len() as u32, spot: None });
     }
@@ -49,7 +49,7 @@ impl Ahead {
     }
 
     /// Finds the keys that were not found yet, as far as their leaves are in memory, and asks for their records.
-    pub(super) fn fetch(&mut self, context: Context<'_>) {
+    pub(crate) fn fetch(&mut self, context: Context<'_>) {
         let mut from = 0;
         while from < self.entries.len() {
             let mut sought = [0; SIDE_BY_SIDE];
@@ -79,7 +79,7 @@ impl Ahead {
     ///
     /// # Errors
     /// Those of the loads.
-    pub(super) async fn read_missing(&self, shared: &Shared) -> Result<()> {
+    pub(crate) async fn read_missing(&self, shared: &Shared) -> Result<()> {
         let missing = |index: &usize| self.entries[*index].spot.is_none();
         let reach = |index: usize| Reach::new(self.entries[index].tree, self.key(index));
         run_all(shared, (0..self.entries.len()).filter(missing).map(reach)).await

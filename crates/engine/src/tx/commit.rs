@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::Tx;
 use super::core::{Core, written};
 use super::fetching::{Fetching, Place, fetch_outside};
-use super::options::{Commit, Isolation};
+use super::options::Isolation;
 use super::prepare::{Preparing, Stop, step};
 use super::recent::Comparing;
 use super::undo::Keep;
@@ -54,7 +54,7 @@ enum Phase {
 }
 
 /// A commit under way.
-pub(super) struct Work {
+pub(crate) struct Work {
     /// When it was asked for.
     begun: Instant,
     core: Option<Core>,
@@ -77,7 +77,7 @@ pub(super) struct Work {
     /// It goes on after the task that asked for it went away.
     is_rest: bool,
     /// Whether the write applied last met a record.
-    pub(super) found: bool,
+    pub(crate) found: bool,
     /// Checkpoints that were completed when its pages first had no room even if nothing was kept for images.
     without_room: Option<u64>,
     /// The same was found after a checkpoint, which gives back all that nobody needs.
@@ -135,7 +135,7 @@ fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: &Cell<bool
 }
 
 /// Waits until all commits up to this stamp survive power loss.
-pub(super) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
+pub(crate) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
     if !shared.log.enabled {
         return match shared.failure() {
             Some(failure) => Err(failure.clone()),
@@ -147,8 +147,8 @@ pub(super) async fn wait_durable(shared: &Shared, stamp: u64) -> Result<()> {
 
 impl Work {
     /// Begins the commit of a transaction that has something to write.
-    pub(super) fn new(mut core: Core) -> Result<Self> {
-        core.inner.begin_change()?;
+    pub(crate) fn new(mut core: Core) -> Result<Self> {
+        core.tx.incarnation.begin_change()?;
         core.info.committing.store(1, Ordering::Relaxed);
         Ok(Self {
             begun: Instant::now(),
@@ -178,10 +178,10 @@ impl Work {
     }
 
     /// Goes on to the end from wherever it is.
-    pub(super) async fn complete(&mut self) -> Result<Commit> {
+    pub(crate) async fn complete(&mut self) -> Result<u64> {
         let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
-        let inner = core.inner.clone();
-        let outcome = guarded_future(&inner.shared, self.phases(&inner.tx)).await;
+        let tx = core.tx.clone();
+        let outcome = guarded_future(&tx.shared, self.phases(&tx)).await;
         if outcome.is_err() {
             // Either nothing was changed, or the store is read-only: nobody goes on with this.
             self.phase = Phase::Over;
@@ -191,12 +191,12 @@ impl Work {
         outcome?;
         let durability = self.core.as_ref().map_or(Durability::Sync, |core| core.durability);
         if durability != Durability::Async {
-            wait_durable(&inner.shared, self.stamp).await?;
+            wait_durable(&tx.shared, self.stamp).await?;
             if let Some(core) = &self.core {
-                inner.shared.counters.of(core.slot).count_durable(self.begun.elapsed());
+                tx.shared.counters.of(core.slot).count_durable(self.begun.elapsed());
             }
         }
-        Ok(Commit { stamp: self.stamp, inner })
+        Ok(self.stamp)
     }
 
     async fn phases(&mut self, tx: &Arc<Tx>) -> Result<()> {
@@ -270,7 +270,7 @@ impl Work {
             let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
             if self.inside.is_none() {
                 tx.let_history_pass(core.slot).await;
-                self.inside = Some(core.inner.clone().begin_commit().await?);
+                self.inside = Some(core.tx.incarnation.clone().begin_commit().await?);
             }
             // Nobody prepares leaves of a tree that is being emptied.
             core.check_tables()?;
@@ -304,9 +304,9 @@ impl Work {
     }
 
     /// The same on a caller's thread, as far as it goes without waiting; `false` if it must go on on a worker.
-    pub(super) fn inline(&mut self) -> Result<bool> {
+    pub(crate) fn inline(&mut self) -> Result<bool> {
         let Some(core) = &self.core else { return Ok(false) };
-        let tx = core.inner.tx.clone();
+        let tx = core.tx.clone();
         guarded(&tx.shared, || self.go_on_inline(&tx))
     }
 
@@ -351,9 +351,9 @@ impl Work {
         }
     }
 
-    /// The commit, once it is over.
-    pub(super) fn commit(&self) -> Option<Commit> {
-        self.core.as_ref().map(|core| Commit { stamp: self.stamp, inner: core.inner.clone() })
+    /// Its stamp, once that is taken.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
     }
 
     /// Brings the leaves of all writes into memory, and makes room in them. The pages that the commit may have to find places for; or the
@@ -644,8 +644,8 @@ impl Drop for Work {
         }
         // The task that asked for it went away. The stamp is taken: another task goes on.
         let Some(mut core) = self.core.take() else { return };
-        let inner = core.inner.clone();
-        if inner.shared.panicked().is_some() {
+        let tx = core.tx.clone();
+        if tx.shared.panicked().is_some() {
             // Nobody goes on with what a panic left. A leaf may refer to these.
             core.large.drain(..).for_each(super::large::LargeValue::keep);
             return;
@@ -661,25 +661,25 @@ impl Drop for Work {
             ..*self
         };
         // On the worker whose log waits for its stamp: it was dropped there, wherever the transaction began.
-        spawn_here(&inner.shared, move || async move {
+        spawn_here(&tx.shared, move || async move {
             // Whoever asked is gone; a failure has made the store read-only, and is told to all who come.
             let _ = rest.complete().await;
         });
     }
 }
 
-/// Commits a transaction, in a task.
-pub(super) async fn commit(mut core: Core) -> Result<Commit> {
+/// Commits a transaction, in a task; its stamp.
+pub(crate) async fn commit(mut core: Core) -> Result<u64> {
     if let Some(done) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
-        core.inner.shared.wait_to_give(waits, seen).await?;
+        core.tx.shared.wait_to_give(waits, seen).await?;
         return Ok(done);
     }
     Work::new(core)?.complete().await
 }
 
 /// The end of a transaction that has nothing to write; what it has read may have to be waited for.
-pub(super) fn nothing_to_do(core: &mut Core) -> Result<Option<Commit>> {
+pub(crate) fn nothing_to_do(core: &mut Core) -> Result<Option<u64>> {
     if let Some(doomed) = &core.doomed {
         return Err(doomed.clone());
     }
@@ -688,5 +688,5 @@ pub(super) fn nothing_to_do(core: &mut Core) -> Result<Option<Commit>> {
     }
     let stamp = core.snapshot.unwrap_or_else(|| core.shared().clock.stable());
     core.end();
-    Ok(Some(Commit { stamp, inner: core.inner.clone() }))
+    Ok(Some(stamp))
 }

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::Tx;
 use super::ahead::Ahead;
 use super::buffers::Buffers;
 use super::large::LargeValue;
@@ -26,9 +27,11 @@ use crate::log::Durability;
 use crate::overflow::check_sizes;
 use crate::panics::{guarded, guarded_future};
 use crate::shared::Shared;
-use crate::store::{StoreInner, Table};
 use crate::task::{check_here, current, run_inline, take_turn};
 use crate::tree::{Batch, Found, Get, Seen, Spot, Tree};
+
+/// A row on which a transaction met a conflict.
+pub(crate) type Contended = (Tree, Vec<u8>);
 
 /// The key that was locked or read last, and what is known of it: most often it is written next.
 #[derive(Default)]
@@ -70,14 +73,14 @@ pub struct Savepoint {
 
 /// A transaction, wherever it is used.
 pub(crate) struct Core {
-    pub(super) inner: Arc<StoreInner>,
+    pub(crate) tx: Arc<Tx>,
     pub(super) isolation: Isolation,
     pub(super) durability: Durability,
     read_only: bool,
     bytes_max: usize,
     name: Option<String>,
     pub(super) slot: usize,
-    pub(super) id: u64,
+    pub(crate) id: u64,
     pub(super) info: Arc<Info>,
     pub(super) snapshot: Option<u64>,
     /// The greatest stamp that it has read at.
@@ -90,20 +93,19 @@ pub(crate) struct Core {
     /// Room for a commit to note where its writes go.
     pub(super) spots: Vec<Spot>,
     /// Room for a range.
-    pub(super) batches: (Batch, Batch),
+    pub(crate) batches: (Batch, Batch),
     ahead: Ahead,
     pub(super) large: Vec<LargeValue>,
     pub(super) doomed: Option<Error>,
     /// The row on which it met a conflict.
-    pub(super) contended: Option<(Tree, Vec<u8>)>,
+    pub(crate) contended: Option<Contended>,
     recent: Recent,
     over: bool,
 }
 
 impl Core {
-    pub(crate) fn begin(inner: &Arc<StoreInner>, options: &TransactionOptions) -> Self {
-        let tx = &inner.tx;
-        let slot = slot_here(&inner.shared);
+    pub(crate) fn begin(tx: &Arc<Tx>, options: &TransactionOptions) -> Self {
+        let slot = slot_here(&tx.shared);
         let started = tx.shared.clock.stable();
         let (info, buffers) = {
             let mut open = tx.slots[slot].open();
@@ -112,7 +114,7 @@ impl Core {
         };
         let Buffers { writes, locks, spots, key, batches, ahead } = buffers;
         Self {
-            inner: inner.clone(),
+            tx: tx.clone(),
             isolation: options.isolation,
             durability: options.durability,
             read_only: options.read_only,
@@ -142,7 +144,7 @@ impl Core {
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+        &self.tx.shared
     }
 
     /// Lets others run if the task has had its share, as long as that costs nobody anything: a row that is locked makes others
@@ -161,11 +163,11 @@ impl Core {
         }
     }
 
-    pub(super) fn check(&self, table: &Table) -> Result<()> {
+    pub(crate) fn check(&self, tree: Tree) -> Result<()> {
         if let Some(doomed) = &self.doomed {
             return Err(doomed.clone());
         }
-        check_of(table, &self.inner)
+        self.shared().check_table(tree)
     }
 
     /// Refuses what was written to tables that were dropped since.
@@ -176,8 +178,8 @@ impl Core {
         self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree))
     }
 
-    pub(super) fn check_write(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check(table)?;
+    pub(super) fn check_write(&self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check(tree)?;
         if self.read_only {
             return Err(Error::new(
                 ErrorKind::ReadOnly,
@@ -193,7 +195,7 @@ impl Core {
         match self.snapshot {
             Some(snapshot) => snapshot,
             None => {
-                let snapshot = self.inner.tx.enter_snapshot(self.slot);
+                let snapshot = self.tx.enter_snapshot(self.slot);
                 self.info.snapshot.store(snapshot + 1, Ordering::Relaxed);
                 self.snapshot = Some(snapshot);
                 snapshot
@@ -202,7 +204,7 @@ impl Core {
     }
 
     pub(super) fn check_snapshot(&mut self, snapshot: u64) -> Result<()> {
-        let lost = self.inner.tx.check_snapshot(snapshot, || self.describe());
+        let lost = self.tx.check_snapshot(snapshot, || self.describe());
         lost.inspect_err(|error| self.doomed = Some(error.clone()))
     }
 
@@ -213,10 +215,10 @@ impl Core {
         {
             return Ok(Some(row));
         }
-        let shared = &self.inner.shared;
+        let shared = &self.tx.shared;
         let locking = guarded(shared, || {
             shared.strike(Canary::PanicInLock);
-            self.inner.tx.rows.lock(tree.id, key, self.id)
+            self.tx.rows.lock(tree.id, key, self.id)
         });
         match locking {
             Locking::Had(row) => Ok(Some(row)),
@@ -233,7 +235,7 @@ impl Core {
         self.recent.of(tree.id, key).row = Some(row);
         self.check_locks()?;
         let Some(snapshot) = self.snapshot else { return Ok(row) };
-        if newest > snapshot && !self.inner.shared.has_canary(Canary::LostUpdate) {
+        if newest > snapshot && !self.tx.shared.has_canary(Canary::LostUpdate) {
             return Err(self.conflict(tree, key, newest, snapshot));
         }
         // What a lost snapshot needed to tell may be gone.
@@ -271,7 +273,7 @@ impl Core {
             ErrorKind::Conflict,
             format!(
                 "{} was changed by commit {commit}, which {} of snapshot {snapshot} does not see",
-                self.inner.tx.names.place(tree.id, key),
+                self.tx.names.place(tree.id, key),
                 self.describe()
             ),
             "roll back and try again, as Store::transact does; who locks the row before the first read does not meet this",
@@ -283,7 +285,7 @@ impl Core {
 
     /// Whether commits that the snapshot does not see may be known to the runs of older values only.
     pub(super) fn is_behind_history(&self) -> bool {
-        self.snapshot.is_some_and(|snapshot| self.inner.tx.history.is_behind(snapshot))
+        self.snapshot.is_some_and(|snapshot| self.tx.history.is_behind(snapshot))
     }
 
     /// Takes a row's lock, and waits for it.
@@ -293,11 +295,11 @@ impl Core {
         let Some(snapshot) = self.snapshot.filter(|_| self.is_behind_history()) else {
             return Ok(row);
         };
-        let shared = self.inner.shared.clone();
+        let shared = self.tx.shared.clone();
         if shared.has_canary(Canary::LostUpdate) {
             return Ok(row);
         }
-        let changed = self.inner.tx.history.find(&shared, tree.id, key, snapshot).await?;
+        let changed = self.tx.history.find(&shared, tree.id, key, snapshot).await?;
         // Memory may have forgotten it meanwhile, if the snapshot was given up.
         self.check_snapshot(snapshot)?;
         match changed {
@@ -313,9 +315,9 @@ impl Core {
             return Ok(row);
         }
         let outcome = {
-            let shared = self.inner.shared.clone();
+            let shared = self.tx.shared.clone();
             check_here(&shared)?;
-            let lock = locks::lock(&self.inner.tx, &self.info, tree.id, key, self.id);
+            let lock = locks::lock(&self.tx, &self.info, tree.id, key, self.id);
             guarded_future(&shared, lock).await
         };
         match outcome {
@@ -330,30 +332,29 @@ impl Core {
         }
     }
 
-    pub(crate) async fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.check_write(table, key, &[])?;
-        self.lock_row(table.tree(), key).await.map(|_| ())
+    pub(crate) async fn lock(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+        self.check_write(tree, key, &[])?;
+        self.lock_row(tree, key).await.map(|_| ())
     }
 
     /// [`Core::lock`] as far as it goes without waiting; `false` if it does not.
-    pub(crate) fn lock_inline(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        self.check_write(table, key, &[])?;
-        Ok(self.try_lock(table.tree(), key)?.is_some() && !self.is_behind_history())
+    pub(crate) fn lock_inline(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
+        self.check_write(tree, key, &[])?;
+        Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())
     }
 
     /// Takes the lock of a row that an attempt before met a conflict on.
-    pub(crate) async fn lock_contended(&mut self, row: &(Tree, Vec<u8>)) -> Result<()> {
+    pub(crate) async fn lock_contended(&mut self, row: &Contended) -> Result<()> {
         self.lock_row(row.0, &row.1).await.map(|_| ())
     }
 
     pub(crate) async fn get_into(
         &mut self,
-        table: &Table,
+        tree: Tree,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
-        self.check(table)?;
-        let tree = table.tree();
+        self.check(tree)?;
         if let Some(own) = self.writes.get(tree.id, key) {
             return match own.write {
                 Write::Delete => Ok(false),
@@ -372,9 +373,9 @@ impl Core {
         self.note_read(tree, key)?;
         let start = value.len();
         let spot = self.ahead.take(tree.id, key);
-        let seen = find_at(&self.inner.tx, tree, key, snapshot, value, spot, false).await?;
+        let seen = find_at(&self.tx, tree, key, snapshot, value, spot, false).await?;
         self.note_seen(tree, key, &seen);
-        let found = resolve(&self.inner.shared, seen.found, start, value).await;
+        let found = resolve(&self.tx.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
         found
@@ -383,14 +384,15 @@ impl Core {
     /// Brings what lookups of these keys will touch into the processor's caches, all at the same time.
     pub(crate) fn prefetch<'k>(
         &mut self,
-        keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
+        keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
     ) -> Result<()> {
         self.ahead.clear();
-        for (table, key) in keys {
-            self.check(table)?;
-            self.ahead.push(table.tree(), key);
+        for key in keys {
+            let (tree, key) = key?;
+            self.check(tree)?;
+            self.ahead.push(tree, key);
         }
-        let (ahead, shared) = (&mut self.ahead, &self.inner.shared);
+        let (ahead, shared) = (&mut self.ahead, &self.tx.shared);
         current(|worker| {
             // Another store's frames are not these.
             if std::ptr::eq(worker.shared(), &**shared) {
@@ -403,14 +405,14 @@ impl Core {
     /// [`Core::prefetch`], with what is not in memory read from the device first.
     pub(crate) async fn read_ahead<'k>(
         &mut self,
-        keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
+        keys: impl IntoIterator<Item = Result<(Tree, &'k [u8])>>,
     ) -> Result<()> {
         check_here(self.shared())?;
         self.prefetch(keys)?;
         if self.ahead.is_complete() {
             return Ok(());
         }
-        self.ahead.read_missing(&self.inner.shared).await?;
+        self.ahead.read_missing(&self.tx.shared).await?;
         current(|worker| {
             // Those that were found first have left the caches while the others were read.
             self.ahead.fetch_again(worker.context());
@@ -422,12 +424,11 @@ impl Core {
     /// [`Core::get_into`] as far as it goes without waiting; `None` if it does not, and nothing is appended then.
     pub(crate) fn get_inline(
         &mut self,
-        table: &Table,
+        tree: Tree,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Option<bool>> {
-        self.check(table)?;
-        let tree = table.tree();
+        self.check(tree)?;
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(match own.write {
                 Write::Delete => Some(false),
@@ -461,7 +462,7 @@ impl Core {
             return Ok(None);
         };
         self.note_seen(tree, key, &seen);
-        let found = older_now(&self.inner.tx, tree, key, snapshot, seen, start, value);
+        let found = older_now(&self.tx, tree, key, snapshot, seen, start, value);
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
         Ok(found)
@@ -478,7 +479,7 @@ impl Core {
     }
 
     /// The greatest stamp that it has read at, and whether that must be durable before the program may tell others of it.
-    pub(super) fn seen(&self) -> (bool, u64) {
+    pub(crate) fn seen(&self) -> (bool, u64) {
         (self.durability != Durability::Async, self.seen)
     }
 
@@ -524,7 +525,7 @@ impl Core {
 
     /// Ids of transactions are a store's own.
     fn store_number(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
+        Arc::as_ptr(&self.tx).addr()
     }
 
     pub(crate) fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
@@ -550,8 +551,8 @@ impl Core {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let tx = &self.inner.tx;
-        guarded(&self.inner.shared, || {
+        let tx = &self.tx;
+        guarded(&self.tx.shared, || {
             {
                 let mut open = tx.slots[self.slot].open();
                 if let Some(snapshot) = self.snapshot {
@@ -569,7 +570,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         if !self.over {
-            let counters = self.inner.shared.counters.of(self.slot);
+            let counters = self.tx.shared.counters.of(self.slot);
             counters.count_rollback();
             let doomed = self.doomed.as_ref().is_some_and(|e| e.kind() == ErrorKind::Conflict);
             if doomed || self.contended.is_some() {
@@ -585,7 +586,7 @@ impl Drop for Core {
             batches: std::mem::take(&mut self.batches),
             ahead: std::mem::take(&mut self.ahead),
         };
-        self.inner.tx.slots[self.slot].open().spare.give(buffers);
+        self.tx.slots[self.slot].open().spare.give(buffers);
     }
 }
 
@@ -596,15 +597,4 @@ pub(super) fn written<'a>(item: &Item<'a>) -> Option<(&'a [u8], bool)> {
         Write::Large(descriptor) => Some((descriptor, true)),
         Write::Delete => None,
     }
-}
-
-/// Refuses a table of another store, and one that was dropped.
-pub(super) fn check_of(table: &Table, inner: &Arc<StoreInner>) -> Result<()> {
-    if !Arc::ptr_eq(table.inner(), inner) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "a transaction of one store was given a table of another",
-        ));
-    }
-    inner.shared.check_table(table.tree())
 }

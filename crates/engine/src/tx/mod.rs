@@ -27,7 +27,6 @@ mod reach;
 mod reading;
 mod recent;
 mod registry;
-mod retry;
 mod row;
 mod rows;
 mod serializable;
@@ -35,26 +34,25 @@ mod shard;
 mod single;
 mod snapshot;
 mod snapshots;
-mod task;
-mod transaction;
 mod undo;
 mod write_set;
 mod writing;
 
 pub use self::core::Savepoint;
+pub(crate) use self::core::{Contended, Core};
 pub(crate) use key_bounds::bounds;
 pub use key_bounds::{KeyBounds, Prefix};
-pub use options::{Commit, Isolation, TransactionOptions};
-pub use range::{TaskTransactionRange, TransactionRange};
+pub use options::{Isolation, TransactionOptions};
 pub use registry::{TransactionInfo, TransactionState};
-pub use snapshot::{Snapshot, TaskSnapshot};
-pub use task::{TaskStore, TaskTransaction};
-pub use transaction::Transaction;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use collect::{collect, spill};
-pub(crate) use outer::Awaited;
+pub(crate) use commit::{Work, commit, nothing_to_do, wait_durable};
+pub(crate) use outer::{Awaited, Inside};
+pub(crate) use range::{RangeCursor, View, next_inline, next_into};
 pub(crate) use reach::Reach;
-pub(crate) use single::{RangeRemoval, delete, put, put_inline};
+pub(crate) use single::{Inline, delete, put, put_inline};
+pub(crate) use snapshot::SnapshotCore;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,6 +70,7 @@ use rows::{RowRef, Rows};
 use snapshots::Snapshots;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::incarnation::Incarnation;
 use crate::shared::Shared;
 use crate::sync::Waiters;
 use crate::task::current;
@@ -90,6 +89,7 @@ pub(crate) struct TxOptions {
 /// What all transactions of a store share.
 pub(crate) struct Tx {
     pub(crate) shared: Arc<Shared>,
+    pub(super) incarnation: Arc<Incarnation>,
     pub(crate) rows: Rows,
     /// What older snapshots need that the row table has no more.
     pub(crate) history: History,
@@ -140,10 +140,12 @@ impl Slot {
 }
 
 impl Tx {
-    pub(crate) fn new(shared: Arc<Shared>, options: TxOptions) -> Self {
+    pub(crate) fn new(incarnation: Arc<Incarnation>, options: TxOptions) -> Self {
+        let shared = incarnation.shared.clone();
         let workers = shared.remotes.len();
         Self {
             shared,
+            incarnation,
             rows: Rows::new(),
             history: History::new(options.history_bytes_max),
             names: Names::default(),

@@ -27,10 +27,10 @@ fn store_of(tx: &Tx) -> usize {
 }
 
 /// The thread is in a transaction's closure as long as this is there.
-pub(super) struct Inside(());
+pub(crate) struct Inside(());
 
 impl Inside {
-    pub(super) fn new(tx: &Tx, id: u64) -> Self {
+    pub(crate) fn new(tx: &Tx, id: u64) -> Self {
         INSIDE.with_borrow_mut(|inside| inside.push((store_of(tx), id)));
         Self(())
     }

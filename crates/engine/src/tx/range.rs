@@ -9,11 +9,11 @@ use super::gone::Wanted;
 use super::history::{Bounds, Part, Reader, is_within};
 use super::reading::read_large;
 use super::row::Image;
+use super::snapshot::SnapshotCore;
 use crate::error::Result;
 use crate::large::Descriptor;
 use crate::panics::guarded;
 use crate::shared::Shared;
-use crate::store::Table;
 use crate::task::{run_as, run_inline};
 use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan, Tree};
 
@@ -26,25 +26,27 @@ const GONE_MAX: usize = 256;
 type GoneKeys = Vec<Arc<[u8]>>;
 
 /// Where a range of a transaction is.
-pub(super) struct RangeCursor {
-    table: Table,
+pub(crate) struct RangeCursor {
+    tx: Arc<Tx>,
+    tree: Tree,
     direction: Direction,
     /// Where the next batch begins, on the side the range comes from; none at the end.
     from: Option<Bound<Vec<u8>>>,
     to: Bound<Vec<u8>>,
-    batch: Batch,
+    pub(crate) batch: Batch,
     /// Another, to put records together in.
-    spare: Batch,
+    pub(crate) spare: Batch,
     /// What it has read of the runs of older values.
     history: Reader,
     next: usize,
-    pace: Pace,
+    pub(crate) pace: Pace,
 }
 
 impl RangeCursor {
-    pub(super) fn new(table: &Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+    pub(crate) fn new(tx: &Arc<Tx>, tree: Tree, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         Self {
-            table: table.clone(),
+            tx: tx.clone(),
+            tree,
             direction: Direction::Forward,
             from: Some(from),
             to,
@@ -56,7 +58,7 @@ impl RangeCursor {
         }
     }
 
-    pub(super) fn reverse(&mut self) {
+    pub(crate) fn reverse(&mut self) {
         if let Some(from) = self.from.take() {
             self.from = Some(std::mem::replace(&mut self.to, from));
         }
@@ -84,9 +86,9 @@ impl RangeCursor {
         // Who drops this while it waits finds the range where it was: nothing of a batch counts before it is fetched.
         let Some(from) = self.from.clone() else { return Ok(()) };
         self.next = usize::MAX;
-        let tx = self.table.inner().tx.clone();
+        let tx = self.tx.clone();
         let shared = &*tx.shared;
-        let tree = self.table.tree();
+        let tree = self.tree;
         if let Some(core) = view.core() {
             core.begin_turn().await;
         }
@@ -128,9 +130,8 @@ impl RangeCursor {
         }
         let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
         let (wanted, most) = (Wanted::seen_at(snapshot), self.limit().clamp(1, GONE_MAX));
-        let found = guarded(shared, || {
-            tx.rows.deleted(self.table.tree().id, bounds, self.direction, wanted, most)
-        });
+        let found =
+            guarded(shared, || tx.rows.deleted(self.tree.id, bounds, self.direction, wanted, most));
         if let Some(upto) = found.upto {
             let is_kept =
                 |index: &usize| !comes_before(self.direction, &upto, self.batch.entry(*index).0);
@@ -151,16 +152,16 @@ impl RangeCursor {
         let shared = &tx.shared;
         let bounds = bounds_of(self.direction, from, &self.batch.next, &self.to);
         let history = &tx.history;
-        let (tree, direction) = (self.table.tree().id, self.direction);
+        let (tree, direction) = (self.tree.id, self.direction);
         history.part(shared, &mut self.history, tree, direction, bounds, snapshot).await
     }
 
     /// [`RangeCursor::fetch`] on a caller's thread; `false` if it would have to wait.
     fn fetch_inline(&mut self, view: &mut View<'_>) -> Result<bool> {
         let Some(from) = self.from.take() else { return Ok(true) };
-        let tx = self.table.inner().tx.clone();
+        let tx = self.tx.clone();
         let shared = &*tx.shared;
-        let (tree, limit) = (self.table.tree(), self.limit());
+        let (tree, limit) = (self.tree, self.limit());
         view.enter();
         let mut scan =
             Scan::new(tree, self.direction, &from, &self.to, &mut self.batch).limited(limit);
@@ -199,7 +200,7 @@ impl RangeCursor {
         part: &Part,
     ) -> Result<bool> {
         let shared = &tx.shared;
-        let tree = self.table.tree();
+        let tree = self.tree;
         shared.check_table(tree)?;
         let snapshot = view.snapshot();
         let is_current = || part.is_current(&tx.history, snapshot);
@@ -259,9 +260,9 @@ fn bounds_of<'a>(
 }
 
 /// Whose eyes a range is seen with.
-pub(super) enum View<'a> {
+pub(crate) enum View<'a> {
     Transaction(&'a mut Core),
-    Snapshot(&'a super::snapshot::SnapshotCore),
+    Snapshot(&'a SnapshotCore),
 }
 
 impl View<'_> {
@@ -453,7 +454,7 @@ fn with_writes(
 type Record = (Vec<u8>, Vec<u8>);
 
 /// Appends the next record to `key` and `value`; `false` at the end.
-pub(super) async fn next_into(
+pub(crate) async fn next_into(
     cursor: &mut RangeCursor,
     view: &mut View<'_>,
     key: &mut Vec<u8>,
@@ -463,7 +464,7 @@ pub(super) async fn next_into(
     if cursor.pace.is_over() {
         return Ok(false);
     }
-    let page_size = cursor.table.inner().shared.page_size;
+    let page_size = cursor.tx.shared.page_size;
     loop {
         if let Some((found, bytes, large)) = cursor.peek() {
             key.extend_from_slice(found);
@@ -473,13 +474,13 @@ pub(super) async fn next_into(
                 return Ok(true);
             }
             let descriptor = Descriptor::decode(bytes, page_size)?;
-            let inner = cursor.table.inner().clone();
+            let shared = cursor.tx.shared.clone();
             // Who drops this while it waits gets it from the next call.
-            let read = read_large(&inner.shared, descriptor, value).await;
+            let read = read_large(&shared, descriptor, value).await;
             cursor.step();
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
-            inner.shared.check_table(cursor.table.tree())?;
+            shared.check_table(cursor.tree)?;
             return read;
         }
         if cursor.from.is_none() {
@@ -490,7 +491,7 @@ pub(super) async fn next_into(
 }
 
 /// [`next_into`] on a caller's thread; `None` if it would have to wait, and nothing is appended then.
-pub(super) fn next_inline(
+pub(crate) fn next_inline(
     cursor: &mut RangeCursor,
     view: &mut View<'_>,
 ) -> Result<Option<Option<Record>>> {
@@ -513,139 +514,5 @@ pub(super) fn next_inline(
         if !cursor.fetch_inline(view)? {
             return Ok(None);
         }
-    }
-}
-
-/// Records of a range as a transaction or snapshot sees them, for tasks.
-pub struct TaskTransactionRange<'a> {
-    view: View<'a>,
-    cursor: RangeCursor,
-}
-
-impl Drop for TaskTransactionRange<'_> {
-    fn drop(&mut self) {
-        if let View::Transaction(core) = &mut self.view {
-            let RangeCursor { batch, spare, .. } = &mut self.cursor;
-            core.batches = (std::mem::take(batch), std::mem::take(spare));
-        }
-    }
-}
-
-impl<'a> TaskTransactionRange<'a> {
-    pub(super) fn new(mut view: View<'a>, mut cursor: RangeCursor) -> Self {
-        if let View::Transaction(core) = &mut view {
-            (cursor.batch, cursor.spare) = std::mem::take(&mut core.batches);
-            cursor.batch.clear();
-            cursor.spare.clear();
-        }
-        Self { view, cursor }
-    }
-
-    /// Ends after so many records, and reads no more of the leaves than they need.
-    #[must_use]
-    pub fn at_most(mut self, records: usize) -> Self {
-        self.cursor.pace.at_most(records);
-        self
-    }
-
-    /// Turns the direction round. Call it before the first record is taken.
-    #[must_use]
-    pub fn reverse(mut self) -> Self {
-        self.cursor.reverse();
-        self
-    }
-
-    /// The next record.
-    ///
-    /// # Errors
-    /// As [`TaskTransaction::get`](super::TaskTransaction::get).
-    pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        Ok(self.next_into(&mut key, &mut value).await?.then_some((key, value)))
-    }
-
-    /// Appends the next record to `key` and `value`; `false` at the end. No memory is allocated for it if both have
-    /// room.
-    ///
-    /// # Errors
-    /// As [`TaskTransactionRange::next`].
-    pub async fn next_into(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
-        next_into(&mut self.cursor, &mut self.view, key, value).await
-    }
-}
-
-/// Records of a range as a transaction or snapshot sees them: a blocking iterator for threads that are no workers.
-pub struct TransactionRange<'a> {
-    pub(super) source: Source<'a>,
-    pub(super) cursor: Option<RangeCursor>,
-}
-
-/// Whose range it is.
-pub(super) enum Source<'a> {
-    Transaction(&'a mut super::Transaction),
-    Snapshot(&'a super::Snapshot),
-}
-
-impl TransactionRange<'_> {
-    /// Ends after so many records, and reads no more of the leaves than they need. Better than `take`, of which the range
-    /// does not know.
-    #[must_use]
-    pub fn at_most(mut self, records: usize) -> Self {
-        if let Some(cursor) = &mut self.cursor {
-            cursor.pace.at_most(records);
-        }
-        self
-    }
-
-    /// Turns the direction round. Call it before the first record is taken.
-    #[must_use]
-    pub fn reverse(mut self) -> Self {
-        if let Some(cursor) = &mut self.cursor {
-            cursor.reverse();
-        }
-        self
-    }
-
-    fn advance(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
-        let inline = match &mut self.source {
-            Source::Transaction(transaction) => {
-                next_inline(cursor, &mut View::Transaction(transaction.core()?))?
-            }
-            Source::Snapshot(snapshot) => next_inline(cursor, &mut View::Snapshot(&snapshot.core))?,
-        };
-        if let Some(record) = inline {
-            return Ok(record);
-        }
-        // The cursor travels to a worker and back; an error leaves none, and ends the iteration.
-        let Some(mut cursor) = self.cursor.take() else { return Ok(None) };
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        let (cursor, record) = match &mut self.source {
-            Source::Transaction(transaction) => {
-                transaction.on_worker(move |mut core| async move {
-                    let mut view = View::Transaction(&mut core);
-                    let found = next_into(&mut cursor, &mut view, &mut key, &mut value).await;
-                    (core, found.map(|found| (cursor, found.then_some((key, value)))))
-                })?
-            }
-            Source::Snapshot(snapshot) => {
-                let core = snapshot.core.clone();
-                core.inner().clone().block_on(move || async move {
-                    let mut view = View::Snapshot(&core);
-                    let found = next_into(&mut cursor, &mut view, &mut key, &mut value).await?;
-                    Ok((cursor, found.then_some((key, value))))
-                })?
-            }
-        };
-        self.cursor = Some(cursor);
-        Ok(record)
-    }
-}
-
-impl Iterator for TransactionRange<'_> {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.advance().transpose()
     }
 }

@@ -1,5 +1,4 @@
-//! The engine's modules import downward only. The table that holds them to it is the drawing in docs/design/layers.md, and the debt beside it is
-//! each upward import that is left: it may only shrink.
+//! The engine's modules import downward only. The table that holds them to it is the drawing in docs/design/layers.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,16 +21,6 @@ fn heights() -> BTreeMap<String, usize> {
     let modules = |line: &'static str| line.split('│').next().unwrap().split_whitespace();
     let layers = lines.into_iter().rev().enumerate();
     layers.flat_map(|(height, line)| modules(line).map(move |of| (of.to_owned(), height))).collect()
-}
-
-/// The debt that the page owns up to.
-fn debt() -> Imports {
-    let entry = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [from, "->", to, count] = words[..] else { panic!("no debt: {line}") };
-        ((from.to_owned(), to.to_owned()), count.parse().unwrap())
-    };
-    block("debt").map(entry).collect()
 }
 
 /// Code without comments, and without what is compiled for tests alone.
@@ -118,15 +107,7 @@ fn modules_import_downward_only() {
     let gone: Vec<_> = heights.keys().filter(|of| !named.contains(of)).collect();
     assert!(gone.is_empty(), "in the drawing, and no module: {gone:?}");
     imports.retain(|(from, to), _| heights[to] >= heights[from]);
-    let debt = debt();
-    for (edge, count) in &imports {
-        let allowed = debt.get(edge).copied().unwrap_or(0);
-        assert!(*count <= allowed, "{edge:?}: {count} imports go upward, {allowed} are allowed");
-    }
-    for (edge, allowed) in &debt {
-        let count = imports.get(edge).copied().unwrap_or(0);
-        assert!(*allowed == count, "{edge:?}: the debt of {allowed} imports has shrunk to {count}");
-    }
+    assert!(imports.is_empty(), "these go upward: {imports:?}");
 }
 
 /// The command has its own words for the way out ([`Remedy`](qpair_engine::Remedy)): the engine is used by other programs too.

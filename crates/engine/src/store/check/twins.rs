@@ -10,7 +10,7 @@ use crate::labels::{self, SLOT_OFFSETS, Superblock};
 impl Walk<'_> {
     /// Names those that cannot be read, where the other can.
     pub(super) fn look_at_twins(&mut self) -> Result<()> {
-        for member in &self.inner.members {
+        for member in &self.inner.incarnation.members {
             for (offset, slot) in SLOT_OFFSETS.iter().zip(labels::read_slots(&**member)?.0) {
                 if !Superblock::is_whole(&slot) {
                     let name = &member.info().name;

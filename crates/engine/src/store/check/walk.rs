@@ -78,8 +78,12 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(super) fn new(inner: &'a StoreInner) -> Self {
         let pages = inner.shared.space.capacity();
-        let stripe_unit_bytes =
-            inner.label.lock().unwrap_or_else(PoisonError::into_inner).stripe_unit_bytes;
+        let stripe_unit_bytes = inner
+            .incarnation
+            .label
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stripe_unit_bytes;
         Self {
             inner,
             report: CheckReport::default(),
@@ -207,8 +211,8 @@ impl<'a> Walk<'a> {
         let offset = inner.shared.offset_bytes(page_id);
         let unit = self.stripe_unit_bytes;
         let (index, within) = (offset / unit, offset % unit);
-        let count = inner.members.len() as u64;
-        let member = &inner.members[(index % count) as usize].info().name;
+        let count = inner.incarnation.members.len() as u64;
+        let member = &inner.incarnation.members[(index % count) as usize].info().name;
         let at = LABEL_BYTES + index / count * unit + within;
         format!("at byte {offset} of the store's pages (byte {at} of {member})")
     }

@@ -9,7 +9,8 @@ use super::stages::Room;
 use crate::canary::Canary;
 use crate::checkpoint::checkpoint;
 use crate::error::{ErrorKind, Result};
-use crate::store::{Behind, StoreInner};
+use crate::incarnation::Behind;
+use crate::store::StoreInner;
 
 /// Begins the logs of the life that begins, all that the old ones said being in the trees. If it can, behind the old logs, which `behind`
 /// names; else with a checkpoint. Whether one is due afterwards.
@@ -21,7 +22,7 @@ pub(super) async fn begin(
     room: Room,
 ) -> Result<bool> {
     let shared = &inner.shared;
-    inner.begin_change()?;
+    inner.incarnation.begin_change()?;
     let stays = room == Room::Enough && shared.log.enabled && logs.may_stay();
     let begun = match stays {
         true => {
@@ -29,15 +30,15 @@ pub(super) async fn begin(
                 true => behind.logs,
                 false => logs.ended_at(found.end.next_stamp - 1),
             };
-            inner.begin_logs(false, Some(Behind { logs: ended, ..behind })).await
+            inner.incarnation.begin_logs(false, Some(Behind { logs: ended, ..behind })).await
         }
-        false => inner.begin_logs(false, None).await,
+        false => inner.incarnation.begin_logs(false, None).await,
     };
     match begun {
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             checkpoint(shared, false).await?;
             // With what the old logs were in.
-            inner.begin_logs(true, None).await?;
+            inner.incarnation.begin_logs(true, None).await?;
             Ok(false)
         }
         Err(error) => Err(error),

@@ -13,11 +13,12 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
 use super::catalog::{decode, make_tree, open_tree};
-use super::{Behind, StoreInner, StoreOptions, Table};
+use super::{StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, note_described, read_image, read_newest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, Record};
+use crate::incarnation::Behind;
 use crate::labels::{Generations, StoreState};
 use crate::log::LogMerge;
 use crate::log_device::any_on_log_device;
@@ -38,7 +39,7 @@ impl StoreInner {
         let shared = self.shared.clone();
         self.block_on(move || async move { checkpoint(&shared, true).await })?;
         if !whole_when_closed {
-            self.mark_clean()?;
+            self.incarnation.mark_clean()?;
         }
         self.shared.gate.open();
         Ok(())
@@ -63,7 +64,7 @@ impl StoreInner {
                     ErrorKind::Unclean,
                     format!(
                         "{} was not closed: commits in its log are not in its pages yet",
-                        self.members[0].info().name
+                        self.incarnation.members[0].info().name
                     ),
                     "open it once for writing, which recovers it",
                 ));
@@ -130,7 +131,8 @@ impl StoreInner {
 
     /// Whether the labels say that the store was not closed.
     fn is_marked_open_on_device(&self) -> bool {
-        self.label.lock().unwrap_or_else(PoisonError::into_inner).state == StoreState::Open
+        self.incarnation.label.lock().unwrap_or_else(PoisonError::into_inner).state
+            == StoreState::Open
     }
 
     /// Refuses to recover without the device that the logs are on, or with one of another moment.
@@ -138,7 +140,7 @@ impl StoreInner {
         if self.shared.read_only {
             return Ok(());
         }
-        let name = &self.members[0].info().name;
+        let name = &self.incarnation.members[0].info().name;
         match &self.shared.log_device {
             Some(log_device) => log_device.fits(name, logs),
             None if any_on_log_device(logs) => Err(unreadable(format!(
@@ -258,7 +260,11 @@ impl StoreInner {
             match self.shared.is_marked_open() {
                 true => changed.fill(Ok(())),
                 false => {
-                    self.first_change.lock().unwrap_or_else(PoisonError::into_inner).push(changed);
+                    self.incarnation
+                        .first_change
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(changed);
                 }
             }
             self.reclaim(tree, Some(first_change));
@@ -268,13 +274,13 @@ impl StoreInner {
 
     fn load_image(&self, generations: &Generations) -> Result<(Record, Image)> {
         let shared = self.shared.clone();
-        let name = self.members[0].info().name.clone();
+        let name = self.incarnation.members[0].info().name.clone();
         let no_record = format!("{name} has no checkpoint record that can be read");
         let newest =
             self.block_on(move || async move { Ok(read_newest(&shared, shared.store_id).await) })?;
         let record = newest.ok_or_else(|| Error::damaged(no_record))?;
         generations.check(&record)?;
-        let shortest = self.members.iter().min_by_key(|member| member.size_bytes());
+        let shortest = self.incarnation.members.iter().min_by_key(|member| member.size_bytes());
         let name = shortest.map_or(name, |member| member.info().name.clone());
         let shared = self.shared.clone();
         self.block_on(move || async move {

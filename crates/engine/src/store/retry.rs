@@ -3,16 +3,11 @@
 //! The row on which an attempt lost is locked first in the next one, before its first read: there it waits for its turn,
 //! and cannot lose again.
 
-use super::options::TransactionOptions;
-use super::outer::Inside;
-use super::task::{TaskStore, TaskTransaction};
+use super::Store;
+use super::task_transaction::{TaskStore, TaskTransaction};
 use super::transaction::Transaction;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Store;
-use crate::tree::Tree;
-
-/// A row on which a transaction met a conflict.
-pub(crate) type Contended = (Tree, Vec<u8>);
+use crate::tx::{Contended, Inside, TransactionOptions};
 
 /// Attempts of a transaction.
 struct Attempts {

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::ahead::Ahead;
-use super::commit::commit;
-use super::core::Savepoint;
-use super::core::{Core, check_of};
-use super::key_bounds::{KeyBounds, bounds};
-use super::options::{Commit, TransactionOptions};
-use super::range::{RangeCursor, TaskTransactionRange, View};
-use super::snapshot::{SnapshotCore, TaskSnapshot};
+use super::StoreInner;
+use super::commit::Commit;
+use super::snapshot::TaskSnapshot;
+use super::table::Table;
+use super::transaction_range::TaskTransactionRange;
 use crate::error::Result;
-use crate::store::{StoreInner, Table};
 use crate::task::{check_here, current};
+use crate::tree::Tree;
+use crate::tx::{
+    Ahead, Core, KeyBounds, RangeCursor, Savepoint, TransactionOptions, View, bounds, commit,
+};
 
 /// A store's transactions for tasks: calls wait by giving the worker to others. Cheap to clone.
 ///
@@ -43,7 +43,7 @@ impl TaskStore {
     /// Begins a transaction with options of its own.
     #[must_use]
     pub fn begin_with(&self, options: &TransactionOptions) -> TaskTransaction {
-        TaskTransaction { core: Core::begin(&self.inner, options) }
+        TaskTransaction { core: Core::begin(&self.inner.tx, options), inner: self.inner.clone() }
     }
 
     /// Reads the pages that these keys are in, or would be in, into memory, all at the same time. To be called before a
@@ -60,8 +60,9 @@ impl TaskStore {
         check_here(&self.inner.shared)?;
         let mut ahead = Ahead::default();
         for (table, key) in keys {
-            check_of(table, &self.inner)?;
-            ahead.push(table.tree(), key);
+            let tree = table.tree_in(&self.inner)?;
+            self.inner.shared.check_table(tree)?;
+            ahead.push(tree, key);
         }
         current(|worker| ahead.fetch(worker.context()));
         ahead.read_missing(&self.inner.shared).await
@@ -72,7 +73,7 @@ impl TaskStore {
     /// # Errors
     /// `Closed` if the store is.
     pub fn snapshot(&self) -> Result<TaskSnapshot> {
-        SnapshotCore::take(&self.inner).map(TaskSnapshot::new)
+        TaskSnapshot::take(&self.inner)
     }
 }
 
@@ -83,6 +84,8 @@ impl TaskStore {
 /// `Conflict`, and so does all that follows: then roll back and begin anew, as [`TaskStore::transact`] does.
 pub struct TaskTransaction {
     pub(super) core: Core,
+    /// Keeps the store open. Dropped after the transaction is over.
+    inner: Arc<StoreInner>,
 }
 
 impl std::fmt::Debug for TaskTransaction {
@@ -92,6 +95,10 @@ impl std::fmt::Debug for TaskTransaction {
 }
 
 impl TaskTransaction {
+    fn tree(&self, table: &Table) -> Result<Tree> {
+        table.tree_in(&self.inner)
+    }
+
     /// The value of a key.
     ///
     /// # Errors
@@ -113,7 +120,7 @@ impl TaskTransaction {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
-        self.core.get_into(table, key, value).await
+        self.core.get_into(self.tree(table)?, key, value).await
     }
 
     /// Says which keys will be read next, in this order. What their lookups touch in memory then comes into the processor's
@@ -126,6 +133,8 @@ impl TaskTransaction {
         &mut self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
+        let inner = &self.inner;
+        let keys = keys.into_iter().map(|(table, key)| Ok((table.tree_in(inner)?, key)));
         self.core.prefetch(keys)
     }
 
@@ -140,6 +149,8 @@ impl TaskTransaction {
         &mut self,
         keys: impl IntoIterator<Item = (&'k Table, &'k [u8])>,
     ) -> Result<()> {
+        let inner = &self.inner;
+        let keys = keys.into_iter().map(|(table, key)| Ok((table.tree_in(inner)?, key)));
         self.core.read_ahead(keys).await
     }
 
@@ -162,7 +173,7 @@ impl TaskTransaction {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
-        self.core.get_for_update(table, key, value).await
+        self.core.get_for_update(self.tree(table)?, key, value).await
     }
 
     /// Locks a key's row, whether there is such a key or not, until the transaction is over. Before the first read this
@@ -172,7 +183,7 @@ impl TaskTransaction {
     /// `Conflict` if the row was changed since the snapshot was taken, or if transactions wait for one another in a
     /// circle; `KeyTooLong`; `ReadOnly`; `Closed`.
     pub async fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.core.lock(table, key).await
+        self.core.lock(self.tree(table)?, key).await
     }
 
     /// Inserts or replaces a record.
@@ -181,7 +192,7 @@ impl TaskTransaction {
     /// As [`TaskTransaction::lock`]; `ValueTooLong`; `TooLarge` if the transaction has more to write than its options
     /// allow; for large values `NoSpace` and what the device says.
     pub async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.core.put(table, key, value).await
+        self.core.put(self.tree(table)?, key, value).await
     }
 
     /// Inserts a record if there is none of this key; whether it did.
@@ -189,7 +200,7 @@ impl TaskTransaction {
     /// # Errors
     /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
     pub async fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.core.insert(table, key, value).await
+        self.core.insert(self.tree(table)?, key, value).await
     }
 
     /// Replaces a record by another if its value is the one expected, where none stands for no record; whether it did.
@@ -203,7 +214,7 @@ impl TaskTransaction {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        self.core.compare_and_swap(table, key, expected, new).await
+        self.core.compare_and_swap(self.tree(table)?, key, expected, new).await
     }
 
     /// Removes a key's record; whether there was one.
@@ -211,7 +222,7 @@ impl TaskTransaction {
     /// # Errors
     /// As [`TaskTransaction::put`] and [`TaskTransaction::get`].
     pub async fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        self.core.delete(table, key).await
+        self.core.delete(self.tree(table)?, key).await
     }
 
     /// Removes all records of a range of keys that the transaction sees; how many.
@@ -221,7 +232,7 @@ impl TaskTransaction {
     /// what it did up to there is part of the transaction; a savepoint takes it back.
     pub async fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
-        self.core.delete_range(table, from, to, u64::MAX).await
+        self.core.delete_range(self.tree(table)?, from, to, u64::MAX).await
     }
 
     /// The records of a range of keys, in order.
@@ -234,8 +245,9 @@ impl TaskTransaction {
         range: impl KeyBounds,
     ) -> Result<TaskTransactionRange<'_>> {
         let (from, to) = bounds(&range)?;
-        self.core.check(table)?;
-        let cursor = RangeCursor::new(table, from, to);
+        let tree = self.tree(table)?;
+        self.core.check(tree)?;
+        let cursor = RangeCursor::new(&self.inner.tx, tree, from, to);
         Ok(TaskTransactionRange::new(View::Transaction(&mut self.core), cursor))
     }
 
@@ -259,7 +271,9 @@ impl TaskTransaction {
     /// device says of reads: then nothing was written. A write that fails when the commit has its stamp makes the store read-only, and that is the error
     /// then: the commit may be seen until the store is closed, and nobody knows whether it is there once it is opened again.
     pub async fn commit(self) -> Result<Commit> {
-        commit(self.core).await
+        let Self { core, inner } = self;
+        let stamp = commit(core).await?;
+        Ok(Commit { stamp, inner })
     }
 
     /// Forgets all writes. The same as dropping it.

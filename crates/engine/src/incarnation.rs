@@ -1,0 +1,215 @@
+//! An incarnation of a store: what it has between an opening and a close or crash, on its members and in its logs.
+//!
+//! What always holds: nothing changes before the superblocks say, durably, that the store is open, so that a crash from there on shows; and no
+//! commit is made before every worker has a log, and a checkpoint names where it begins.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qpair_block::BlockDevice;
+
+use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
+use crate::error::{Error, Result};
+use crate::labels::{self, StoreState, Superblock};
+use crate::large::Descriptor;
+use crate::shared::Shared;
+use crate::space::GateGuard;
+use crate::sync::Alone;
+use crate::task::{Promise, current, spawn_here};
+
+/// Room in the log that a commit of usual size needs, bytes.
+const LOG_ROOM_BYTES: usize = 4096;
+
+/// An incarnation of a store.
+pub(crate) struct Incarnation {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) members: Vec<Arc<dyn BlockDevice>>,
+    /// The label as it is on the members now.
+    pub(crate) label: Mutex<Superblock>,
+    /// The labels were read after a crash, and of all members the same: some may be in a cache only, if a flush failed before it.
+    labels_in_doubt: bool,
+    /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
+    pub(crate) first_change: Mutex<Vec<Promise<()>>>,
+    /// Who begins the logs.
+    starting: Arc<Alone>,
+}
+
+impl Incarnation {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        members: Vec<Arc<dyn BlockDevice>>,
+        label: Superblock,
+        labels_in_doubt: bool,
+    ) -> Self {
+        Self {
+            shared,
+            members,
+            label: Mutex::new(label),
+            labels_in_doubt,
+            first_change: Mutex::default(),
+            starting: Arc::default(),
+        }
+    }
+
+    /// [`Incarnation::begin_change`] for one that allocates pages: a close waits until the guard is dropped.
+    pub(crate) fn enter_change(&self) -> Result<ChangeGuard> {
+        self.begin_change()?;
+        self.shared.space.enter()?;
+        Ok(ChangeGuard(self.shared.clone()))
+    }
+
+    /// Refuses changes to a store that does not take them; before the first change, marks the store open on its
+    /// members, durably, so that a crash from here on shows.
+    pub(crate) fn begin_change(&self) -> Result<()> {
+        self.shared.check_writable()?;
+        if self.shared.is_marked_open() {
+            return Ok(());
+        }
+        self.shared.check_process()?;
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.is_closing() {
+            return Err(Error::closed());
+        }
+        if self.shared.is_marked_open() {
+            return Ok(());
+        }
+        if self.labels_in_doubt {
+            // Else the next crash might find the new ones beside such that are older by two.
+            labels::write_all(&self.members, &label).inspect_err(|error| {
+                self.shared.fail(error.clone());
+            })?;
+        }
+        // After a crash it says open already. Each life has a generation of its own all the same: the log's blocks tell
+        // lives apart by it.
+        let next = Superblock {
+            state: StoreState::Open,
+            generation: label.generation + 1,
+            ..label.clone()
+        };
+        self.write_open_labels(&mut label, next)?;
+        self.shared.mark_open();
+        self.take_first_change().into_iter().for_each(|promise| promise.fill(Ok(())));
+        Ok(())
+    }
+
+    fn write_open_labels(&self, label: &mut Superblock, next: Superblock) -> Result<()> {
+        // The log device follows: until its label is written, nothing of this life is there.
+        let written = labels::write_all(&self.members, &next).and_then(|()| {
+            let log_device = self.shared.log_device.as_ref();
+            log_device.map_or(Ok(()), |log_device| log_device.mark(next.generation))
+        });
+        if let Err(error) = written {
+            self.shared.fail(error.clone());
+            return Err(error);
+        }
+        self.shared.generation.store(next.generation, Ordering::Release);
+        *label = next;
+        Ok(())
+    }
+
+    /// Says on the members that the store is closed, and whole.
+    pub(crate) fn mark_clean(&self) -> Result<()> {
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = Superblock {
+            state: StoreState::Clean,
+            unfinished: false,
+            generation: label.generation + 1,
+            ..label.clone()
+        };
+        labels::write_all(&self.members, &next)?;
+        *label = next;
+        Ok(())
+    }
+
+    /// Before anything refers to a value in several runs, the labels say that there may be some: older software would not find its pages.
+    pub(crate) fn note_listed(&self, descriptor: Descriptor) -> Result<()> {
+        if !descriptor.listed || self.shared.lists.may_be() {
+            return Ok(());
+        }
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.is_closing() {
+            return Err(Error::closed());
+        }
+        if !label.extents {
+            let generation = label.generation + 1;
+            let next = Superblock { extents: true, generation, ..label.clone() };
+            self.write_open_labels(&mut label, next)?;
+        }
+        self.shared.lists.expect();
+        Ok(())
+    }
+
+    pub(crate) fn take_first_change(&self) -> Vec<Promise<()>> {
+        std::mem::take(&mut *self.first_change.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Incarnation {
+    /// Enters the gate to change the trees, on a worker. The first time, the logs begin.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Closed`, `NoSpace`, and what the device says.
+    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
+        self.begin_change()?;
+        if !self.shared.logs_begun() {
+            // To its end, even if who commits goes away.
+            let incarnation = self.clone();
+            spawn_here(
+                &self.shared,
+                move || async move { incarnation.begin_logs(true, None).await },
+            )
+            .await??;
+        }
+        // A full device: with the log that a checkpoint makes needless, changes that take no space, and deletes, go on.
+        let bytes = LOG_ROOM_BYTES.min(self.shared.log_geometry().room_bytes() as usize);
+        Relief::tried(&self.shared, async || {
+            current(|worker| worker.make_log_room(bytes)).unwrap_or(Ok(()))
+        })
+        .await?;
+        self.shared.gate.enter().await
+    }
+
+    /// Begins a log on every worker, and makes the checkpoint that says where they begin; or the last one says so, if that is
+    /// what `behind` tells of. `smaller`: as [`Shared::take_first_segments`].
+    pub(crate) async fn begin_logs(&self, smaller: bool, behind: Option<Behind>) -> Result<()> {
+        let _alone = self.starting.enter().await;
+        if self.shared.logs_begun() {
+            return Ok(());
+        }
+        if self.shared.log.enabled {
+            self.shared.take_first_segments(smaller)?;
+            let incarnation = self.label.lock().unwrap_or_else(PoisonError::into_inner).generation;
+            let begun = on_every_worker(&self.shared, move || {
+                Box::pin(async move { current(|worker| worker.begin_log(incarnation)) })
+            });
+            begun.await?.into_iter().flatten().collect::<Result<()>>()?;
+            match behind {
+                Some(Behind { roots, logs }) => {
+                    self.shared.space.make_room_for_changes()?;
+                    name_logs(&self.shared, roots, logs).await?;
+                }
+                None => checkpoint(&self.shared, false).await?,
+            }
+        }
+        self.shared.set_logs_begun();
+        Ok(())
+    }
+}
+
+/// The last checkpoint, behind which new logs begin.
+pub(crate) struct Behind {
+    /// The roots of its image.
+    pub(crate) roots: BTreeMap<u32, u64>,
+    /// Places in the logs that come between it and the new ones.
+    pub(crate) logs: Vec<Vec<u8>>,
+}
+
+/// A change under way that has pages nothing refers to yet.
+pub(crate) struct ChangeGuard(Arc<Shared>);
+
+impl Drop for ChangeGuard {
+    fn drop(&mut self) {
+        self.0.space.leave();
+    }
+}

@@ -1,0 +1,53 @@
+//! What a commit gives.
+
+use std::sync::Arc;
+
+use super::StoreInner;
+use crate::error::{ErrorKind, Result};
+use crate::tx::wait_durable;
+
+/// A commit that was made.
+#[derive(Clone)]
+pub struct Commit {
+    pub(super) stamp: u64,
+    pub(super) inner: Arc<StoreInner>,
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commit").field("stamp", &self.stamp).finish_non_exhaustive()
+    }
+}
+
+impl Commit {
+    /// The commit's number: of two commits of a store the later has the greater one. For a transaction that wrote nothing
+    /// the newest commit that it may have seen.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// Waits, in a task, until the commit survives power loss. In a store without a log that is when the store is closed,
+    /// and this does not wait.
+    ///
+    /// # Errors
+    /// The failure of the device that made the store read-only.
+    pub async fn durable(&self) -> Result<()> {
+        wait_durable(&self.inner.shared, self.stamp).await
+    }
+
+    /// [`Commit::durable`] for threads that are no workers, also after the store was closed.
+    ///
+    /// # Errors
+    /// As [`Commit::durable`]; `Invalid` on a worker.
+    pub fn wait_durable(&self) -> Result<()> {
+        let commit = self.clone();
+        match self.inner.block_on(move || async move { commit.durable().await }) {
+            // A close makes all durable, or says why not.
+            Err(error) if error.kind() == ErrorKind::Closed => {
+                self.inner.outcome_of_close().unwrap_or(Err(error))
+            }
+            outcome => outcome,
+        }
+    }
+}

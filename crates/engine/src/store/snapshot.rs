@@ -1,0 +1,123 @@
+//! Snapshots: reading the store as it was at one point, beside all that changes it.
+
+use std::sync::Arc;
+
+use super::transaction_range::{Source, TaskTransactionRange, TransactionRange};
+use super::{StoreInner, Table};
+use crate::error::Result;
+use crate::tx::{KeyBounds, RangeCursor, SnapshotCore, View, bounds};
+
+/// The store as it was at one point, for reading in tasks. It never waits for writers, and writers never wait for it;
+/// but the older values that it needs are kept, in memory and on the device, as long as it is there. Cheap to clone.
+#[derive(Clone)]
+pub struct TaskSnapshot {
+    core: SnapshotCore,
+    inner: Arc<StoreInner>,
+}
+
+impl std::fmt::Debug for TaskSnapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskSnapshot").field("stamp", &self.core.stamp()).finish()
+    }
+}
+
+impl TaskSnapshot {
+    pub(super) fn take(inner: &Arc<StoreInner>) -> Result<Self> {
+        Ok(Self { core: SnapshotCore::take(&inner.tx)?, inner: inner.clone() })
+    }
+
+    /// The commit up to which it sees the store.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.core.stamp()
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// `SnapshotLost` if it was given up; as [`Table::get`] otherwise; `Invalid` if awaited outside of the store's
+    /// workers.
+    pub async fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(table, key, &mut value).await?.then_some(value))
+    }
+
+    /// Appends the value of a key to `value`; `false` if there is no such key.
+    ///
+    /// # Errors
+    /// As [`TaskSnapshot::get`].
+    pub async fn get_into(&self, table: &Table, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.core.get_into(table.tree_in(&self.inner)?, key, value).await
+    }
+
+    /// The records of a range of keys.
+    ///
+    /// # Errors
+    /// `Invalid` if the range ends before it begins.
+    pub fn range(&self, table: &Table, range: impl KeyBounds) -> Result<TaskTransactionRange<'_>> {
+        let tree = table.tree_in(&self.inner)?;
+        self.core.check_table(tree)?;
+        let (from, to) = bounds(&range)?;
+        let cursor = RangeCursor::new(&self.inner.tx, tree, from, to);
+        Ok(TaskTransactionRange::new(View::Snapshot(&self.core), cursor))
+    }
+}
+
+/// The store as it was at one point, for reading on threads that are no workers. See [`TaskSnapshot`].
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(super) core: SnapshotCore,
+    pub(super) inner: Arc<StoreInner>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("stamp", &self.core.stamp()).finish()
+    }
+}
+
+impl Snapshot {
+    pub(super) fn take(inner: &Arc<StoreInner>) -> Result<Self> {
+        Ok(Self { core: SnapshotCore::take(&inner.tx)?, inner: inner.clone() })
+    }
+
+    /// The commit up to which it sees the store.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        self.core.stamp()
+    }
+
+    /// The same snapshot, for tasks.
+    #[must_use]
+    pub fn task(&self) -> TaskSnapshot {
+        TaskSnapshot { core: self.core.clone(), inner: self.inner.clone() }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As [`TaskSnapshot::get`]; `Invalid` on a worker.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let tree = table.tree_in(&self.inner)?;
+        if let Some(value) = self.core.get_inline(tree, key)? {
+            return Ok(value);
+        }
+        let (core, key) = (self.core.clone(), key.to_vec());
+        self.inner.block_on(move || async move {
+            let mut value = Vec::new();
+            Ok(core.get_into(tree, &key, &mut value).await?.then_some(value))
+        })
+    }
+
+    /// The records of a range of keys, in order.
+    ///
+    /// # Errors
+    /// `Invalid` if the range ends before it begins.
+    pub fn range(&self, table: &Table, range: impl KeyBounds) -> Result<TransactionRange<'_>> {
+        let tree = table.tree_in(&self.inner)?;
+        self.core.check_table(tree)?;
+        let (from, to) = bounds(&range)?;
+        let cursor = Some(RangeCursor::new(&self.inner.tx, tree, from, to));
+        Ok(TransactionRange { source: Source::Snapshot(self), cursor })
+    }
+}
