@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use narrow::Narrow;
 use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, ErrorKind, IoChannel, IoError,
-    RamDevice, RamOptions, Request, SerialChannel, WaitOptions,
+    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, ErrorKind, FaultDevice,
+    FaultOptions, IoChannel, IoError, Op, RamDevice, RamOptions, Request, SerialChannel,
+    WaitOptions,
 };
 use qpair_conformance::{Options, run};
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};
@@ -132,6 +133,70 @@ fn cut(base: Arc<dyn BlockDevice>, bounces: bool) {
     assert!(served[0].has_client && served[0].name == format!("{NQN}/1"));
     let bounced = served[0].disks()[0].counters.bounced.load(Ordering::Relaxed);
     assert_eq!(bounced > 0, bounces, "{bounced} of 16 commands at least");
+}
+
+/// Requests without data, one after the other on a channel of their own.
+fn done<const N: usize>(device: &impl BlockDevice, requests: [Request; N]) {
+    let options = ChannelOptions { depth: 1, arenas: Vec::new(), wake: None };
+    let mut channel = device.open_channel(&options).unwrap();
+    let mut completions = Vec::new();
+    let one = WaitOptions { want: 1, linger: Duration::MAX, timeout: None };
+    for request in requests {
+        channel.submit(request).unwrap();
+        channel.kick();
+        channel.wait(&mut completions, one);
+        completions.pop().unwrap().result.unwrap();
+    }
+}
+
+/// Identify Controller speaks for all namespaces: zeroes are written on each of them, and deallocation is advice where a device knows none.
+#[test]
+fn verbs_that_a_device_lacks() {
+    let faulty = |discards, writes_zeroes| {
+        let inner = ram();
+        let max = 8192;
+        let info =
+            DeviceInfo { discards, writes_zeroes, transfer_bytes_max: max, ..inner.info().clone() };
+        let faults = FaultDevice::new(Arc::new(Narrow { info, inner }), FaultOptions::default());
+        let faults = faults.unwrap();
+        let control = faults.control();
+        control.set_error(IoError::UNSUPPORTED);
+        (Arc::new(faults) as Arc<dyn BlockDevice>, control)
+    };
+    // The device says that it has neither; or that it has both, and refuses them when it is asked.
+    for (says, asked) in [(false, 0), (true, 1)] {
+        let (device, control) = faulty(says, says);
+        let mut rig = Rig::start(&device);
+        serve(&mut rig, &["base"], &["a.sock"]);
+        let controller = open(&rig, "a.sock", WaitMode::Poll);
+        let device = controller.open_default_namespace(None).unwrap();
+        assert_eq!((device.info().discards, device.info().writes_zeroes), (says, true));
+        let mut channel = SerialChannel::open(&device).unwrap();
+        let bytes = vec![7; 32 << 10];
+        channel.write(0, &bytes).unwrap();
+        // What changes the device is counted together.
+        let before = control.seen(Op::Write);
+        control.fail_next(Op::Write, asked);
+        done(&device, [0, 1].map(|tag| Request::write_zeroes(4096, (16 << 10) + 512, tag)));
+        let mut read = bytes.clone();
+        channel.read(0, &mut read).unwrap();
+        let (zeroes_at, zeroes_end) = (4096, 4096 + (16 << 10) + 512);
+        assert!(read[zeroes_at..zeroes_end].iter().all(|byte| *byte == 0));
+        assert!(read[..zeroes_at].iter().chain(&read[zeroes_end..]).all(|byte| *byte == 7));
+        // Twice three writes; before them it is asked until it has refused.
+        assert_eq!(control.seen(Op::Write) - before, asked + 2 * 3);
+        // Another device that deallocates: all may be asked, and one that does not succeeds in doing nothing.
+        rig.ok("bdev_malloc_create", json!({"name": "M", "num_blocks": 256, "block_size": 4096}));
+        rig.ok("nvmf_subsystem_add_ns", namespace("M"));
+        drop((channel, device, controller));
+        let controller = open(&rig, "a.sock", WaitMode::Poll);
+        let device = controller.open_namespace(1).unwrap();
+        assert!(device.info().discards);
+        let before = control.seen(Op::Write);
+        control.fail_next(Op::Discard, asked);
+        done(&device, [Request::discard(0, 1 << 20, 0)]);
+        assert_eq!(control.seen(Op::Write) - before, asked);
+    }
 }
 
 #[test]

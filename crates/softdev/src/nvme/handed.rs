@@ -285,7 +285,13 @@ impl SoftNvme {
         let one = |first: Part| Handed { ticket, first, then: Vec::new(), force_unit_access };
         let handed = match op {
             Op::Flush => one(part((0, 0))),
-            Op::WriteZeroes => one(part(namespace.range(command.first_block(), command.blocks())?)),
+            Op::WriteZeroes => {
+                let first = part(namespace.range(command.first_block(), command.blocks())?);
+                let flush = Part { nsid, op: Op::Flush, offset_bytes: 0, len_bytes: 0 };
+                // Only writes know FUA at the seam.
+                let then = if force_unit_access { vec![flush] } else { Vec::new() };
+                Handed { then, ..one(first) }
+            }
             Op::Discard => {
                 let mut list = [0; RANGES_BYTES_MAX];
                 let ranges = read_ranges(command, tools, &mut list)?;
@@ -293,7 +299,8 @@ impl SoftNvme {
                     .map(|range| namespace.range(range.first_block, range.blocks).map(part))
                     .collect();
                 let mut parts = parts?.into_iter();
-                match parts.next().filter(|_| command.cdw(11) & DEALLOCATE != 0) {
+                let is_done = namespace.deallocates && command.cdw(11) & DEALLOCATE != 0;
+                match parts.next().filter(|_| is_done) {
                     Some(first) => Handed { then: parts.collect(), ..one(first) },
                     None => return Ok(false),
                 }

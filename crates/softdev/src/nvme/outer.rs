@@ -64,6 +64,8 @@ pub struct OuterNamespace {
     pub logical_block_bytes: u32,
     /// Whether it cannot be written.
     pub read_only: bool,
+    /// Whether blocks of it can be deallocated; else what asks for it succeeds and does nothing, as it may (NVM Command Set §3.2.3).
+    pub deallocates: bool,
     /// Its UUID, which no other namespace has.
     pub uuid: [u8; 16],
 }
@@ -149,7 +151,12 @@ impl Outer {
 
     pub(crate) fn identify_controller(&self, of_drive: IdentifyController) -> IdentifyController {
         const SEVERAL_CONTROLLERS: u8 = 1 << 1;
+        const DATASET_MANAGEMENT: u16 = 1 << 2;
+        const WRITE_ZEROES: u16 = 1 << 3;
         let options = &self.options;
+        // Drivers read it once, and namespaces come later.
+        let all = self.all();
+        let deallocates = all.is_empty() || all.iter().any(|it| it.deallocates);
         IdentifyController {
             model: options.model.clone(),
             subsystem: options.subsystem.clone(),
@@ -157,8 +164,7 @@ impl Outer {
             multi_path: SEVERAL_CONTROLLERS,
             async_events: NAMESPACES_CHANGED,
             namespaces: options.namespaces_max,
-            // Dataset management, write zeroes.
-            nvm_commands: 0b1100,
+            nvm_commands: WRITE_ZEROES | if deallocates { DATASET_MANAGEMENT } else { 0 },
             ..of_drive
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use qpair_block::{IoError, Op, Segment};
-use qpair_nvme_wire::command::{DEALLOCATE, admin, cns, feature, io};
+use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, admin, cns, feature, io};
 use qpair_nvme_wire::registers::{
     CC, CC_RUN, CC_SHUTDOWN_NORMAL, CSTS, CSTS_READY, CSTS_SHUTDOWN_COMPLETE,
     CSTS_SHUTDOWN_OCCURRING,
@@ -41,6 +41,7 @@ const SMALL: OuterNamespace = OuterNamespace {
     blocks: 2048,
     logical_block_bytes: 512,
     read_only: false,
+    deallocates: true,
     uuid: [7; 16],
 };
 const LARGE: OuterNamespace = OuterNamespace {
@@ -48,6 +49,7 @@ const LARGE: OuterNamespace = OuterNamespace {
     blocks: 256,
     logical_block_bytes: 4096,
     read_only: true,
+    deallocates: false,
     uuid: [9; 16],
 };
 
@@ -210,12 +212,59 @@ fn several_parts_are_one_command() {
     host.push(&mut queue, &Command::new(io::FLUSH, NSID_ALL));
     host.ring(&queue);
     host.device.step_handing(&mut taker);
+    let [(ranges, _), (flushes, _)] = &taker.taken[..] else { panic!("not handed out") };
     let discard =
         |first: u64| Part { nsid: 1, op: Op::Discard, offset_bytes: first * 512, len_bytes: 1024 };
     let flush = |nsid| Part { nsid, op: Op::Flush, offset_bytes: 0, len_bytes: 0 };
-    let [(ranges, _), (flushes, _)] = &taker.taken[..] else { panic!("not handed out") };
     assert_eq!((ranges.first, &ranges.then[..]), (discard(4), &[discard(100)][..]));
     assert_eq!((flushes.first, &flushes.then[..]), (flush(1), &[flush(3)][..]));
+    // Zeroes that must be durable: only writes know FUA below.
+    let mut zeroes = Command::blocks_of(io::WRITE_ZEROES, 1, 8, 16);
+    zeroes.0[12] |= FORCE_UNIT_ACCESS;
+    host.push(&mut queue, &zeroes);
+    host.ring(&queue);
+    host.device.step_handing(&mut taker);
+    let first = Part { nsid: 1, op: Op::WriteZeroes, offset_bytes: 4096, len_bytes: 8192 };
+    let (zeroes, _) = &taker.taken[2];
+    assert_eq!((zeroes.first, &zeroes.then[..]), (first, &[flush(1)][..]));
+}
+
+/// What Identify Controller says holds for all namespaces, also for those that come later.
+#[test]
+fn deallocation_is_offered_if_one_has_it() {
+    const WRITE_ZEROES: u16 = 1 << 3;
+    const BOTH: u16 = WRITE_ZEROES | 1 << 2;
+    let plain = OuterNamespace { nsid: 2, deallocates: false, ..SMALL };
+    for (namespaces, commands) in
+        [(vec![], BOTH), (vec![SMALL, plain], BOTH), (vec![plain], WRITE_ZEROES)]
+    {
+        let device = device();
+        device.set_namespaces(namespaces);
+        let mut host = Host::unready(device);
+        host.enable();
+        let identify = Command::identify(cns::CONTROLLER, 0, DATA);
+        assert_eq!(host.admin_status(identify), Status::SUCCESS);
+        let page = <[u8; 4096]>::try_from(host.get(DATA, 4096)).unwrap();
+        assert_eq!(IdentifyController::parse(&page).nvm_commands, commands);
+    }
+    // Asked all the same, it does nothing.
+    let device = device();
+    device.set_namespaces(vec![plain]);
+    let mut host = Host::unready(device);
+    host.enable();
+    let mut queue = host.queue(1, 8, None);
+    let mut taker = Taker::default();
+    for (first_block, status) in [(0, Status::SUCCESS), (2048, Status::LBA_OUT_OF_RANGE)] {
+        host.put(DATA, &Range { attributes: 0, blocks: 8, first_block }.encode());
+        let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 2);
+        deallocate.set_prps(DATA, 0);
+        deallocate.0[11] = DEALLOCATE;
+        host.push(&mut queue, &deallocate);
+        host.ring(&queue);
+        host.device.step_handing(&mut taker);
+        assert_eq!(host.pop(&mut queue).unwrap().status, status);
+    }
+    assert!(taker.taken.is_empty());
 }
 
 /// Whoever has commands says when admin commands are executed: they may take away what commands work with.

@@ -171,6 +171,7 @@ fn described(namespace: &Namespace, blocks: u64) -> OuterNamespace {
         blocks,
         logical_block_bytes: info.logical_block_bytes,
         read_only: info.read_only,
+        deallocates: info.discards,
         uuid: namespace.uuid,
     }
 }

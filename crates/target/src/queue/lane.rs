@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{
-    Arena, Buffer, ChannelOptions, Completion, Error, IoChannel, IoError, Op, Request, Result,
+    Arena, Buffer, ChannelOptions, Completion, Error, ErrorKind, IoChannel, IoError, Op, Request,
+    Result,
 };
 
 use crate::disk::Disk;
@@ -42,6 +43,7 @@ struct Transfer {
     job: Job,
     /// Bytes of it that are done.
     done_bytes: u32,
+    /// It goes through a block: data that does not lie as the device wants it, or zeroes that the device does not write by itself.
     bounced: bool,
     /// The data, if it is not under way.
     list: Option<Buffer>,
@@ -67,6 +69,8 @@ pub(crate) struct Lane {
     /// Requests that the channel had no room for.
     parked: VecDeque<Request>,
     bounces: Arc<Arena>,
+    /// The device writes zeroes by itself: it says so, and has not refused to.
+    writes_zeroes: bool,
     /// Heads that wait for a block to be copied through.
     waiting: VecDeque<u16>,
     completions: Vec<Completion>,
@@ -97,6 +101,7 @@ impl Lane {
             busy: 0,
             parked: VecDeque::new(),
             bounces,
+            writes_zeroes: info.writes_zeroes,
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
             is_told: false,
@@ -145,6 +150,7 @@ impl Lane {
         if bounced {
             self.disk.counters.bounced.fetch_add(1, Ordering::Relaxed);
         }
+        let bounced = bounced || job.op == Op::WriteZeroes && !self.writes_zeroes;
         self.transfers[usize::from(head)] = Some(Transfer { job, done_bytes: 0, bounced, list });
         self.busy += 1;
         self.go_on(head);
@@ -154,7 +160,7 @@ impl Lane {
     fn go_on(&mut self, head: u16) {
         let info = self.disk.device.info();
         let Some(transfer) = &mut self.transfers[usize::from(head)] else { return };
-        let Job { op, durable, offset_bytes, .. } = transfer.job;
+        let Job { mut op, durable, offset_bytes, .. } = transfer.job;
         let mut part = transfer.part(info.transfer_bytes_max);
         let (mut buffer, mut buffer_offset_bytes) = (None, 0);
         if transfer.bounced {
@@ -163,7 +169,10 @@ impl Lane {
                 return;
             };
             part = part.min(block.len() as u32);
-            if let (Op::Write, Some(list)) = (op, &mut transfer.list) {
+            if op == Op::WriteZeroes {
+                op = Op::Write;
+                block.shared().zero(0, part as usize);
+            } else if let (Op::Write, Some(list)) = (op, &mut transfer.list) {
                 list.copy_out(transfer.done_bytes as usize, block.shared(), 0, part as usize);
             }
             buffer = Some(block);
@@ -231,8 +240,17 @@ impl Lane {
         } else if buffer.is_some() {
             transfer.list = buffer;
         }
-        transfer.done_bytes += part;
-        let is_over = result.is_err() || transfer.done_bytes >= transfer.job.len_bytes;
+        // What lies below the device may know no zeroes, a file system say: nothing was written then.
+        let is_refused = op == Op::WriteZeroes
+            && result.is_err_and(|error| error.kind == ErrorKind::Unsupported);
+        if is_refused {
+            self.writes_zeroes = false;
+            transfer.bounced = true;
+        } else {
+            transfer.done_bytes += part;
+        }
+        let is_over =
+            !is_refused && (result.is_err() || transfer.done_bytes >= transfer.job.len_bytes);
         if let Some(next) = next {
             self.go_on(next);
         }
@@ -242,7 +260,7 @@ impl Lane {
         }
         let Transfer { job, list, .. } = self.transfers[usize::from(head)].take()?;
         self.busy -= 1;
-        self.disk.counters.count(op, job.len_bytes, result.is_ok());
+        self.disk.counters.count(job.op, job.len_bytes, result.is_ok());
         Some(End { head, job, list, result })
     }
 }
