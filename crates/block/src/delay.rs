@@ -85,6 +85,10 @@ impl BlockDevice for DelayDevice {
         self.inner.shrink(size_bytes)
     }
 
+    fn resets(&self) -> u64 {
+        self.inner.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         let lane = |latency_us| Lane {

@@ -185,6 +185,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             .hint("SCSI disks that this program drives (scsi:HOST/UNIT) can"))
     }
 
+    /// Times that it was reset, or the way to it made again (a controller, a back end that came back), since it was opened. A layer tells those
+    /// of what is below; parts of one device all tell of the same.
+    fn resets(&self) -> u64 {
+        0
+    }
+
     /// Opens a channel. Call it on the thread that will use it: a channel belongs to one thread.
     ///
     /// # Errors

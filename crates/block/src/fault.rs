@@ -113,6 +113,10 @@ impl BlockDevice for FaultDevice {
         self.inner.reset()
     }
 
+    fn resets(&self) -> u64 {
+        self.inner.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         let number = self.channels.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(FaultChannel {

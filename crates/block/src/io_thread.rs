@@ -131,6 +131,10 @@ impl BlockDevice for IoThreadDevice {
         self.inner.reset()
     }
 
+    fn resets(&self) -> u64 {
+        self.inner.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         let depth = options.depth as usize;

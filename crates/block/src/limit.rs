@@ -147,6 +147,10 @@ impl BlockDevice for LimitDevice {
         self.inner.reset()
     }
 
+    fn resets(&self) -> u64 {
+        self.inner.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         let lane = || VecDeque::with_capacity(options.depth as usize);
         Ok(Box::new(LimitChannel {

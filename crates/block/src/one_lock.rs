@@ -59,6 +59,10 @@ impl BlockDevice for OneLockDevice {
         self.inner.reset()
     }
 
+    fn resets(&self) -> u64 {
+        self.inner.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         let inner = self.inner.open_channel(options)?;
         Ok(Box::new(OneLockChannel { inner, lock: self.lock.clone() }))

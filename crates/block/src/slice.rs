@@ -80,6 +80,10 @@ impl BlockDevice for SliceDevice {
         self.inner.removed()
     }
 
+    fn resets(&self) -> u64 {
+        self.inner.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         Ok(Box::new(SliceChannel {
             inner: self.inner.open_channel(options)?,

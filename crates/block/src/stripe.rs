@@ -232,6 +232,10 @@ impl BlockDevice for StripeDevice {
         results.into_iter().collect()
     }
 
+    fn resets(&self) -> u64 {
+        self.members.iter().map(|member| member.device.resets()).sum()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         // With several members the stripe listens to the wake event itself.

@@ -132,6 +132,10 @@ impl BlockDevice for NvmeDevice {
         Err(Error::new(ErrorKind::NoSpace, context).hint("a namespace has a fixed size"))
     }
 
+    fn resets(&self) -> u64 {
+        self.controller.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         let channel = NvmeChannel::open(&self.controller, self.geometry, &self.info, options)?;

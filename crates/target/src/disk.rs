@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_block::{BlockDevice, Op};
+use qpair_block::{BlockDevice, IoError, Op};
 
 /// A device with a name, and what was done with it.
 pub struct Disk {
@@ -52,6 +52,8 @@ pub struct DiskCounters {
     pub discards: AtomicU64,
     /// Requests that the device answered with an error.
     pub errors: AtomicU64,
+    /// Of these, those that the device's driver had no answer to in time, or that a reset took back.
+    pub timeouts: AtomicU64,
     /// Requests that were copied, since their segments did not lie as the device wants them.
     pub bounced: AtomicU64,
     /// Signals to guests.
@@ -62,12 +64,17 @@ pub struct DiskCounters {
 
 impl DiskCounters {
     #[inline]
-    pub(crate) fn count(&self, op: Op, len_bytes: u32, is_ok: bool) {
+    pub(crate) fn count(&self, op: Op, len_bytes: u32, result: Result<(), IoError>) {
         let add = |counter: &AtomicU64, by: u64| {
             counter.fetch_add(by, Ordering::Relaxed);
         };
+        if let Err(error) = result {
+            add(&self.errors, 1);
+            let is_late = matches!(error, IoError::TIMED_OUT | IoError::CANCELED);
+            add(&self.timeouts, is_late.into());
+            return;
+        }
         match op {
-            _ if !is_ok => add(&self.errors, 1),
             Op::Read => {
                 add(&self.reads, 1);
                 add(&self.read_bytes, len_bytes.into());

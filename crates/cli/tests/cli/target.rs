@@ -172,7 +172,8 @@ fn a_service() {
 fn a_driver_s_crate_can_be_turned_up_alone() {
     let directory = Directory::new();
     let drive = "softnvme:size=16MiB,fatal_after=100";
-    let words = format!("--folder d --disk d={drive} --log error,qpair_nvme=debug");
+    let words =
+        format!("--folder d --disk d={drive} --log error,qpair_nvme=debug --metrics d/metrics");
     let mut target = Target::start(&directory, &words);
     target.event("serving");
     // What was under way when the drive stopped fails.
@@ -184,10 +185,17 @@ fn a_driver_s_crate_can_be_turned_up_alone() {
         (&reset["level"], &target.event("running")["level"]),
         (&"WARN".into(), &"INFO".into())
     );
+    let looked = directory.run("top --target d/metrics --once").done();
+    assert!(looked.contains("d: resets of the device since the start: 1"), "{looked}");
+    assert!(looked.contains("requests that it did not answer in time"), "{looked}");
     target.signal(rustix::process::Signal::INT);
     for line in (&mut target.says).lines() {
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
         assert!(event["crate"].is_null() || event["crate"] == "qpair_nvme", "{event}");
+        if event["event"] == "ended" {
+            assert_eq!(event["resets"], 1, "{event}");
+            assert!(event["timeouts"].as_u64() > Some(0), "{event}");
+        }
     }
     assert_eq!(target.child.wait().unwrap().code(), Some(0));
 }

@@ -156,6 +156,10 @@ impl BlockDevice for ScsiDisk {
         }
     }
 
+    fn resets(&self) -> u64 {
+        self.host.resets()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         self.watch()?;

@@ -11,7 +11,7 @@ use crate::target::{ExportInfo, Target};
 /// A counter of a disk: its name, what it counts, where it is.
 type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> &AtomicU64);
 
-const OF_DISKS: [OfDisk; 11] = [
+const OF_DISKS: [OfDisk; 12] = [
     ("requests", "Requests taken from rings", |it| &it.requests),
     ("reads", "Reads that succeeded", |it| &it.reads),
     ("read_bytes", "Bytes read", |it| &it.read_bytes),
@@ -20,6 +20,7 @@ const OF_DISKS: [OfDisk; 11] = [
     ("flushes", "Flushes that succeeded", |it| &it.flushes),
     ("discards", "Discards and write-zeroes that succeeded", |it| &it.discards),
     ("errors", "Requests that the device answered with an error", |it| &it.errors),
+    ("timeouts", "Requests that had no answer in time, or were taken back", |it| &it.timeouts),
     ("bounced", "Requests that were copied for alignment", |it| &it.bounced),
     ("calls", "Signals to guests", |it| &it.calls),
     ("kicks", "Kicks by guests that a worker woke up for", |it| &it.kicks),
@@ -56,6 +57,9 @@ pub(super) fn text(target: &Target) -> String {
     };
     let sizes = gauge(|_, disk| disk.device.size_bytes() as f64);
     metric("qpair_disk_size_bytes", "Size of a disk", "gauge", &sizes);
+    let resets = gauge(|_, disk| disk.device.resets() as f64);
+    let help = "Resets of the device, and ways to it that were made again";
+    metric("qpair_disk_resets_total", help, "counter", &resets);
     let guests = gauge(|it, _| f64::from(u8::from(it.has_client)));
     metric("qpair_disk_guests", "Front ends that have a disk", "gauge", &guests);
     let workers = target.workers();

@@ -260,7 +260,7 @@ impl Lane {
         }
         let Transfer { job, list, .. } = self.transfers[usize::from(head)].take()?;
         self.busy -= 1;
-        self.disk.counters.count(job.op, job.len_bytes, result.is_ok());
+        self.disk.counters.count(job.op, job.len_bytes, result);
         Some(End { head, job, list, result })
     }
 }

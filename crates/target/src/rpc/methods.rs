@@ -329,7 +329,8 @@ fn bdev_get_iostat(manager: &Manager, mut params: Params) -> Result<Value> {
                 "num_write_ops": get(&counters.writes),
                 "num_unmap_ops": get(&counters.discards),
                 "num_flush_ops": get(&counters.flushes),
-                "io_error": {"failed": get(&counters.errors)},
+                "io_error": {"failed": get(&counters.errors), "timed_out": get(&counters.timeouts)},
+                "driver_specific": {"resets": bdev.disk.device.resets()},
             })
         })
         .collect();

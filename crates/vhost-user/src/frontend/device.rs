@@ -142,6 +142,10 @@ impl BlockDevice for VhostUserBlk {
         Err(Error::new(ErrorKind::NoSpace, context).hint("make it larger where it is served"))
     }
 
+    fn resets(&self) -> u64 {
+        self.link.word().life()
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         let channel =

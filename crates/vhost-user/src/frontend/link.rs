@@ -63,6 +63,11 @@ pub(super) struct Word(u64);
 impl Word {
     pub(super) const UNSEEN: Self = Self(u64::MAX);
 
+    /// From 0 on.
+    pub(super) fn life(self) -> u64 {
+        self.0 >> 2
+    }
+
     pub(super) fn phase(self) -> Phase {
         match self.0 & 3 {
             0 => Phase::Up,
@@ -247,7 +252,7 @@ impl Link {
     /// Another phase; `current` is what the lock of `up` guards.
     fn enter(&self, current: &mut Option<Up>, up: Option<Up>, phase: Phase) {
         *current = up;
-        let life = self.word.load(Ordering::Relaxed) >> 2;
+        let life = Word(self.word.load(Ordering::Relaxed)).life();
         let word = match phase {
             Phase::Up => (life + 1) << 2,
             Phase::Lost => life << 2 | 1,

@@ -96,7 +96,8 @@ impl Reporter {
     }
 
     pub(super) fn end(&self, target: &Target) -> Result<()> {
-        let exports = target.exports();
+        let mut exports = target.exports();
+        exports.extend(target.namespaces());
         for disk in exports.iter().flat_map(ExportInfo::disks) {
             let DiskCounters {
                 requests,
@@ -107,6 +108,7 @@ impl Reporter {
                 flushes,
                 discards,
                 errors,
+                timeouts,
                 bounced,
                 calls,
                 kicks,
@@ -124,6 +126,8 @@ impl Reporter {
                     "flushes": get(flushes),
                     "discards": get(discards),
                     "errors": get(errors),
+                    "timeouts": get(timeouts),
+                    "resets": disk.device.resets(),
                     "bounced": get(bounced),
                     "calls": get(calls),
                     "kicks": get(kicks),
@@ -145,6 +149,13 @@ impl Reporter {
                 count(get(calls)),
                 count(get(kicks)),
             ))?;
+            let incidents = [
+                (disk.device.resets(), "resets of the device"),
+                (get(timeouts), "requests that it did not answer in time"),
+            ];
+            for (times, what) in incidents.into_iter().filter(|(times, _)| *times > 0) {
+                say(format!("{}: {what}: {}", disk.name, count(times)))?;
+            }
         }
         Ok(())
     }

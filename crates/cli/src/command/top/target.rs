@@ -13,6 +13,10 @@ use super::PATIENCE;
 use crate::failure::{Exit, Failure, Result};
 use crate::text::{count, size};
 
+/// Rare things that befall disks.
+const INCIDENTS: [(&str, &str); 2] =
+    [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
+
 /// What was told: values by the metric's name and its labels.
 pub(super) struct Look {
     at: Instant,
@@ -117,13 +121,21 @@ impl Look {
             "KICKS",
             "CALLS"
         );
+        let mut incidents = String::new();
         for disk in self.values.get("qpair_disk_guests").into_iter().flat_map(BTreeMap::keys) {
+            let name = label(disk, "export").unwrap_or_default();
+            for (counter, what) in INCIDENTS {
+                let times = self.value(&format!("qpair_disk_{counter}_total"), disk) as u64;
+                if times > 0 {
+                    incidents += &format!("{name}: {what} since the start: {}\n", count(times));
+                }
+            }
             let rate =
                 |name: &str| self.rate(before, &format!("qpair_disk_{name}_total"), disk) as u64;
             let guest = if self.value("qpair_disk_guests", disk) > 0.0 { "yes" } else { "no" };
             text += &format!(
                 "{:<20} {guest:<6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>8} {:>9} {:>9}\n",
-                label(disk, "export").unwrap_or_default(),
+                name,
                 count(rate("reads")),
                 size(rate("read_bytes")),
                 count(rate("writes")),
@@ -134,7 +146,7 @@ impl Look {
                 count(rate("calls")),
             );
         }
-        text
+        text + &incidents
     }
 }
 
