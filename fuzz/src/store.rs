@@ -4,13 +4,16 @@
 //! changed labels. A store with sealed pages is only checked. Then come changes of five bytes each: where, and the new value.
 #![no_main]
 
+#[allow(dead_code, reason = "other targets use the rest")]
+mod format;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, RamDevice, RamOptions, Request, WaitOptions,
 };
-use qpair_engine::{Store, StoreOptions, fuzzing};
+use qpair_engine::{Store, StoreOptions};
 
 const PAGE: usize = 512;
 const LABEL_BYTES: usize = 64 << 10;
@@ -94,11 +97,11 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         if at < LABEL_BYTES {
             if seal & 2 != 0 {
                 let slot = at / (32 << 10) * (32 << 10);
-                fuzzing::seal_label(&mut bytes[slot..slot + 4096]);
+                format::seal_label(&mut bytes[slot..slot + 4096]);
             }
         } else if seal & 1 != 0 {
             let page = at / PAGE * PAGE;
-            fuzzing::seal_page(&mut bytes[page..page + PAGE]);
+            format::seal_page(&mut bytes[page..page + PAGE]);
         }
     }
     let device = ram(bytes.len());

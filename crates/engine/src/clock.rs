@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use crate::error::{Error, Result};
+use qpair_format::{Error, Result};
+
 use crate::sync::{Ticket, Waiters};
 
 #[derive(Default)]
@@ -156,7 +157,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::error::ErrorKind;
+    use qpair_format::ErrorKind;
 
     /// Commits that end in any order: `stable` is always the end of the run without gaps.
     #[test]

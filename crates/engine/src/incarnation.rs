@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
+use qpair_format::large::Descriptor;
+use qpair_format::superblock::{StoreState, Superblock};
+use qpair_format::{Error, Result};
 
 use crate::checkpoint::{Relief, checkpoint, name_logs, on_every_worker};
-use crate::error::{Error, Result};
-use crate::labels::{self, StoreState, Superblock};
-use crate::large::Descriptor;
+use crate::labels;
 use crate::shared::Shared;
 use crate::space::GateGuard;
 use crate::sync::Alone;

@@ -16,11 +16,6 @@
 mod canary;
 mod checkpoint;
 mod clock;
-mod error;
-#[doc(hidden)]
-pub mod fuzzing;
-mod head;
-mod image;
 mod incarnation;
 mod labels;
 mod large;
@@ -28,14 +23,11 @@ mod log;
 mod log_device;
 mod metrics;
 mod overflow;
-mod page;
 mod panics;
-mod place;
 mod pool;
 mod shared;
 mod space;
 mod store;
-mod swip;
 mod sync;
 mod task;
 mod tree;
@@ -43,10 +35,12 @@ mod tx;
 
 #[doc(hidden)]
 pub use canary::Canary;
-pub use error::{Error, ErrorKind, Remedy, Result};
 pub use log::Durability;
 pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
-pub use page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max};
+pub use qpair_format::page::{
+    KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
+};
+pub use qpair_format::{Error, ErrorKind, Remedy, Result};
 pub use shared::Recovered;
 pub use store::{
     BackupReport, BulkLoader, CheckReport, Commit, KeyRange, LABEL_OFFSETS, LogDeviceReport,

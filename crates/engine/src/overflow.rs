@@ -7,12 +7,14 @@
 use std::rc::Rc;
 
 use qpair_block::Request;
+use qpair_format::large::{Descriptor, pages_of, part_bytes, part_len};
+use qpair_format::page::{
+    HEADER_BYTES, PageKind, VALUE_LEN_MAX, field, inline_len_max, key_len_max,
+};
+use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
 use crate::checkpoint::Relief;
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::{Descriptor, pages_of, part_bytes, part_len};
-use crate::page::{HEADER_BYTES, PageKind, VALUE_LEN_MAX, field, inline_len_max, key_len_max};
 use crate::shared::Shared;
 use crate::task::{
     Reserved, Transfer, check_here, extents_of, give_scratch, latch_free, scratch_frame,

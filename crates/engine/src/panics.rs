@@ -8,8 +8,9 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 
+use qpair_format::{Error, ErrorKind};
+
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind};
 use crate::shared::Shared;
 
 thread_local! {

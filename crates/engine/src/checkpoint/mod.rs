@@ -9,7 +9,7 @@ mod relief;
 mod stage;
 mod sweep;
 
-pub(crate) use record::{read_image, read_newest, read_records};
+pub(crate) use record::{read_image, read_newest, read_records, write_record};
 pub(crate) use relief::Relief;
 pub(crate) use sweep::{
     checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,

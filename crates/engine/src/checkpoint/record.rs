@@ -3,25 +3,23 @@
 use std::collections::VecDeque;
 
 use qpair_block::Request;
+use qpair_format::image::{ImageBytes, Record, image_bytes_per_page};
+use qpair_format::page::{HEADER_BYTES, PageKind, field, seal};
+use qpair_format::{Error, ErrorKind, Result};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::{ImageBytes, Record, image_bytes_per_page};
-use crate::page::{HEADER_BYTES, PageKind, field, seal};
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;
 use crate::task::{Transfer, current, flush, read_page, spawn_here};
 
-impl Record {
-    /// Writes the record to both places, one after the other, durably.
-    pub(crate) async fn write(&self, shared: &Shared) -> Result<()> {
-        let content = self.encode();
-        for turn in 0..RECORD_PAGES {
-            let page_id = (self.sequence + turn) % RECORD_PAGES;
-            write_pages(shared, page_id, PageKind::CheckpointRecord, &content).await?;
-            flush(shared).await?;
-        }
-        Ok(())
+/// Writes a record to both places, one after the other, durably.
+pub(crate) async fn write_record(shared: &Shared, record: &Record) -> Result<()> {
+    let content = record.encode();
+    for turn in 0..RECORD_PAGES {
+        let page_id = (record.sequence + turn) % RECORD_PAGES;
+        write_pages(shared, page_id, PageKind::CheckpointRecord, &content).await?;
+        flush(shared).await?;
     }
+    Ok(())
 }
 
 /// The records of this store in the order of their pages; nothing in the place of one that cannot be read.

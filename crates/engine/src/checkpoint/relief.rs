@@ -9,8 +9,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::checkpoint_to_its_end;
-use crate::error::{Error, ErrorKind, Result};
 use crate::log_device::LogDevice;
 use crate::shared::Shared;
 use crate::task::current;

@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use qpair_block::{Arena, Buffer, Request};
+use qpair_format::page::{Node, seal};
+use qpair_format::{Error, Result};
 use qpair_memory::{FrameIndex, Version};
 
-use crate::error::{Error, Result};
-use crate::page::{Node, seal};
 use crate::pool::{Epoch, state};
 use crate::shared::Shared;
 use crate::space::Purpose;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use qpair_format::image::{Image, Record, image_bytes_per_page};
+use qpair_format::place::page_of;
+use qpair_format::{ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
-use super::record::write_image;
+use super::record::{write_image, write_record};
 use super::stage::{Looked, Stage};
 use crate::canary::Canary;
-use crate::error::{ErrorKind, Result};
-use crate::image::{Image, Record, image_bytes_per_page};
-use crate::place::page_of;
 use crate::pool::Epoch;
 use crate::shared::Shared;
 use crate::space::Purpose;
@@ -371,7 +371,7 @@ async fn write_out(
         spare_page: before.image_page,
         spare_pages: before.image_pages,
     };
-    record.write(shared).await?;
+    write_record(shared, &record).await?;
     note_described(shared, &record, &image);
     Ok(record)
 }

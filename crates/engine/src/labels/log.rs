@@ -3,13 +3,13 @@
 //! Two slots, written in turn by generation, so that a torn write leaves the other.
 
 use qpair_block::BlockDevice;
+use qpair_format::log::LogPosition;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::members::transfer;
-use super::superblock::{
+use qpair_format::superblock::{
     LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, Superblock, check_features, is_sealed, sealed,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::LogPosition;
 
 pub(crate) const MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.

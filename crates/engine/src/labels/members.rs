@@ -5,10 +5,10 @@ use std::sync::Arc;
 use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, Member, Request, StripeDevice, WaitOptions,
 };
+use qpair_format::image::Record;
+use qpair_format::{Error, ErrorKind, Remedy, Result};
 
-use super::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
-use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::image::Record;
+use qpair_format::superblock::{LABEL_BYTES, SLOT_BYTES, SLOT_OFFSETS, StoreState, Superblock};
 
 /// Reads and writes slots on a channel of its own, and flushes if it wrote; the slots' bytes afterwards.
 pub(super) fn transfer(

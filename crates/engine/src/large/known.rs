@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use super::{Descriptor, Extents};
-use crate::error::{Error, ErrorKind, Result};
+use qpair_format::{Error, ErrorKind, Result};
+
+use qpair_format::large::{Descriptor, Extents};
 
 /// What is known of a list that somebody asked for.
 #[derive(Debug)]

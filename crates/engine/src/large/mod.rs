@@ -1,9 +1,5 @@
-//! Values too large for a leaf: what a leaf has in their place, and where their pages are. See docs/design/page-format.md.
+//! Large values of an open store: where those are that are in several runs of pages.
 
-mod descriptor;
-mod extents;
 mod known;
 
-pub(crate) use descriptor::{Descriptor, pages_of, part_bytes, part_len, part_of};
-pub(crate) use extents::{Extents, ListReader, Listed, decode_list, runs_per_page};
 pub(crate) use known::{KnownLists, Want};

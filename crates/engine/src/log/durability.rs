@@ -18,6 +18,6 @@ pub enum Durability {
     Sync,
     /// When it survives power loss, and it may wait a little for others to go with it.
     Group,
-    /// At once; [`Commit::durable`] waits for the rest. What was read may not be durable either.
+    /// At once; [`Commit::durable`](crate::Commit::durable) waits for the rest. What was read may not be durable either.
     Async,
 }

@@ -1,77 +1,11 @@
-//! The write-ahead log: formats and state machines without any I/O of their own, see docs/design/write-ahead-log.md.
-//!
-//! - Every worker has a log of its own: a stream of bytes, in which commit records lie one behind the other.
-//! - The stream is cut into chunks, each of which is one write of the device. No block is written twice in a
-//!   life of the store, so that a torn write takes nothing with it that was there before.
-//! - Chunks lie in segments, runs of the store's space or of a device of their own, each of which names the next.
-//! - Stamps rise along a log. A record counts if all records with smaller stamps are there, in whichever log.
-//!
-//! All integers are little-endian, all checksums CRC-32C. What reads bytes never panics on any of them.
+//! The logs of an open store: what is durable, and what they still expect. Their bytes are `qpair_format::log`.
 
-mod chunk;
-mod describe;
 mod durability;
 mod durable;
 mod expected;
-mod merge;
 mod old_logs;
-mod position;
-mod reader;
-mod record;
-mod segment;
-mod segments;
-#[cfg(test)]
-mod tests;
-mod window;
-mod writer;
 
-pub(crate) use describe::{describe, describe_operation};
 pub use durability::Durability;
 pub(crate) use durable::{Durable, OpenStamps};
 pub(crate) use expected::ExpectedRecords;
-pub(crate) use merge::{LogMerge, MergeEnd, MergeStep};
 pub(crate) use old_logs::OldLogs;
-pub(crate) use position::{LogGeometry, LogIdentity, LogPosition};
-pub(crate) use reader::{EndReason, InDoubt, LogEnd, LogReader};
-pub(crate) use record::{Operation, RECORD_BYTES_MAX, Record, RecordBuilder};
-pub(crate) use segments::Segments;
-pub(crate) use writer::{LogWriter, PlannedWrite};
-
-/// The u16 at `at`, if there are so many bytes.
-#[inline]
-fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// The u32 at `at`, if there are so many bytes.
-#[inline]
-fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// The u64 at `at`, if there are so many bytes.
-#[inline]
-fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// Puts `value` at `at` of a header that is being made.
-#[inline]
-fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
-    bytes[at..at + value.len()].copy_from_slice(value);
-}
-
-/// Makes a header whole: its magic number, and the checksum of bytes 8 to its end.
-fn seal(header: &mut [u8], magic: [u8; 4]) {
-    set(header, 0, &magic);
-    let sum = crc_fast::crc32_iscsi(&header[8..]);
-    set(header, 4, &sum.to_le_bytes());
-}
-
-/// Is this a whole header with this magic number?
-fn is_sealed(header: &[u8], magic: [u8; 4]) -> bool {
-    header.starts_with(&magic)
-        && header
-            .get(8..)
-            .is_some_and(|rest| get_u32(header, 4) == Some(crc_fast::crc32_iscsi(rest)))
-}

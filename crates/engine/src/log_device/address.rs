@@ -1,8 +1,7 @@
 //! Places in logs: whether they are on a log device.
 
 use qpair_block::PAIR_SECOND_BYTES;
-
-use crate::log::LogPosition;
+use qpair_format::log::LogPosition;
 
 /// Whether a place in a log is on a log device, and not in the store's own space.
 pub(crate) fn is_on_log_device(address_bytes: u64) -> bool {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_format::superblock::{LABEL_BYTES, LogReference, Superblock};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::refusal::other_moment;
-use crate::error::{Error, ErrorKind, Result};
-use crate::labels::{LABEL_BYTES, LogLabel, LogReference, Superblock};
+use crate::labels::LogLabel;
 
 /// Segments that each worker's log needs, so that all of them can go on until a checkpoint gives some back: the one that it
 /// is in, two to go on in, and one beside.

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{BlockDevice, PAIR_SECOND_BYTES};
+use qpair_format::log::{LogGeometry, Segments};
+use qpair_format::superblock::LABEL_BYTES;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::attached::{Attached, SEGMENTS_PER_WORKER, make_room};
 use super::refusal::other_moment;
-use crate::error::{Error, ErrorKind, Result};
-use crate::labels::{LABEL_BYTES, LogLabel};
-use crate::log::{LogGeometry, Segments};
+use crate::labels::LogLabel;
 
 /// A file grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;

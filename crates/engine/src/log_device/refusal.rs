@@ -1,7 +1,9 @@
 //! What people are told whose store and log device do not belong together.
 
-use crate::error::{Error, ErrorKind, Remedy};
-use crate::labels::{Found, LogReference};
+use qpair_format::superblock::LogReference;
+use qpair_format::{Error, ErrorKind, Remedy};
+
+use crate::labels::Found;
 
 /// What is left of a store whose log is lost.
 const LOST: &str = "if it is lost, a repair saves what was in the pages at the last checkpoint";

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use qpair_block::{Arena, DeviceInfo};
-
-use crate::error::{Error, ErrorKind, Result};
+use qpair_format::{Error, ErrorKind, Result};
 
 /// Bytes written at once, at most.
 const EXTENT_BYTES: usize = 256 << 10;

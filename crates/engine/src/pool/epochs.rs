@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::place::{Versions, place};
+use qpair_format::place::{Versions, place};
 
 /// The epoch, and whether its image is being written. One word, so that both are read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

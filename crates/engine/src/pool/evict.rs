@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use qpair_block::Request;
+use qpair_format::Error;
+use qpair_format::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
+use qpair_format::place::page_of;
+use qpair_format::swip::Swip;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 
 use super::{Checkpoints, Pool, Root, state};
-use crate::error::Error;
-use crate::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
-use crate::place::page_of;
 use crate::space::Space;
-use crate::swip::Swip;
 
 /// Frames the hands move over at once.
 const STRIDE: u64 = 32;

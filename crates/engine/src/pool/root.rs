@@ -5,10 +5,10 @@
 //! trees are not used twice. So who has begun a read of the frame, and then sees the word name his tree, has begun it before the frame
 //! was given away, and his version tells him if it is. Who sees another word sees that for ever.
 
+use qpair_format::page::Node;
 use qpair_memory::FrameIndex;
 
 use super::Pool;
-use crate::page::Node;
 
 /// More levels than a tree comes to have.
 const LEVELS_MAX: u64 = 12;

@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
+use qpair_format::Result;
+use qpair_format::page::{Node, NodeMut};
+use qpair_format::place::{PAGES_MAX, page_of};
+use qpair_format::swip::Swip;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, RacyBytesMut};
 
 use super::{Checkpoints, Epoch, Pool, state};
-use crate::error::Result;
-use crate::page::{Node, NodeMut};
-use crate::place::{PAGES_MAX, page_of};
 use crate::space::{Purpose, Space};
-use crate::swip::Swip;
 
 /// Says where an epoch's image has a page: the page id, and the epoch's low bits above it.
 fn target_word(epoch: Epoch, page_id: u64) -> u64 {

@@ -2,8 +2,9 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
+use qpair_format::large::{Descriptor, Extents};
+
 use super::Shared;
-use crate::large::{Descriptor, Extents};
 
 impl Shared {
     /// The pages of the value that an encoded descriptor leads to, as far as is known. One that makes no sense leads to none; `check` finds

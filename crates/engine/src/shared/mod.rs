@@ -10,16 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use qpair_block::{BlockDevice, DeviceInfo};
+use qpair_format::image::Record;
+use qpair_format::log::LogGeometry;
+use qpair_format::place::page_of;
+use qpair_format::{Error, ErrorKind, Result};
 
 use crate::canary::Canary;
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::Record;
 use crate::large::KnownLists;
-use crate::log::{Durability, Durable, ExpectedRecords, LogGeometry, OldLogs};
+use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
 use crate::log_device::LogDevice;
 use crate::metrics::Counters;
-use crate::place::page_of;
 use crate::pool::{Around, Checkpoints, Copies, Patience, Pool, Root, Tree};
 use crate::space::{Gate, Purpose, Space};
 use crate::sync::{Alone, Remote, Waiters};

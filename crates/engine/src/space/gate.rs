@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::error::{Error, Result};
+use qpair_format::{Error, Result};
+
 use crate::sync::{Ticket, Waiters};
 
 /// Bits of the word that counts who is inside; those above them count promised pages.

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use qpair_block::BlockDevice;
+use qpair_format::place::PAGES_MAX;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::inner::Inner;
 use super::{Purpose, Space};
-use crate::error::{Error, ErrorKind, Result};
-use crate::place::PAGES_MAX;
 
 /// Least and most bytes by which the device is made larger at once; between them a 16th of its size. The most is little, since a worker
 /// waits meanwhile.

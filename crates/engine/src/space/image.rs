@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::bitmap::{EMPTY, PART_WORDS};
 use super::inner::Inner;
 use super::{Bitmap, Space};
+use qpair_format::bitmap::{EMPTY, PART_WORDS};
 
 /// Changed parts of the bitmaps that are counted while the allocator is held.
 const PARTS_AT_ONCE: usize = 4;

@@ -1,7 +1,7 @@
 //! The bitmaps behind the allocator, and what is counted in them. Who has this has the allocator's lock.
 
 use super::Bitmap;
-use super::bitmap::PART_WORDS;
+use qpair_format::bitmap::PART_WORDS;
 
 /// Words of the bitmaps in which the shortest row is looked for: 16,384 pages.
 const SHORT_ROW_WORDS: usize = 256;

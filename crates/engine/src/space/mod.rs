@@ -4,7 +4,6 @@
 //! checkpoint, not the image of a checkpoint under way, and no image that a backup holds on to. So what a crash would go
 //! back to is never written over. See docs/design/checkpoints.md.
 
-mod bitmap;
 mod gate;
 mod growth;
 mod image;
@@ -17,14 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpair_block::BlockDevice;
+use qpair_format::place::PAGES_MAX;
+use qpair_format::{Error, ErrorKind, Result};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::place::PAGES_MAX;
 use crate::sync::Waiters;
-pub(crate) use bitmap::Bitmap;
 pub(crate) use gate::{Gate, GateGuard};
 use inner::Inner;
 pub(crate) use promise::Promised;
+use qpair_format::bitmap::Bitmap;
 
 /// As many bytes may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use qpair_format::Result;
+use qpair_format::large::{Extents, Listed, runs_per_page};
+
 use super::inner::Inner;
 use super::{Purpose, Space};
-use crate::error::Result;
-use crate::large::{Extents, Listed, runs_per_page};
 
 impl Space {
     /// [`Space::enter`], and pages for a large value that belong to no checkpoint: in a row if so many follow one another, or can be made to

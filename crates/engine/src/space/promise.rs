@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::inner::Inner;
 use super::{Gate, GateGuard, Purpose, Space, kept_for_eviction, left_by_new};
-use crate::error::{Error, ErrorKind, Result};
 
 /// What a commit may have to find places for, pages.
 #[derive(Clone, Copy, Debug, Default)]

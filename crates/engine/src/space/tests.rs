@@ -237,7 +237,7 @@ fn a_device_that_cannot_grow_is_asked_ahead_once() {
 /// The image began as a copy of everything, and all bits were counted when it became durable, with the allocator's lock held.
 #[test]
 fn an_image_costs_what_changed_since_the_last() {
-    const PART_PAGES: u64 = 64 * bitmap::PART_WORDS as u64;
+    const PART_PAGES: u64 = 64 * qpair_format::bitmap::PART_WORDS as u64;
     // Nothing is written: a byte will do for a page.
     let device = RamDevice::new(qpair_block::RamOptions {
         size_bytes: 40 * PART_PAGES,

@@ -16,16 +16,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use qpair_block::BlockDevice;
+use qpair_format::bitmap::Bitmap;
+use qpair_format::image::{Image, Record, image_bytes_per_page};
+use qpair_format::page::{HEADER_BYTES, PageKind, checksum, field};
+use qpair_format::{Error, ErrorKind, Remedy, Result};
 
 use super::{Store, StoreInner, StoreOptions, open};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, read_image};
-use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::image::{Image, Record, image_bytes_per_page};
 use crate::labels;
-use crate::page::{HEADER_BYTES, PageKind, checksum, field};
 use crate::shared::Shared;
-use crate::space::{Bitmap, RECORD_PAGES};
+use crate::space::RECORD_PAGES;
 use crate::task::{Runtime, refuse_on_worker, stepped};
 use copy::{PageWriter, copy_pages};
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Request};
+use qpair_format::large::Extents;
+use qpair_format::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::{StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{Relief, checkpoint_to_its_end};
-use crate::error::{Error, ErrorKind, Result};
 use crate::incarnation::ChangeGuard;
-use crate::large::Extents;
 use crate::overflow::{self, check_sizes, needs_overflow};
-use crate::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
 use crate::task::{Reserved, Transfer, current, yield_now};
 use crate::tree::Tree;
 

@@ -4,15 +4,15 @@ use std::ops::Bound;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
 use qpair_block::Request;
+use qpair_format::log::Operation;
+use qpair_format::page::{Node, NodeInit, NodeMut};
+use qpair_format::place::page_of;
+use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::{Blocked, ExclusiveFrame};
 
 use super::{Store, StoreInner, Table};
 use crate::canary::Canary;
 use crate::checkpoint::Relief;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::Operation;
-use crate::page::{Node, NodeInit, NodeMut};
-use crate::place::page_of;
 use crate::pool::{Patience, Root, state};
 use crate::shared::Shared;
 use crate::space::{GateGuard, Purpose};

@@ -1,9 +1,10 @@
 //! Changes that depend on what is there, each a transaction of its own, and several changes at once.
 
+use qpair_format::Result;
+
 use super::Store;
 use super::table::{Table, TaskTable};
 use super::task_transaction::{TaskStore, TaskTransaction};
-use crate::error::Result;
 use crate::overflow::check_sizes;
 use crate::task::check_here;
 use crate::tx::TransactionOptions;

@@ -9,15 +9,17 @@
 mod twins;
 mod walk;
 
+use qpair_format::large::{Descriptor, part_len};
+use qpair_format::page::{
+    HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset,
+};
+use qpair_format::place::page_of;
+use qpair_format::swip::Swip;
+use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::ExclusiveFrame;
 
 use super::catalog::decode;
 use super::{Store, StoreInner};
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::{Descriptor, part_len};
-use crate::page::{HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset};
-use crate::place::page_of;
-use crate::swip::Swip;
 use crate::task::refuse_on_worker;
 
 /// What a check found.

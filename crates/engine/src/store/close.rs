@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use qpair_format::{ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
 use super::{Crew, Store, StoreInner};
 use crate::checkpoint::{checkpoint, on_every_worker};
-use crate::error::{ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::{Worker, current, refuse_on_worker, stepped};
 
@@ -212,8 +212,9 @@ mod tests {
 
     use super::super::StoreOptions;
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::labels::{self, StoreState};
+    use crate::labels;
+    use qpair_format::ErrorKind;
+    use qpair_format::superblock::StoreState;
 
     /// In a fork there are no workers. What would wait for one says so at once, and nothing is written.
     #[test]

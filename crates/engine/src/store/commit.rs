@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use qpair_format::{ErrorKind, Result};
+
 use super::StoreInner;
-use crate::error::{ErrorKind, Result};
 use crate::tx::wait_durable;
 
 /// A commit that was made.

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_format::large::Descriptor;
+use qpair_format::log::{EndReason, LogEnd, Operation, describe_operation};
+use qpair_format::{Error, ErrorKind, Remedy, Result};
 
 use super::catalog::decode;
 use super::log_place::LogPlace;
 use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
-use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::large::Descriptor;
-use crate::log::{EndReason, LogEnd, Operation, describe_operation};
 
 /// A commit in a store's log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 //! The caller's iterator may wait for a pipe, or read this very store: neither is done on a worker. While the task builds pages
 //! of one part the next one is gathered.
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::{BulkLoader, Table, TaskTable};
-use crate::error::{Error, ErrorKind, Result};
 use crate::task::{JoinHandle, Promise, promise, refuse_on_worker};
 
 /// Records and bytes after which a part is handed over.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_format::superblock::{LogReference, StoreState, Superblock};
+use qpair_format::{Error, ErrorKind, Remedy, Result};
 
 use super::blank::find_content;
-use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::labels::{Found, LogLabel, LogReference, StoreState, Superblock};
+use crate::labels::{Found, LogLabel};
 use crate::log_device::{
     Attached, appoint, attach, attach_new, not_given, not_the_one, other_moment, refuse_read_only,
     refuse_too_small,

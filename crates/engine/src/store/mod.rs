@@ -55,9 +55,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use qpair_block::ChannelStatistics;
+use qpair_format::{Error, ErrorKind, Result};
 
 use crate::checkpoint::checkpoint;
-use crate::error::{Error, ErrorKind, Result};
 use crate::incarnation::Incarnation;
 use crate::shared::Shared;
 use crate::task::{JoinHandle, Step, promise, spawn_program, spawn_to, stepped};
@@ -175,7 +175,7 @@ impl Store {
     /// Longest key this store takes, bytes.
     #[must_use]
     pub fn key_len_max(&self) -> usize {
-        crate::page::key_len_max(self.inner.shared.page_size)
+        qpair_format::page::key_len_max(self.inner.shared.page_size)
     }
 
     /// The store, for who should not keep it open.

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use qpair_block::ChannelStatistics;
+use qpair_format::{Error, Result};
 
 use super::Store;
-use crate::error::{Error, Result};
 use crate::log_device::LogDevice;
 use crate::metrics::Metrics;
 use crate::shared::Shared;

@@ -7,6 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use qpair_block::{
     Arena, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent, format_bytes, open_pair,
 };
+use qpair_format::log::LogGeometry;
+use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use qpair_format::superblock::{LABEL_BYTES, StoreState, Superblock};
+use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_memory::FrameTable;
 
 use super::chores::Chores;
@@ -14,13 +18,10 @@ use super::log_place::LogPlace;
 use super::recover::Room;
 use super::{Crew, Store, StoreInner};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::incarnation::Incarnation;
-use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
+use crate::labels;
 use crate::log::Durability;
-use crate::log::LogGeometry;
 use crate::log_device::{self, Attached, LogDevice};
-use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::panics::of_program;
 use crate::pool::{Copies, Pool};
 use crate::shared::{LogOptions, Shared};

@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 
+use qpair_format::Result;
+
 use super::Table;
-use crate::error::Result;
 use crate::task::{run, run_inline};
 use crate::tree::{Batch, Direction, Pace, ReadAhead, Scan};
 

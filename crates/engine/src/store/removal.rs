@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 
+use qpair_format::{ErrorKind, Result};
+
 use super::{Table, TaskStore};
-use crate::error::{ErrorKind, Result};
 use crate::tx::TransactionOptions;
 
 /// Most records of one transaction of a removal.

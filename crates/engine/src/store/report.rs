@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use qpair_block::ChannelStatistics;
+use qpair_format::{Error, Result};
 
 use super::Store;
 use super::observer::device_statistics;
-use crate::error::{Error, Result};
 use crate::log_device::LogDevice;
 use crate::metrics::WorkerCycles;
 use crate::shared::Recovered;

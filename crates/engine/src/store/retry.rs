@@ -3,10 +3,11 @@
 //! The row on which an attempt lost is locked first in the next one, before its first read: there it waits for its turn,
 //! and cannot lose again.
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::Store;
 use super::task_transaction::{TaskStore, TaskTransaction};
 use super::transaction::Transaction;
-use crate::error::{Error, ErrorKind, Result};
 use crate::tx::{Contended, Inside, TransactionOptions};
 
 /// Attempts of a transaction.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use qpair_format::Result;
+
 use super::transaction_range::{Source, TaskTransactionRange, TransactionRange};
 use super::{StoreInner, Table};
-use crate::error::Result;
 use crate::tx::{KeyBounds, RangeCursor, SnapshotCore, View, bounds};
 
 /// The store as it was at one point, for reading in tasks. It never waits for writers, and writers never wait for it;

@@ -3,11 +3,12 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use qpair_format::large::Descriptor;
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::StoreInner;
 use super::range::{Range, TaskRange};
 use super::removal::RangeRemoval;
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::Descriptor;
 use crate::overflow::{self, check_sizes};
 use crate::shared::Shared;
 use crate::task::{check_here, run, run_inline};

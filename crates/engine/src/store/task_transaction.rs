@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use qpair_format::Result;
+
 use super::StoreInner;
 use super::commit::Commit;
 use super::snapshot::TaskSnapshot;
 use super::table::Table;
 use super::transaction_range::TaskTransactionRange;
-use crate::error::Result;
 use crate::task::{check_here, current};
 use crate::tree::Tree;
 use crate::tx::{

@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use qpair_format::{Error, Result};
+
 use super::commit::Commit;
 use super::snapshot::Snapshot;
 use super::table::Table;
 use super::task_transaction::TaskStore;
 use super::transaction_range::{Source, TransactionRange};
 use super::{Store, StoreInner};
-use crate::error::{Error, Result};
 use crate::task::refuse_on_worker;
 use crate::tree::Tree;
 use crate::tx::{

@@ -1,8 +1,9 @@
 //! Ranges as transactions and snapshots see them.
 
+use qpair_format::Result;
+
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
-use crate::error::Result;
 use crate::tx::{RangeCursor, View, next_inline, next_into};
 
 /// Records of a range as a transaction or snapshot sees them, for tasks.

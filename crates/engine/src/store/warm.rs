@@ -11,8 +11,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::{Store, StoreInner};
-use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Root;
 use crate::shared::Shared;
 use crate::task::{JoinHandle, current, run, spawn_to};

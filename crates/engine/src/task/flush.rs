@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use qpair_block::Request;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::handle::spawn_here;
 use super::transfer::Transfer;
 use super::worker::current;
-use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 
 /// Makes all writes durable that are done by now. One flush at a time: one that fails may lose writes that another, under way beside it, calls

@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::stepped::{self, Step};
 use super::{current, refuse_on_worker};
-use crate::error::{Error, ErrorKind, Result};
 use crate::panics::guarded_future;
 use crate::shared::Shared;
 

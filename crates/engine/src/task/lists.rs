@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use qpair_format::large::{Descriptor, Extents, ListReader};
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::transfer::read_page;
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::{Descriptor, Extents, ListReader};
 use crate::shared::Shared;
 
 /// Where a value's pages are; nothing if the list is another value's by now.

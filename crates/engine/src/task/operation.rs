@@ -7,13 +7,14 @@ use std::future::poll_fn;
 use std::hint::spin_loop;
 use std::task::Poll;
 
+use qpair_format::large::Descriptor;
+use qpair_format::page::{LeafValue, Node};
+use qpair_format::{Error, ErrorKind, Remedy, Result, SALVAGE};
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::lists::load;
 use super::worker::{Loading, Worker, current};
-use crate::error::{Error, ErrorKind, Remedy, Result, SALVAGE};
-use crate::large::{Descriptor, Want};
-use crate::page::{LeafValue, Node};
+use crate::large::Want;
 use crate::panics::guarded;
 use crate::pool::Epoch;
 use crate::shared::Shared;

@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use qpair_block::sim::SimClock;
+use qpair_format::{Error, ErrorKind};
 
 use super::worker::{Pace, Turn, Worker};
-use crate::error::{Error, ErrorKind};
 use crate::shared::Shared;
 
 /// How the workers of a store run.

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use qpair_block::{Completion, Request};
+use qpair_format::large::Extents;
+use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
 use super::worker::{current, latch_free, verify};
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::Extents;
 use crate::pool::state;
 use crate::shared::Shared;
 

@@ -4,12 +4,12 @@
 //! by now. It is believed only as far as all of this was true at one version: its state is that of a page of a tree, and that tree is the one
 //! it is taken for. Whatever is in a frame has come there with the latch, and its state with it.
 
+use qpair_format::page::Node;
+use qpair_format::place::page_of;
+use qpair_format::swip::Swip;
 use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
 
-use crate::page::Node;
-use crate::place::page_of;
 use crate::pool::state;
-use crate::swip::Swip;
 use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
 
 /// A page of a tree that is in memory.

@@ -1,11 +1,11 @@
 //! The way down.
 
+use qpair_format::page::Node;
+use qpair_format::swip::Swip;
 use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
 
 use super::{Leaf, Tree};
-use crate::page::Node;
 use crate::pool::state;
-use crate::swip::Swip;
 use crate::task::{Context, Descent, LoadPlan, Need};
 
 /// Which child to take.

@@ -4,14 +4,14 @@
 
 use std::ops::Range;
 
+use qpair_format::page::{Node, NodeInit, NodeMut, Staged, separator_len, slots_offset};
+use qpair_format::swip::Swip;
 use qpair_memory::{ExclusiveFrame, FrameIndex};
 
 use super::descend::{Route, latch, to_level};
 use super::put::put_record;
 use super::split::{fresh, push_root_down};
 use super::{Change, NoUndo, Tree};
-use crate::page::{Node, NodeInit, NodeMut, Staged, separator_len, slots_offset};
-use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
 /// Leaves that one step makes of one, at most.

@@ -1,8 +1,9 @@
 //! Point lookup.
 
+use qpair_format::page::{LeafValue, Node};
+
 use super::descend::Route;
 use super::{Spot, Tree};
-use crate::page::{LeafValue, Node};
 use crate::task::{Context, Descent, Need, Operation};
 
 /// What a lookup found.

@@ -1,14 +1,14 @@
 //! Give pages back: merge a sparse page with its neighbour, or pull the root's only child up.
 
+use qpair_format::page::{Node, NodeInit, NodeMut, field, shared_prefix_len, slots_offset};
+use qpair_format::place::page_of;
+use qpair_format::swip::Swip;
 use qpair_memory::ExclusiveFrame;
 
 use super::Tree;
 use super::descend::{Place, Route, child, latch, to_level};
 use super::remove::is_sparse;
 use super::split::{image, rehome};
-use crate::page::{Node, NodeInit, NodeMut, field, shared_prefix_len, slots_offset};
-use crate::place::page_of;
-use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation, Worker};
 
 /// How a merge ended.

@@ -35,9 +35,9 @@ pub(crate) use sparse::{Sparse, merge_later, merge_sparse};
 pub(crate) use split::{Split, SplitOutcome};
 pub(crate) use undo::{NoUndo, UndoSink, descriptor};
 
+use qpair_format::page::Node;
 use qpair_memory::{FrameIndex, OptimisticFrame, Version};
 
-use crate::page::Node;
 pub(crate) use crate::pool::Tree;
 
 /// A leaf and the version it had: a place to go on from, as long as the version stands.

@@ -1,9 +1,10 @@
 //! Several lookups at the same time, as far as the processor's caches go: while the lines of one are on their way, the others
 //! are gone on with. Nothing is read from the device, and nothing waits.
 
+use qpair_format::page::{LEAF_SLOT_BYTES, Node, slots_offset};
+
 use super::descend::Route;
 use super::{Spot, Tree};
-use crate::page::{LEAF_SLOT_BYTES, Node, slots_offset};
 use crate::task::{Context, Descent, Need};
 
 /// Lookups that go side by side: more than the processor keeps misses of, and few enough for their lines to stay.

@@ -1,11 +1,11 @@
 //! Insert or replace a record.
 
+use qpair_format::page::{Node, NodeMut};
 use qpair_memory::{ExclusiveFrame, OptimisticFrame};
 
 use super::descend::{Route, latch};
 use super::undo::UndoSink;
 use super::{Leaf, Spot, Tree};
-use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 
 /// The commit that a change belongs to.

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 
+use qpair_format::page::Node;
+
 use super::Tree;
 use super::descend::Route;
-use crate::page::Node;
 use crate::task::{Context, Descent, Need, Operation};
 
 /// Goes down to the leaf of a key, so that it is in memory.

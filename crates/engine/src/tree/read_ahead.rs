@@ -2,11 +2,12 @@
 
 use std::ops::Bound;
 
+use qpair_format::page::Node;
+use qpair_format::swip::Swip;
+
 use super::Tree;
 use super::descend::{Route, to_level};
 use super::scan::{Direction, route};
-use crate::page::Node;
-use crate::swip::Swip;
 use crate::task::{Context, Descent, LoadPlan, Loading, Need, Operation};
 
 /// Leaves a scan asks for ahead of itself at most.

@@ -1,11 +1,11 @@
 //! Remove a record.
 
+use qpair_format::page::{Node, NodeMut};
 use qpair_memory::FrameIndex;
 
 use super::descend::{Route, latch};
 use super::undo::UndoSink;
 use super::{Change, Spot, Tree};
-use crate::page::{Node, NodeMut};
 use crate::task::{Context, Descent, Need, Operation};
 
 /// How a removal ended.

@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
+use qpair_format::Result;
+
 use super::{Split, SplitOutcome, Tree};
-use crate::error::Result;
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::task::run_at_once;

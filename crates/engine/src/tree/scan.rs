@@ -2,9 +2,10 @@
 
 use std::ops::Bound;
 
+use qpair_format::page::Node;
+
 use super::Tree;
 use super::descend::Route;
-use crate::page::Node;
 use crate::task::{Context, Descent, Need, Operation};
 
 /// Which way a scan goes.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use qpair_format::Result;
 use qpair_memory::FrameIndex;
 
 use super::{Merge, Merged, Tree};
-use crate::error::Result;
 use crate::shared::Shared;
 use crate::space::Promised;
 use crate::task::{current, run, run_at_once, spawn_here, take_turn};

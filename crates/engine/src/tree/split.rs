@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 
+use qpair_format::page::{Node, NodeInit, NodeMut, separator_len, shared_prefix_len};
+use qpair_format::swip::Swip;
 use qpair_memory::{ExclusiveFrame, FrameIndex};
 
 use super::Tree;
 use super::descend::{Route, latch, to_level};
 use crate::canary::Canary;
-use crate::page::{Node, NodeInit, NodeMut, separator_len, shared_prefix_len};
 use crate::pool::state;
-use crate::swip::Swip;
 use crate::task::{Context, Descent, Need, Operation};
 
 /// How a split ended.
@@ -73,7 +73,7 @@ impl<'a> Split<'a> {
         let image = image(page.bytes());
         let old = Node::new(image.as_slice().into());
         let (level, count, old_last) =
-            (old.level(), old.count(), old.bytes.load_u64(crate::page::field::LAST_CHILD));
+            (old.level(), old.count(), old.bytes.load_u64(qpair_format::page::field::LAST_CHILD));
         let (mut lower, mut upper) = (Vec::new(), Vec::new());
         old.lower_fence(&mut lower);
         old.upper_fence(&mut upper);

@@ -1,9 +1,9 @@
 //! Where the values go that changes replace or take away. The tree does not know those who may still read them.
 
+use qpair_format::page::{LeafValue, Node};
 use qpair_memory::ExclusiveFrame;
 
 use super::Change;
-use crate::page::{LeafValue, Node};
 use crate::shared::Shared;
 use crate::task::Context;
 

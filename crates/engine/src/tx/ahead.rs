@@ -2,7 +2,8 @@
 //!
 //! What always holds: an entry is a hint. A leaf that changed since has another version, and is searched from the root.
 
-use crate::error::Result;
+use qpair_format::Result;
+
 use crate::shared::Shared;
 use crate::task::{Context, run_all};
 use crate::tree::{Reach, SIDE_BY_SIDE, Spot, Tree, prefetch, prefetch_again};

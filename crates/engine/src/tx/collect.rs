@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
+use qpair_format::large::Descriptor;
+
 use super::rows::RowRef;
 use super::{Slot, Tx, history};
-use crate::large::Descriptor;
 use crate::shared::Shared;
 use crate::task::{Worker, current, yield_now};
 

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use qpair_format::large::Descriptor;
+use qpair_format::log::Operation;
+use qpair_format::{ErrorKind, Result};
+
 use super::Tx;
 use super::core::{Core, written};
 use super::fetching::{Fetching, Place, fetch_outside};
@@ -18,9 +22,7 @@ use super::undo::Keep;
 use super::write_set::{Item, Write};
 use crate::canary::Canary;
 use crate::checkpoint::Relief;
-use crate::error::{ErrorKind, Result};
-use crate::large::Descriptor;
-use crate::log::{self, Durability};
+use crate::log::Durability;
 use crate::panics::{guarded, guarded_future};
 use crate::pool::Patience;
 use crate::shared::Shared;
@@ -111,13 +113,13 @@ fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: &Cell<bool
             for Item { tree, key, write, .. } in core.writes.iter() {
                 let tree = tree.id;
                 record.push(match write {
-                    Write::Inline(value) => log::Operation::Put { tree, key, value },
-                    Write::Large(descriptor) => log::Operation::PutLarge {
+                    Write::Inline(value) => Operation::Put { tree, key, value },
+                    Write::Large(descriptor) => Operation::PutLarge {
                         tree,
                         key,
                         descriptor: descriptor.try_into().unwrap_or_default(),
                     },
-                    Write::Delete => log::Operation::Delete { tree, key },
+                    Write::Delete => Operation::Delete { tree, key },
                 });
             }
         })?;
@@ -128,7 +130,7 @@ fn append(core: &Core, stamp: impl FnOnce() -> Result<u64>, given_up: &Cell<bool
     })
     .unwrap_or_else(|| match core.shared().log.enabled {
         true => {
-            Err(crate::error::Error::new(ErrorKind::Invalid, "a commit outside of the workers"))
+            Err(qpair_format::Error::new(ErrorKind::Invalid, "a commit outside of the workers"))
         }
         false => Ok(0),
     })
@@ -179,7 +181,7 @@ impl Work {
 
     /// Goes on to the end from wherever it is.
     pub(crate) async fn complete(&mut self) -> Result<u64> {
-        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+        let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         let tx = core.tx.clone();
         let outcome = guarded_future(&tx.shared, self.phases(&tx)).await;
         if outcome.is_err() {
@@ -255,7 +257,7 @@ impl Work {
         if self.isolation() == Isolation::Serializable && self.compared.is_none() {
             self.compare_before(tx).await?;
         }
-        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+        let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         if !core.large.is_empty()
             && shared.log.enabled
             && !self.is_flushed
@@ -267,7 +269,7 @@ impl Work {
         }
         let mut outside = FETCHES_OUTSIDE;
         let promised = loop {
-            let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+            let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
             if self.inside.is_none() {
                 tx.let_history_pass(core.slot).await;
                 self.inside = Some(core.tx.incarnation.clone().begin_commit().await?);
@@ -363,7 +365,7 @@ impl Work {
         shared: &Shared,
         may_leave: bool,
     ) -> Result<Result<Promised, Place>> {
-        let Some(core) = &self.core else { return Err(crate::error::Error::closed()) };
+        let Some(core) = &self.core else { return Err(qpair_format::Error::closed()) };
         self.spots.clear();
         let (mut preparing, mut fetching) = (Preparing::default(), Fetching::default());
         loop {
@@ -617,7 +619,7 @@ impl Work {
     }
 
     /// The commit is there in part, and cannot be completed.
-    fn fail(&mut self, shared: &Shared, error: crate::error::Error) -> crate::error::Error {
+    fn fail(&mut self, shared: &Shared, error: qpair_format::Error) -> qpair_format::Error {
         shared.fail(error.clone());
         shared.clock.fail(error.clone());
         self.phase = Phase::Over;

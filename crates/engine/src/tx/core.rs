@@ -7,6 +7,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_format::large::Descriptor;
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::Tx;
 use super::ahead::Ahead;
 use super::buffers::Buffers;
@@ -21,8 +24,6 @@ use super::serializable::ReadSet;
 use super::slot_here;
 use super::write_set::{Item, Write, WriteMark, WriteSet};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::Descriptor;
 use crate::log::Durability;
 use crate::overflow::check_sizes;
 use crate::panics::{guarded, guarded_future};

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use crate::error::{Error, ErrorKind, Result};
+use qpair_format::{Error, ErrorKind, Result};
 
 /// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b` or a pair of bounds, where a key is anything made of bytes (`&[u8]`, `&str`,
 /// arrays, vectors); or all keys with a [`Prefix`].

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use qpair_format::large::Extents;
+use qpair_format::{Error, Result};
+
 use super::Tx;
-use crate::error::{Error, Result};
-use crate::large::Extents;
 use crate::shared::Shared;
 use crate::task::Reserved;
 

@@ -8,11 +8,12 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::registry::Info;
 use super::row::{FREE, Place};
 use super::rows::{Locking, RowRef};
 use super::{Tx, outer};
-use crate::error::{Error, ErrorKind, Result};
 use crate::task::{Worker, current};
 
 /// Transactions in a circle at most; a longer one is not one that came about by waiting.

@@ -58,6 +58,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::format_bytes;
+use qpair_format::{Error, ErrorKind, Result};
 
 use buffers::Spare;
 use collect::Queue;
@@ -69,7 +70,6 @@ use registry::{Info, Registry, slot_of};
 use rows::{RowRef, Rows};
 use snapshots::Snapshots;
 
-use crate::error::{Error, ErrorKind, Result};
 use crate::incarnation::Incarnation;
 use crate::shared::Shared;
 use crate::sync::Waiters;

@@ -3,6 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use qpair_format::Result;
+use qpair_format::large::Descriptor;
+
 use super::Tx;
 use super::core::{Core, written};
 use super::gone::Wanted;
@@ -10,8 +13,6 @@ use super::history::{Bounds, Part, Reader, is_within};
 use super::reading::read_large;
 use super::row::Image;
 use super::snapshot::SnapshotCore;
-use crate::error::Result;
-use crate::large::Descriptor;
 use crate::panics::guarded;
 use crate::shared::Shared;
 use crate::task::{run_as, run_inline};

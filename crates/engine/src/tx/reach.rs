@@ -1,8 +1,8 @@
 //! How many pages a commit may have to find new places for: what [`crate::space::Space`] promises it before its stamp.
 
+use qpair_format::page::Node;
 use qpair_memory::FrameIndex;
 
-use crate::page::Node;
 use crate::pool::Pool;
 use crate::space::Promised;
 use crate::tree::{Leaf, Tree};

@@ -1,10 +1,11 @@
 //! What a row held at a snapshot: the leaf has it, or the row table, or the runs of older values.
 
+use qpair_format::large::Descriptor;
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::Tx;
 use super::row::Image;
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::Descriptor;
 use crate::overflow;
 use crate::panics::guarded;
 use crate::shared::Shared;

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use qpair_format::head::head_u64;
+use qpair_format::page::LeafValue;
+
 use super::gone::{Found, Gone, Span, Wanted};
 use super::history::Bounds;
 use super::row::{FREE, Image, Place, Row, Version};
 use super::shard::Shard;
-use crate::head::head_u64;
-use crate::page::LeafValue;
 use crate::tree::Direction;
 
 /// Parts of the table; a power of two.

@@ -5,12 +5,13 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::Tx;
 use super::gone::Wanted;
 use super::history::{self, Reader};
 use super::key_list::KeyList;
 use super::recent::is_within;
-use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};

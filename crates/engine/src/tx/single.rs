@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use qpair_format::Result;
+use qpair_format::page::key_len_max;
+
 use super::Tx;
 use super::commit::Work;
 use super::core::Core;
 use super::options::TransactionOptions;
-use crate::error::Result;
-use crate::page::key_len_max;
 use crate::tree::Tree;
 
 /// Puts a record; whether one was replaced.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use qpair_format::{Error, Result};
+
 use super::reading::{older_now, read_at};
 use super::{Tx, slot_here};
-use crate::error::{Error, Result};
 use crate::task::run_inline;
 use crate::tree::{Found, Get, Tree};
 

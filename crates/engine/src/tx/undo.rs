@@ -1,8 +1,9 @@
 //! What a commit replaces is kept in its rows, for snapshots.
 
+use qpair_format::page::LeafValue;
+
 use super::Tx;
 use super::rows::RowRef;
-use crate::page::LeafValue;
 use crate::shared::Shared;
 use crate::tree::{UndoSink, descriptor};
 

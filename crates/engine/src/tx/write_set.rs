@@ -7,11 +7,11 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use qpair_format::head::head_u64;
+use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
 use super::rows::RowRef;
-use crate::error::{Error, ErrorKind, Result};
-use crate::head::head_u64;
 use crate::tree::{Spot, Tree};
 
 /// Entries of one piece of the order at most.

@@ -2,13 +2,14 @@
 
 use std::ops::Bound;
 
+use qpair_format::Result;
+
 use super::core::Core;
 use super::large::LargeValue;
 use super::range::{RangeCursor, View, next_into};
 use super::reading::find_at;
 use super::rows::RowRef;
 use super::write_set::Write;
-use crate::error::Result;
 use crate::overflow::{self, needs_overflow};
 use crate::tree::{Found, Tree};
 

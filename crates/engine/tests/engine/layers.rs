@@ -113,7 +113,9 @@ fn modules_import_downward_only() {
 /// The command has its own words for the way out ([`Remedy`](qpair_engine::Remedy)): the engine is used by other programs too.
 #[test]
 fn no_text_of_the_engine_names_a_command_or_an_option() {
-    for Source { path, code, .. } in sources() {
+    let mut sources = sources();
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/src"), None, 0, &mut sources);
+    for Source { path, code, .. } in sources {
         let option = code
             .match_indices("--")
             .find(|(at, _)| code[at + 2..].starts_with(|next: char| next.is_ascii_lowercase()));

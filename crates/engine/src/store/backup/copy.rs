@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::{BlockDevice, Completion, IoChannel, Op, Request};
+use qpair_format::bitmap::Bitmap;
+use qpair_format::page::{Node, damage, own_place};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::offline::{open_channel, transfer_arena, wait};
 use super::tally::Tally;
-use crate::error::{Error, ErrorKind, Result};
-use crate::page::{Node, damage, own_place};
-use crate::space::Bitmap;
 
 /// Damaged pages that are told.
 const SUSPECTS_MAX: usize = 16;

@@ -4,11 +4,11 @@
 //! place, or its value's stamp. So two sums over an image are the same: of what its pages are, and of what is said of them. What is summed up looks random, so that
 //! they differ if a page does.
 
-use crate::large::{Descriptor, decode_list};
-use crate::page::{HEADER_BYTES, Node, PAGE_SIZE_MIN, PageKind, VALUE_LEN_MAX, field};
-use crate::place::page_of;
-
 /// Pages that a value has at most.
+use qpair_format::large::{Descriptor, decode_list};
+use qpair_format::page::{HEADER_BYTES, Node, PAGE_SIZE_MIN, PageKind, VALUE_LEN_MAX, field};
+use qpair_format::place::page_of;
+
 const PAGES_MAX: usize = VALUE_LEN_MAX / (PAGE_SIZE_MIN - HEADER_BYTES) + 1;
 
 /// What the pages so far are, less what is said of them.

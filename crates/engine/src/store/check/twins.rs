@@ -1,11 +1,13 @@
 //! What a store has twice: labels, and checkpoint records. One of two is enough, so nothing is lost with the other; but a device that
 //! damages one will damage more.
 
+use qpair_format::Result;
+use qpair_format::image::Record;
+use qpair_format::superblock::{SLOT_OFFSETS, Superblock};
+
 use super::walk::Walk;
 use crate::checkpoint::read_records;
-use crate::error::Result;
-use crate::image::Record;
-use crate::labels::{self, SLOT_OFFSETS, Superblock};
+use crate::labels;
 
 impl Walk<'_> {
     /// Names those that cannot be read, where the other can.

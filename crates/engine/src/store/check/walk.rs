@@ -5,16 +5,16 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use qpair_block::Request;
+use qpair_format::large::{Descriptor, Extents, ListReader};
+use qpair_format::page::Node;
+use qpair_format::place::page_of;
+use qpair_format::superblock::LABEL_BYTES;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::StoreInner;
 use super::{
     CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::labels::LABEL_BYTES;
-use crate::large::{Descriptor, Extents, ListReader};
-use crate::page::Node;
-use crate::place::page_of;
 use crate::pool::Root;
 use crate::shared::Shared;
 use crate::space::RECORD_PAGES;

@@ -3,11 +3,12 @@
 //! What always holds: what is told covers all keys, each once: by a leaf whose checksum, id, tree, level and fences are right,
 //! or by a hole.
 
+use qpair_format::Result;
+use qpair_format::page::{Node, words_of};
+use qpair_format::place::page_of;
+
 use super::super::check::{Place, child_of};
 use super::PageReader;
-use crate::error::Result;
-use crate::page::{Node, words_of};
-use crate::place::page_of;
 
 /// Pages of a tree read at once.
 const AHEAD: usize = 16;

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use super::PageReader;
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::Record as Checkpoint;
-use crate::log::{
+use qpair_format::image::Record as Checkpoint;
+use qpair_format::log::{
     LogEnd, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Record,
 };
+use qpair_format::{Error, ErrorKind, Result};
+
+use super::PageReader;
 
 /// What was found in logs that were read to their ends.
 pub(crate) struct MergedLogs {

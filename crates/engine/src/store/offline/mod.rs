@@ -11,11 +11,12 @@ mod unlabelled;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_format::image::{Image, ImageBytes, Record};
+use qpair_format::superblock::Superblock;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::log_place::LogPlace;
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::{Image, ImageBytes, Record};
-use crate::labels::{self, Superblock};
+use crate::labels;
 use crate::space::RECORD_PAGES;
 pub(crate) use leaves::{Entry, Hole, Part, entries, walk_leaves};
 pub(crate) use logs::read_logs;

@@ -9,11 +9,11 @@ use qpair_block::{
     Arena, ArenaOptions, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel,
     PAIR_SECOND_BYTES, Request, WaitOptions, open_pair,
 };
+use qpair_format::page::damage;
+use qpair_format::place::page_of;
+use qpair_format::{Error, ErrorKind, Result};
 
-use crate::error::{Error, ErrorKind, Result};
 use crate::log_device::is_on_log_device;
-use crate::page::damage;
-use crate::place::page_of;
 
 /// Bytes of one transfer, at most.
 const TRANSFER_BYTES: usize = 256 << 10;

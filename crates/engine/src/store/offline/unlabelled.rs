@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_format::image::Record;
+use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field, own_place};
+use qpair_format::superblock::{LABEL_BYTES, StoreState, Superblock};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::PageReader;
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::Record;
-use crate::labels::{self, LABEL_BYTES, StoreState, Superblock};
-use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, damage, field, own_place};
+use crate::labels;
 use crate::space::RECORD_PAGES;
 
 /// Bytes that are looked at together: the first of them that have a sound page tell.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use qpair_block::{Arena, Completion, Request};
+use qpair_format::{Error, Result};
 
-use crate::error::{Error, Result};
 use crate::task::Transfer;
 
 /// Bytes of the device.

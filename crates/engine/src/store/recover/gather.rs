@@ -5,8 +5,8 @@
 
 use std::cmp::Ordering;
 
-use crate::log::{Operation, Record};
-use crate::page::shared_prefix_len;
+use qpair_format::log::{Operation, Record};
+use qpair_format::page::shared_prefix_len;
 
 /// Changes of a part at least, unless there are fewer in all.
 const PART_CHANGES_MIN: usize = 64;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::error::{ErrorKind, Result};
-use crate::large::{Descriptor, Extents};
+use qpair_format::large::{Descriptor, Extents};
+use qpair_format::{ErrorKind, Result};
+
 use crate::shared::Shared;
 use crate::task::extents_of;
 

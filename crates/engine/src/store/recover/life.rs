@@ -4,11 +4,12 @@
 
 use std::sync::atomic::Ordering;
 
+use qpair_format::{ErrorKind, Result};
+
 use super::scan::{Analysis, Logs};
 use super::stages::Room;
 use crate::canary::Canary;
 use crate::checkpoint::checkpoint;
-use crate::error::{ErrorKind, Result};
 use crate::incarnation::Behind;
 use crate::store::StoreInner;
 

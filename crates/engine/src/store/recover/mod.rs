@@ -12,15 +12,17 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
+use qpair_format::image::{Image, Record};
+use qpair_format::log::LogMerge;
+use qpair_format::superblock::StoreState;
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::catalog::{decode, make_tree, open_tree};
 use super::{StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
-use crate::checkpoint::{checkpoint, note_described, read_image, read_newest};
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::{Image, Record};
+use crate::checkpoint::{checkpoint, note_described, read_image, read_newest, write_record};
 use crate::incarnation::Behind;
-use crate::labels::{Generations, StoreState};
-use crate::log::LogMerge;
+use crate::labels::Generations;
 use crate::log_device::any_on_log_device;
 use crate::pool::Root;
 use crate::shared::{Recovered, Shared};
@@ -107,7 +109,7 @@ impl StoreInner {
                 // The record may be in a cache only, if a flush failed before the crash. What is written from here on is no longer
                 // kept from what the record before it needs.
                 let shared = self.shared.clone();
-                self.block_on(move || async move { record.write(&shared).await })?;
+                self.block_on(move || async move { write_record(&shared, &record).await })?;
             }
             if !record.closed {
                 self.shared.space.set_urgent(true);

@@ -10,14 +10,14 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use qpair_format::Result;
+use qpair_format::large::Descriptor;
+use qpair_format::log::{Operation, Record};
 use qpair_memory::prefetch_bytes;
 
 use super::gather::{After, Gathered, Redo, Step, sort};
 use super::large::LargeValues;
 use super::stages::{self, Room};
-use crate::error::Result;
-use crate::large::Descriptor;
-use crate::log::{Operation, Record};
 use crate::shared::Shared;
 use crate::space::Purpose;
 use crate::store::StoreInner;

@@ -5,17 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use qpair_block::{Arena, ArenaOptions, Completion, Request};
+use qpair_format::image::Record as Checkpoint;
+use qpair_format::large::Descriptor;
+use qpair_format::log::{
+    InDoubt, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
+};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
 use super::large::LargeValues;
 use super::unreadable;
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::Record as Checkpoint;
-use crate::large::Descriptor;
-use crate::log::{
-    InDoubt, LogIdentity, LogMerge, LogPosition, LogReader, MergeEnd, MergeStep, Operation, Record,
-};
 use crate::log_device::is_on_log_device;
 use crate::shared::Shared;
 use crate::task::{Transfer, yield_now};

@@ -3,8 +3,9 @@
 //! What always holds: a stage ends between two commits with all before it made, and its checkpoint names the old logs, from which
 //! a crash goes on. Nothing of them is given up before the last stage is over.
 
+use qpair_format::Result;
+
 use crate::checkpoint::checkpoint;
-use crate::error::Result;
 use crate::store::StoreInner;
 
 /// Whether the device has room for all that a recovery changes.

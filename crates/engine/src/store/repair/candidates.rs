@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use qpair_format::Result;
+use qpair_format::page::{Node, PageKind, damage, field, own_place, words_of};
+
 use super::super::offline::{Hole, PageReader};
 use super::interrupted;
-use crate::error::Result;
-use crate::page::{Node, PageKind, damage, field, own_place, words_of};
 use crate::space::RECORD_PAGES;
 
 /// Ranges that are read before progress is told.

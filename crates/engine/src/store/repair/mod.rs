@@ -15,13 +15,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_format::image::{Image, Record};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::catalog::decode;
 use super::dump::{LogEntry, dump_log};
 use super::offline::{Entry, Hole, Offline, Part, walk_leaves};
 use super::{LogPlace, Store, StoreOptions};
-use crate::error::{Error, ErrorKind, Result};
-use crate::image::{Image, Record};
 use candidates::{Candidates, scan};
 pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
 use save::{Gaps, each_entry, save_table};

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use qpair_format::image::Record as Checkpoint;
+use qpair_format::log::Operation;
+use qpair_format::page::key_len_max;
+use qpair_format::{ErrorKind, Result};
+
 use super::super::Table;
 use super::super::offline::{PageReader, read_logs};
 use super::save::{note_large, read_large};
 use super::{RepairStep, RepairedLog, RepairedTable, Salvage, interrupted};
-use crate::error::{ErrorKind, Result};
-use crate::image::Record as Checkpoint;
-use crate::log::Operation;
-use crate::page::key_len_max;
 
 /// Commits between two looks at whether to go on.
 const TOLD_EVERY: u64 = 1024;

@@ -2,12 +2,13 @@
 
 use std::sync::mpsc::sync_channel;
 
+use qpair_format::large::{Descriptor, Extents, ListReader, part_of};
+use qpair_format::page::{Node, words_of};
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::super::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::{Descriptor, Extents, ListReader, part_of};
-use crate::page::{Node, words_of};
 use crate::task::stepped;
 
 /// Bytes of records that go to the new store together.

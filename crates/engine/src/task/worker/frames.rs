@@ -2,10 +2,10 @@
 
 use std::task::Poll;
 
+use qpair_format::{Error, ErrorKind};
 use qpair_memory::FrameIndex;
 
 use super::{Tag, Worker, tag};
-use crate::error::{Error, ErrorKind};
 use crate::shared::Shared;
 
 /// Turns of a millisecond without any frame coming free, after which who waits for one is told so.

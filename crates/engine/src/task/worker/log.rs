@@ -11,13 +11,14 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use qpair_block::{Arena, Completion, DeviceInfo, Request, format_bytes};
+use qpair_format::log::{
+    LogIdentity, LogPosition, LogWriter, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
+};
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::{Tag, Worker, tag};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::{
-    LogIdentity, LogPosition, LogWriter, OpenStamps, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
-};
+use crate::log::OpenStamps;
 use crate::shared::Shared;
 use crate::sync::{Ticket, Waiters};
 

@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, ChannelStatistics, Completion, IoChannel, Request, WaitOptions};
+use qpair_format::Error;
 use qpair_memory::FrameIndex;
 
 use super::stepped;
 use super::tasks::Tasks;
 use super::upkeep::Upkeep;
 use crate::canary::Canary;
-use crate::error::Error;
 use crate::metrics::Part;
 use crate::panics::guarded_future;
 use crate::shared::Shared;

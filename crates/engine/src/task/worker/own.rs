@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use qpair_block::{Buffer, Completion, Op, Request};
+use qpair_format::Error;
 use qpair_memory::FrameIndex;
 
 use super::{Tag, TaskRef, Worker, tag};
-use crate::error::Error;
 use crate::pool::state;
 use crate::task::Reserved;
 

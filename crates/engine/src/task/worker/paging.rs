@@ -6,15 +6,15 @@ use std::task::Poll;
 use std::time::Instant;
 
 use qpair_block::{Buffer, IoError, Request};
+use qpair_format::page::{self, Node, NodeMut, PageKind};
+use qpair_format::place::page_of;
+use qpair_format::swip::Swip;
+use qpair_format::{Error, ErrorKind, Remedy, Result, SALVAGE};
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex, Version};
 
 use super::{Tag, TaskRef, Worker, current, latch_free, load_tag, tag};
 use crate::canary::Canary;
-use crate::error::{Error, ErrorKind, Remedy, Result, SALVAGE};
-use crate::page::{self, Node, NodeMut, PageKind};
-use crate::place::page_of;
 use crate::pool::{Epoch, state};
-use crate::swip::Swip;
 use crate::sync::Ticket;
 use crate::task::operation::{LoadPlan, Need};
 

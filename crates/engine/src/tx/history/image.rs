@@ -1,7 +1,8 @@
 //! Images in the pages of a run.
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::super::row::{Image, Version};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes of an image before its key.
 const HEAD_BYTES: usize = 17;

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::image::ImageRef;
 use super::need::Needs;
 use super::run::Run;
 use super::writer::RunWriter;
 use super::{Entered, History, pages};
-use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
 use crate::task::{current, yield_now};
 use crate::tx::Tx;

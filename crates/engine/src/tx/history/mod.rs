@@ -19,10 +19,11 @@ pub(super) use spill::spill;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use qpair_format::Result;
+
 use run::Run;
 
 use super::row::Version;
-use crate::error::Result;
 use crate::shared::Shared;
 
 /// The runs of a store.

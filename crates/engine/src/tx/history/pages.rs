@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use qpair_block::Request;
+use qpair_format::page::field;
+use qpair_format::{Error, ErrorKind, Result};
 
 use super::run::Run;
-use crate::error::{Error, ErrorKind, Result};
-use crate::page::field;
 use crate::shared::Shared;
 use crate::task::{Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now};
 

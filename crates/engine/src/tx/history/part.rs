@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
+use qpair_format::Result;
+
 use super::run::Run;
 use super::{History, pages};
-use crate::error::Result;
 use crate::shared::Shared;
 use crate::tree::Direction;
 use crate::tx::row::Version;

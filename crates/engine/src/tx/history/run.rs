@@ -5,11 +5,12 @@ use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use qpair_format::large::Descriptor;
+use qpair_format::page::{HEADER_BYTES, PageKind, damage, field};
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::filter::Filter;
 use super::image::{ImageRef, images};
-use crate::error::{Error, ErrorKind, Result};
-use crate::large::Descriptor;
-use crate::page::{HEADER_BYTES, PageKind, damage, field};
 use crate::tx::Tx;
 use crate::tx::rows::hash_of;
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_format::{Error, ErrorKind, Result};
+
 use super::Entered;
 use super::image::ImageRef;
 use super::need::Needs;
 use super::run::Run;
 use super::writer::RunWriter;
-use crate::error::{Error, ErrorKind, Result};
 use crate::task::yield_now;
 use crate::tx::Tx;
 use crate::tx::collect::Old;

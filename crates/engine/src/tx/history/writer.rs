@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use qpair_format::Result;
+use qpair_format::page::{HEADER_BYTES, PageKind, field};
+
 use super::image::ImageRef;
 use super::pages::Transfers;
 use super::run::Run;
-use crate::error::Result;
-use crate::page::{HEADER_BYTES, PageKind, field};
 use crate::space::Purpose;
 use crate::tx::Tx;
 use crate::tx::rows::hash_of;

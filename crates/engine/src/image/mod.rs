@@ -1,9 +1,0 @@
-//! What a checkpoint leaves on the device beside the trees: its record, and the description of its image. See docs/design/page-format.md.
-
-mod bytes;
-mod description;
-mod record;
-
-pub(crate) use bytes::{ImageBytes, image_bytes_per_page};
-pub(crate) use description::Image;
-pub(crate) use record::Record;

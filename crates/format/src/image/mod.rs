@@ -1,0 +1,9 @@
+//! What a checkpoint leaves on the device beside the trees: its record, and the description of its image. See docs/design/page-format.md.
+
+mod bytes;
+mod description;
+mod record;
+
+pub use bytes::{ImageBytes, image_bytes_per_page};
+pub use description::Image;
+pub use record::Record;

@@ -1,0 +1,117 @@
+//! What a leaf has in the place of a large value, and the pages with the value's parts.
+
+use std::ops::Range;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::{HEADER_BYTES, PageKind, field};
+
+/// Bit of a descriptor's first page: it is that of a list.
+const LISTED: u64 = 1 << 63;
+
+/// Where a large value is; kept in the leaf in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// First of the run of pages, or of the list that names several.
+    pub page_id: u64,
+    /// Its pages are several runs, which a list on pages of its own names.
+    pub listed: bool,
+    /// In every page of the value, and no other value's.
+    pub stamp: u64,
+    /// Length of the value, bytes.
+    pub len: u32,
+    /// Pages with parts of the value.
+    pub pages: u32,
+}
+
+impl Descriptor {
+    /// Bytes of an encoded descriptor.
+    pub const BYTES: usize = 24;
+
+    /// Its bytes in a leaf.
+    #[inline]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let first = self.page_id | if self.listed { LISTED } else { 0 };
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.stamp.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.len.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.pages.to_le_bytes());
+        bytes
+    }
+
+    /// What a leaf's bytes say.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are no descriptor.
+    #[inline]
+    pub fn decode(bytes: &[u8], page_size: usize) -> Result<Self> {
+        let word = |from: usize| {
+            bytes.get(from..from + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
+        };
+        let half = |from: usize| {
+            bytes.get(from..from + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
+        };
+        let descriptor = (|| {
+            let (first, stamp) = (word(0)?, word(8)?);
+            let (page_id, listed) = (first & !LISTED, first & LISTED != 0);
+            Some(Self { page_id, listed, stamp, len: half(16)?, pages: half(20)? })
+        })();
+        descriptor
+            .filter(|d| {
+                bytes.len() == Self::BYTES
+                    && d.pages as usize == pages_of(d.len as usize, page_size)
+            })
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, "an overflow descriptor makes no sense"))
+    }
+
+    /// The first page that an encoded one names.
+    #[inline]
+    pub fn first_page(encoded: &[u8]) -> Option<u64> {
+        encoded.first_chunk().map(|first| u64::from_le_bytes(*first) & !LISTED)
+    }
+
+    /// Its pages, if they are one run.
+    #[inline]
+    pub fn run(self) -> Option<Range<u64>> {
+        let end = self.page_id.saturating_add(self.pages.into());
+        (!self.listed).then_some(self.page_id..end)
+    }
+
+    /// What no other value has.
+    #[inline]
+    pub fn key(self) -> (u64, u64) {
+        (self.page_id, self.stamp)
+    }
+}
+
+/// Bytes of a value in one page at most.
+#[inline]
+pub fn part_bytes(page_size: usize) -> usize {
+    page_size - HEADER_BYTES
+}
+
+/// Pages that a value of this length takes.
+#[inline]
+pub fn pages_of(len: usize, page_size: usize) -> usize {
+    len.div_ceil(part_bytes(page_size)).max(1)
+}
+
+/// Bytes of a value in the page with its part of this number.
+#[inline]
+pub fn part_len(descriptor: Descriptor, part: u32, page_size: usize) -> usize {
+    let capacity = part_bytes(page_size);
+    (descriptor.len as usize).saturating_sub(part as usize * capacity).min(capacity)
+}
+
+/// The bytes of a value in a page whose checksum and id are right; nothing if it is not the page with this part of it.
+#[inline]
+pub fn part_of(page: &[u8], descriptor: Descriptor, part: u32) -> Option<&[u8]> {
+    let half = |at: usize| page[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let stamp = page[field::STAMP..field::STAMP + 8].try_into().map_or(0, u64::from_le_bytes);
+    let len = part_len(descriptor, part, page.len());
+    let is_it = page[field::KIND] == PageKind::Overflow as u8
+        && stamp == descriptor.stamp
+        && half(field::PART) == part
+        && half(field::PART_BYTES) as usize == len;
+    is_it.then(|| &page[HEADER_BYTES..HEADER_BYTES + len])
+}

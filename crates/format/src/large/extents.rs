@@ -1,0 +1,155 @@
+//! Where the pages of a large value are: in one run, or in several that a list names. See docs/design/page-format.md, *Several runs*.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Descriptor;
+use crate::page::{HEADER_BYTES, PageKind, field, word};
+
+/// Bytes before a list's entries on a page: the next page of the list.
+const NEXT_BYTES: usize = 8;
+/// An entry: a run's first page in the lower bits, its length above.
+const ENTRY_BYTES: usize = 8;
+const PAGE_BITS: u32 = 40;
+
+/// Runs that a page of a list names at most.
+pub fn runs_per_page(page_size: usize) -> usize {
+    (page_size - HEADER_BYTES - NEXT_BYTES) / ENTRY_BYTES
+}
+
+/// The pages of a large value.
+#[derive(Clone, Debug)]
+pub enum Extents {
+    /// One run of pages.
+    Run(Range<u64>),
+    /// Several runs, and the pages with the list of them.
+    Listed(Arc<Listed>),
+}
+
+/// Runs, in the order of the value, and the pages of the list that names them.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// The runs of the value's pages, in its order.
+    pub value: Vec<Range<u64>>,
+    /// The pages that the list is on.
+    pub lists: Vec<u64>,
+}
+
+impl Extents {
+    /// The word that a descriptor begins with: its first page, or that of the list.
+    pub fn first_page(&self) -> u64 {
+        match self {
+            Self::Run(run) => run.start,
+            Self::Listed(listed) => listed.lists.first().copied().unwrap_or_default(),
+        }
+    }
+
+    /// Whether it is a list.
+    pub fn is_listed(&self) -> bool {
+        matches!(self, Self::Listed(_))
+    }
+
+    /// The runs with the value's parts, in order.
+    pub fn value(&self) -> &[Range<u64>] {
+        match self {
+            Self::Run(run) => std::slice::from_ref(run),
+            Self::Listed(listed) => &listed.value,
+        }
+    }
+
+    /// The pages of the list; none of one run.
+    pub fn lists(&self) -> &[u64] {
+        match self {
+            Self::Run(_) => &[],
+            Self::Listed(listed) => &listed.lists,
+        }
+    }
+
+    /// All runs of pages, those of the list among them.
+    pub fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let lists = self.lists().iter().map(|page_id| *page_id..page_id + 1);
+        self.value().iter().cloned().chain(lists)
+    }
+
+    /// The pages with the value's parts, in order.
+    pub fn pages(&self) -> impl Iterator<Item = u64> + '_ {
+        self.value().iter().cloned().flatten()
+    }
+
+    /// What the pages of the list have behind their headers.
+    pub fn encode_lists(&self, page_size: usize) -> Vec<Vec<u8>> {
+        let next = self.lists().iter().skip(1).copied().chain([0]);
+        let parts = self.value().chunks(runs_per_page(page_size));
+        let encode = |(next, runs): (u64, &[Range<u64>])| {
+            let entries = runs.iter().map(|run| run.start | (run.end - run.start) << PAGE_BITS);
+            [next].into_iter().chain(entries).flat_map(u64::to_le_bytes).collect()
+        };
+        next.zip(parts).map(encode).collect()
+    }
+}
+
+/// The page of a list that comes behind one, and the runs that this one names, of a page that is one.
+pub fn decode_list(page: &[u8]) -> Option<(Option<u64>, impl Iterator<Item = Range<u64>>)> {
+    let len = (word(page, field::PART) >> 32) as usize;
+    let body = page.get(HEADER_BYTES..HEADER_BYTES + len)?;
+    let mut words = body.chunks_exact(8).map(|bytes| word(bytes, 0));
+    let next = words.next()?;
+    let run = |entry: u64| {
+        let start = entry & ((1 << PAGE_BITS) - 1);
+        start..start + (entry >> PAGE_BITS)
+    };
+    Some(((next > 0).then_some(next), words.map(run)))
+}
+
+/// Gathers a list page by page.
+#[derive(Debug)]
+pub struct ListReader {
+    descriptor: Descriptor,
+    /// Pages that the store has room for.
+    capacity: u64,
+    found: Listed,
+    pages: u64,
+    next: Option<u64>,
+}
+
+impl ListReader {
+    /// Reads the list of a descriptor, on a device of `capacity` pages.
+    pub fn new(descriptor: Descriptor, capacity: u64) -> Self {
+        let next = Some(descriptor.page_id).filter(|page_id| *page_id < capacity);
+        Self { descriptor, capacity, found: Listed::default(), pages: 0, next }
+    }
+
+    /// The page to be read next.
+    pub fn next(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// Takes in that page, whose checksum and id are right; whether it is this list's.
+    pub fn take(&mut self, page: &[u8]) -> bool {
+        let part = word(page, field::PART) as u32;
+        let is_it = page[field::KIND] == PageKind::Extents as u8
+            && word(page, field::STAMP) == self.descriptor.stamp
+            && part as usize == self.found.lists.len();
+        let (Some(page_id), true) = (self.next.take(), is_it) else { return false };
+        let Some((next, runs)) = decode_list(page) else { return false };
+        self.found.lists.push(page_id);
+        for run in runs {
+            self.pages += run.end - run.start;
+            if run.is_empty()
+                || run.end > self.capacity
+                || self.pages > self.descriptor.pages.into()
+            {
+                return false;
+            }
+            self.found.value.push(run);
+        }
+        self.next = next.filter(|page_id| *page_id < self.capacity);
+        self.next == next
+    }
+
+    /// The value's pages, if the list is whole.
+    pub fn finish(self) -> Option<Extents> {
+        let is_whole = self.next.is_none() && self.pages == self.descriptor.pages.into();
+        is_whole.then(|| Extents::Listed(Arc::new(self.found)))
+    }
+}

@@ -1,0 +1,7 @@
+//! Values too large for a leaf: what a leaf has in their place, and where their pages are. See docs/design/page-format.md.
+
+mod descriptor;
+mod extents;
+
+pub use descriptor::{Descriptor, pages_of, part_bytes, part_len, part_of};
+pub use extents::{Extents, ListReader, Listed, decode_list, runs_per_page};

@@ -1,0 +1,90 @@
+//! Chunks: what one write of the device brings into a log.
+//!
+//! A chunk begins at a block that held nothing of this life of the store. Its header has a checksum of its own,
+//! so that the payload's length is believed only if it is right.
+
+use super::position::LogIdentity;
+use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
+
+/// Bytes of a chunk's header.
+pub(super) const CHUNK_HEADER_BYTES: usize = 88;
+const MAGIC: [u8; 4] = *b"qlgc";
+/// In the place of the first record's offset: none begins in the chunk.
+const NO_RECORD: u32 = u32::MAX;
+
+/// A chunk's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChunkHeader {
+    pub(super) identity: LogIdentity,
+    /// Number of the chunk in its log, from 0, without gaps.
+    pub(super) sequence: u64,
+    pub(super) segment_sequence: u64,
+    /// Place of the payload's first byte in the log's byte stream.
+    pub(super) lsn: u64,
+    /// Greatest stamp of a record that ends in this chunk or before it; 0: there is none.
+    pub(super) greatest_stamp: u64,
+    /// All of the log before this was durable when the chunk was made. If it is not there, it was damaged.
+    pub(super) durable_lsn: u64,
+    /// All commits with stamps up to this were durable, in whatever log, when the chunk was made.
+    pub(super) durable_stamp: u64,
+    pub(super) payload_bytes: u32,
+    /// Checksum of the payload.
+    pub(super) payload_sum: u32,
+    /// Where in the payload the first record begins that begins in this chunk.
+    pub(super) first_record: Option<u32>,
+}
+
+impl ChunkHeader {
+    pub(super) fn encode(&self) -> [u8; CHUNK_HEADER_BYTES] {
+        let mut bytes = [0; CHUNK_HEADER_BYTES];
+        set(&mut bytes, 8, &self.identity.store.to_le_bytes());
+        set(&mut bytes, 16, &self.identity.incarnation.to_le_bytes());
+        set(&mut bytes, 24, &self.sequence.to_le_bytes());
+        set(&mut bytes, 32, &self.segment_sequence.to_le_bytes());
+        set(&mut bytes, 40, &self.lsn.to_le_bytes());
+        set(&mut bytes, 48, &self.greatest_stamp.to_le_bytes());
+        set(&mut bytes, 56, &self.durable_lsn.to_le_bytes());
+        set(&mut bytes, 64, &self.payload_bytes.to_le_bytes());
+        set(&mut bytes, 68, &self.payload_sum.to_le_bytes());
+        set(&mut bytes, 72, &self.first_record.unwrap_or(NO_RECORD).to_le_bytes());
+        set(&mut bytes, 76, &self.identity.log.to_le_bytes());
+        set(&mut bytes, 80, &self.durable_stamp.to_le_bytes());
+        seal(&mut bytes, MAGIC);
+        bytes
+    }
+
+    /// The header at the start of `bytes`, if there is one of this log.
+    pub(super) fn decode(bytes: &[u8], identity: LogIdentity) -> Option<Self> {
+        let bytes = bytes.get(..CHUNK_HEADER_BYTES)?;
+        if !is_sealed(bytes, MAGIC) {
+            return None;
+        }
+        let header = Self {
+            identity: LogIdentity {
+                store: get_u64(bytes, 8)?,
+                incarnation: get_u64(bytes, 16)?,
+                log: get_u16(bytes, 76)?,
+            },
+            sequence: get_u64(bytes, 24)?,
+            segment_sequence: get_u64(bytes, 32)?,
+            lsn: get_u64(bytes, 40)?,
+            greatest_stamp: get_u64(bytes, 48)?,
+            durable_lsn: get_u64(bytes, 56)?,
+            durable_stamp: get_u64(bytes, 80)?,
+            payload_bytes: get_u32(bytes, 64)?,
+            payload_sum: get_u32(bytes, 68)?,
+            first_record: Some(get_u32(bytes, 72)?).filter(|first| *first != NO_RECORD),
+        };
+        let sound = header.identity == identity
+            && get_u16(bytes, 78)? == 0
+            && header.payload_bytes > 0
+            && header.first_record.is_none_or(|first| first < header.payload_bytes)
+            && header.lsn.checked_add(header.payload_bytes.into()).is_some();
+        sound.then_some(header)
+    }
+
+    /// Bytes of the chunk without its padding.
+    pub(super) fn used_bytes(&self) -> u64 {
+        CHUNK_HEADER_BYTES as u64 + u64::from(self.payload_bytes)
+    }
+}

@@ -1,0 +1,208 @@
+//! The records of several logs in the order of their stamps.
+//!
+//! A commit was acknowledged only if all stamps up to its own were durable. So what counts ends before the first
+//! stamp that is in no log; the records behind it were acknowledged to nobody.
+
+use super::reader::{LogReader, LogStep};
+use super::record::Record;
+
+/// What the merge wants or has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeStep {
+    /// These bytes are to be read, and given by [`LogMerge::give`]. Each log asks for itself: go on asking for
+    /// the next step meanwhile.
+    Read {
+        /// Of which log.
+        log: usize,
+        /// Where on the device.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u32,
+    },
+    /// Nothing more can be said before something that was asked for is given.
+    Wait,
+    /// The next record is there: [`LogMerge::record`].
+    Record,
+    /// There are no more: [`LogMerge::end`].
+    End,
+}
+
+/// What the logs held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeEnd {
+    /// The first stamp that is in no log: the next one to be given out.
+    pub next_stamp: u64,
+    /// Records that came out.
+    pub taken: u64,
+    /// Records before the first stamp that was asked for.
+    pub skipped: u64,
+    /// Records behind the gap: of commits that were acknowledged to nobody.
+    pub dropped: u64,
+    /// A log says that all commits up to this stamp were durable; 0: none says anything.
+    pub durable_stamp: u64,
+    /// A log says that more of itself was durable than is there.
+    pub lost: bool,
+}
+
+impl MergeEnd {
+    /// Is something missing that was durable once? A crash leaves no such logs.
+    pub fn is_damaged(&self) -> bool {
+        self.lost || self.durable_stamp >= self.next_stamp
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    /// Not looked at yet.
+    Unknown,
+    /// Waits for bytes.
+    Asked,
+    /// Its next record has this stamp.
+    Stamp(u64),
+    Ended,
+}
+
+/// Several logs, read as one.
+#[derive(Clone, Debug)]
+pub struct LogMerge {
+    logs: Vec<(LogReader, Head)>,
+    /// The log whose record came out last.
+    current: Option<usize>,
+    /// A log has a greater stamp, and none has the next: all that is left is counted only.
+    gap: bool,
+    end: MergeEnd,
+    over: bool,
+}
+
+impl LogMerge {
+    /// The records of these logs from `first_stamp` on.
+    pub fn new(readers: impl IntoIterator<Item = LogReader>, first_stamp: u64) -> Self {
+        let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
+        // Where a log of an earlier life was ended, all before was there.
+        let durable_stamp = logs.iter().filter_map(|(reader, _)| reader.stamp_max()).max();
+        Self {
+            logs,
+            current: None,
+            gap: false,
+            end: MergeEnd {
+                next_stamp: first_stamp,
+                durable_stamp: durable_stamp.unwrap_or_default(),
+                ..MergeEnd::default()
+            },
+            over: false,
+        }
+    }
+
+    /// A reader of the same logs that goes on where this one is. What was asked for and is not there yet it asks for again.
+    pub fn rest(&self) -> Self {
+        let mut here = self.clone();
+        for (_, head) in &mut here.logs {
+            if *head == Head::Asked {
+                *head = Head::Unknown;
+            }
+        }
+        here
+    }
+
+    /// Goes on to the next record, or to what is needed for it. The record before is gone.
+    pub fn advance(&mut self) -> MergeStep {
+        if let Some(current) = self.current.take() {
+            self.logs[current].1 = Head::Unknown;
+        }
+        loop {
+            let (mut waiting, mut ahead) = (false, false);
+            for (log, (reader, head)) in self.logs.iter_mut().enumerate() {
+                while *head == Head::Unknown {
+                    match reader.advance() {
+                        LogStep::Read { offset_bytes, len_bytes } => {
+                            *head = Head::Asked;
+                            return MergeStep::Read { log, offset_bytes, len_bytes };
+                        }
+                        LogStep::End => {
+                            *head = Head::Ended;
+                            if let Some(end) = reader.end() {
+                                self.end.durable_stamp =
+                                    self.end.durable_stamp.max(end.durable_stamp);
+                                self.end.lost |= end.lost_to_lsn.is_some();
+                            }
+                        }
+                        LogStep::Record => {
+                            let stamp = reader.record().map_or(0, |record| record.stamp);
+                            if reader.is_past(stamp) {
+                                continue;
+                            }
+                            if stamp < self.end.next_stamp {
+                                self.end.skipped += 1;
+                            } else if self.gap {
+                                self.end.dropped += 1;
+                            } else {
+                                *head = Head::Stamp(stamp);
+                            }
+                        }
+                    }
+                }
+                match *head {
+                    Head::Stamp(stamp) if stamp == self.end.next_stamp => {
+                        self.current = Some(log);
+                        self.end.next_stamp += 1;
+                        self.end.taken += 1;
+                        return MergeStep::Record;
+                    }
+                    Head::Stamp(_) => ahead = true,
+                    Head::Asked => waiting = true,
+                    Head::Unknown | Head::Ended => (),
+                }
+            }
+            if waiting {
+                return MergeStep::Wait;
+            }
+            if !ahead {
+                self.over = true;
+                return MergeStep::End;
+            }
+            self.gap = true;
+            for (_, head) in &mut self.logs {
+                if let Head::Stamp(_) = head {
+                    self.end.dropped += 1;
+                    *head = Head::Unknown;
+                }
+            }
+        }
+    }
+
+    /// Gives log `log` the bytes that it asked for, see [`LogReader::give`].
+    pub fn give(&mut self, log: usize, bytes: &[u8]) {
+        if let Some((reader, head)) = self.logs.get_mut(log)
+            && *head == Head::Asked
+        {
+            reader.give(bytes);
+            *head = Head::Unknown;
+        }
+    }
+
+    /// The record that [`advance`](Self::advance) came to.
+    pub fn record(&self) -> Option<Record<'_>> {
+        self.logs[self.current?].0.record()
+    }
+
+    /// Which log that record is in, and where it ends in the log's byte stream.
+    pub fn place(&self) -> Option<(usize, u64)> {
+        let log = self.current?;
+        Some((log, self.logs[log].0.lsn()))
+    }
+
+    /// Where log `log` is being read, and the segment that comes after it.
+    pub fn link(&self, log: usize) -> Option<(u64, u64)> {
+        self.logs.get(log)?.0.link()
+    }
+
+    /// What the logs held, once all was read.
+    pub fn end(&self) -> Option<MergeEnd> {
+        self.over.then_some(self.end)
+    }
+
+    /// The logs, in the order in which they were given.
+    pub fn readers(&self) -> impl Iterator<Item = &LogReader> {
+        self.logs.iter().map(|(reader, _)| reader)
+    }
+}

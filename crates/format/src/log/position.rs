@@ -1,0 +1,184 @@
+//! Places in a log, and what tells one log from another.
+//!
+//! A position is where a chunk begins, or will begin. It holds all that a reader needs to know beforehand.
+
+use super::{get_u16, get_u32, get_u64, set};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Which log something belongs to: of which store, in which of its lives, of which worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogIdentity {
+    /// Made of the store's id.
+    pub store: u64,
+    /// Another number each time the store is opened for writing; never one that was used before.
+    pub incarnation: u64,
+    /// Index of the log, from 0.
+    pub log: u16,
+}
+
+impl LogIdentity {
+    /// The log `log` of a life of a store.
+    pub fn new(store_id: [u8; 16], incarnation: u64, log: u16) -> Self {
+        // The id is random: its halves together are as good as a hash.
+        let half = |at| get_u64(&store_id, at).unwrap_or_default();
+        Self { store: half(0) ^ half(8), incarnation, log }
+    }
+}
+
+/// Sizes of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogGeometry {
+    /// Chunks begin at multiples of this, bytes: the device's logical block, and no less than 4,096, so that no
+    /// two chunks share what the device writes as one.
+    pub block_bytes: u32,
+    /// Bytes of each segment.
+    pub segment_bytes: u32,
+}
+
+impl LogGeometry {
+    /// Smallest block, bytes.
+    pub const BLOCK_BYTES_MIN: u32 = 512;
+    /// Largest segment, bytes.
+    pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
+    /// Fewest blocks of a segment.
+    pub const SEGMENT_BLOCKS_MIN: u32 = 4;
+
+    /// Bytes of records that a segment surely takes, in chunks as they come: it loses its header, the chunks' heads, and an end
+    /// that is left unused. With blocks of 512 bytes and four of them, 1,360 of 2,048 bytes are left.
+    pub fn room_bytes(&self) -> u64 {
+        u64::from(self.segment_bytes / 8 * 5)
+    }
+
+    /// What is wrong with the sizes, if something is.
+    pub fn fault(&self) -> Option<&'static str> {
+        let Self { block_bytes: block, segment_bytes: segment } = *self;
+        if !block.is_power_of_two() || block < Self::BLOCK_BYTES_MIN {
+            Some("the log's block is not a power of two from 512 on")
+        } else if segment > Self::SEGMENT_BYTES_MAX || !segment.is_multiple_of(block) {
+            Some("the log's segment is too large, or not a multiple of its block")
+        } else if segment / block < Self::SEGMENT_BLOCKS_MIN {
+            Some("the log's segment has too few blocks")
+        } else {
+            None
+        }
+    }
+}
+
+/// Where a chunk begins or will begin: a reader that starts there sees everything that is appended later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPosition {
+    /// Life of the store that wrote it.
+    pub incarnation: u64,
+    /// Where the segment begins, bytes.
+    pub segment_offset_bytes: u64,
+    /// Number of the segment in its log, from 0.
+    pub segment_sequence: u64,
+    /// Number of the chunk in its log, from 0.
+    pub chunk_sequence: u64,
+    /// The chunk's place in the log's byte stream.
+    pub lsn: u64,
+    /// Where in the segment the chunk begins, bytes. The end of the segment means: in the next one.
+    pub at_bytes: u32,
+    /// Sizes of the log.
+    pub geometry: LogGeometry,
+    /// Index of the log.
+    pub log: u16,
+    /// Each write of the log survived power loss before the next one began.
+    pub flushed: bool,
+    /// The last commit that counts; none: all do. The stamps behind it were given out again in a later life of the store.
+    pub stamp_max: Option<u64>,
+}
+
+impl LogPosition {
+    /// Bytes of an encoded position, and of one in a log of an earlier life.
+    pub const BYTES: usize = 56;
+    /// Bytes of an encoded position in a log of an earlier life.
+    pub const BYTES_ENDED: usize = 64;
+    /// Flag: `flushed`.
+    const FLUSHED: u16 = 1;
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; Self::BYTES];
+        set(&mut bytes, 0, &self.incarnation.to_le_bytes());
+        set(&mut bytes, 8, &self.segment_offset_bytes.to_le_bytes());
+        set(&mut bytes, 16, &self.segment_sequence.to_le_bytes());
+        set(&mut bytes, 24, &self.chunk_sequence.to_le_bytes());
+        set(&mut bytes, 32, &self.lsn.to_le_bytes());
+        set(&mut bytes, 40, &self.at_bytes.to_le_bytes());
+        set(&mut bytes, 44, &self.geometry.block_bytes.to_le_bytes());
+        set(&mut bytes, 48, &self.geometry.segment_bytes.to_le_bytes());
+        set(&mut bytes, 52, &self.log.to_le_bytes());
+        set(&mut bytes, 54, &(if self.flushed { Self::FLUSHED } else { 0 }).to_le_bytes());
+        self.stamp_max.iter().for_each(|stamp| bytes.extend_from_slice(&stamp.to_le_bytes()));
+        bytes
+    }
+
+    /// A position that can be one. Whoever keeps it has a checksum over it: this is no proof that it is right.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let position = (|| {
+            Some(Self {
+                incarnation: get_u64(bytes, 0)?,
+                segment_offset_bytes: get_u64(bytes, 8)?,
+                segment_sequence: get_u64(bytes, 16)?,
+                chunk_sequence: get_u64(bytes, 24)?,
+                lsn: get_u64(bytes, 32)?,
+                at_bytes: get_u32(bytes, 40)?,
+                geometry: LogGeometry {
+                    block_bytes: get_u32(bytes, 44)?,
+                    segment_bytes: get_u32(bytes, 48)?,
+                },
+                log: get_u16(bytes, 52)?,
+                flushed: get_u16(bytes, 54)? & Self::FLUSHED != 0,
+                stamp_max: get_u64(bytes, Self::BYTES),
+            })
+        })();
+        let fault = match &position {
+            Some(position) if [Self::BYTES, Self::BYTES_ENDED].contains(&bytes.len()) => {
+                position.fault()
+            }
+            _ => Some("its length is wrong"),
+        };
+        match (position, fault) {
+            (Some(position), None) => Ok(position),
+            (_, fault) => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("a place in the log makes no sense: {}", fault.unwrap_or_default()),
+            )),
+        }
+    }
+
+    /// What is wrong with the position, if something is.
+    fn fault(&self) -> Option<&'static str> {
+        let LogGeometry { block_bytes: block, segment_bytes: segment } = self.geometry;
+        if let Some(fault) = self.geometry.fault() {
+            Some(fault)
+        } else if !self.segment_offset_bytes.is_multiple_of(block.into())
+            || self.segment_offset_bytes.checked_add(segment.into()).is_none()
+        {
+            Some("its segment cannot begin there")
+        } else if !self.at_bytes.is_multiple_of(block)
+            || self.at_bytes < block
+            || self.at_bytes > segment
+        {
+            Some("its chunk cannot begin there")
+        } else {
+            None
+        }
+    }
+
+    /// The same place in a log that ended with the commit `stamp`, or before.
+    pub fn ended_at(self, stamp: u64) -> Self {
+        Self { stamp_max: Some(self.stamp_max.map_or(stamp, |before| before.min(stamp))), ..self }
+    }
+
+    /// Whether a commit that is found in the log has a stamp that a later life gave to another one.
+    pub fn is_past(&self, stamp: u64) -> bool {
+        self.stamp_max.is_some_and(|last| stamp > last)
+    }
+
+    /// The log that this is a place in.
+    pub fn identity(&self, store: u64) -> LogIdentity {
+        LogIdentity { store, incarnation: self.incarnation, log: self.log }
+    }
+}

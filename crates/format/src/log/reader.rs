@@ -1,0 +1,476 @@
+//! The reading end of one log: says what to read, is given the bytes, and finds the records.
+//!
+//! What is found is a prefix of what was appended after the start: the first chunk that is not the next one of
+//! this log, whole, ends it. Behind the end the reader only looks for signs that something is missing that was
+//! durable once.
+
+use std::ops::Range;
+
+use super::chunk::ChunkHeader;
+use super::position::{LogIdentity, LogPosition};
+use super::record::{Record, record_bytes};
+use super::segment::SegmentHeader;
+use super::window::{Fetched, Window};
+
+/// What a log wants or has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStep {
+    /// These bytes are to be read, and given by [`LogReader::give`].
+    Read { offset_bytes: u64, len_bytes: u32 },
+    /// A record is there: [`LogReader::record`].
+    Record,
+    /// There is nothing more: [`LogReader::end`].
+    End,
+}
+
+/// Why a log ends where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// No chunk of this log follows.
+    Nothing,
+    /// The next chunk is there in part.
+    Torn,
+    /// The device ends, or could not be read.
+    Short,
+    /// A chunk is whole, and what it holds makes no sense.
+    Damaged(&'static str),
+}
+
+/// How a log ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// Where the next chunk would have been.
+    pub position: LogPosition,
+    /// Where the last good record or chunk ends in the byte stream.
+    pub lsn: u64,
+    /// Stamp of the last record, or the last one that counts; 0: there was none.
+    pub stamp: u64,
+    /// Why it ends there.
+    pub reason: EndReason,
+    /// Something behind the end says that the log was durable up to here: what lies between was damaged, and is
+    /// not the end that a crash leaves.
+    pub lost_to_lsn: Option<u64>,
+    /// The log says that all commits up to this stamp were durable, in whatever log; 0: it says nothing.
+    pub durable_stamp: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The first segment's header is next.
+    Enter,
+    /// The rest of a chunk, or the next chunk.
+    Chunks,
+    /// No chunk here: the header of the next segment says whether the log goes on there.
+    Peek(EndReason),
+    /// Behind the end, in this segment: signs of what was there, from here on.
+    Tail(EndReason, u32),
+    /// Behind the end, in the next segment.
+    TailNext(EndReason, u32),
+    Ended,
+}
+
+/// Where the record is that was found last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Window(Range<usize>),
+    /// In `partial`: it came in several chunks.
+    Partial,
+}
+
+/// The reading end of one log.
+#[derive(Clone, Debug)]
+pub struct LogReader {
+    identity: LogIdentity,
+    /// Where the next chunk is; moves on with each chunk.
+    position: LogPosition,
+    next_offset_bytes: Option<u64>,
+    window: Window,
+    state: State,
+    /// What is left of the chunk's payload, in the window.
+    payload: Range<usize>,
+    /// Until the first record begins: what comes before belongs to one that began before the start.
+    skipping: bool,
+    partial: Vec<u8>,
+    found: Found,
+    stamp: u64,
+    /// End of the last record in the byte stream, or of the last chunk if a record is cut there.
+    lsn: u64,
+    segments: Vec<u64>,
+    /// Chunks that nothing says are durable.
+    in_doubt: Vec<InDoubt>,
+    durable_stamp: u64,
+    end: Option<LogEnd>,
+}
+
+/// A chunk that may be in a cache only: the write that brought it may have failed, or not have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InDoubt {
+    /// Where its write began: the header of the segment comes with its first chunk.
+    pub offset_bytes: u64,
+    /// Bytes of the write.
+    pub len_bytes: u32,
+    /// Where its payload ends in the log's byte stream.
+    end_lsn: u64,
+}
+
+/// What came of looking for a record in a chunk.
+enum Parsed {
+    Record,
+    Nothing,
+    Damaged(&'static str),
+}
+
+impl LogReader {
+    /// A reader of the log of the store with this identity number, from `start` on, that asks for up to
+    /// `read_bytes` at once (one block at least).
+    pub fn new(store: u64, start: LogPosition, read_bytes: u32) -> Self {
+        Self {
+            identity: start.identity(store),
+            position: start,
+            next_offset_bytes: None,
+            window: Window::new(start.geometry, start.segment_offset_bytes, read_bytes),
+            state: State::Enter,
+            payload: 0..0,
+            skipping: true,
+            partial: Vec::new(),
+            found: Found::Nothing,
+            stamp: 0,
+            lsn: start.lsn,
+            segments: vec![start.segment_offset_bytes],
+            in_doubt: Vec::new(),
+            durable_stamp: 0,
+            end: None,
+        }
+    }
+
+    /// Goes on to the next record, or to what is needed for it. The record before is gone.
+    pub fn advance(&mut self) -> LogStep {
+        if self.found == Found::Partial {
+            self.partial.clear();
+        }
+        self.found = Found::Nothing;
+        loop {
+            let step = match self.state {
+                State::Enter => self.enter(),
+                State::Chunks if !self.payload.is_empty() => match self.parse() {
+                    Parsed::Record => return LogStep::Record,
+                    Parsed::Nothing => continue,
+                    Parsed::Damaged(what) => {
+                        self.state = State::Tail(EndReason::Damaged(what), self.position.at_bytes);
+                        continue;
+                    }
+                },
+                State::Chunks => self.chunk(),
+                State::Peek(reason) => self.peek(reason),
+                State::Tail(reason, at) => self.tail(reason, at, false),
+                State::TailNext(reason, at) => self.tail(reason, at, true),
+                State::Ended => return LogStep::End,
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    /// Gives the bytes that were asked for. Fewer mean that the device has no more, none that it could not be
+    /// read: the log ends there.
+    pub fn give(&mut self, bytes: &[u8]) {
+        self.window.give(bytes);
+    }
+
+    /// The record that [`advance`](Self::advance) came to.
+    pub fn record(&self) -> Option<Record<'_>> {
+        match &self.found {
+            Found::Nothing => None,
+            Found::Window(range) => Record::again(self.window.bytes().get(range.clone())?),
+            Found::Partial => Record::again(&self.partial),
+        }
+    }
+
+    /// Where the record that was found last ends in the byte stream.
+    pub fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// Bytes of each segment of the log.
+    pub fn segment_bytes(&self) -> u32 {
+        self.position.geometry.segment_bytes
+    }
+
+    /// The last commit that counts, if the log was ended by a later life of the store.
+    pub fn stamp_max(&self) -> Option<u64> {
+        self.position.stamp_max
+    }
+
+    /// Whether the record with this stamp is none that counts.
+    pub fn is_past(&self, stamp: u64) -> bool {
+        self.position.is_past(stamp)
+    }
+
+    /// What the log is made of and nothing in it says is durable.
+    pub fn in_doubt(&self) -> &[InDoubt] {
+        &self.in_doubt
+    }
+
+    /// How the log ended, once it did.
+    pub fn end(&self) -> Option<LogEnd> {
+        self.end
+    }
+
+    /// The segment that the reader is in and the one that comes after it, if the reader knows.
+    pub fn link(&self) -> Option<(u64, u64)> {
+        Some((self.position.segment_offset_bytes, self.next_offset_bytes?))
+    }
+
+    /// Offsets of the segments that were entered so far: none of them may be used for anything else before the
+    /// records are safe elsewhere.
+    pub fn segments(&self) -> &[u64] {
+        &self.segments
+    }
+
+    /// Reads the header of the segment that the reader starts in.
+    fn enter(&mut self) -> Option<LogStep> {
+        let block = self.position.geometry.block_bytes;
+        let reason = match self.window.fetch(0, block, self.position.at_bytes == block) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
+            Fetched::Missing => EndReason::Short,
+            Fetched::Ready(range) => {
+                let header = SegmentHeader::decode(
+                    &self.window.bytes()[range],
+                    self.identity,
+                    self.position.segment_offset_bytes,
+                )
+                .filter(|header| {
+                    header.sequence == self.position.segment_sequence
+                        && header.geometry == self.position.geometry
+                });
+                if let Some(header) = header {
+                    self.next_offset_bytes = Some(header.next_offset_bytes);
+                    self.state = State::Chunks;
+                    return None;
+                }
+                EndReason::Nothing
+            }
+        };
+        self.state = State::Tail(reason, self.position.at_bytes);
+        None
+    }
+
+    /// Comes to the next chunk.
+    fn chunk(&mut self) -> Option<LogStep> {
+        let LogPosition { at_bytes: at, chunk_sequence, segment_sequence, lsn, geometry, .. } =
+            self.position;
+        let left = geometry.segment_bytes - at;
+        if left == 0 {
+            self.state = State::Peek(EndReason::Nothing);
+            return None;
+        }
+        let range = match self.window.fetch(at, geometry.block_bytes.min(left), true) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
+            Fetched::Missing => return self.stop(EndReason::Short),
+            Fetched::Ready(range) => range,
+        };
+        let header =
+            ChunkHeader::decode(&self.window.bytes()[range], self.identity).filter(|header| {
+                header.sequence == chunk_sequence
+                    && header.segment_sequence == segment_sequence
+                    && header.lsn == lsn
+                    && header.used_bytes() <= left.into()
+            });
+        let Some(header) = header else { return self.stop(EndReason::Nothing) };
+        // It fits into the segment, so it fits into a u32.
+        let used = header.used_bytes() as u32;
+        let range = match self.window.fetch(at, used, true) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
+            Fetched::Missing => return self.stop(EndReason::Torn),
+            Fetched::Ready(range) => range,
+        };
+        self.durable_stamp = self.durable_stamp.max(header.durable_stamp);
+        let payload = range.end - header.payload_bytes as usize..range.end;
+        if crc_fast::crc32_iscsi(&self.window.bytes()[payload.clone()]) != header.payload_sum {
+            return self.stop(EndReason::Torn);
+        }
+        if self.skipping {
+            let skipped = header.first_record.unwrap_or(header.payload_bytes);
+            self.skipping = header.first_record.is_none();
+            self.payload = payload.start + skipped as usize..payload.end;
+            self.lsn = lsn + u64::from(skipped);
+        } else if self.partial.is_empty() != (header.first_record == Some(0)) {
+            self.state = State::Tail(EndReason::Damaged("a record begins in its midst"), at);
+            return None;
+        } else {
+            self.payload = payload;
+        }
+        let end_lsn = lsn + u64::from(header.payload_bytes);
+        let len = used.next_multiple_of(geometry.block_bytes).min(left);
+        let from = if at == geometry.block_bytes { 0 } else { at };
+        self.in_doubt.retain(|chunk| chunk.end_lsn > header.durable_lsn);
+        self.in_doubt.push(InDoubt {
+            offset_bytes: self.position.segment_offset_bytes + u64::from(from),
+            len_bytes: at - from + len,
+            end_lsn,
+        });
+        self.position.lsn = end_lsn;
+        self.position.chunk_sequence = chunk_sequence.wrapping_add(1);
+        self.position.at_bytes = at + len;
+        None
+    }
+
+    fn stop(&mut self, reason: EndReason) -> Option<LogStep> {
+        self.state = State::Peek(reason);
+        None
+    }
+
+    /// Looks for a record in what is left of the chunk.
+    fn parse(&mut self) -> Parsed {
+        let payload = &self.window.bytes()[self.payload.clone()];
+        if self.partial.is_empty() {
+            match record_bytes(payload) {
+                Some(Err(what)) => return Parsed::Damaged(what),
+                Some(Ok(len)) if len <= payload.len() => {
+                    let range = self.payload.start..self.payload.start + len;
+                    match check(&self.window.bytes()[range.clone()], self.stamp) {
+                        Err(what) => return Parsed::Damaged(what),
+                        Ok(stamp) => self.stamp = stamp,
+                    }
+                    self.payload.start = range.end;
+                    self.lsn += len as u64;
+                    self.found = Found::Window(range);
+                    return Parsed::Record;
+                }
+                _ => {
+                    // The rest comes with the next chunk.
+                    self.partial.extend_from_slice(payload);
+                    self.payload.start = self.payload.end;
+                    return Parsed::Nothing;
+                }
+            }
+        }
+        // First so much that the length is there, then so much as it says and the chunk has.
+        let length_len = 4usize.saturating_sub(self.partial.len()).min(payload.len());
+        let (length, payload) = payload.split_at(length_len);
+        self.partial.extend_from_slice(length);
+        self.payload.start += length_len;
+        let len = match record_bytes(&self.partial) {
+            None => return Parsed::Nothing,
+            Some(Err(what)) => return Parsed::Damaged(what),
+            Some(Ok(len)) => len,
+        };
+        let rest = (len - self.partial.len()).min(payload.len());
+        self.partial.extend_from_slice(&payload[..rest]);
+        self.payload.start += rest;
+        if self.partial.len() < len {
+            return Parsed::Nothing;
+        }
+        match check(&self.partial, self.stamp) {
+            Err(what) => return Parsed::Damaged(what),
+            Ok(stamp) => self.stamp = stamp,
+        }
+        self.lsn += len as u64;
+        self.found = Found::Partial;
+        Parsed::Record
+    }
+
+    /// Goes on in the next segment, if the log does.
+    fn peek(&mut self, reason: EndReason) -> Option<LogStep> {
+        let Some(next) = self.next_offset_bytes else {
+            self.state = State::Tail(reason, self.position.at_bytes);
+            return None;
+        };
+        self.window.turn_to(next);
+        let LogPosition { geometry, segment_sequence, chunk_sequence, lsn, .. } = self.position;
+        let header = match self.window.fetch(0, geometry.block_bytes, true) {
+            Fetched::Ask { offset_bytes, len_bytes } => {
+                return Some(LogStep::Read { offset_bytes, len_bytes });
+            }
+            Fetched::Missing => None,
+            Fetched::Ready(range) => {
+                SegmentHeader::decode(&self.window.bytes()[range], self.identity, next).filter(
+                    |header| {
+                        header.sequence == segment_sequence.wrapping_add(1)
+                            && header.first_chunk == chunk_sequence
+                            && header.lsn == lsn
+                            && header.geometry == geometry
+                    },
+                )
+            }
+        };
+        if let Some(header) = header {
+            self.position.segment_offset_bytes = next;
+            self.position.segment_sequence = segment_sequence.wrapping_add(1);
+            self.position.at_bytes = geometry.block_bytes;
+            self.next_offset_bytes = Some(header.next_offset_bytes);
+            self.segments.push(next);
+            self.state = State::Chunks;
+        } else {
+            self.state = State::Tail(reason, self.position.at_bytes);
+        }
+        None
+    }
+
+    /// Looks behind the end, block by block, for chunks of this log that say that more of it was durable.
+    fn tail(&mut self, reason: EndReason, from: u32, in_next: bool) -> Option<LogStep> {
+        let geometry = self.position.geometry;
+        let base = match (in_next, self.next_offset_bytes) {
+            (true, Some(next)) => next,
+            _ => self.position.segment_offset_bytes,
+        };
+        self.window.turn_to(base);
+        let sequence = self.position.segment_sequence.wrapping_add(in_next.into());
+        // Of a record that is cut, the first part is good; of one that makes no sense, nothing is.
+        let cut = !self.partial.is_empty() && !matches!(reason, EndReason::Damaged(_));
+        let end_lsn = if cut { self.position.lsn } else { self.lsn };
+        let mut at = from;
+        let mut lost_to_lsn = None;
+        while at < geometry.segment_bytes && lost_to_lsn.is_none() {
+            let range = match self.window.fetch(at, geometry.block_bytes, true) {
+                Fetched::Ask { offset_bytes, len_bytes } => {
+                    self.state =
+                        if in_next { State::TailNext(reason, at) } else { State::Tail(reason, at) };
+                    return Some(LogStep::Read { offset_bytes, len_bytes });
+                }
+                Fetched::Missing => break,
+                Fetched::Ready(range) => range,
+            };
+            let block = &self.window.bytes()[range];
+            let chunk = ChunkHeader::decode(block, self.identity)
+                .filter(|chunk| chunk.segment_sequence == sequence)
+                .map(|chunk| {
+                    self.durable_stamp = self.durable_stamp.max(chunk.durable_stamp);
+                    chunk.durable_lsn
+                });
+            let segment = SegmentHeader::decode(block, self.identity, base)
+                .filter(|segment| at == 0 && segment.sequence == sequence)
+                .map(|segment| segment.durable_lsn);
+            lost_to_lsn = chunk.or(segment).filter(|durable| *durable > end_lsn);
+            at += geometry.block_bytes;
+        }
+        if lost_to_lsn.is_none() && !in_next && self.next_offset_bytes.is_some() {
+            self.state = State::TailNext(reason, 0);
+            return None;
+        }
+        self.end = Some(LogEnd {
+            position: self.position,
+            lsn: end_lsn,
+            stamp: self.position.stamp_max.map_or(self.stamp, |last| last.min(self.stamp)),
+            reason,
+            lost_to_lsn,
+            durable_stamp: self.durable_stamp,
+        });
+        self.state = State::Ended;
+        None
+    }
+}
+
+/// The stamp of the record that these bytes are, if they are one that can follow `stamp`.
+fn check(bytes: &[u8], stamp: u64) -> Result<u64, &'static str> {
+    let record = Record::decode(bytes)?;
+    if record.stamp <= stamp { Err("stamps do not rise") } else { Ok(record.stamp) }
+}

@@ -1,0 +1,294 @@
+//! Commit records: a stamp and the operations of one transaction.
+//!
+//! A record that decodes is whole: its checksum is right, and its operations fill it exactly. Lengths are
+//! checked against the bytes that are there before anything is done by them.
+
+use super::{get_u16, get_u32, get_u64};
+use crate::error::{Error, ErrorKind, Result};
+use crate::large::Descriptor;
+
+/// Bytes before a record's first operation: length u32, checksum of what follows u32, stamp u64, number of
+/// operations u32, flags u32 (zero).
+pub(super) const RECORD_HEADER_BYTES: usize = 24;
+/// Longest record, bytes.
+pub const RECORD_BYTES_MAX: usize = 1 << 30;
+/// Bytes before an operation's key or name: kind u8, zero u8, length of the key u16, tree u32.
+const OPERATION_HEAD_BYTES: usize = 8;
+
+const PUT: u8 = 1;
+const PUT_LARGE: u8 = 2;
+const DELETE: u8 = 3;
+const CREATE_TABLE: u8 = 4;
+const DROP_TABLE: u8 = 5;
+
+/// One change of a transaction. It says what is there afterwards, so that doing it twice does no harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// The key has this value.
+    Put {
+        /// Of this tree.
+        tree: u32,
+        /// The key.
+        key: &'a [u8],
+        /// Its value from then on.
+        value: &'a [u8],
+    },
+    /// The key has the large value of this descriptor, whose pages are on the device already.
+    PutLarge {
+        /// Of this tree.
+        tree: u32,
+        /// The key.
+        key: &'a [u8],
+        /// Where the value is.
+        descriptor: [u8; Descriptor::BYTES],
+    },
+    /// The key is not there.
+    Delete {
+        /// Of this tree.
+        tree: u32,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// There is a table of this name.
+    CreateTable {
+        /// Its tree.
+        tree: u32,
+        /// Its name.
+        name: &'a str,
+    },
+    /// There is no such tree.
+    DropTable {
+        /// Its tree.
+        tree: u32,
+    },
+}
+
+impl<'a> Operation<'a> {
+    /// Bytes in a record.
+    #[inline]
+    pub fn encoded_bytes(&self) -> usize {
+        OPERATION_HEAD_BYTES
+            + match self {
+                Self::Put { key, value, .. } => 4 + key.len() + value.len(),
+                Self::PutLarge { key, .. } => key.len() + Descriptor::BYTES,
+                Self::Delete { key, .. } => key.len(),
+                Self::CreateTable { name, .. } => name.len(),
+                Self::DropTable { .. } => 0,
+            }
+    }
+
+    /// The operation at the start of `bytes`, and how many bytes it has.
+    #[inline]
+    fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
+        let key_len = usize::from(get_u16(bytes, 2)?);
+        let tree = get_u32(bytes, 4)?;
+        if bytes[1] != 0 {
+            return None;
+        }
+        let rest = &bytes[OPERATION_HEAD_BYTES..];
+        let operation = match bytes[0] {
+            PUT => {
+                let value_len = get_u32(rest, 0)? as usize;
+                let (key, rest) = rest[4..].split_at_checked(key_len)?;
+                Self::Put { tree, key, value: rest.get(..value_len)? }
+            }
+            PUT_LARGE => {
+                let (key, rest) = rest.split_at_checked(key_len)?;
+                Self::PutLarge { tree, key, descriptor: *rest.first_chunk()? }
+            }
+            DELETE => Self::Delete { tree, key: rest.get(..key_len)? },
+            CREATE_TABLE => {
+                let name = std::str::from_utf8(rest.get(..key_len)?).ok()?;
+                Self::CreateTable { tree, name }
+            }
+            DROP_TABLE if key_len == 0 => Self::DropTable { tree },
+            _ => return None,
+        };
+        Some((operation, operation.encoded_bytes()))
+    }
+}
+
+/// Appends one record to a vector. Dropped before [`finish`](Self::finish), it takes back what it appended.
+pub struct RecordBuilder<'a> {
+    output: &'a mut Vec<u8>,
+    /// Where the record begins in `output`.
+    start: usize,
+    operations: u32,
+    /// A key or name was too long for the format.
+    too_long: bool,
+    finished: bool,
+}
+
+impl<'a> RecordBuilder<'a> {
+    /// Begins a record at the end of `output`.
+    #[inline]
+    pub fn new(output: &'a mut Vec<u8>, stamp: u64) -> Self {
+        let start = output.len();
+        let mut header = [0; RECORD_HEADER_BYTES];
+        super::set(&mut header, 8, &stamp.to_le_bytes());
+        output.extend_from_slice(&header);
+        Self { output, start, operations: 0, too_long: false, finished: false }
+    }
+
+    /// Adds an operation.
+    #[inline]
+    pub fn push(&mut self, operation: Operation<'_>) {
+        match operation {
+            Operation::Put { tree, key, value } => {
+                self.head(PUT, tree, key.len());
+                // Values are far shorter than this; what is not makes the record too long anyway.
+                let value_len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+                self.output.extend_from_slice(&value_len.to_le_bytes());
+                self.output.extend_from_slice(key);
+                self.output.extend_from_slice(value);
+            }
+            Operation::PutLarge { tree, key, descriptor } => {
+                self.head(PUT_LARGE, tree, key.len());
+                self.output.extend_from_slice(key);
+                self.output.extend_from_slice(&descriptor);
+            }
+            Operation::Delete { tree, key } => {
+                self.head(DELETE, tree, key.len());
+                self.output.extend_from_slice(key);
+            }
+            Operation::CreateTable { tree, name } => {
+                self.head(CREATE_TABLE, tree, name.len());
+                self.output.extend_from_slice(name.as_bytes());
+            }
+            Operation::DropTable { tree } => self.head(DROP_TABLE, tree, 0),
+        }
+        self.operations += 1;
+    }
+
+    #[inline]
+    fn head(&mut self, kind: u8, tree: u32, key_len: usize) {
+        let key_len = u16::try_from(key_len).unwrap_or_else(|_| {
+            self.too_long = true;
+            0
+        });
+        let [k0, k1] = key_len.to_le_bytes();
+        let [t0, t1, t2, t3] = tree.to_le_bytes();
+        self.output.extend_from_slice(&[kind, 0, k0, k1, t0, t1, t2, t3]);
+    }
+
+    /// Bytes of the record so far.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.output.len() - self.start
+    }
+
+    /// Ends the record and returns its length in bytes. Refused as `Invalid`, and taken back, if it is longer
+    /// than a record may be.
+    #[inline]
+    pub fn finish(mut self) -> Result<usize> {
+        let len = self.bytes();
+        if self.too_long || len > RECORD_BYTES_MAX {
+            return Err(Error::with_hint(
+                ErrorKind::Invalid,
+                format!(
+                    "a commit record of {len} bytes is longer than {RECORD_BYTES_MAX}, or one of its keys is"
+                ),
+                "commit in smaller transactions",
+            ));
+        }
+        let record = &mut self.output[self.start..];
+        super::set(record, 0, &(len as u32).to_le_bytes());
+        super::set(record, 16, &self.operations.to_le_bytes());
+        let sum = crc_fast::crc32_iscsi(&record[8..]);
+        super::set(record, 4, &sum.to_le_bytes());
+        self.finished = true;
+        Ok(len)
+    }
+}
+
+impl Drop for RecordBuilder<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.output.truncate(self.start);
+        }
+    }
+}
+
+/// A record that was found to be whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// When the transaction committed, in the order of all.
+    pub stamp: u64,
+    /// How many operations there are.
+    pub operation_count: u32,
+    /// The operations, checked.
+    operations: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record that fills `bytes` exactly, or what is wrong with them.
+    #[inline]
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        let record = Self::checked(bytes)?;
+        let (mut rest, mut count) = (record.operations, 0);
+        while !rest.is_empty() {
+            let (_, len) = Operation::decode(rest).ok_or("an operation makes no sense")?;
+            rest = &rest[len..];
+            count += 1;
+        }
+        if count != record.operation_count {
+            return Err("the number of operations is wrong");
+        }
+        Ok(record)
+    }
+
+    /// The record that fills `bytes` exactly, with its checksum compared and its operations not looked at.
+    fn checked(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        const SHORT: &str = "the record is shorter than its header";
+        let len = get_u32(bytes, 0).ok_or(SHORT)?;
+        let sum = get_u32(bytes, 4).ok_or(SHORT)?;
+        let stamp = get_u64(bytes, 8).ok_or(SHORT)?;
+        let operation_count = get_u32(bytes, 16).ok_or(SHORT)?;
+        let flags = get_u32(bytes, 20).ok_or(SHORT)?;
+        if len as usize != bytes.len() {
+            return Err("the record's length is wrong");
+        }
+        if crc_fast::crc32_iscsi(&bytes[8..]) != sum {
+            return Err("the record's checksum is wrong");
+        }
+        if flags != 0 {
+            return Err("the record has flags that this software does not know");
+        }
+        Ok(Self { stamp, operation_count, operations: &bytes[RECORD_HEADER_BYTES..] })
+    }
+
+    /// A record whose bytes were decoded before and have not changed since.
+    #[inline]
+    pub(super) fn again(bytes: &'a [u8]) -> Option<Self> {
+        Some(Self {
+            stamp: get_u64(bytes, 8)?,
+            operation_count: get_u32(bytes, 16)?,
+            operations: bytes.get(RECORD_HEADER_BYTES..)?,
+        })
+    }
+
+    /// The operations, in the order in which they are to be done.
+    #[inline]
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
+        let mut rest = self.operations;
+        std::iter::from_fn(move || {
+            let (operation, len) = Operation::decode(rest)?;
+            rest = rest.get(len..)?;
+            Some(operation)
+        })
+    }
+
+    /// Bytes of the record.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        RECORD_HEADER_BYTES + self.operations.len()
+    }
+}
+
+/// Length in bytes of the record that begins here, if its length is there and can be one.
+#[inline]
+pub(super) fn record_bytes(bytes: &[u8]) -> Option<Result<usize, &'static str>> {
+    let len = get_u32(bytes, 0)? as usize;
+    let possible = (RECORD_HEADER_BYTES..=RECORD_BYTES_MAX).contains(&len);
+    Some(if possible { Ok(len) } else { Err("a record's length is impossible") })
+}

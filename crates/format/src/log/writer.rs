@@ -1,0 +1,475 @@
+//! The writing end of one worker's log: records go in, planned writes come out.
+//!
+//! What always holds: a block is planned once. A chunk is planned only if its segment's header is planned before
+//! it or with it, and that header names a segment that is ours already. Stamps rise.
+
+use std::collections::VecDeque;
+
+use qpair_memory::Buffer;
+
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader};
+use super::position::{LogGeometry, LogIdentity, LogPosition};
+use super::record::RecordBuilder;
+use super::segment::SegmentHeader;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Memory for records that wait is given back when it is more than this and nothing waits, bytes.
+const PENDING_KEPT_MAX: usize = 1 << 20;
+/// The end of a segment is left unused, so that a chunk need not be cut, if it is less than this part of it.
+const UNUSED_PART: u32 = 8;
+
+/// Where a planned write's bytes are put.
+pub trait WriteBuffer {
+    /// Bytes that can be put.
+    fn capacity_bytes(&self) -> usize;
+    /// Puts `bytes` at `at`; both lie within the capacity.
+    fn put(&mut self, at: usize, bytes: &[u8]);
+}
+
+impl WriteBuffer for [u8] {
+    fn capacity_bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl WriteBuffer for Buffer {
+    fn capacity_bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.copy_from(at, bytes);
+    }
+}
+
+/// A write that the device is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedWrite {
+    /// Where it goes on the device, bytes.
+    pub offset_bytes: u64,
+    /// A multiple of the block.
+    pub len_bytes: u32,
+    /// The log up to here is durable once this write and all before it are.
+    pub end_lsn: u64,
+    /// Greatest stamp of a record that ends before `end_lsn`; 0: there is none.
+    pub greatest_stamp: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    offset_bytes: u64,
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    end_lsn: u64,
+    greatest_stamp: u64,
+    durable: bool,
+}
+
+/// The writing end of one log.
+#[derive(Debug)]
+pub struct LogWriter {
+    identity: LogIdentity,
+    geometry: LogGeometry,
+    /// Appended, and from `taken` on not yet in a chunk.
+    pending: Vec<u8>,
+    /// Bytes of `pending` that are in chunks.
+    taken: usize,
+    /// Place of the next chunk's payload in the byte stream.
+    lsn: u64,
+    /// End of the last record that is wholly in chunks.
+    boundary_lsn: u64,
+    /// Ends and stamps of the records that are not wholly in chunks.
+    ends: VecDeque<(u64, u64)>,
+    appended_stamp: u64,
+    chunked_stamp: u64,
+    /// Segments that hold chunks, in order; the last is being filled.
+    segments: VecDeque<Segment>,
+    current: Segment,
+    /// Segments to go on in. The first is named by the current one's header.
+    upcoming: VecDeque<u64>,
+    /// Where in the current segment the next chunk begins; 0: the header is yet to be written.
+    at: u32,
+    chunk_sequence: u64,
+    in_flight: VecDeque<InFlight>,
+    durable_lsn: u64,
+    durable_stamp: u64,
+    /// As far as this log was told: all commits up to this stamp are durable, in whatever log.
+    all_durable_stamp: u64,
+    /// Writes that are done are durable, and what is written says so. Else nothing is said: power loss may take any of it.
+    flushed: bool,
+}
+
+impl LogWriter {
+    /// A log that begins in the segment at `current`, and goes on in the one at `next`, byte offsets. Refused as
+    /// `Invalid` if the sizes make no sense.
+    #[inline]
+    pub fn new(
+        identity: LogIdentity,
+        geometry: LogGeometry,
+        current: u64,
+        next: u64,
+    ) -> Result<Self> {
+        if let Some(fault) = geometry.fault() {
+            return Err(Error::new(ErrorKind::Invalid, fault));
+        }
+        let current = Segment { offset_bytes: current, sequence: 0 };
+        Ok(Self {
+            identity,
+            geometry,
+            pending: Vec::new(),
+            taken: 0,
+            lsn: 0,
+            boundary_lsn: 0,
+            ends: VecDeque::new(),
+            appended_stamp: 0,
+            chunked_stamp: 0,
+            segments: VecDeque::from([current]),
+            current,
+            upcoming: VecDeque::from([next]),
+            at: 0,
+            chunk_sequence: 0,
+            in_flight: VecDeque::new(),
+            durable_lsn: 0,
+            durable_stamp: 0,
+            all_durable_stamp: 0,
+            flushed: true,
+        })
+    }
+
+    /// The same; `flushed`: writes count as done once they are durable. It is a log of such until this says otherwise.
+    #[inline]
+    pub fn flushed(mut self, flushed: bool) -> Self {
+        self.flushed = flushed;
+        self
+    }
+
+    /// What is written of something that is durable as far as this log knows; 0: nothing is said.
+    fn claim(&self, durable: u64) -> u64 {
+        if self.flushed { durable } else { 0 }
+    }
+
+    /// Appends the record that `encode` makes, and returns its end in the log's byte stream. Stamps must rise
+    /// along a log; one that does not is refused as `Invalid`, as is a record that is too long.
+    #[inline]
+    pub fn append(
+        &mut self,
+        stamp: u64,
+        encode: impl FnOnce(&mut RecordBuilder<'_>),
+    ) -> Result<u64> {
+        if stamp <= self.appended_stamp {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "stamp {stamp} cannot follow {} in log {}",
+                    self.appended_stamp, self.identity.log
+                ),
+            ));
+        }
+        self.make_room();
+        let mut builder = RecordBuilder::new(&mut self.pending, stamp);
+        encode(&mut builder);
+        builder.finish()?;
+        let end = self.end_lsn();
+        self.ends.push_back((end, stamp));
+        self.appended_stamp = stamp;
+        Ok(end)
+    }
+
+    /// Gives up the bytes of `pending` that are in chunks, when moving the others costs less than they take.
+    fn make_room(&mut self) {
+        if self.taken == self.pending.len() {
+            self.pending.clear();
+            self.pending.shrink_to(PENDING_KEPT_MAX);
+        } else if self.taken >= self.pending.len() / 2 {
+            self.pending.drain(..self.taken);
+        } else {
+            return;
+        }
+        self.taken = 0;
+    }
+
+    /// Bytes that were appended and are in no chunk.
+    #[inline]
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.len() - self.taken
+    }
+
+    /// End of the log's byte stream: all that was ever appended.
+    #[inline]
+    pub fn end_lsn(&self) -> u64 {
+        self.lsn + self.pending_bytes() as u64
+    }
+
+    /// Stamp of the last record that was appended; 0: there is none.
+    #[cfg(test)]
+    #[inline]
+    pub fn appended_stamp(&self) -> u64 {
+        self.appended_stamp
+    }
+
+    /// Is another segment due? Without one the log comes to a stop soon, or has.
+    #[inline]
+    pub fn needs_segment(&self) -> bool {
+        let left = self.left_bytes();
+        self.upcoming.len() < 2
+            && (left < self.geometry.segment_bytes / 2 || self.pending_bytes() > left as usize)
+    }
+
+    /// Bytes that surely still find room without another segment, less than there is.
+    #[inline]
+    pub fn room_bytes(&self) -> usize {
+        // The last segment is only named.
+        let whole = self.upcoming.len().saturating_sub(1) as u64;
+        let room = whole * self.geometry.room_bytes() + u64::from(self.left_bytes()) / 2;
+        // What waits may go in a write before the commit's, whose last block it does not fill.
+        let pending = match self.pending_bytes() {
+            0 => 0,
+            pending => pending + self.geometry.block_bytes as usize,
+        };
+        (room as usize).saturating_sub(pending)
+    }
+
+    /// Takes back segments that were given and are not begun: those of more than two without which there is still room for
+    /// `keep_bytes`.
+    #[inline]
+    pub fn take_surplus(&mut self, keep_bytes: usize) -> Vec<u64> {
+        let mut surplus = Vec::new();
+        while self.upcoming.len() > 2
+            && let Some(last) = self.upcoming.pop_back()
+        {
+            if self.room_bytes() < keep_bytes.max(1) {
+                self.upcoming.push_back(last);
+                break;
+            }
+            surplus.push(last);
+        }
+        surplus
+    }
+
+    /// Gives the log a segment to go on in, by its byte offset.
+    #[inline]
+    pub fn give_segment(&mut self, offset_bytes: u64) {
+        self.upcoming.push_back(offset_bytes);
+    }
+
+    /// Where a reader must start to see everything that is appended from now on.
+    #[inline]
+    pub fn position(&self) -> LogPosition {
+        LogPosition {
+            incarnation: self.identity.incarnation,
+            segment_offset_bytes: self.current.offset_bytes,
+            segment_sequence: self.current.sequence,
+            chunk_sequence: self.chunk_sequence,
+            lsn: self.lsn,
+            at_bytes: self.at.max(self.geometry.block_bytes),
+            geometry: self.geometry,
+            log: self.identity.log,
+            flushed: self.flushed,
+            stamp_max: None,
+        }
+    }
+
+    /// Offsets of all segments that belong to the log: with chunks in them, or to go on in.
+    #[cfg(test)]
+    #[inline]
+    pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
+        let used = self.segments.iter().map(|segment| segment.offset_bytes);
+        used.chain(self.upcoming.iter().copied())
+    }
+
+    /// Gives back the segments that end before a position of this log: a reader that starts there does not need
+    /// them. Returns their offsets.
+    #[inline]
+    pub fn discard_before(&mut self, position: &LogPosition) -> Vec<u64> {
+        let mut offsets = Vec::new();
+        if position.incarnation != self.identity.incarnation || position.log != self.identity.log {
+            return offsets;
+        }
+        while let Some(first) = self.segments.front()
+            && first.sequence < position.segment_sequence.min(self.current.sequence)
+        {
+            offsets.push(first.offset_bytes);
+            self.segments.pop_front();
+        }
+        offsets
+    }
+
+    fn left_bytes(&self) -> u32 {
+        self.geometry.segment_bytes - self.at
+    }
+
+    /// Plans the next write and puts its bytes into `buffer`, which has room for two blocks or more. `None` if
+    /// nothing waits, or the log needs a segment first.
+    #[inline]
+    pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
+        let block = self.geometry.block_bytes as usize;
+        // A segment has room for two chunks at least: the second tells of the first, should it get damaged.
+        let half = (self.geometry.segment_bytes as usize / 2).max(2 * block);
+        let capacity = buffer.capacity_bytes().min(half) / block * block;
+        debug_assert!(capacity >= 2 * block, "a segment's header and its first chunk go together");
+        let pending = self.pending_bytes();
+        if pending == 0 || capacity < 2 * block {
+            return None;
+        }
+        let wanted = (CHUNK_HEADER_BYTES + pending).next_multiple_of(block).min(capacity);
+        let left = self.left_bytes();
+        if wanted > left as usize && left < self.geometry.segment_bytes / UNUSED_PART {
+            self.begin_segment()?;
+        }
+        let offset_bytes = self.current.offset_bytes + u64::from(self.at);
+        let header_bytes = if self.at == 0 { block } else { 0 };
+        let wanted = (header_bytes + wanted).min(capacity).min(self.left_bytes() as usize);
+        if header_bytes > 0 {
+            self.put_segment_header(buffer)?;
+        }
+        let room = wanted - header_bytes - CHUNK_HEADER_BYTES;
+        let used = self.put_chunk(buffer, header_bytes, room.min(pending));
+        let len = used.next_multiple_of(block);
+        put_zeroes(buffer, used, len);
+        self.at += len as u32;
+        let planned = PlannedWrite {
+            offset_bytes,
+            len_bytes: len as u32,
+            end_lsn: self.lsn,
+            greatest_stamp: self.chunked_stamp,
+        };
+        self.in_flight.push_back(InFlight {
+            end_lsn: planned.end_lsn,
+            greatest_stamp: planned.greatest_stamp,
+            durable: false,
+        });
+        Some(planned)
+    }
+
+    /// Goes on in the next segment, if there is one after it to be named in its header.
+    fn begin_segment(&mut self) -> Option<()> {
+        if self.upcoming.len() < 2 {
+            return None;
+        }
+        let offset_bytes = self.upcoming.pop_front()?;
+        self.current = Segment { offset_bytes, sequence: self.current.sequence + 1 };
+        self.segments.push_back(self.current);
+        self.at = 0;
+        Some(())
+    }
+
+    fn put_segment_header(&self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<()> {
+        let header = SegmentHeader {
+            identity: self.identity,
+            sequence: self.current.sequence,
+            first_chunk: self.chunk_sequence,
+            lsn: self.lsn,
+            durable_lsn: self.claim(self.durable_lsn),
+            offset_bytes: self.current.offset_bytes,
+            next_offset_bytes: *self.upcoming.front()?,
+            geometry: self.geometry,
+        };
+        let bytes = header.encode();
+        buffer.put(0, &bytes);
+        put_zeroes(buffer, bytes.len(), self.geometry.block_bytes as usize);
+        Some(())
+    }
+
+    /// Puts a chunk with the next `payload_bytes` at `at`, and returns where it ends.
+    fn put_chunk(
+        &mut self,
+        buffer: &mut (impl WriteBuffer + ?Sized),
+        at: usize,
+        payload_bytes: usize,
+    ) -> usize {
+        let begin_lsn = self.lsn;
+        let end_lsn = begin_lsn + payload_bytes as u64;
+        // Either a record begins with the chunk, or the first one begins where the cut one ends.
+        let first_lsn = if self.boundary_lsn == begin_lsn {
+            Some(begin_lsn)
+        } else {
+            self.ends.front().map(|(end, _)| *end)
+        };
+        while let Some((end, stamp)) = self.ends.front()
+            && *end <= end_lsn
+        {
+            (self.boundary_lsn, self.chunked_stamp) = (*end, *stamp);
+            self.ends.pop_front();
+        }
+        let payload = &self.pending[self.taken..self.taken + payload_bytes];
+        let header = ChunkHeader {
+            identity: self.identity,
+            sequence: self.chunk_sequence,
+            segment_sequence: self.current.sequence,
+            lsn: begin_lsn,
+            greatest_stamp: self.chunked_stamp,
+            durable_lsn: self.claim(self.durable_lsn),
+            durable_stamp: self.claim(self.all_durable_stamp),
+            payload_bytes: payload_bytes as u32,
+            payload_sum: crc_fast::crc32_iscsi(payload),
+            first_record: first_lsn
+                .filter(|first| *first < end_lsn)
+                .map(|first| (first - begin_lsn) as u32),
+        };
+        buffer.put(at, &header.encode());
+        buffer.put(at + CHUNK_HEADER_BYTES, payload);
+        self.taken += payload_bytes;
+        self.lsn = end_lsn;
+        self.chunk_sequence += 1;
+        at + CHUNK_HEADER_BYTES + payload_bytes
+    }
+
+    /// Says that a planned write is durable: done, and flushed or forced. Writes may be reported in any order.
+    #[inline]
+    pub fn complete(&mut self, write: &PlannedWrite) {
+        if let Some(found) = self.in_flight.iter_mut().find(|w| w.end_lsn == write.end_lsn) {
+            found.durable = true;
+        }
+        while let Some(first) = self.in_flight.front()
+            && first.durable
+        {
+            (self.durable_lsn, self.durable_stamp) = (first.end_lsn, first.greatest_stamp);
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// Says that all commits with stamps up to this are durable, in whatever log. Chunks tell it, so that the damage
+    /// of another log's end is told from what a crash leaves.
+    #[inline]
+    pub fn note_all_durable(&mut self, stamp: u64) {
+        self.all_durable_stamp = self.all_durable_stamp.max(stamp);
+    }
+
+    /// Planned writes that are not known to be durable.
+    #[cfg(test)]
+    #[inline]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// All of the log before this is durable.
+    #[cfg(test)]
+    #[inline]
+    pub fn durable_lsn(&self) -> u64 {
+        self.durable_lsn
+    }
+
+    /// All records of the log with stamps up to this are durable.
+    #[inline]
+    pub fn durable_stamp(&self) -> u64 {
+        self.durable_stamp
+    }
+}
+
+/// Puts zeroes from `from` to `to`.
+fn put_zeroes(buffer: &mut (impl WriteBuffer + ?Sized), from: usize, to: usize) {
+    const ZEROES: [u8; 4096] = [0; 4096];
+    let mut at = from;
+    while at < to {
+        let len = (to - at).min(ZEROES.len());
+        buffer.put(at, &ZEROES[..len]);
+        at += len;
+    }
+}

@@ -1,0 +1,367 @@
+//! The label at the start of every member: what it is part of, and how the store was left. See
+//! docs/design/page-format.md.
+//!
+//! Two slots, written in turn by generation, so that a torn write leaves the other. Member 0 speaks for the
+//! store: it is marked open first and clean last.
+
+use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+
+/// Bytes at the start of each member that hold labels; pages follow.
+pub const LABEL_BYTES: u64 = 64 << 10;
+/// Bytes of a label.
+pub const SLOT_BYTES: usize = 4096;
+/// Where the two slots are.
+pub const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
+
+const MAGIC: [u8; 8] = *b"qpair\r\n\x1a";
+/// Version of the format this software writes.
+pub const FORMAT_VERSION: u32 = 2;
+/// Feature: the write-ahead log is on a device of its own, which the label names.
+const LOG_DEVICE: u64 = 1;
+/// Feature: the checkpoint's record may name logs of several lives. While the store is open.
+const LOG_LIVES: u64 = 2;
+/// Feature: what it is being made of is not in it as a whole. Until it is closed.
+const UNFINISHED: u64 = 4;
+/// Feature: references may say the version of the page that they mean.
+const VERSIONS: u64 = 8;
+/// Feature: large values may be in several runs of pages.
+const EXTENTS: u64 = 16;
+/// Features a reader must know to read, and what people call them.
+const FEATURES: [(u64, &str); 5] = [
+    (LOG_DEVICE, "log-device"),
+    (LOG_LIVES, "log-lives"),
+    (UNFINISHED, "unfinished"),
+    (VERSIONS, "versions"),
+    (EXTENTS, "extents"),
+];
+/// Longest name of a log device that a label keeps, bytes.
+const LOG_NAME_BYTES_MAX: usize = 1024;
+
+/// How a store was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreState {
+    /// Being changed, or left so by a crash.
+    Open,
+    /// Everything is on the device.
+    Clean,
+}
+
+/// The device of its own that a store keeps its log on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogReference {
+    /// As the device's own label has it.
+    pub id: [u8; 16],
+    /// What it was called when the store was changed last: for people, it may be called otherwise by now.
+    pub name: String,
+}
+
+/// A label's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The store.
+    pub store_id: [u8; 16],
+    /// Which member of it this is.
+    pub member_index: u32,
+    /// How many there are.
+    pub member_count: u32,
+    /// Bytes on a member before the next one follows.
+    pub stripe_unit_bytes: u64,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// How the store was left.
+    pub state: StoreState,
+    /// One more with every change of state.
+    pub generation: u64,
+    /// Seconds since 1970.
+    pub created_s: u64,
+    /// It is of use as a whole only, and was not closed yet: nobody opens it.
+    pub unfinished: bool,
+    /// Large values may be in several runs of pages.
+    pub extents: bool,
+    /// Where the log is; none: in the store's own space.
+    pub log: Option<LogReference>,
+}
+
+/// Where the checksum of a label's slot is.
+const CHECKSUM: std::ops::Range<usize> = 12..16;
+
+/// A slot of these bytes, zeroes behind them, and its checksum; the place of the checksum is zero.
+pub fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(SLOT_BYTES, 0);
+    let sum = crc_fast::crc32_iscsi(&bytes);
+    bytes[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Whether bytes are a slot that begins with this magic and is as it was sealed: not torn.
+pub fn is_sealed(bytes: &[u8], magic: &[u8; 8]) -> bool {
+    if bytes.len() != SLOT_BYTES || !bytes.starts_with(magic) {
+        return false;
+    }
+    let mut copy = bytes.to_vec();
+    copy[CHECKSUM].fill(0);
+    crc_fast::crc32_iscsi(&copy).to_le_bytes() == bytes[CHECKSUM]
+}
+
+/// Refuses features that are not among the known ones. Labels have no names of them: what is unknown has a number only.
+///
+/// # Errors
+/// `Version`.
+pub fn check_features(features: u64, known: &[(u64, &str)], what: &str) -> Result<()> {
+    let bits = (0..u64::BITS).filter(|bit| features >> bit & 1 == 1);
+    let name = |bit: &u32| known.iter().find(|(of, _)| *of == 1 << bit).map(|(_, name)| *name);
+    let unknown: Vec<String> = bits
+        .clone()
+        .filter(|bit| name(bit).is_none())
+        .map(|bit| format!("feature bit {bit}"))
+        .collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<&str> = bits.filter_map(|bit| name(&bit)).collect();
+    let besides = match &named[..] {
+        [] => String::new(),
+        named => format!("; besides it has {}", named.join(", ")),
+    };
+    Err(Error::with_hint(
+        ErrorKind::Version,
+        format!(
+            "{what} with {}, which this version of qpair does not know{besides}",
+            unknown.join(", ")
+        ),
+        "use a newer version of qpair",
+    ))
+}
+
+impl Superblock {
+    /// What a label begins with.
+    pub const MAGIC: [u8; 8] = MAGIC;
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SLOT_BYTES);
+        let of_log = if self.log.is_some() { LOG_DEVICE } else { 0 };
+        let of_state = if self.state == StoreState::Open { LOG_LIVES } else { 0 };
+        let of_use = if self.unfinished { UNFINISHED } else { 0 };
+        let of_values = if self.extents { EXTENTS } else { 0 };
+        let incompatible = of_log | of_state | of_use | of_values | VERSIONS;
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
+        bytes.extend_from_slice(&incompatible.to_le_bytes());
+        bytes.extend_from_slice(&0u64.to_le_bytes()); // compatible features
+        bytes.extend_from_slice(&self.store_id);
+        bytes.extend_from_slice(&self.member_index.to_le_bytes());
+        bytes.extend_from_slice(&self.member_count.to_le_bytes());
+        bytes.extend_from_slice(&self.stripe_unit_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.page_size.to_le_bytes());
+        let state: u32 = match self.state {
+            StoreState::Open => 1,
+            StoreState::Clean => 2,
+        };
+        bytes.extend_from_slice(&state.to_le_bytes());
+        for word in [self.generation, self.created_s] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        if let Some(LogReference { id, name }) = &self.log {
+            let most = name.len().min(LOG_NAME_BYTES_MAX);
+            let end = (0..=most).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+            let name = &name[..end];
+            bytes.extend_from_slice(id);
+            bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+        }
+        sealed(bytes)
+    }
+
+    /// Reads one slot. `Ok(None)` if its bytes are no label, or a torn one.
+    fn decode(bytes: &[u8], name: &str) -> Result<Option<Self>> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
+        if !is_sealed(bytes, &MAGIC) {
+            return Ok(None);
+        }
+        let version = half(8);
+        if version != FORMAT_VERSION {
+            return Err(Error::with_hint(
+                ErrorKind::Version,
+                format!(
+                    "{name} is a store of format version {version}; this software knows version {FORMAT_VERSION}"
+                ),
+                match version < FORMAT_VERSION {
+                    true => {
+                        "load its records into a new store with the version of qpair that wrote it"
+                    }
+                    false => "use a newer version of qpair",
+                },
+            ));
+        }
+        check_features(word(16), &FEATURES, &format!("{name} is a store"))?;
+        let state = match half(68) {
+            1 => StoreState::Open,
+            2 => StoreState::Clean,
+            _ => return Ok(None),
+        };
+        let (page_size, stripe_unit_bytes) = (half(64), word(56));
+        let sizes = (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&(page_size as usize))
+            && page_size.is_power_of_two()
+            && stripe_unit_bytes > 0
+            && stripe_unit_bytes.is_multiple_of(page_size.into());
+        if !sizes {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "the label of {name} tells of pages of {page_size} bytes, striped by {stripe_unit_bytes}"
+                ),
+            ));
+        }
+        let mut store_id = [0; 16];
+        store_id.copy_from_slice(&bytes[32..48]);
+        let log = (word(16) & LOG_DEVICE != 0).then(|| {
+            let mut id = [0; 16];
+            id.copy_from_slice(&bytes[88..104]);
+            let len = (half(104) as usize).min(LOG_NAME_BYTES_MAX);
+            LogReference { id, name: String::from_utf8_lossy(&bytes[108..108 + len]).into_owned() }
+        });
+        Ok(Some(Self {
+            store_id,
+            member_index: half(48),
+            member_count: half(52),
+            stripe_unit_bytes,
+            page_size,
+            state,
+            generation: word(72),
+            created_s: word(80),
+            unfinished: word(16) & UNFINISHED != 0,
+            extents: word(16) & EXTENTS != 0,
+            log,
+        }))
+    }
+
+    /// Whether bytes are a slot as it was written.
+    pub fn is_whole(slot: &[u8]) -> bool {
+        is_sealed(slot, &MAGIC)
+    }
+
+    /// The newer good slot of a member, if one is good.
+    pub fn newest(slots: &[Vec<u8>], name: &str) -> Result<Option<Self>> {
+        let mut newest: Option<Self> = None;
+        for slot in slots {
+            if let Some(found) = Self::decode(slot, name)?
+                && newest.as_ref().is_none_or(|newest| newest.generation < found.generation)
+            {
+                newest = Some(found);
+            }
+        }
+        Ok(newest)
+    }
+
+    /// The newer good slot of a member.
+    pub fn choose(slots: &[Vec<u8>], name: &str) -> Result<Self> {
+        match Self::newest(slots, name)? {
+            Some(newest) if newest.unfinished => {
+                return Err(Error::with_hint(
+                    ErrorKind::NotAStore,
+                    format!(
+                        "{name} is not a whole store: what was making it, such as a repair, did not come to its end"
+                    ),
+                    "make it once more",
+                ));
+            }
+            Some(newest) => return Ok(newest),
+            None => {}
+        }
+        let zero = slots.iter().all(|slot| slot.iter().all(|byte| *byte == 0));
+        let marked = slots.iter().any(|slot| slot.starts_with(&MAGIC));
+        Err(match (zero, marked) {
+            (true, _) => Error::with_remedy(
+                ErrorKind::NotAStore,
+                format!(
+                    "{name} is not a qpair store: where its label should be there are only zeroes"
+                ),
+                "if it was one, restore it from a backup, or salvage it by a repair; to make a new store there, remove it first",
+                Remedy::Make,
+            ),
+            (_, true) => Error::damaged(format!("both labels of {name} are damaged")),
+            _ => Error::with_remedy(
+                ErrorKind::NotAStore,
+                format!("{name} is not a qpair store"),
+                "check the path; of a store that something was written over, a repair salvages what can be read",
+                Remedy::Repair,
+            ),
+        })
+    }
+
+    /// Which slot a generation is written to.
+    pub fn slot_offset(&self) -> u64 {
+        SLOT_OFFSETS[(self.generation % 2) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(generation: u64) -> Superblock {
+        Superblock {
+            store_id: [7; 16],
+            member_index: 1,
+            member_count: 3,
+            stripe_unit_bytes: 65536,
+            page_size: 4096,
+            state: StoreState::Clean,
+            generation,
+            created_s: 1,
+            unfinished: false,
+            extents: false,
+            log: None,
+        }
+    }
+
+    #[test]
+    fn a_label_names_the_log_device() {
+        let log = LogReference { id: [9; 16], name: "/dev/nvme1n1".to_owned() };
+        let label = Superblock { log: Some(log), ..label(3) };
+        assert_eq!(Superblock::choose(&[label.encode()], "x").unwrap(), label);
+        // A name is cut between characters.
+        let long = LogReference { id: [9; 16], name: "\u{e4}".repeat(600) + "x" };
+        let label = Superblock { log: Some(long), ..label };
+        let found = Superblock::choose(&[label.encode()], "x").unwrap().log.unwrap();
+        assert_eq!(found.name, "\u{e4}".repeat(512));
+    }
+
+    #[test]
+    fn what_is_not_finished_is_no_store() {
+        let begun = Superblock { unfinished: true, ..label(4) };
+        let slots = [begun.encode(), label(5).encode()];
+        assert_eq!(Superblock::choose(&slots, "x").unwrap(), label(5), "it was closed");
+        let error = Superblock::choose(&[begun.encode(), label(3).encode()], "x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAStore);
+        assert!(error.to_string().contains("not a whole store"), "{error}");
+    }
+
+    #[test]
+    fn the_newer_good_slot_wins() {
+        let slots = [label(4).encode(), label(5).encode()];
+        assert_eq!(Superblock::choose(&slots, "x").unwrap(), label(5));
+        let mut torn = slots.clone();
+        torn[1][2000] ^= 1;
+        assert_eq!(Superblock::choose(&torn, "x").unwrap(), label(4));
+        torn[0][70] ^= 1;
+        assert_eq!(Superblock::choose(&torn, "x").unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn says_what_it_is_not() {
+        let kind = |bytes: Vec<u8>| Superblock::choose(&[bytes], "x").unwrap_err().kind();
+        assert_eq!(kind(vec![0; SLOT_BYTES]), ErrorKind::NotAStore);
+        assert_eq!(kind(vec![9; SLOT_BYTES]), ErrorKind::NotAStore);
+        let mut newer = label(1).encode();
+        newer[8] = FORMAT_VERSION as u8 + 1;
+        newer[12..16].fill(0);
+        let sum = crc_fast::crc32_iscsi(&newer);
+        newer[12..16].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(kind(newer), ErrorKind::Version);
+    }
+}
