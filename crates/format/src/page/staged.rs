@@ -43,6 +43,12 @@ impl Staged {
         self.entries.len()
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Bytes that they need in the page, as last measured.
     #[inline]
     pub fn entry_bytes(&self) -> usize {
