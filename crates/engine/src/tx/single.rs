@@ -37,7 +37,7 @@ pub(crate) enum Inline {
     /// It would have to wait, and nothing was done.
     Nothing,
     /// It goes on on a worker.
-    Begun(Work),
+    Begun(Box<Work>),
     /// It is done; whether a record was replaced.
     Done(bool),
 }
@@ -55,7 +55,7 @@ pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> 
         return Ok(Inline::Nothing);
     }
     let mut work = Work::new(core)?;
-    Ok(if work.inline()? { Inline::Done(work.found) } else { Inline::Begun(work) })
+    Ok(if work.inline()? { Inline::Done(work.found) } else { Inline::Begun(Box::new(work)) })
 }
 
 fn begin(tx: &Arc<Tx>) -> Core {
