@@ -190,6 +190,7 @@ fn the_back_end_goes_and_comes_back() {
             current = Some(next);
         }
     });
+    assert_eq!(device.resets(), 3);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! What the crates below tell by `tracing`, for people and programs. `qpair target` logs it: lines on standard error, or JSON objects on
 //! standard output. Of other commands people hear what makes a device slow.
 
+mod flood;
 mod json;
 mod levels;
 mod notes;
 
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use qpair_target::{Level, Log};
 use tracing::subscriber::set_global_default;
@@ -14,6 +16,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::{Registry, fmt, registry, reload};
 
+use flood::Flood;
 use json::JsonLines;
 pub(crate) use levels::Levels;
 use notes::Notes;
@@ -24,6 +27,7 @@ use crate::paint::is_unwanted;
 pub(crate) struct Events {
     levels: Mutex<Levels>,
     filter: reload::Handle<Targets, Registry>,
+    flood: Flood,
 }
 
 impl Events {
@@ -37,13 +41,20 @@ impl Events {
                 .with_ansi(io::stderr().is_terminal() && !is_unwanted())
                 .boxed(),
         };
+        let flood = Flood::default();
+        let output = output.with_filter(flood.clone());
         // A process has one log: who comes second logs by the first one.
         let _ = set_global_default(registry().with(filter).with(output));
-        Arc::new(Self { levels: Mutex::new(levels), filter: handle })
+        Arc::new(Self { levels: Mutex::new(levels), filter: handle, flood })
     }
 
     fn levels(&self) -> MutexGuard<'_, Levels> {
         self.levels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs how many events were left out; called now and then, and at the end with a time that is over for all of them.
+    pub(crate) fn tell_of_left_out(&self, now: Instant) {
+        self.flood.tell(now);
     }
 
     /// Logs by other levels.

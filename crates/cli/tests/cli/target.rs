@@ -1,6 +1,6 @@
 //! `qpair target` as a service: its file, its signals, what it tells.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -219,6 +219,41 @@ fn a_front_end_that_makes_no_sense_is_told_of() {
     assert!(!line.contains('\u{1b}'), "coloured, and no terminal: {line}");
     directory.run("target --rpc r --log loud").failed(2, &["'loud' is no level", "notice"]);
     directory.run("target --rpc r --log qpair_nvm=debug").failed(2, &["no crate", "qpair_nvme"]);
+}
+
+/// A guest that comes, says nonsense and is sent away, over and over, beside one that comes once.
+#[test]
+fn a_guest_cannot_flood_the_log() {
+    let directory = Directory::new();
+    let mut target =
+        Target::start(&directory, "--folder d --disk bad=ram:size=1MiB --disk good=ram:size=1MiB");
+    target.event("serving");
+    const TIMES: u64 = 200;
+    for _ in 0..TIMES {
+        let mut guest = UnixStream::connect(directory.path("d/bad.sock")).unwrap();
+        let _ = guest.write_all(&[99, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        // It is sent away.
+        let _ = guest.read(&mut [0; 16]);
+    }
+    let good = UnixStream::connect(directory.path("d/good.sock")).unwrap();
+    let mut events = Vec::new();
+    while events.last().is_none_or(|event: &Value| event["disk"] != "good") {
+        let mut line = String::new();
+        assert!(target.says.read_line(&mut line).unwrap() > 0, "no guest of the other disk");
+        events.push(serde_json::from_str(&line).unwrap());
+    }
+    target.signal(rustix::process::Signal::INT);
+    events.extend((&mut target.says).lines().map(|it| serde_json::from_str(&it.unwrap()).unwrap()));
+    drop(good);
+    assert_eq!(target.child.wait().unwrap().code(), Some(0));
+    let is_of = |event: &&Value| event["event"] == "connected" && event["disk"] == "bad";
+    let logged = events.iter().filter(is_of).count() as u64;
+    let told = |event: &Value| {
+        (event["kind"] == "connected" && event["peer"] == "bad").then(|| event["more"].as_u64())
+    };
+    let more: u64 = events.iter().filter_map(told).flatten().sum();
+    // 10 in 10 seconds, which such a test takes on no machine.
+    assert!(logged < TIMES / 2 && logged + more == TIMES, "{logged} and {more}");
 }
 
 #[test]

@@ -200,6 +200,7 @@ impl TargetCommand {
             std::thread::sleep(LOOK_EVERY);
             target.look_after();
             systemd.live();
+            events.tell_of_left_out(Instant::now());
             if let Some(file) =
                 self.config.as_ref().filter(|_| hang_up.swap(false, Ordering::Relaxed))
             {
@@ -217,6 +218,7 @@ impl TargetCommand {
             }
         }
         systemd.stopping();
+        events.tell_of_left_out(Instant::now() + Duration::from_secs(3600));
         reporter.end(&target)?;
         drop(metrics);
         drop(rpc);

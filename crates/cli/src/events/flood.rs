@@ -1,0 +1,142 @@
+//! A peer that does the same wrong thing over and over, a guest say, does not fill the log: the first events of a kind and a peer in a while are
+//! logged, and of the others how many there were.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, Subscriber, warn};
+use tracing_subscriber::layer::{Context, Filter};
+
+/// A while, from the first event of it on.
+const WHILE: Duration = Duration::from_secs(10);
+/// Events of a kind and a peer that are logged in a while.
+const LOGGED: u64 = 10;
+/// Fields that name a peer. Events without one are of nobody who could make many of them, or of whoever runs the target.
+const PEERS: [&str; 4] = ["disk", "device", "socket", "controller"];
+
+/// What there was of a kind and a peer in a while.
+struct Span {
+    since: Instant,
+    events: u64,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Flood {
+    /// By the names of crate and event, and the peer's. Peers are the target's own disks, devices and sockets: there are no more than of those.
+    spans: Arc<Mutex<BTreeMap<(&'static str, &'static str, String), Span>>>,
+}
+
+impl Flood {
+    fn takes(&self, about: &'static Metadata<'static>, peer: String, now: Instant) -> bool {
+        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (about.target(), about.name(), peer);
+        let span = spans.entry(key).or_insert(Span { since: now, events: 0 });
+        span.events += 1;
+        span.events <= LOGGED
+    }
+
+    /// Says how many were left out in each while that is over by `now`, and lets the next one begin.
+    pub(super) fn tell(&self, now: Instant) {
+        let mut over = Vec::new();
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, span| {
+            let goes_on = now.saturating_duration_since(span.since) < WHILE;
+            if !goes_on {
+                over.push((key.clone(), span.events));
+            }
+            goes_on
+        });
+        for ((of, kind, peer), events) in over {
+            if let more @ 1.. = events.saturating_sub(LOGGED) {
+                warn!(name: "left_out", target: "qpair_target", of, kind, peer, more, "more of the same were left out");
+            }
+        }
+    }
+}
+
+impl<S: Subscriber> Filter<S> for Flood {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let about = event.metadata();
+        // Who turns a crate up to that wants to see all of it.
+        if *about.level() >= tracing::Level::DEBUG {
+            return true;
+        }
+        let mut peer = Peer(None);
+        event.record(&mut peer);
+        peer.0.is_none_or(|peer| self.takes(about, peer, Instant::now()))
+    }
+}
+
+struct Peer(Option<String>);
+
+impl Visit for Peer {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if PEERS.contains(&field.name()) {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if PEERS.contains(&field.name()) {
+            self.0 = Some(value.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::subscriber::with_default;
+    use tracing_subscriber::layer::{Layer, SubscriberExt};
+    use tracing_subscriber::registry;
+
+    /// The messages that get through, with what `left_out` says.
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Heard {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let fields = super::super::json::fields(event);
+            let mut text = event.metadata().name().to_owned();
+            for field in ["disk", "peer", "more"] {
+                text += &fields.get(field).map(ToString::to_string).unwrap_or_default();
+            }
+            self.0.lock().unwrap().push(text);
+        }
+    }
+
+    #[test]
+    fn the_first_of_a_kind_and_a_peer_are_logged() {
+        let (flood, heard) = (Flood::default(), Heard::default());
+        let layer = heard.clone().with_filter(flood.clone());
+        with_default(registry().with(layer), || {
+            let begin = Instant::now();
+            for _ in 0..1000 {
+                warn!(name: "broken", disk = "bad", "x");
+                warn!(name: "told", "of nobody");
+                tracing::debug!(name: "message", disk = "bad", "x");
+            }
+            warn!(name: "broken", disk = "good", "x");
+            warn!(name: "left", disk = "bad", "x");
+            flood.tell(begin);
+            let take = || std::mem::take(&mut *heard.0.lock().unwrap());
+            let found = take();
+            let count = |what: &str| found.iter().filter(|it| *it == what).count();
+            assert_eq!(count("broken\"bad\""), 10);
+            assert_eq!((count("told"), count("message\"bad\"")), (1000, 1000));
+            assert_eq!((count("broken\"good\""), count("left\"bad\"")), (1, 1));
+            // It is told of once, and the next while begins anew.
+            flood.tell(begin + 2 * WHILE);
+            flood.tell(begin + 2 * WHILE);
+            assert_eq!(take(), ["left_out\"bad\"990"]);
+            warn!(name: "broken", disk = "bad", "x");
+            assert_eq!(take(), ["broken\"bad\""]);
+        });
+    }
+}
