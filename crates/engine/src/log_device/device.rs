@@ -8,9 +8,9 @@ use qpair_format::log::{LogGeometry, Segments};
 use qpair_format::superblock::LABEL_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::attached::{Attached, SEGMENTS_PER_WORKER, make_room};
-use super::refusal::other_moment;
-use crate::labels::LogLabel;
+use qpair_members::LogLabel;
+use qpair_members::other_moment;
+use qpair_members::{Attached, SEGMENTS_PER_WORKER, make_room};
 
 /// A file grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;

@@ -24,12 +24,10 @@ pub(crate) use gate::{Gate, GateGuard};
 use inner::Inner;
 pub(crate) use promise::Promised;
 use qpair_format::bitmap::Bitmap;
+use qpair_format::image::RECORD_PAGES;
 
 /// As many bytes may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;
-
-/// Pages that hold the two checkpoint records; never handed out.
-pub(crate) const RECORD_PAGES: u64 = 2;
 
 /// Who asks for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
 use qpair_block::Request;
+use qpair_format::catalog::decode;
 use qpair_format::log::Operation;
 use qpair_format::page::{Node, NodeInit, NodeMut};
 use qpair_format::place::page_of;
@@ -172,14 +173,6 @@ impl Store {
         })?;
         Ok(self.add_table(name, tree))
     }
-}
-
-/// Id of the tree that a record of the catalog names.
-pub(super) fn decode(record: &[u8]) -> Result<u32> {
-    record
-        .try_into()
-        .map(u32::from_le_bytes)
-        .map_err(|_| Error::new(ErrorKind::Corrupt, "a record of the catalog makes no sense"))
 }
 
 impl StoreInner {

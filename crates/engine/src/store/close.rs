@@ -212,7 +212,6 @@ mod tests {
 
     use super::super::StoreOptions;
     use super::*;
-    use crate::labels;
     use qpair_format::ErrorKind;
     use qpair_format::superblock::StoreState;
 
@@ -245,7 +244,7 @@ mod tests {
         }
         drop((store, table));
         // It was not closed: the label says so still.
-        let label = labels::read(opened.as_ref()).unwrap();
+        let label = qpair_members::read(opened.as_ref()).unwrap();
         assert_eq!(label.state, StoreState::Open);
     }
 }

@@ -1,7 +1,6 @@
 //! A store: members, workers, tables.
 
 mod backup;
-mod blank;
 mod bulk;
 mod catalog;
 mod changes;
@@ -9,16 +8,12 @@ mod check;
 mod chores;
 mod close;
 mod commit;
-mod dump;
 mod load;
-mod log_place;
 mod observer;
-mod offline;
 mod open;
 mod range;
 mod recover;
 mod removal;
-mod repair;
 mod report;
 mod retry;
 mod snapshot;
@@ -29,19 +24,13 @@ mod transaction_range;
 mod warm;
 
 pub use backup::BackupReport;
-pub use blank::{LABEL_OFFSETS, find_content, find_foreign, is_label};
 pub use bulk::BulkLoader;
 pub use changes::WriteBatch;
 pub use check::{CheckReport, TableCheck};
 pub use commit::Commit;
-pub use dump::{LogDump, LogEntry, LogFileEnd, LogOperation, dump_log};
-pub use log_place::LogPlace;
 pub use observer::Observer;
 pub use open::{RecoveryProgress, StoreOptions};
 pub use range::{Range, TaskRange};
-pub use repair::{
-    KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable, examine_log, repair,
-};
 pub use report::{LogDeviceReport, StoreReport, StoreStatistics};
 pub use snapshot::{Snapshot, TaskSnapshot};
 pub use table::{Table, TaskTable};
@@ -182,6 +171,11 @@ impl Store {
     #[must_use]
     pub fn downgrade(&self) -> WeakStore {
         WeakStore(Arc::downgrade(&self.inner))
+    }
+
+    /// Makes a new store that cannot be filled to its end of no use: it is read-only from here on, and no close marks it as whole.
+    pub fn fail(&self, cause: Error) {
+        self.inner.shared.fail(cause);
     }
 
     /// Makes a checkpoint: on return a crash goes back to it, or to a later one.

@@ -118,7 +118,7 @@ pub(crate) fn enlist(shared: &Arc<Shared>, workers: Vec<Rc<Worker>>, seed: u64, 
 }
 
 /// Whether this thread has stepped workers.
-pub(crate) fn is_here() -> bool {
+pub fn is_stepped_here() -> bool {
     CREWS.try_with(|crews| !crews.borrow().is_empty()).unwrap_or(false)
 }
 

@@ -9,9 +9,8 @@ use crate::common::{
     write_bytes,
 };
 use qpair_block::BlockDevice;
-use qpair_engine::{
-    Error, ErrorKind, LogPlace, RepairReport, RepairStep, Store, StoreOptions, dump_log, repair,
-};
+use qpair_engine::{Error, ErrorKind, LogPlace, Store, StoreOptions};
+use qpair_inspect::{RepairReport, RepairStep, dump_log, repair};
 
 const PAGE: usize = 512;
 

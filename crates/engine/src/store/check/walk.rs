@@ -6,21 +6,19 @@ use std::sync::{Arc, PoisonError};
 
 use qpair_block::Request;
 use qpair_format::large::{Descriptor, Extents, ListReader};
-use qpair_format::page::Node;
+use qpair_format::page::{Expected, Node, child_of};
 use qpair_format::place::page_of;
 use qpair_format::superblock::LABEL_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::StoreInner;
-use super::{
-    CheckReport, Content, Finding, Job, Place, Role, TableCheck, TableRoot, child_of, examine,
-};
+use super::{CheckReport, Content, Finding, Job, Role, TableCheck, TableRoot, examine};
 use crate::pool::Root;
 use crate::shared::Shared;
-use crate::space::RECORD_PAGES;
 use crate::task::{
     JoinHandle, Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now, spawn_to,
 };
+use qpair_format::image::RECORD_PAGES;
 
 /// Pages a task reads.
 const BATCH: usize = 64;
@@ -241,7 +239,7 @@ impl<'a> Walk<'a> {
         self.tree_ids.push(tree_id);
         match self.claim(page_of(root)) {
             Ok(()) => {
-                let bounds = Place { tree_id, level: None, lower: Vec::new(), upper: None };
+                let bounds = Expected { tree_id, level: None, lower: Vec::new(), upper: None };
                 self.roots.push_back(Job { table, place: root, role: Role::Node(bounds) });
             }
             Err(what) => {

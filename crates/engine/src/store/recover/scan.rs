@@ -16,9 +16,9 @@ use super::ahead::{Ahead, Chain, Extent};
 use super::gather::Kept;
 use super::large::LargeValues;
 use super::unreadable;
-use crate::log_device::is_on_log_device;
 use crate::shared::Shared;
 use crate::task::{Transfer, yield_now};
+use qpair_members::is_on_log_device;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;

@@ -9,9 +9,9 @@ use qpair_format::large::Descriptor;
 use qpair_format::log::{EndReason, LogEnd, Operation, describe_operation};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 
-use super::catalog::decode;
-use super::log_place::LogPlace;
-use super::offline::{Offline, Part, entries, read_logs, walk_leaves};
+use crate::offline::{Offline, Part, entries, read_logs, walk_leaves};
+use qpair_format::catalog::decode;
+use qpair_members::LogPlace;
 
 /// A commit in a store's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
