@@ -31,7 +31,7 @@ pub(crate) struct Incarnation {
     labels_in_doubt: bool,
     /// Whoever gives pages of dropped tables back waits for these until the store is marked open: before, nothing may change.
     pub(crate) first_change: Mutex<Vec<Promise<()>>>,
-    /// Who begins the logs.
+    /// Held by a task that begins the logs.
     starting: Arc<Alone>,
 }
 
@@ -153,7 +153,7 @@ impl Incarnation {
     pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<GateGuard> {
         self.begin_change()?;
         if !self.shared.logs_begun() {
-            // To its end, even if who commits goes away.
+            // Runs to its end even if the committing task is dropped.
             let incarnation = self.clone();
             spawn_here(
                 &self.shared,

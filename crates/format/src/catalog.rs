@@ -10,5 +10,5 @@ pub fn decode(record: &[u8]) -> Result<u32> {
     record
         .try_into()
         .map(u32::from_le_bytes)
-        .map_err(|_| Error::new(ErrorKind::Corrupt, "a record of the catalog makes no sense"))
+        .map_err(|_| Error::new(ErrorKind::Corrupt, "a record of the catalog cannot be decoded"))
 }

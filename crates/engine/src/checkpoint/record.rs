@@ -79,7 +79,10 @@ async fn write_pages(
         }
     }
     if outcome.is_ok() && extents.peek().is_some() {
-        return Err(Error::new(ErrorKind::NoMemory, "pages of a checkpoint are under way"));
+        return Err(Error::new(
+            ErrorKind::NoMemory,
+            "the pages for a checkpoint record are in flight",
+        ));
     }
     outcome
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::sync::Waiters;
 
-/// How many of them there are, and who waits for one to end.
+/// How many of them there are, and the tasks that wait for one to end.
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedRecords {
     count: AtomicU32,

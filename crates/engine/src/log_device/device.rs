@@ -28,7 +28,7 @@ pub(crate) struct LogDevice {
     end_bytes_max: u64,
     workers: u64,
     segments: Mutex<Segments>,
-    /// Who takes as many segments as a commit needs.
+    /// Held by a task that takes as many segments as a commit needs.
     taking: Mutex<()>,
     /// A commit found too few free, and none was given back since.
     is_full: AtomicBool,
@@ -190,7 +190,7 @@ impl LogDevice {
         Err(Error::with_hint(
             ErrorKind::TooLarge,
             format!(
-                "a commit of up to {bytes} bytes has no room on the log device {}, which takes {most} at once",
+                "a commit of up to {bytes} bytes does not fit the log device {}, which takes {most} bytes at once",
                 self.device.info().name
             ),
             "commit in smaller parts, or give the store a larger log device",

@@ -13,7 +13,7 @@ pub(crate) enum Part {
     Submit,
     /// Looks for completions.
     Poll,
-    /// Deals with completions: checks pages that came, and wakes who waits for them.
+    /// Deals with completions: checks pages that came, and wakes the tasks that wait for them.
     Complete,
     /// Sleeps until a completion or a message comes, and hands over before what was gathered; waits, awake, for other workers.
     Wait,

@@ -36,13 +36,13 @@ impl Space {
             }
             if let Err(error) = self.grow_device(needed_bytes, size_bytes + step(size_bytes)) {
                 inner.refused_bytes = Some(needed_bytes);
-                // Free pages that are held back look like enough to who does not know.
+                // The error names the reserve, because the free pages alone look like enough.
                 let there = inner.free(self.capacity());
                 return Err(Error::block(
                     error,
                     format!(
-                        "growing the store to {needed_bytes} bytes ({there} pages are free, {free} have to be: what is in memory \
-                         may need new places)"
+                        "growing the store to {needed_bytes} bytes ({there} pages free, {free} required as \
+                         reserve for dirty pages)"
                     ),
                 ));
             }

@@ -77,7 +77,7 @@ impl Store {
     ) -> Result<BackupReport> {
         refuse_on_worker()?;
         if members.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a backup has at least one member"));
+            return Err(Error::new(ErrorKind::Invalid, "a backup needs at least one member"));
         }
         let inner = &self.inner;
         let page_size = inner.shared.page_size;
@@ -115,7 +115,7 @@ impl Store {
                 let fault = checked?.unwrap_or_default();
                 return Err(Error::with_remedy(
                     ErrorKind::Corrupt,
-                    format!("the store is damaged: {suspect}; the copy had this fault: {fault}"),
+                    format!("the store is damaged: {suspect}; the copy has this fault: {fault}"),
                     "a check lists the damage, a repair salvages what can be read",
                     Remedy::Check,
                 ));
@@ -169,7 +169,7 @@ fn check_target(
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "a stripe unit of {stripe_unit_bytes} bytes: it is a multiple of the page size, {page_size} bytes"
+                "a stripe unit has {stripe_unit_bytes} bytes; it must be a multiple of the page size, {page_size} bytes"
             ),
         ));
     }

@@ -57,7 +57,7 @@ impl Store {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "a table name of {} bytes: in this store it has 1 to {longest}",
+                    "a table name has {} bytes; in this store it may have 1 to {longest}",
                     name.len()
                 ),
             ));
@@ -439,7 +439,7 @@ fn check_room_for_root(shared: &Shared) -> Result<()> {
     Err(Error::with_hint(
         ErrorKind::NoMemory,
         format!(
-            "{most} tables are open, of which each keeps a page in memory: with {frames} pages of memory and {workers} workers no more can be"
+            "{most} tables are open, the limit with {frames} pages of memory and {workers} workers: each open table pins one frame"
         ),
         "give the store more memory, or open fewer tables",
     ))
@@ -491,7 +491,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
         None => {
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("the checkpoint knows no root of tree {id}"),
+                format!("the checkpoint has no root of tree {id}"),
             ));
         }
     };
@@ -499,7 +499,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     if page_id >= shared.space.capacity() {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            format!("a tree's root at page {page_id}, past the store's end"),
+            format!("a tree's root is at page {page_id}, past the store's end"),
         ));
     }
     check_room_for_root(shared)?;

@@ -97,7 +97,7 @@ impl StoreInner {
         if self.shared.is_marked_open() {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
-                "a store that was changed since it was opened cannot be checked",
+                "the store was changed since it was opened and cannot be checked",
                 "close it and open it again",
             ));
         }

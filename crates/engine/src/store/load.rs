@@ -109,7 +109,7 @@ async fn take(loader: &mut BulkLoader, first: JoinHandle<Part>) -> Result<()> {
     loop {
         // The caller's iterator panicked if there is none.
         let part = next.await.map_err(|_| {
-            Error::new(ErrorKind::Interrupted, "a sorted load whose records came to no end")
+            Error::new(ErrorKind::Interrupted, "a sorted load was dropped before its end")
         })?;
         let (mut records, more) = match part {
             Part::Some(records, tell, parts) => (records, Some((tell, parts))),

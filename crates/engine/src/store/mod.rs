@@ -291,9 +291,9 @@ impl StoreInner {
         Err(Error::with_hint(
             ErrorKind::NotFound,
             format!(
-                "{name} was removed while the store was open: all that is in it goes when the store is closed"
+                "{name} was removed while the store was open: its data is lost when the store is closed"
             ),
-            "while it is open, make a backup of it",
+            "make a backup while the store is open",
         ))
     }
 

@@ -275,7 +275,7 @@ impl Store {
     ) -> Result<Self, Failed> {
         options.check()?;
         if members.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a store has at least one member").into());
+            return Err(Error::new(ErrorKind::Invalid, "a store needs at least one member").into());
         }
         let read_only = options.read_only
             || options.at_checkpoint
@@ -308,7 +308,7 @@ impl Store {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
-                        "pages of {page_size} bytes on {}, whose blocks have {block} bytes",
+                        "pages of {page_size} bytes do not fit {}, whose blocks have {block} bytes",
                         member.info().name
                     ),
                 )
@@ -434,7 +434,7 @@ fn start(
         Error::with_hint(
             ErrorKind::Invalid,
             format!(
-                "{} of memory are {frame_count} pages, more than a store can keep track of",
+                "{} of memory are {frame_count} pages, more than a store can manage",
                 format_bytes(options.memory_bytes)
             ),
             format!("give at most {}", format_bytes(u64::from(u32::MAX) * page_size as u64)),
@@ -451,8 +451,9 @@ fn start(
     )?;
     let mut remotes = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let wake = WakeEvent::new()
-            .map_err(|error| Error::new(ErrorKind::Limit, format!("making an eventfd: {error}")))?;
+        let wake = WakeEvent::new().map_err(|error| {
+            Error::new(ErrorKind::Limit, format!("creating an eventfd: {error}"))
+        })?;
         remotes.push(Arc::new(Remote::new(Arc::new(wake))));
     }
     let pool = Pool::new(frames, workers).with_parent_hints(options.parent_hints);
@@ -591,13 +592,13 @@ fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
     pool.prefault(worker, shared.remotes.len()).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidInput => Error::with_hint(
             ErrorKind::Unsupported,
-            format!("taking memory when opening: {error}"),
-            "Linux 5.14 and later do; open without prefault",
+            format!("prefaulting memory: {error}"),
+            "prefault needs Linux 5.14 or later; open the store without it",
         ),
         _ => Error::with_hint(
             ErrorKind::NoMemory,
             format!(
-                "taking {} of memory: {error}",
+                "prefaulting {} of memory: {error}",
                 format_bytes(pool.frames.arena().mapped_bytes() as u64)
             ),
             "give the store less memory",

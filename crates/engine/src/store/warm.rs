@@ -185,7 +185,7 @@ impl Warming<'_> {
             self.outcome.full |= full;
             let done = self.outcome.pages;
             if (self.progress)(done, self.total.max(done)).is_break() {
-                let what = "reading the store into memory was broken off";
+                let what = "reading the store into memory was interrupted";
                 return Err(Error::new(ErrorKind::Interrupted, what));
             }
         }

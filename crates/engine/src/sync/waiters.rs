@@ -62,7 +62,7 @@ impl Waiters {
         .await;
     }
 
-    /// The least that is waited for.
+    /// The smallest number that a task waits for.
     pub(crate) fn first(&self) -> Option<u64> {
         self.lock().wakers.first_key_value().map(|((at, _), _)| *at)
     }

@@ -83,7 +83,7 @@ impl Preparing {
         was_split: bool,
     ) {
         let before = self.beside(item.tree);
-        // In which half of a leaf that was split the writes before are, nobody looks: they count for both.
+        // The earlier writes count for both halves of a split leaf, since no code looks which half they are in.
         let before = before.filter(|beside| was_split || beside.leaf.0 == spot.leaf.0);
         self.reach.add(&shared.pool, item.tree, spot.leaf, was_split);
         if cut.is_some() {

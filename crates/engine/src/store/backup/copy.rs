@@ -84,7 +84,7 @@ pub(super) fn copy_pages(
                     if outcome.is_ok() && progress(done, all).is_break() {
                         outcome = Err(Error::new(
                             ErrorKind::Interrupted,
-                            "the backup was interrupted; there is no store on its target",
+                            "the backup was interrupted; its target has no store",
                         ));
                     }
                 }

@@ -66,7 +66,7 @@ impl StoreInner {
                 return Err(Error::with_hint(
                     ErrorKind::Unclean,
                     format!(
-                        "{} was not closed: commits in its log are not in its pages yet",
+                        "{} was not closed: its log has commits that its pages do not have yet",
                         self.incarnation.members[0].info().name
                     ),
                     "open it once for writing, which recovers it",
@@ -304,7 +304,7 @@ impl StoreInner {
 fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {
     let room = shared.space.capacity();
     Error::damaged(format!(
-        "{name} was cut short: the store has pages up to {end}, its members hold {room}"
+        "{name} was cut short: the store has pages up to {end}, but its members have room for {room}"
     ))
 }
 

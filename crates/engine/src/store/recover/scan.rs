@@ -161,7 +161,7 @@ impl Logs {
                 let (at, len) =
                     (offset_bytes + u64::from(done), self.read_bytes.min(len_bytes - done));
                 let failed = |error| {
-                    let error = Error::io(error, "writing the end of the log once more");
+                    let error = Error::io(error, "writing the end of the log again");
                     shared.fail(error.clone());
                     error
                 };
@@ -214,7 +214,10 @@ impl Logs {
                 }
                 MergeStep::Wait => {
                     let Some(log) = asked.pop_front() else {
-                        return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
+                        return Err(Error::new(
+                            ErrorKind::Corrupt,
+                            "reading the log cannot go on, and no read is in flight",
+                        ));
                     };
                     match ahead[log].done().await? {
                         Some((extent, Completion { buffer: Some(buffer), .. })) => {
