@@ -50,7 +50,7 @@ impl LogPlace {
         let closed = label.state == StoreState::Clean;
         match (self, label.log.clone()) {
             (Self::Unsaid | Self::Store, None) => Ok(None),
-            // Who only reads needs no log.
+            // A store opened for reading needs no log.
             (Self::Unsaid | Self::Store, Some(_)) if read_only => Ok(None),
             (Self::Unsaid, Some(log)) => Err(not_given(store_name, &log, closed)),
             (Self::Store, Some(_)) if closed => {

@@ -7,7 +7,7 @@ pub(crate) enum Part {
     Tasks,
     /// Makes frames free.
     Evict,
-    /// Writes the log, and wakes those whose commits are durable.
+    /// Writes the log, and wakes the tasks whose commits are durable.
     Log,
     /// Hands requests to the device.
     Submit,

@@ -402,7 +402,7 @@ impl Shared {
         let mut bytes = segment_bytes;
         loop {
             let smallest = bytes / 2 < least;
-            // Who may not have smaller ones has them later, after a checkpoint: that one's room is not taken.
+            // A store that may not have smaller ones gets them after a checkpoint, whose room is not taken.
             let all = smaller && smallest;
             match self.take_segments(SEGMENTS_MIN * self.remotes.len(), bytes.into(), all) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && smaller && !smallest => {

@@ -211,7 +211,7 @@ impl BulkLoader {
 
     /// Builds the page gathered on a level in its extent; its place.
     async fn write_page(&mut self, level: u8, upper: Option<&[u8]>) -> Result<u64> {
-        // Who loads for an hour is told when the store failed, not at the end.
+        // A load of an hour gets an error when the store fails, not at its end.
         self.inner.shared.check_writable()?;
         let kind = usize::from(level > 0);
         let page_size = self.inner.shared.page_size;

@@ -176,7 +176,7 @@ impl Store {
 }
 
 impl StoreInner {
-    /// Waits until nobody else makes, drops or first opens a table. On a worker it does not: who does may wait for that worker.
+    /// Waits until no other thread makes, drops or first opens a table. A worker does not wait: that thread may be waiting for it.
     fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {
         match self.changing_tables.try_lock() {
             Ok(alone) => Ok(alone),
@@ -376,7 +376,7 @@ async fn merge_levels(shared: &Shared, tree: Tree, from: &Bound<Vec<u8>>) -> Res
     Ok(merged)
 }
 
-/// Gives the root of an empty tree back, and its frame. Who has a handle of the tree finds out when he comes there.
+/// Gives the root of an empty tree and its frame back. An operation with a handle of the tree finds out when it comes there.
 struct DropRoot {
     tree: Tree,
     descent: Descent,

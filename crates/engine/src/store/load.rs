@@ -12,7 +12,7 @@ use crate::task::{JoinHandle, Promise, promise, refuse_on_worker};
 const PART_RECORDS: usize = 16 << 10;
 const PART_BYTES: usize = 1 << 20;
 
-/// Records one after the other. The caller's own vectors are freed on his thread.
+/// Records one after the other. The caller's own vectors are freed on the caller's thread.
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,

@@ -53,7 +53,7 @@ use crate::task::{JoinHandle, Step, promise, spawn_program, spawn_to, stepped};
 use crate::tree::Tree;
 use crate::tx::{Awaited, Tx};
 
-/// The workers of an open store, for who ends them.
+/// The workers of an open store, for the thread that ends them.
 enum Crew {
     Threads(Vec<std::thread::JoinHandle<ChannelStatistics>>),
     /// They are this thread's: see [`crate::task::stepped`].
@@ -73,10 +73,10 @@ pub(crate) struct StoreInner {
     image_fault: OnceLock<Error>,
     /// Those that were opened. Locked for moments only, by workers too.
     tables: Mutex<Vec<(String, Tree)>>,
-    /// Held by who makes, drops, or first opens a table, also while it waits for workers. These never wait for it.
+    /// A thread that makes, drops or first opens a table holds this, also while it waits for workers. Workers never wait for it.
     changing_tables: Mutex<()>,
     crew: Mutex<Crew>,
-    /// What closing came to. Held by who closes, for others who do wait for it.
+    /// The outcome of the close. The closing thread holds the lock, so that other closes wait for it.
     closed: Mutex<Option<Result<()>>>,
     next_worker: AtomicUsize,
 }
@@ -167,7 +167,7 @@ impl Store {
         qpair_format::page::key_len_max(self.inner.shared.page_size)
     }
 
-    /// The store, for who should not keep it open.
+    /// The store, for holders that must not keep it open.
     #[must_use]
     pub fn downgrade(&self) -> WeakStore {
         WeakStore(Arc::downgrade(&self.inner))

@@ -37,7 +37,7 @@ pub struct WarmReport {
     pub pages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Pages that could not be read, or were not what was written. Who needs them is told.
+    /// Pages that could not be read, or were not what was written. An operation that needs one gets the error.
     pub unread: u64,
     /// Whether memory was full before all pages were there.
     pub full: bool,

@@ -417,7 +417,7 @@ impl Work {
             self.phase = Phase::Compare;
             return Ok(());
         }
-        // Who has a later stamp than the drop of a table sees that it was dropped.
+        // A commit with a later stamp than the drop of a table sees that the table was dropped.
         let (given_up, mut there) = (Cell::new(false), Ok(()));
         let mut begin = || {
             let stamp = clock.begin_commit()?;

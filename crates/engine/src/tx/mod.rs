@@ -218,7 +218,7 @@ impl Tx {
         all
     }
 
-    /// Lets no commit begin; those who wait for locks are told.
+    /// Lets no commit begin, and ends every wait for a lock.
     pub(crate) fn close(&self) {
         self.shared.clock.close();
         self.rows.wake_all();

@@ -105,7 +105,7 @@ impl Preparing {
         context: Context<'_>,
     ) -> Stop {
         while let Some((item, mut prepare)) = self.next(core, false) {
-            // A commit of very many writes must still let others run; who goes on for it here does.
+            // A commit of very many writes must still let others run, so each step counts against the task's budget.
             if context.worker.is_some_and(|worker| worker.charge(false)) {
                 return Stop::Turn;
             }

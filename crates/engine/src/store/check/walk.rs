@@ -497,7 +497,7 @@ async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
     let mut jobs = jobs.into_iter().peekable();
     loop {
         while jobs.peek().is_some() && reading.len() < WINDOW {
-            // Who has transfers under way takes frames only as they are at hand.
+            // With transfers under way it takes only frames that are free now.
             let frame = match reading.is_empty() {
                 true => Some(scratch_frame().await?),
                 false => scratch_frame_now(),

@@ -87,7 +87,7 @@ impl StoreInner {
                 roots = image.roots;
                 self.shared.replace_record(record);
             }
-            // What is damaged can still be checked by who only reads.
+            // A damaged store can still be opened for reading, so that a check can run.
             Err(error) if self.shared.read_only && error.kind() != ErrorKind::Member => {
                 let _ = self.image_fault.set(error);
             }

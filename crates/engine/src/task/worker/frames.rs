@@ -71,7 +71,7 @@ impl Worker {
         self.starved.get() > turns_max
     }
 
-    /// Evicts when frames run low, and wakes those who wait for one.
+    /// Evicts when frames run low, and wakes the tasks that wait for one.
     pub(super) fn make_frames_free(&self) {
         let pool = &self.shared.pool;
         let waiting = self.frame_waiters.borrow().len();
@@ -83,7 +83,7 @@ impl Worker {
         let pending = self.write_backs.get() as usize;
         let wanted = (pool.local_max / 2).max(1);
         // What is passed by the front hand now is taken in a later turn at the earliest: of a small pool a call would take pages that were
-        // just read, before those who wait for them have run.
+        // just read, before the tasks that wait for them have run.
         let budget = (wanted * 16).max(512).min(pool.frames.len() as usize / 2);
         let mut writes = Vec::new();
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
