@@ -1,4 +1,4 @@
-//! How old a page's content is, for code that may not wait for its latch: whether it was changed, and when that was last accounted for.
+//! How old a page's content is, for who may not wait for its latch: whether it was changed, and when that was last accounted for.
 
 use crate::sync::Ordering::{Acquire, Release};
 use crate::sync::{AtomicBool, AtomicU32};

@@ -116,7 +116,7 @@ impl FrameTable {
         self.header(frame).state.load(Relaxed)
     }
 
-    /// Changes the replacement state byte if it is `from`: for callers without the latch.
+    /// Changes the replacement state byte if it is `from`: for those who have no latch.
     #[inline(always)]
     pub fn change_state(&self, frame: FrameIndex, from: u8, to: u8) {
         let _ = self.header(frame).state.compare_exchange(from, to, Relaxed, Relaxed);
@@ -177,7 +177,7 @@ impl FrameTable {
         self.header(frame).target.compare_exchange(from, to, AcqRel, Acquire).map(drop)
     }
 
-    /// A word for code that comes to the frame without its parent: what the frame is for now. 0 at first; its meaning is the pool's.
+    /// A word for those who come to the frame past its parent: what it is for now. 0 at first; its meaning is the pool's.
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, frame: FrameIndex) -> u64 {
@@ -406,7 +406,7 @@ impl<'a> ExclusiveFrame<'a> {
         }
     }
 
-    /// Releases the latch; the version an optimistic reader would now see, for callers that go on reading.
+    /// Releases the latch; the version an optimistic reader would now see, for those who mean to go on.
     #[must_use]
     pub fn release(self) -> Version {
         let guard = ManuallyDrop::new(self);

@@ -26,7 +26,7 @@
 //!    different width may overlap racing stores; the language does not define the value then, the
 //!    machines qpair runs on do (some mix of old and new bytes), and every such value is thrown
 //!    away when the latch's version has moved.
-//! 4. *Plain slices* (`as_slice`) are handed out only by holders that exclude writers: the holder of a
+//! 4. *Plain slices* (`as_slice`) are handed out only by those who exclude writers: the holder of a
 //!    `Buffer` and the holder of an exclusive latch, for as long as they are borrowed.
 //! 5. *Memory shared with others* (a [`Mapping`]: another process's memory, a device's registers) is reached through
 //!    [`SharedBytes`] alone: no reference to it is ever formed, every access is an atomic of its width or a copy by

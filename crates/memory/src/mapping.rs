@@ -24,6 +24,8 @@ pub struct Mapping {
     kind: Kind,
     /// Of a file of others.
     cover: Option<Cover>,
+    /// A file to be passed on, and where in it the range begins.
+    file: Option<(OwnedFd, u64)>,
 }
 
 /// What is mapped.
@@ -80,6 +82,7 @@ impl Mapping {
             writable,
             kind: Kind::File,
             cover: None,
+            file: None,
         };
         mapping.cover = Some(Cover::new(base.as_ptr().expose_provenance(), mapped)?);
         Ok(Arc::new(mapping))
@@ -109,6 +112,33 @@ impl Mapping {
         Self::of_file(file, offset_bytes, len, writable)
     }
 
+    /// [`Mapping::of_memory_file`], to read and write, which keeps the file if nobody can shrink it: so that it can be passed on
+    /// ([`Mapping::file`]).
+    ///
+    /// # Errors
+    /// As [`Mapping::of_memory_file`]; what dup said.
+    pub fn of_lasting_file(
+        file: BorrowedFd<'_>,
+        offset_bytes: u64,
+        len: usize,
+    ) -> io::Result<Arc<Self>> {
+        let mut mapping = Self::of_memory_file(file, offset_bytes, len, true)?;
+        let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+        if seals.contains(SealFlags::SHRINK)
+            && let Some(mapping) = Arc::get_mut(&mut mapping)
+        {
+            mapping.file = Some((file.try_clone_to_owned()?, offset_bytes));
+        }
+        Ok(mapping)
+    }
+
+    /// The file, and where in it the range begins, bytes, if it can be passed on to those that the owner of the memory does not know of:
+    /// nobody can cut it short under them.
+    #[must_use]
+    pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.file.as_ref().map(|(file, offset_bytes)| (file.as_fd(), *offset_bytes))
+    }
+
     /// A new file in memory of `len` bytes, zeroed, and its mapping: to be shared by passing the file on. Those who have the file can
     /// neither shrink nor grow it, nor seal it further.
     ///
@@ -123,7 +153,8 @@ impl Mapping {
         let base = map_file(file.as_fd(), 0, mapped_bytes, true)?;
         let kind = Kind::Own;
         let (skip_bytes, writable, cover) = (0, true, None);
-        let mapping = Self { base, mapped_bytes, skip_bytes, len, writable, kind, cover };
+        let mapping =
+            Self { base, mapped_bytes, skip_bytes, len, writable, kind, cover, file: None };
         Ok((Arc::new(mapping), file))
     }
 
@@ -187,6 +218,7 @@ impl Mapping {
             writable: true,
             kind: Kind::Anonymous,
             cover: None,
+            file: None,
         }))
     }
 
@@ -394,6 +426,20 @@ mod tests {
         {
             assert!(Mapping::of_file(file.as_fd(), offset, len, true).is_err(), "{offset} {len}");
         }
+    }
+
+    #[test]
+    fn only_a_file_that_nobody_can_shrink_is_passed_on() {
+        let (_, sealed) = Mapping::new_file(16384).unwrap();
+        let mapping = Mapping::of_lasting_file(sealed.as_fd(), 8192, 4096).unwrap();
+        let (file, offset_bytes) = mapping.file().unwrap();
+        let other = Mapping::of_memory_file(file, offset_bytes, 4096, false).unwrap();
+        mapping.bytes().store_u64(8, 7);
+        assert_eq!((other.bytes().load_u64(8), other.file().is_none()), (7, true));
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let open = rustix::fs::memfd_create("open", flags).unwrap();
+        rustix::fs::ftruncate(&open, 4096).unwrap();
+        assert!(Mapping::of_lasting_file(open.as_fd(), 0, 4096).unwrap().file().is_none());
     }
 
     #[test]

@@ -356,6 +356,7 @@ impl HostQueue for MptQueue {
         }
         let elements_max = self.inner.memory.sizes.chains.elements_max() as usize;
         let pieces = buffer.pieces(offset, len as usize).take(elements_max);
+        let pieces = pieces.take_while(|it| self.regions.iova_of(arena_id, *it).is_some());
         pieces.map(|piece| piece.len_bytes as u32).sum()
     }
 

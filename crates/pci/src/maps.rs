@@ -146,8 +146,8 @@ impl Maps {
         }
     }
 
-    /// Opens a region of others' memory for one more user: where its first byte is for the device. `None`: the transport cannot, or this
-    /// process may not keep so much in memory; what is in it is copied then.
+    /// Opens a region of others' memory for one more user: where its first byte is for the device. `None`: the transport cannot, this
+    /// process may not keep so much in memory, or may not write there; what is in it is copied then.
     ///
     /// # Errors
     /// As [`Maps::open`].
@@ -156,6 +156,9 @@ impl Maps {
         let key = region.region().0;
         if let Some(iova) = opened.regions.join(key) {
             return Ok(Some(iova));
+        }
+        if !region.bytes().is_writable() {
+            return Ok(None);
         }
         let iova = match self.function.map_region(region) {
             Ok(Some(iova)) => iova,
@@ -263,7 +266,7 @@ struct Place {
 }
 
 impl OpenRegions {
-    /// Opens the regions of those of `arenas` that have lists. An arena is usable if all of its regions could be opened.
+    /// Opens those regions of `arenas` that the device can reach at all.
     ///
     /// # Errors
     /// What [`Maps::open_region`] says; none of them is open then.
@@ -273,27 +276,22 @@ impl OpenRegions {
             if opened.has(arena.id()) {
                 continue;
             }
-            let first = opened.places.len();
             for region in arena.regions() {
-                let Some(iova) = maps.open_region(region)? else {
-                    for (_, place) in opened.places.drain(first..) {
-                        maps.close_region(&place.region);
-                    }
-                    break;
-                };
-                opened.places.push((arena.id(), Place { region: region.clone(), iova }));
+                if let Some(iova) = maps.open_region(region)? {
+                    opened.places.push((arena.id(), Place { region: region.clone(), iova }));
+                }
             }
         }
         Ok(opened)
     }
 
-    /// Whether the device reaches what is in an arena's lists.
+    /// Whether the device reaches some of what is in an arena's lists.
     #[must_use]
     pub fn has(&self, arena_id: u32) -> bool {
         self.places.iter().any(|(id, _)| *id == arena_id)
     }
 
-    /// Where a piece of a buffer of an arena is for the device.
+    /// Where a piece of a buffer of an arena is for the device, if it reaches it.
     #[must_use]
     pub fn iova_of(&self, arena_id: u32, piece: Piece) -> Option<u64> {
         self.places.iter().filter(|(id, _)| *id == arena_id).find_map(|(_, place)| {

@@ -70,7 +70,7 @@ impl GuestMemory {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let len = usize::try_from(len_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mapping = Mapping::of_memory_file(file, file_offset_bytes, len, true)?;
+        let mapping = Mapping::of_lasting_file(file, file_offset_bytes, len)?;
         let mut with = self.clone();
         with.regions.push(Region { place, mapping });
         Ok(with)

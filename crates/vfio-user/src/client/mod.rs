@@ -29,6 +29,8 @@ use connection::Connection;
 const IOVA_START: u64 = 1 << 32;
 /// What is opened lies apart, so that running over an end finds nothing.
 const IOVA_GAP: u64 = 2 << 20;
+/// What is opened lies on this grid, in its file also: SPDK takes nothing else, and does not say so.
+const GRID_BYTES: u64 = 2 << 20;
 /// Room for what a region is.
 const REGION_INFO_BYTES: u32 = 4096 - 32;
 /// Base address registers.
@@ -79,6 +81,8 @@ struct State {
     next_iova: u64,
     /// By the arena's number: its address for the device, its bytes, itself.
     arenas: HashMap<u32, (u64, u64, Arc<Arena>)>,
+    /// By the address of what is mapped: the address for the device, bytes, and itself.
+    regions: HashMap<usize, (u64, u64, Arc<Mapping>)>,
     /// Registers that were mapped.
     registers: Vec<Weak<Mapping>>,
     /// Mappings of this process that had been cut when this was last looked at.
@@ -152,6 +156,7 @@ impl Client {
                 connection,
                 next_iova: IOVA_START,
                 arenas: HashMap::new(),
+                regions: HashMap::new(),
                 registers: Vec::new(),
                 cut: mappings_cut(),
             }),
@@ -218,6 +223,17 @@ impl Client {
         self.state().call(Command::RegionWrite, &access.payload(bytes), &[])?;
         Ok(())
     }
+}
+
+/// Whole steps of the grid around a range of a file, as far as the file goes: where they begin, and bytes. `None` if that is not of whole
+/// pages.
+fn on_grid(file: BorrowedFd<'_>, offset_bytes: u64, len: u64) -> Option<(u64, u64)> {
+    const PAGE_BYTES: u64 = 4096;
+    let file_bytes = u64::try_from(rustix::fs::fstat(file).ok()?.st_size).ok()?;
+    let start = offset_bytes / GRID_BYTES * GRID_BYTES;
+    let end = offset_bytes.checked_add(len)?.checked_next_multiple_of(GRID_BYTES)?.min(file_bytes);
+    let fits = offset_bytes + len <= end && end.is_multiple_of(PAGE_BYTES);
+    fits.then_some((start, end - start))
 }
 
 /// Asks what a region is.
@@ -325,6 +341,37 @@ impl PciFunction for Client {
         let mut state = self.state();
         let Some((iova, len, _kept)) = state.arenas.remove(&arena.id()) else {
             let context = format!("{}: {arena:?} is not open to it", self.name);
+            return Err(Error::new(ErrorKind::NotFound, context));
+        };
+        let unmap = DmaUnmap { wants_dirty_pages: false, all: false, iova, len };
+        state.call(Command::DmaUnmap, &unmap.payload(), &[])?;
+        Ok(())
+    }
+
+    fn map_region(&self, region: &Arc<Mapping>) -> Result<Option<u64>> {
+        // A file that its owner could cut short would end this connection, and with it what others do by it.
+        let Some((file, offset_bytes)) = region.file() else { return Ok(None) };
+        let Some((start, len)) = on_grid(file, offset_bytes, region.bytes().len() as u64) else {
+            return Ok(None);
+        };
+        let mut state = self.state();
+        let key = region.region().0;
+        if state.regions.contains_key(&key) {
+            let context = format!("{}: {region:?} is open to it already", self.name);
+            return Err(Error::new(ErrorKind::Exists, context));
+        }
+        let iova = state.next_iova;
+        let map = DmaMap { readable: true, writable: true, file_offset_bytes: start, iova, len };
+        state.call(Command::DmaMap, &map.payload(), &[file])?;
+        state.next_iova = (iova + len).next_multiple_of(GRID_BYTES) + IOVA_GAP;
+        state.regions.insert(key, (iova, len, region.clone()));
+        Ok(Some(iova + (offset_bytes - start)))
+    }
+
+    fn unmap_region(&self, region: &Mapping) -> Result<()> {
+        let mut state = self.state();
+        let Some((iova, len, _kept)) = state.regions.remove(&region.region().0) else {
+            let context = format!("{}: {region:?} is not open to it", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         let unmap = DmaUnmap { wants_dirty_pages: false, all: false, iova, len };
