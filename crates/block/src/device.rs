@@ -246,6 +246,8 @@ pub struct ChannelStatistics {
     pub written_bytes: u64,
     /// System calls made, all kinds.
     pub system_calls: u64,
+    /// Requests whose data a driver copied on the way: the device does not reach their memory, or they do not lie there as it takes them.
+    pub copied: u64,
     /// Times that the device was reset, or the way to it made again, under the channel.
     pub resets: u64,
     /// Sleeps that ended by time, with completions there that no interrupt had told of.
@@ -272,6 +274,7 @@ impl ChannelStatistics {
     pub fn over(self, below: Self) -> Self {
         Self {
             system_calls: self.system_calls + below.system_calls,
+            copied: self.copied + below.copied,
             resets: self.resets + below.resets,
             timeouts_polled: self.timeouts_polled + below.timeouts_polled,
             ..self
@@ -315,7 +318,7 @@ pub trait IoChannel {
     /// Appends completions that are there, without sleeping; how many. Rings the doorbell if that comes for free.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
 
-    /// As [`poll`](Self::poll), for callers that look again and again before they sleep: it leaves the descriptor of
+    /// As [`poll`](Self::poll), for those who look again and again before they sleep: it leaves the descriptor of
     /// [`completion_fd`](Self::completion_fd) as it is, which spares system calls.
     fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.poll(completions)

@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 
+pub use lists::copied_lists;
 pub use report::{Outcome, Report};
 use rig::Rig;
 
@@ -89,6 +90,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("unregistered_arena", content::unregistered_arena),
     ("lists_of_segments", lists::lists_of_segments),
     ("lists_that_are_wrong", lists::lists_that_are_wrong),
+    ("memory_that_shrinks", lists::memory_that_shrinks),
     ("force_unit_access", content::force_unit_access),
     ("flush", content::flush),
     ("discard", content::discard),

@@ -113,7 +113,7 @@ pub(crate) fn statistics_add_up(rig: &mut Rig) -> CheckResult {
         }
     }
     let found = line.channel.statistics();
-    wanted.system_calls = found.system_calls;
+    (wanted.system_calls, wanted.copied) = (found.system_calls, found.copied);
     ensure(found == wanted, || format!("{found:?} instead of {wanted:?}"))?;
     Ok(Pass::Passed)
 }

@@ -2,7 +2,7 @@
 //! another program can compare them.
 //!
 //! ```text
-//! namespace conform ADDRESS        the first 2 MiB are overwritten, and the last block
+//! namespace conform ADDRESS        the first 2 MiB are overwritten, and the last block; nothing of a guest's memory may be copied
 //! namespace write ADDRESS FILE     the file's bytes to its start, and a flush
 //! namespace read ADDRESS FILE      as many bytes as the file has from its start, compared
 //! namespace hold ADDRESS           waits, with the drive in use, for the end of standard input
@@ -14,14 +14,16 @@
 #![allow(clippy::print_stderr, reason = "a program that reports")]
 
 use std::error::Error;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{
-    Arena, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel, Request, WaitOptions,
+    Arena, BlockDevice, Buffer, ChannelOptions, Completion, IoChannel, Mapping, Request, Segment,
+    WaitOptions,
 };
-use qpair_conformance::{Options, run};
+use qpair_conformance::{Options, copied_lists, run};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice, NvmeTarget};
 use qpair_pci::vfio;
 
@@ -70,9 +72,20 @@ fn conform(controller: &Arc<Controller>, nsid: Option<u32>) -> Anything<()> {
     };
     let report = run(make, Options::default());
     println!("{report}");
-    match report.failed().next() {
-        None => Ok(()),
-        Some(_) => Err("it does not conform".into()),
+    if report.failed().next().is_some() {
+        return Err("it does not conform".into());
+    }
+    // Memory of others that the IOMMU opens, page by page.
+    let (_, file) = Mapping::new_file(1 << 20)?;
+    let region = Mapping::of_lasting_file(file.as_fd(), 0, 1 << 20)?;
+    let segments = [7, 2, 5, 4].map(|page| Segment {
+        region: 0,
+        offset_bytes: page << 12,
+        len_bytes: 1 << 12,
+    });
+    match copied_lists(&make(), &region, &segments, true)? {
+        0 => Ok(()),
+        copied => Err(format!("{copied} requests with memory of others were copied").into()),
     }
 }
 

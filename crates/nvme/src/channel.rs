@@ -15,7 +15,7 @@ use qpair_block::{
 };
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::{Range, Status};
-use qpair_pci::{QueueMemory, Step};
+use qpair_pci::{OpenRegions, QueueMemory, Step};
 
 use crate::controller::Controller;
 use crate::device::{Geometry, MEMORY_ALIGNMENT_BYTES};
@@ -24,7 +24,7 @@ use crate::rings::{Rings, Words};
 use crate::slots::{NO_BOUNCE, Slots, Stage};
 use crate::state::Word;
 use crate::status::error_of;
-use crate::transfer::{BOUNCES, Layout, second_prp, write_list};
+use crate::transfer::{BOUNCES, Layout, prps_of, second_prp, write_list};
 use crate::wait::Bell;
 
 /// Slots for further commands of large requests.
@@ -62,6 +62,8 @@ pub(crate) struct NvmeChannel {
     pub(crate) statistics: ChannelStatistics,
     info: DeviceInfo,
     arenas: Vec<(Arc<Arena>, u64)>,
+    /// What is behind lists of segments.
+    regions: OpenRegions,
     pub(crate) wake: Option<Arc<WakeEvent>>,
     pub(crate) bell: Bell,
     pub(crate) controller: Arc<Controller>,
@@ -89,6 +91,7 @@ impl NvmeChannel {
         for arena in &options.arenas {
             arenas.open(arena)?;
         }
+        let regions = OpenRegions::new(&controller.maps, &options.arenas)?;
         let bell = Bell::new(controller, queue.number())?;
         let mut channel = Self {
             rings,
@@ -112,6 +115,7 @@ impl NvmeChannel {
             statistics: ChannelStatistics::default(),
             info: info.clone(),
             arenas: arenas.keep(),
+            regions,
             wake: options.wake.clone(),
             bell,
             controller: controller.clone(),
@@ -226,9 +230,19 @@ impl NvmeChannel {
                 self.push_data(lead, opcode, flags, offset, len, iova + in_arena);
                 return;
             }
+            if let Some(prps) = self.prps_of_list(lead, lead, 0, len) {
+                let slot = self.slots.get_mut(lead);
+                slot.stage = Stage::Active;
+                slot.is_whole = true;
+                slot.epoch = self.epoch;
+                let words = self.words_of(lead, opcode, flags, offset, len, prps);
+                self.rings.push(words);
+                return;
+            }
         }
         let slot = self.slots.get_mut(lead);
-        (slot.is_whole, slot.sent_bytes, slot.commands, slot.error) = (false, 0, 0, None);
+        (slot.is_whole, slot.is_copied) = (false, false);
+        (slot.sent_bytes, slot.commands, slot.error) = (0, 0, None);
         self.go_on(lead);
     }
 
@@ -253,10 +267,24 @@ impl NvmeChannel {
             Some(second) => second,
             None => self.list_of(cid, address, len),
         };
+        self.words_of(cid, opcode, flags, offset, len, (address, prp2))
+    }
+
+    /// The command of a read or write whose data are at these PRP entries.
+    #[inline(always)]
+    fn words_of(
+        &self,
+        cid: u16,
+        opcode: u8,
+        flags: u32,
+        offset: u64,
+        len: u32,
+        (prp1, prp2): (u64, u64),
+    ) -> Words {
         let blocks = (len >> self.geometry.block_shift) - 1;
         Words {
             head: self.geometry.head(cid, opcode),
-            prp1: address,
+            prp1,
             prp2,
             first: offset >> self.geometry.block_shift,
             second: u64::from(blocks | flags),
@@ -270,6 +298,22 @@ impl NvmeChannel {
         let memory = self.rings.memory();
         write_list(memory.bytes(), list_at, address, len);
         memory.iova() + list_at as u64
+    }
+
+    /// The PRP entries of a part of the list of segments in `lead`, for the command `cid`. `None`: it is none that the controller reaches,
+    /// or does not lie page by page.
+    fn prps_of_list(&mut self, cid: u16, lead: u16, at: u32, len: u32) -> Option<(u64, u64)> {
+        let request = self.slots.get(lead).request.as_ref()?;
+        let buffer = request.buffer.as_ref().filter(|buffer| buffer.is_list())?;
+        let (regions, arena_id) = (&self.regions, buffer.arena().id());
+        let from = (request.buffer_offset_bytes + at) as usize;
+        let pieces = buffer.pieces(from, len as usize).map(|piece| {
+            let iova = regions.iova_of(arena_id, piece)?;
+            Some((iova, piece.len_bytes as u64))
+        });
+        let memory = self.rings.memory();
+        let iova = memory.iova();
+        prps_of(memory.bytes(), iova, self.layout.list_place(cid), pieces)
     }
 
     /// Pushes what can be pushed of a request that is several commands, or whose data has to be copied, or that has none.
@@ -286,29 +330,37 @@ impl NvmeChannel {
                 self.slots.get_mut(lead).error = Some(IoError::CANCELED);
                 return;
             }
+            let at = slot.sent_bytes;
+            let part = (len - at).min(self.geometry.piece_bytes_max);
             let arena_id = request.buffer.as_ref().map(|buffer| buffer.arena().id());
-            let moves_data = matches!(op, Op::Read | Op::Write);
-            let iova = arena_id.and_then(|id| self.iova_of(id));
-            let needs_bounce = moves_data && iova.is_none();
-            if needs_bounce && self.free_bounces.is_empty() {
-                let slot = self.slots.get_mut(lead);
-                if slot.commands == 0 && !slot.is_waiting {
-                    slot.is_waiting = true;
-                    self.waiting.push_back(lead);
-                }
-                return;
-            }
             let Some(cid) = self.slots.one_more(lead) else { return };
-            let bounce = match needs_bounce {
-                true => self.free_bounces.pop().unwrap_or(NO_BOUNCE),
-                false => NO_BOUNCE,
+            let place = if !matches!(op, Op::Read | Op::Write) {
+                Place::None
+            } else if let Some(iova) = arena_id.and_then(|id| self.iova_of(id)) {
+                Place::Arena(iova)
+            } else if let Some(prps) = self.prps_of_list(cid, lead, at, part) {
+                Place::List(prps)
+            } else if let Some(bounce) = self.free_bounces.pop() {
+                Place::Bounce(bounce)
+            } else {
+                return self.wait_for_bounce(lead, cid);
             };
-            self.push_part(lead, cid, iova, bounce);
+            self.push_part(lead, cid, place);
+        }
+    }
+
+    /// There is no bounce buffer for the next command of a request, which was to be `cid`.
+    fn wait_for_bounce(&mut self, lead: u16, cid: u16) {
+        self.slots.rest(cid);
+        let slot = self.slots.get_mut(lead);
+        if slot.commands == 0 && !slot.is_waiting {
+            slot.is_waiting = true;
+            self.waiting.push_back(lead);
         }
     }
 
     /// Pushes one command of a request: the next part of it.
-    fn push_part(&mut self, lead: u16, cid: u16, iova: Option<u64>, bounce: u16) {
+    fn push_part(&mut self, lead: u16, cid: u16, place: Place) {
         let at = self.slots.get(lead).sent_bytes;
         let geometry = self.geometry;
         let head_of = |opcode: u8| geometry.head(cid, opcode);
@@ -319,7 +371,7 @@ impl NvmeChannel {
         let first_block = offset >> geometry.block_shift;
         let mut len = rest.min(geometry.piece_bytes_max);
         let mut words = Words { head: 0, prp1: 0, prp2: 0, first: first_block, second: 0 };
-        let mut data = None;
+        let (mut data, mut bounce) = (None, NO_BOUNCE);
         match request.op {
             Op::Flush => {
                 words.head = head_of(io::FLUSH);
@@ -345,11 +397,17 @@ impl NvmeChannel {
                 let in_buffer = request.buffer_offset_bytes + at;
                 let (opcode, flags) = data_opcode(request);
                 let Some(buffer) = &mut request.buffer else { return };
-                let address = match iova {
-                    Some(iova) => {
-                        iova + buffer.block().0 as u64 * buffer.len() as u64 + u64::from(in_buffer)
-                    }
-                    None => {
+                let at = match place {
+                    Place::None => return,
+                    Place::List(prps) => At::Pages(prps),
+                    Place::Arena(iova) => At::One(
+                        iova + buffer.block().0 as u64 * buffer.len() as u64 + u64::from(in_buffer),
+                    ),
+                    Place::Bounce(number) => {
+                        bounce = number;
+                        if !std::mem::replace(&mut slot.is_copied, true) {
+                            self.statistics.copied += 1;
+                        }
                         len = len.min(self.layout.bounce_bytes);
                         let bounce_at = self.layout.bounce(bounce);
                         let memory = self.rings.memory();
@@ -357,10 +415,10 @@ impl NvmeChannel {
                             let (from, len) = (in_buffer as usize, len as usize);
                             buffer.copy_out(from, memory.bytes(), bounce_at, len);
                         }
-                        memory.iova() + bounce_at as u64
+                        At::One(memory.iova() + bounce_at as u64)
                     }
                 };
-                data = Some((opcode, flags, address));
+                data = Some((opcode, flags, at));
             }
         }
         slot.sent_bytes += len;
@@ -372,8 +430,12 @@ impl NvmeChannel {
         (command.lead, command.bounce, command.epoch) = (lead, bounce, epoch);
         (command.at_bytes, command.len_bytes) = (at, len);
         match data {
-            Some((opcode, flags, address)) => {
+            Some((opcode, flags, At::One(address))) => {
                 self.push_data(cid, opcode, flags, offset, len, address);
+            }
+            Some((opcode, flags, At::Pages(prps))) => {
+                let words = self.words_of(cid, opcode, flags, offset, len, prps);
+                self.rings.push(words);
             }
             None => self.rings.push(words),
         }
@@ -552,6 +614,28 @@ impl NvmeChannel {
         (0..self.slots.len())
             .any(|slot| matches!(self.slots.get(slot).stage, Stage::Active | Stage::Aborting))
     }
+}
+
+/// Where the data of one command are.
+#[derive(Clone, Copy)]
+enum Place {
+    /// It has none.
+    None,
+    /// In a block of an arena that is open at this address.
+    Arena(u64),
+    /// Where these PRP entries say.
+    List((u64, u64)),
+    /// In a bounce buffer.
+    Bounce(u16),
+}
+
+/// The same for the controller.
+#[derive(Clone, Copy)]
+enum At {
+    /// From this address on.
+    One(u64),
+    /// Where these PRP entries say.
+    Pages((u64, u64)),
 }
 
 /// The error of a command that failed; `is_late`: the controller was asked to abort it.

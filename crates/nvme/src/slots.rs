@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     pub(crate) stage: Stage,
     /// The request is this one command, and needs no copy.
     pub(crate) is_whole: bool,
+    /// Data of the request were copied through a bounce buffer.
+    pub(crate) is_copied: bool,
     /// Has nothing under way, and waits for a bounce buffer.
     pub(crate) is_waiting: bool,
     /// Where its request is.
@@ -63,6 +65,7 @@ impl Slots {
             epoch: 0,
             stage: Stage::Free,
             is_whole: false,
+            is_copied: false,
             is_waiting: false,
             lead: number,
             bounce: NO_BOUNCE,

@@ -1,7 +1,7 @@
 //! Requests as commands: what of a request goes into the next command, and where its data is for the controller.
 //!
-//! Memory behind the rings: a list of PRP entries for each slot, and bounce buffers for data in arenas that the controller does not
-//! reach.
+//! Memory behind the rings: a list of PRP entries for each slot, and bounce buffers for data that the controller does not reach, or that
+//! do not lie page by page.
 
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::PAGE_BYTES;
@@ -48,6 +48,11 @@ impl Layout {
         self.lists_at + usize::from(slot) * self.list_bytes
     }
 
+    /// Where the list of a slot is, and its bytes.
+    pub(crate) fn list_place(&self, slot: u16) -> (usize, usize) {
+        (self.list(slot), self.list_bytes)
+    }
+
     /// Where a bounce buffer is.
     pub(crate) fn bounce(&self, number: u16) -> usize {
         let bytes = (self.bounce_bytes as usize).next_multiple_of(PAGE_BYTES);
@@ -75,9 +80,90 @@ pub(crate) fn write_list(memory: SharedBytes<'_>, list_at: usize, address: u64, 
     }
 }
 
+/// The two PRP entries of a transfer of several pieces, of which each has an address for the controller and bytes. Entries behind the
+/// first are written to the `list_bytes` at `list_at` in `memory`.
+///
+/// `None` for pieces that do not lie page by page: only the first may begin inside a page, and only the last end in one (Base §4.1.1),
+/// but for those that go on where the one before ended.
+pub(crate) fn prps_of(
+    memory: SharedBytes<'_>,
+    iova: u64,
+    (list_at, list_bytes): (usize, usize),
+    pieces: impl Iterator<Item = Option<(u64, u64)>>,
+) -> Option<(u64, u64)> {
+    let (mut first, mut entries, mut end) = (None, 0, 0);
+    for piece in pieces {
+        let (address, len) = piece?;
+        let mut page = match first {
+            None => {
+                first = Some(address);
+                (address | (PAGE - 1)) + 1
+            }
+            Some(_) if address == end => address.next_multiple_of(PAGE),
+            Some(_) if (address | end) & (PAGE - 1) == 0 => address,
+            Some(_) => return None,
+        };
+        end = address + len;
+        while page < end {
+            if 8 * entries >= list_bytes {
+                return None;
+            }
+            memory.store_u64(list_at + 8 * entries, page);
+            entries += 1;
+            page += PAGE;
+        }
+    }
+    let second = match entries {
+        0 => 0,
+        1 => memory.load_u64(list_at),
+        _ => iova + list_at as u64,
+    };
+    Some((first?, second))
+}
+
 #[cfg(test)]
 mod tests {
+    use qpair_block::Mapping;
+
     use super::*;
+
+    #[test]
+    fn pieces_that_lie_page_by_page_take_no_copy() {
+        const IOVA: u64 = 1 << 40;
+        let memory = Mapping::new_anonymous(PAGE_BYTES).unwrap();
+        let of = |pieces: &[(u64, u64)]| {
+            prps_of(memory.bytes(), IOVA, (64, 32), pieces.iter().map(|piece| Some(*piece)))
+        };
+        let list = Some(IOVA + 64);
+        for (pieces, first, second, entries) in [
+            (&[(0x1000, 512)][..], 0x1000, Some(0), &[][..]),
+            (&[(0x1200, 0xE00), (0x9000, 512)], 0x1200, Some(0x9000), &[0x9000]),
+            (&[(0x1000, 0x1000), (0x9000, 0x2000)], 0x1000, list, &[0x9000, 0xA000]),
+            (&[(0x1E00, 0x1200), (0x9000, 4)], 0x1E00, list, &[0x2000, 0x9000]),
+            // One goes on where the one before ended.
+            (&[(0x1000, 512), (0x1200, 512)], 0x1000, Some(0), &[]),
+            (&[(0x1E00, 0x400), (0x2200, 0x1000)], 0x1E00, list, &[0x2000, 0x3000]),
+            (&[(0x1000, 0x5000)], 0x1000, list, &[0x2000, 0x3000, 0x4000, 0x5000]),
+        ] {
+            assert_eq!(of(pieces), second.map(|second| (first, second)), "{pieces:x?}");
+            for (at, entry) in entries.iter().enumerate() {
+                assert_eq!(memory.bytes().load_u64(64 + 8 * at), *entry, "{pieces:x?}");
+            }
+        }
+        for pieces in [
+            &[][..],
+            // The first ends inside a page, or the second begins there.
+            &[(0x1000, 512), (0x9000, 512)],
+            &[(0x1200, 0xE00), (0x9200, 512)],
+            &[(0x1000, 0x1000), (0x9000, 512), (0xB000, 512)],
+            // More than the list holds.
+            &[(0x1000, 0x6000)],
+        ] {
+            assert_eq!(of(pieces), None, "{pieces:x?}");
+        }
+        let unreached = [Some((0x1000, 0x1000)), None].into_iter();
+        assert_eq!(prps_of(memory.bytes(), IOVA, (64, 32), unreached), None);
+    }
 
     #[test]
     fn lists_fit_their_place() {

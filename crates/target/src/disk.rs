@@ -54,7 +54,7 @@ pub struct DiskCounters {
     pub errors: AtomicU64,
     /// Of these, those that the device's driver had no answer to in time, or that a reset took back.
     pub timeouts: AtomicU64,
-    /// Requests that were copied, since their segments did not lie as the device wants them.
+    /// Requests that were copied, since their segments did not lie as the device wants them, or the device does not reach their memory.
     pub bounced: AtomicU64,
     /// Signals to guests.
     pub calls: AtomicU64,

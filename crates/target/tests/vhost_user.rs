@@ -6,13 +6,17 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use qpair_block::{
     Arena, BlockDevice, ChannelOptions, DeviceInfo, ErrorKind, IoChannel, Op, RamDevice,
-    RamOptions, Request, WaitOptions,
+    RamOptions, Request, SerialChannel, WaitOptions,
 };
 use qpair_conformance::{Options, run};
+use qpair_nvme::{Controller, ControllerOptions};
+use qpair_pci::InProcess;
+use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_target::{BlkOptions, Disk, Target, TargetOptions};
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
@@ -65,6 +69,33 @@ fn our_front_end_on_our_target() {
         target.serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
         conforms(&path);
     }
+}
+
+/// A guest's memory goes to an NVMe drive in user space as it is: nobody copies it on the way.
+#[test]
+fn an_nvme_drive_reaches_the_guests_memory() {
+    let folder = folder();
+    let path = folder.path().join("disk.sock");
+    let namespace = NamespaceOptions { size_bytes: 8 << 20, ..NamespaceOptions::default() };
+    let soft = SoftNvmeOptions { namespaces: vec![namespace], ..SoftNvmeOptions::default() };
+    let function = InProcess::new("soft", SoftNvme::new(soft).unwrap());
+    let controller = Controller::open(Arc::new(function), ControllerOptions::default()).unwrap();
+    let target = target(1, false);
+    let disk = Disk::new("disk", Arc::new(controller.open_default_namespace(None).unwrap()));
+    target.serve_blk("disk", &disk, &path, BlkOptions::default()).unwrap();
+    {
+        let device = open(&path);
+        let mut channel = SerialChannel::open(&device).unwrap();
+        let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+        channel.write(4096, &bytes).unwrap();
+        let mut read = vec![0; bytes.len()];
+        channel.read(4096, &mut read).unwrap();
+        assert!(read == bytes);
+        let written = disk.counters.written_bytes.load(Ordering::Relaxed);
+        let bounced = disk.counters.bounced.load(Ordering::Relaxed);
+        assert_eq!((written, bounced), (1 << 20, 0));
+    }
+    conforms(&path);
 }
 
 /// A guest is offered what the device knows, and nothing else.

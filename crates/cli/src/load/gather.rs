@@ -211,7 +211,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Hands the round over; `false` if its reader has ended.
+    /// Hands the round over; `false` if nobody wants it.
     fn send_round(&mut self) -> bool {
         if self.round.records == 0 {
             return true;

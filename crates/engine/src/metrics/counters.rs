@@ -73,7 +73,7 @@ impl Cell {
     }
 }
 
-/// Counters that belong to the store as a whole.
+/// What a store counts that nobody else does.
 #[derive(Debug)]
 pub(crate) struct Counters {
     cells: Box<[Cell]>,

@@ -1,4 +1,4 @@
-//! Counts flushes, so that the next one serves every caller that comes while one is under way.
+//! Flushes, counted, so that who comes while one is under way is served by the next.
 
 use std::sync::atomic::AtomicU64;
 

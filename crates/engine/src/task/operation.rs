@@ -58,11 +58,7 @@ pub(crate) enum Need {
 
 impl From<Blocked> for Need {
     fn from(blocked: Blocked) -> Self {
-        debug_assert_eq!(
-            blocked,
-            Blocked::Contended,
-            "an operation that waits for an I/O names the frame"
-        );
+        debug_assert_eq!(blocked, Blocked::Contended, "who waits for an I/O says for which frame");
         Self::Retry
     }
 }
@@ -326,7 +322,7 @@ pub(crate) fn refuse_on_worker() -> Result<()> {
         return Err(Error::with_hint(
             ErrorKind::Invalid,
             "a blocking call on a worker",
-            "in a task use the async calls, such as table.task().get(key).await; open, create and drop tables outside of tasks",
+            "in a task use what is awaited, as table.task().get(key).await; open, make and drop tables outside of tasks",
         ));
     }
     Ok(())
@@ -351,18 +347,18 @@ pub(crate) fn check_here(shared: &Shared) -> Result<()> {
 fn no_space() -> Error {
     Error::with_hint(
         ErrorKind::NoSpace,
-        "the device has no free page for a page that must move",
+        "no space on the device for a page that must move",
         "make room on the device, and open the store again",
     )
 }
 
-/// The error of an operation that came to a page which a sound tree cannot have there.
+/// The error of who came to a page of a damaged tree that cannot be there in a sound one.
 #[cold]
 pub(crate) fn astray() -> Error {
     Error::with_remedy(
         ErrorKind::Corrupt,
-        "a leaf is not where its tree refers to it",
-        format!("a check finds it; {SALVAGE}"),
+        "a leaf does not lie where its tree leads",
+        format!("a check names it; {SALVAGE}"),
         Remedy::Check,
     )
 }
@@ -370,7 +366,7 @@ pub(crate) fn astray() -> Error {
 fn elsewhere() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
-        "an async call was awaited outside of the store's workers",
+        "a task's call was awaited outside of the store's workers",
         "start it with Store::spawn, or use the blocking calls",
     )
 }

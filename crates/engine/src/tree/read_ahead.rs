@@ -33,7 +33,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// No more records than these are wanted.
     pub(crate) fn at_most(&mut self, records: usize) {
-        // Such a bound says nothing about the distance.
+        // Who says that tells nothing.
         self.left = (records < usize::MAX).then_some(records);
     }
 

@@ -38,7 +38,7 @@ impl Buffers {
     }
 }
 
-/// Unused buffers of one worker's transactions.
+/// Buffers of one worker's transactions that nobody uses.
 #[derive(Default)]
 pub(super) struct Spare(Vec<Buffers>);
 

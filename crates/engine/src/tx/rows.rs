@@ -149,7 +149,7 @@ impl Rows {
         Some(RowRef { shard: index, at })
     }
 
-    /// The transaction that has a row's lock; 0 if none.
+    /// Who has a row's lock; 0 if nobody.
     pub(crate) fn owner(&self, row: RowRef) -> u64 {
         self.shard(row.shard).row(row.at).map_or(FREE, |row| row.owner)
     }

@@ -9,8 +9,7 @@ use crate::common::{
     read_bytes, read_page, reading, write_bytes,
 };
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions};
-use qpair_inspect::repair;
+use qpair_engine::{ErrorKind, Store, StoreOptions, repair};
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 98;

@@ -7,6 +7,7 @@ mod conformance;
 mod fault_matrix;
 mod faults;
 mod hostile;
+mod lists;
 mod model;
 mod prebuilt;
 mod rig;

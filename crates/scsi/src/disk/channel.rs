@@ -33,6 +33,8 @@ pub(super) struct Job {
     force_unit_access: bool,
     /// Its writes are done, and are being flushed.
     is_flushing: bool,
+    /// Data of it were copied through a bounce buffer.
+    is_copied: bool,
     has_buffer: bool,
     offset_bytes: u64,
     len_bytes: u32,
@@ -191,6 +193,7 @@ impl ScsiChannel {
             op,
             force_unit_access,
             is_flushing: false,
+            is_copied: false,
             has_buffer,
             offset_bytes,
             len_bytes,
@@ -300,6 +303,9 @@ impl ScsiChannel {
                         self.waiting.push_back(tag);
                         return;
                     };
+                    if !std::mem::replace(&mut job.is_copied, true) {
+                        self.statistics.copied += 1;
+                    }
                     len = len.min(BOUNCE_BYTES);
                     let bounce_at = self.layout.bounce(bounce);
                     if is_out {

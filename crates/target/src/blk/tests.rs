@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping};
+use qpair_nvme::{Controller, ControllerOptions};
+use qpair_pci::InProcess;
+use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 use qpair_virtio::ring::{INDIRECT, NEXT, WRITE};
 
 use super::Blk;
@@ -324,6 +327,36 @@ fn a_device_that_is_narrow() {
         assert!(guest.get(at, 0x2000).iter().all(|byte| *byte == head + 1), "{head}");
     }
     assert_eq!(guest.blk.disk.counters.bounced.load(Ordering::Relaxed), 4);
+}
+
+/// What the driver below copies is counted with what is copied here.
+#[test]
+fn copies_of_the_driver_are_counted() {
+    let namespace = NamespaceOptions { size_bytes: 1 << 20, ..NamespaceOptions::default() };
+    let soft = SoftNvmeOptions { namespaces: vec![namespace], ..SoftNvmeOptions::default() };
+    let function = InProcess::new("soft", SoftNvme::new(soft).unwrap());
+    let controller = Controller::open(Arc::new(function), ControllerOptions::default()).unwrap();
+    let mut guest = Guest::new(Arc::new(controller.open_default_namespace(None).unwrap()));
+    let mut queue = guest.start();
+    let bounced = |guest: &Guest| guest.blk.disk.counters.bounced.load(Ordering::Relaxed);
+    for (head, parts, copied) in [
+        // Page by page, and not.
+        (0, [(DATA_AT + 0xE00, 0x200), (DATA_AT + 0x3000, 0x200)], 0),
+        (6, [(DATA_AT + 0x5000, 0x200), (DATA_AT + 0x7200, 0x200)], 1),
+    ] {
+        for (at, len) in parts {
+            guest.put(at, &vec![head as u8 + 1; len as usize]);
+        }
+        // The worker has not looked yet.
+        guest.request(head, OUT, u64::from(head), parts[0], false);
+        guest.describe(head + 1, parts[0].0, parts[0].1, NEXT, head + 3);
+        guest.describe(head + 3, parts[1].0, parts[1].1, NEXT, head + 2);
+        assert_eq!(guest.finish(&mut queue, 1), [(head, 0, 1)]);
+        assert_eq!(bounced(&guest), copied);
+        guest.request(head, IN, u64::from(head), (DATA_AT, 0x400), true);
+        assert_eq!(guest.finish(&mut queue, 1), [(head, 0, 0x401)]);
+        assert_eq!(guest.get(DATA_AT, 0x400), [head as u8 + 1; 0x400]);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a target counts, for its monitoring.
+//! What a target counts, for those who watch it.
 
 mod server;
 mod text;

@@ -21,7 +21,9 @@ const OF_DISKS: [OfDisk; 12] = [
     ("discards", "Discards and write-zeroes that succeeded", |it| &it.discards),
     ("errors", "Requests that the device answered with an error", |it| &it.errors),
     ("timeouts", "Requests that had no answer in time, or were taken back", |it| &it.timeouts),
-    ("bounced", "Requests that were copied for alignment", |it| &it.bounced),
+    ("bounced", "Requests that were copied: for alignment, or to where the device reaches", |it| {
+        &it.bounced
+    }),
     ("calls", "Signals to guests", |it| &it.calls),
     ("kicks", "Kicks by guests that a worker woke up for", |it| &it.kicks),
 ];

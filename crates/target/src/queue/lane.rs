@@ -74,6 +74,8 @@ pub(crate) struct Lane {
     /// Heads that wait for a block to be copied through.
     waiting: VecDeque<u16>,
     completions: Vec<Completion>,
+    /// Requests whose data the channel has copied, as of the last look.
+    copied: u64,
     /// A descriptor tells of completions.
     is_told: bool,
 }
@@ -104,6 +106,7 @@ impl Lane {
             writes_zeroes: info.writes_zeroes,
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
+            copied: 0,
             is_told: false,
         })
     }
@@ -213,7 +216,13 @@ impl Lane {
         self.submit_parked();
         self.channel.kick();
         let mut completions = std::mem::take(&mut self.completions);
-        self.channel.poll(&mut completions);
+        if self.channel.poll(&mut completions) > 0 {
+            let copied = self.channel.statistics().copied;
+            let more = copied - std::mem::replace(&mut self.copied, copied);
+            if more > 0 {
+                self.disk.counters.bounced.fetch_add(more, Ordering::Relaxed);
+            }
+        }
         for completion in completions.drain(..) {
             if let Some(end) = self.end(completion) {
                 ended(end);

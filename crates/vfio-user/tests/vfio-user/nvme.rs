@@ -1,13 +1,16 @@
 //! The NVMe driver over the socket, on the soft controller: every block device's suite, and a controller that goes.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use qpair_block::{Arena, BlockDevice, ChannelOptions, ErrorKind, Request, WaitOptions};
-use qpair_conformance::{Options, run};
+use qpair_block::{
+    Arena, BlockDevice, ChannelOptions, ErrorKind, Mapping, Request, Segment, WaitOptions,
+};
+use qpair_conformance::{Options, copied_lists, run};
 use qpair_nvme::{Controller, ControllerOptions, WaitMode};
 use qpair_pci::PciFunction;
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
@@ -108,6 +111,29 @@ fn polled() {
         assert!(counters.region_writes > 0);
         assert_eq!(counters.trapped_writes, 0, "doorbells are mapped");
     }
+}
+
+/// A server that ends a client whose memory shrinks would end all that others do by that client.
+#[test]
+fn memory_of_others_is_passed_on_if_it_cannot_shrink() {
+    const LEN: usize = 1 << 20;
+    let served = Served::new(&soft(512), &ServerOptions::default());
+    let controller = open(&served.path, WaitMode::Poll);
+    let device: Arc<dyn BlockDevice> = Arc::new(controller.open_default_namespace(None).unwrap());
+    let segment = |offset_bytes, len_bytes| Segment { region: 0, offset_bytes, len_bytes };
+    let segments = [segment(512, 3584), segment(8192, 4096), segment(LEN as u64 / 2, 65536)];
+    let (_, sealed) = Mapping::new_file(3 * LEN).unwrap();
+    let open = rustix::fs::memfd_create("open", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&open, 3 * LEN as u64).unwrap();
+    for (file, copied) in [(sealed, 0), (open, 2)] {
+        // On the grid of what is opened, and off it.
+        for offset_bytes in [0, LEN as u64 + 4096] {
+            let region = Mapping::of_lasting_file(file.as_fd(), offset_bytes, LEN).unwrap();
+            assert_eq!(copied_lists(&device, &region, &segments, true), Ok(copied));
+            assert_eq!(Arc::strong_count(&region), 1, "nothing has it open any more");
+        }
+    }
+    assert_eq!(served.counters.lock().unwrap().errors, 0);
 }
 
 #[test]

@@ -178,6 +178,8 @@ impl VhostUserChannel {
                         self.waiting.push_back(slot);
                         return;
                     };
+                    // All of its parts are, or none.
+                    self.statistics.copied += u64::from(job.done_bytes == 0);
                     job.part_bytes = left.min(BOUNCE_BYTES);
                     if !is_in {
                         let len = job.part_bytes as usize;

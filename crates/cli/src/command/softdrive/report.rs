@@ -1,4 +1,4 @@
-//! What the command prints: how to use the drives, which clients come and go, and what it counted.
+//! What the command says: how to use the drives, who comes and goes, and what was counted.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -136,7 +136,7 @@ impl Reporter {
                 continue;
             }
             say(format!(
-                "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied for alignment, {} calls, {} kicks",
+                "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied, {} calls, {} kicks",
                 disk.name,
                 count(get(reads)),
                 size(get(read_bytes)),

@@ -27,7 +27,7 @@ pub(super) enum OwnRequest {
 #[derive(Default)]
 pub(super) struct OwnRequests {
     all: Vec<OwnRequest>,
-    /// Free tickets.
+    /// Tickets that nobody has.
     vacant: Vec<usize>,
 }
 
